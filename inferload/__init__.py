@@ -1,0 +1,3 @@
+"""Load generation for LLM inference servers, on Locust."""
+
+__version__ = "0.1.0"
