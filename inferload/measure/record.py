@@ -66,7 +66,9 @@ class TurnRecord:
     cached_tokens: int | None = None
     event_ns: array[int] | None = None  # array('q'): each output event, offset from `sent`
     event_tokens: array[int] | None = None  # array('i'): tokens that each output event carried, where the server said
-    delay_ns: array[int] | None = None  # array('q'): per read, user-space read time - kernel receive stamp; not in the file
+    delay_ns: array[int] | None = (
+        None  # array('q'): per read, user-space read time - kernel receive stamp; not in the file
+    )
     attempts: int = 1
     target: str = ""
     model: str = ""

@@ -2,10 +2,16 @@
 
 import argparse
 import sys
+from collections.abc import Callable
 from importlib.metadata import entry_points
+from typing import Any
 
 from inferload import __version__
 from inferload.errors import UsageError
+
+
+# The load path's own sub-commands, as functions of the sub-parsers.
+BUILT_IN: tuple[Callable[[Any], None], ...] = ()
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -13,9 +19,13 @@ def build_parser() -> argparse.ArgumentParser:
 
     A sub-command sets `run`, a function of the parsed arguments that returns the exit code.
     """
-    parser = argparse.ArgumentParser(prog="inferload", description="Load generation for LLM inference servers, on Locust.")
+    parser = argparse.ArgumentParser(
+        prog="inferload", description="Load generation for LLM inference servers, on Locust."
+    )
     parser.add_argument("--version", action="version", version=f"inferload {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    for register in BUILT_IN:
+        register(commands)
     for entry in sorted(entry_points(group="inferload.commands"), key=lambda entry: entry.name):
         entry.load()(commands)
     return parser
