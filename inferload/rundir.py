@@ -24,7 +24,7 @@ LOCUST_HISTORY = "locust_stats_history.csv"
 LOCUST_FAILURES = "locust_failures.csv"
 LOCUST_EXCEPTIONS = "locust_exceptions.csv"
 
-# A random word in the run directory while the run lasts: a worker that finds it under the master's path shares the disk.
+# A random word in the run directory while the run lasts: a worker that finds it under the path shares the disk.
 TOKEN = ".run-token"
 
 
@@ -47,7 +47,7 @@ def check(path: Path) -> None:
 
 
 def create(path: Path) -> str:
-    """Make the directory with its sub-folders and its token, which is returned; UsageError where that cannot be done."""
+    """Make the directory with its sub-folders and its token, which is returned; UsageError where it cannot."""
     check(path)
     token = secrets.token_hex(16)
     try:

@@ -39,9 +39,8 @@ def target_room(name: str) -> str | None:
     for satellite in HOUSE[1:]:
         if name == f"inferload.{satellite}" or name.startswith(f"inferload.{satellite}."):
             return satellite
-    if name.split(".")[0] not in HOUSE:
-        return None
-    return room_of(name) or ("inferload" if name.split(".")[0] == "inferload" else name.split(".")[0])
+    top = name.partition(".")[0]
+    return (room_of(name) or top) if top in HOUSE else None
 
 
 def faults_of(source: str, module: str, is_package: bool = False) -> list[str]:

@@ -9,7 +9,6 @@ from typing import Any
 from inferload import __version__
 from inferload.errors import UsageError
 
-
 # The load path's own sub-commands, as functions of the sub-parsers.
 BUILT_IN: tuple[Callable[[Any], None], ...] = ()
 

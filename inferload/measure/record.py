@@ -1,7 +1,7 @@
 """The turn record: what is kept of one request and its streamed answer.
 
-A record holds instants and counts; every duration is derived from them by the one table in `measures`. What is not known
-is None, never 0.
+A record holds instants and counts; every duration is derived from them by the one table in `measures`. What is not
+known is None, never 0.
 """
 
 from array import array
@@ -40,10 +40,10 @@ class Failure(StrEnum):
 class TurnRecord:
     """One turn. Instants are monotonic nanoseconds of the worker that ran it; None where the turn never got there.
 
-    `planned`: a session's first turn its arrival, a later turn the previous turn's `closed` + think time. `sent`: just before
-    the first byte on a connected socket, of the last attempt. `written`: the whole request handed to the kernel.
-    `first_event`: first SSE data event of any kind. `first`, `last`: first and last event that carried output. `first_visible`:
-    first event with visible, non-reasoning content. `closed`: the reply ended, or the turn was given up.
+    `planned`: a session's first turn its arrival, a later turn the previous turn's `closed` + think time. `sent`: just
+    before the first byte on a connected socket, of the last attempt. `written`: the whole request handed to the kernel.
+    `first_event`: first SSE data event of any kind. `first`, `last`: first and last event that carried output.
+    `first_visible`: first event with visible, non-reasoning content. `closed`: the reply ended, or the turn was given up.
     """
 
     turn_id: str
@@ -100,7 +100,7 @@ class TurnRecord:
 
 @dataclass(frozen=True, slots=True)
 class PhaseWindow:
-    """The half-open interval of one phase on a worker's monotonic clock; an end of None means that it is not over yet."""
+    """The half-open interval of one phase on a worker's monotonic clock; an end of None: it is not over yet."""
 
     phase: Phase
     start_ns: int
