@@ -1,0 +1,134 @@
+"""`server_metrics/` of a run directory: scrapes in long form, in parts that a crash cannot take back.
+
+Columns: `wall_ns` (the middle of the scrape's request), `target`, `metric` and `labels` (the server's own words, labels
+as sorted JSON), `value`. A joined file says in its metadata which parts it holds, so that a crash between the join and
+the removal of the parts counts nothing twice.
+"""
+
+import json
+from array import array
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from inferload.rundir import SERVER_METRICS
+
+_WORD = pa.dictionary(pa.int32(), pa.string())
+SCHEMA = pa.schema(
+    [("wall_ns", pa.int64()), ("target", _WORD), ("metric", _WORD), ("labels", _WORD), ("value", pa.float64())]
+)
+JOINED = "all.parquet"
+_HELD = b"inferload_parts"  # metadata key of a joined file: JSON list of the parts' names
+
+
+def labels_json(labels: Iterable[tuple[str, str]]) -> str:
+    """The form in which labels stand in the file."""
+    return json.dumps(dict(labels), sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+
+
+class ScrapeColumns:
+    """Samples on their way into a part: per row a stamp, a number for the series, and the value."""
+
+    def __init__(self) -> None:
+        self._series: dict[tuple[str, str, tuple[tuple[str, str], ...]], int] = {}
+        self._wall_ns, self._codes, self._values = array("q"), array("i"), array("d")
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def append(self, wall_ns: int, target: str, metric: str, labels: tuple[tuple[str, str], ...], value: float) -> None:
+        """Add one sample."""
+        code = self._series.setdefault((target, metric, labels), len(self._series))
+        self._wall_ns.append(wall_ns)
+        self._codes.append(code)
+        self._values.append(value)
+
+    def to_table(self) -> pa.Table:
+        """Everything so far; words stand once in a dictionary."""
+        codes = np.frombuffer(self._codes, dtype=np.int32)
+        words = (
+            [target for target, _, _ in self._series],
+            [metric for _, metric, _ in self._series],
+            [labels_json(labels) for _, _, labels in self._series],
+        )
+        columns = [pa.array(np.frombuffer(self._wall_ns, dtype=np.int64))]
+        columns += [_words(column, codes) for column in words]
+        columns.append(pa.array(np.frombuffer(self._values, dtype=np.float64)))
+        return pa.Table.from_arrays(columns, schema=SCHEMA)
+
+
+def _words(of_series: list[str], codes: "np.ndarray[tuple[int], np.dtype[np.int32]]") -> pa.DictionaryArray:
+    distinct = {word: number for number, word in enumerate(dict.fromkeys(of_series))}
+    number_of = np.array([distinct[word] for word in of_series], dtype=np.int32)
+    return pa.DictionaryArray.from_arrays(pa.array(number_of[codes]), pa.array(list(distinct), pa.string()))
+
+
+def write_part(folder: Path, number: int, table: pa.Table) -> Path:
+    """Write one part, whole or not at all."""
+    path = folder / f"part-{number:05}.parquet"
+    temporary = path.with_name(path.name + ".tmp")
+    pq.write_table(table, temporary, compression="zstd")
+    temporary.replace(path)
+    return path
+
+
+def next_number(folder: Path) -> int:
+    """The number of the first part that is not there yet, joined ones counted."""
+    names = [path.name for path in _files(folder)] + sorted(_held(folder))
+    numbers = [int(name[5:-8]) for name in names if name.startswith("part-")]
+    return max(numbers, default=-1) + 1
+
+
+def join_parts(folder: Path) -> None:
+    """Make one file of all; a part is removed only when the joined file stands. Memory: one part at a time."""
+    files = _live(folder)
+    if not any(path.name != JOINED for path in files):
+        return
+    held = sorted(_held(folder) | {path.name for path in files if path.name != JOINED})
+    schema = SCHEMA.with_metadata({_HELD: json.dumps(held).encode()})
+    temporary = folder / (JOINED + ".tmp")
+    with pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
+        for path in files:
+            with pq.ParquetFile(path) as source:
+                for group in range(source.num_row_groups):
+                    writer.write_table(
+                        source.read_row_group(group).cast(SCHEMA).replace_schema_metadata(schema.metadata)
+                    )
+    temporary.replace(folder / JOINED)
+    for name in held:
+        (folder / name).unlink(missing_ok=True)
+
+
+def read_scrapes(run_dir: Path, metrics: Iterable[str] | None = None) -> pa.Table:
+    """All scrapes of a run in SCHEMA's columns, in the order of time; empty where there are none.
+
+    `metrics`: the server's own names to read, where not all are wanted.
+    """
+    wanted = [("metric", "in", sorted(set(metrics)))] if metrics is not None else None
+    tables = [pq.read_table(path, filters=wanted).cast(SCHEMA) for path in _live(run_dir / SERVER_METRICS)]
+    if not tables:
+        return SCHEMA.empty_table()
+    table = pa.concat_tables([part.replace_schema_metadata(None) for part in tables]).unify_dictionaries()
+    return table.sort_by("wall_ns")
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.parquet"))
+
+
+def _held(folder: Path) -> set[str]:
+    """Names of the parts that the joined file holds."""
+    joined = folder / JOINED
+    if not joined.is_file():
+        return set()
+    metadata = pq.read_schema(joined).metadata or {}
+    return set(json.loads(metadata.get(_HELD, b"[]")))
+
+
+def _live(folder: Path) -> list[Path]:
+    """The files that count: a part that is in the joined file already does not."""
+    held = _held(folder)
+    return [path for path in _files(folder) if path.name not in held]

@@ -1,0 +1,106 @@
+"""The Prometheus text format, read fast: the page of a busy server has thousands of lines, four times a second.
+
+A page's series hardly change from scrape to scrape, so a parser object remembers what each series' text means and then
+only has to convert the value.
+"""
+
+import re
+from typing import NamedTuple
+
+# label="value", where a value escapes backslash, quote and newline; a comma may trail.
+_LABEL = re.compile(r'\s*([a-zA-Z_][a-zA-Z0-9_]*)\s*=\s*"((?:[^"\\]|\\.)*)"\s*(?:,|$)', re.DOTALL)
+_NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
+_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
+_UNESCAPED = {"n": "\n", '"': '"', "\\": "\\"}
+
+Labels = tuple[tuple[str, str], ...]
+
+# Series that are remembered at most; a page that keeps inventing labels must not eat the memory.
+_REMEMBERED = 50_000
+
+
+class Sample(NamedTuple):
+    """One line of a page: the series' name, its labels sorted by name, and its value (NaN and infinities as they are)."""
+
+    metric: str
+    labels: Labels
+    value: float
+
+
+class PromParser:
+    """Reads the pages of one server; keeps only the lines that start with one of the prefixes (none given: all)."""
+
+    def __init__(self, prefixes: tuple[str, ...] = ()) -> None:
+        self._prefixes = prefixes
+        self._known: dict[str, tuple[str, Labels]] = {}
+
+    def parse(self, page: str) -> list[Sample]:
+        """All samples that are kept, in the page's order; ValueError with the line's number where a line is malformed."""
+        prefixes, known = self._prefixes, self._known
+        if len(known) > _REMEMBERED:
+            known.clear()
+        samples: list[Sample] = []
+        for number, line in enumerate(page.split("\n"), 1):
+            if prefixes and not line.startswith(prefixes):
+                continue
+            stripped = line.strip()
+            if not stripped or stripped[0] == "#":
+                continue
+            try:
+                series, value = _cut(stripped)
+                meaning = known.get(series)
+                if meaning is None:
+                    meaning = known[series] = _series(series)
+                samples.append(Sample(meaning[0], meaning[1], value))
+            except (ValueError, IndexError):
+                raise ValueError(f"line {number}: not a sample of the Prometheus text format: {line[:80]!r}") from None
+        return samples
+
+
+def parse(page: str, prefixes: tuple[str, ...] = ()) -> list[Sample]:
+    """One page, read once."""
+    return PromParser(prefixes).parse(page)
+
+
+def _cut(line: str) -> tuple[str, float]:
+    """A line as the text of its series and its value. A label's value may hold `}` and blanks, what follows it cannot."""
+    end = line.rfind("}") + 1
+    if end:
+        fields = line[end:].split()
+        series = line[:end]
+    else:
+        series, *fields = line.split()
+    if not 1 <= len(fields) <= 2:
+        raise ValueError("one value, and perhaps a time, was expected")
+    if len(fields) == 2:
+        int(fields[1])  # the format's own stamp, in ms; a scrape is stamped by whoever made it
+    return series, _value(fields[0])
+
+
+def _value(text: str) -> float:
+    if "_" in text:  # Python would read 1_000
+        raise ValueError("not a number")
+    return float(text)
+
+
+def _series(text: str) -> tuple[str, Labels]:
+    name, brace, inside = text.partition("{")
+    name = name.strip()
+    if not _NAME.fullmatch(name):
+        raise ValueError("not a metric name")
+    return name, _labels(inside[:-1]) if brace else ()
+
+
+def _labels(text: str) -> Labels:
+    found: list[tuple[str, str]] = []
+    at, end = 0, len(text.rstrip())
+    while at < end:
+        match = _LABEL.match(text, at)
+        if match is None:
+            raise ValueError("not a label")
+        value = match[2]
+        if "\\" in value:
+            value = _ESCAPE.sub(lambda escape: _UNESCAPED.get(escape[1], escape[0]), value)
+        found.append((match[1], value))
+        at = match.end()
+    return tuple(sorted(found))
