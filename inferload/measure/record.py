@@ -4,6 +4,8 @@ A record holds instants and counts; every duration is derived from them by the o
 known is None, never 0.
 """
 
+from __future__ import annotations
+
 from array import array
 from dataclasses import dataclass
 from enum import StrEnum

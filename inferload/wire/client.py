@@ -1,0 +1,161 @@
+"""The client of one worker: connections kept alive, turns under way, time-outs, and who is told of each record."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import gevent
+
+from inferload.measure.clock import now_ns
+from inferload.measure.record import Failure
+from inferload.wire.connection import Connection
+from inferload.wire.dial import Dialer, TlsSettings
+from inferload.wire.http1 import request_bytes
+from inferload.wire.pump import Pump
+from inferload.wire.target import Target
+from inferload.wire.turn import Turn, TurnRequest, TurnResult
+
+_SWEEP_S = 0.25
+_DIGEST_BYTES = 16_384  # a live stream holds about this much unparsed at the most, times one sweep
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """Limits of one turn in seconds; a turn that passes one has failed with the class of that name."""
+
+    connect_s: float = 10.0
+    first_event_s: float = 600.0
+    between_events_s: float = 120.0
+    turn_s: float = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """The key of the API. It stays in this process: no option, message, file or log carries it."""
+
+    api_key: str | None = None
+
+    def __repr__(self) -> str:
+        return "Credentials(api_key=None)" if self.api_key is None else "Credentials(api_key='***')"
+
+    def headers(self) -> dict[str, str]:
+        """What a request carries to prove itself."""
+        return {} if self.api_key is None else {"Authorization": f"Bearer {self.api_key}"}
+
+    def without(self, text: str) -> str:
+        """The text with the key blotted out: servers do echo it."""
+        return text if not self.api_key else text.replace(self.api_key, "***")
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSettings:
+    """All that a client needs to know of its server."""
+
+    target: Target
+    model: str
+    worker: str = "w0"
+    tls: TlsSettings = field(default_factory=TlsSettings)
+    timeouts: Timeouts = field(default_factory=Timeouts)
+    credentials: Credentials = field(default_factory=Credentials)
+    headers: tuple[tuple[str, str], ...] = ()
+    path: str = "/chat/completions"  # below the API's root
+
+
+class Client:
+    """Runs turns against one target. `on_turn` is called from the event loop with each result, and must be quick."""
+
+    def __init__(self, settings: ClientSettings, on_turn: Callable[[TurnResult], None]) -> None:
+        self.target = settings.target
+        self.model = settings.model
+        self.worker = settings.worker
+        self.timeouts = settings.timeouts
+        self.pump = Pump(gevent.get_hub().loop)
+        self.without_secrets = settings.credentials.without
+        self._on_turn = on_turn
+        self._dialer = Dialer(settings.target, settings.tls, settings.timeouts.connect_s)
+        self._idle: list[Connection] = []
+        self._live: set[Turn] = set()
+        self._head = _head_maker(settings, self._dialer.request_path_prefix)
+        self._sweeper = gevent.get_hub().loop.timer(_SWEEP_S, _SWEEP_S)
+        self._sweeper.start(self._sweep)
+
+    def start(self, request: TurnRequest) -> Turn:
+        """Send a turn now; it is under way when this returns."""
+        turn = Turn(self, request)
+        self._live.add(turn)
+        return turn
+
+    @property
+    def in_flight(self) -> int:
+        """Turns begun and not recorded yet."""
+        return len(self._live)
+
+    def give_up_all(self) -> None:
+        """End every turn under way as unfinished."""
+        for turn in list(self._live):
+            turn.give_up(Failure.UNFINISHED, "the run ended before the answer did")
+
+    def close(self) -> None:
+        """Close idle connections and leave the loop. Call it when nothing is in flight."""
+        self._sweeper.stop()
+        self._sweeper.close()
+        self.pump.close()
+        for connection in self._idle:
+            connection.close()
+        self._idle.clear()
+
+    # -- for Turn
+
+    def idle_connection(self) -> Connection | None:
+        """The connection used last that is still open."""
+        while self._idle:
+            connection = self._idle.pop()
+            if not connection.closed:
+                return connection
+        return None
+
+    def dial(self) -> Connection:
+        """A new connection; DialError where there is none."""
+        return self._dialer.dial()
+
+    def keep(self, connection: Connection) -> None:
+        """Take back a connection that can carry another turn."""
+        self._idle.append(connection)
+
+    def request_bytes(self, body: bytes) -> bytes:
+        """The whole request of a turn."""
+        return self._head(body)
+
+    def recorded(self, turn: Turn) -> None:
+        """A turn is over and has its result."""
+        self._live.discard(turn)
+        assert turn.result is not None
+        self._on_turn(turn.result)
+
+    def _sweep(self) -> None:
+        at_ns = now_ns()
+        for turn in list(self._live):
+            overdue = turn.overdue(at_ns)
+            if overdue is not None:
+                turn.give_up(*overdue)
+            elif turn.unparsed_bytes > _DIGEST_BYTES:
+                turn.digest()
+
+
+def standing_headers(settings: ClientSettings) -> dict[str, str]:
+    """The headers that every request of a client carries; a person's own come last and win."""
+    headers = {
+        "Host": settings.target.authority,
+        "User-Agent": "inferload",
+        "Accept-Encoding": "identity",  # a compressed stream would hide when a token came
+        **settings.credentials.headers(),
+    }
+    for name, value in settings.headers:
+        headers = {kept: old for kept, old in headers.items() if kept.lower() != name.lower()}
+        headers[name] = value
+    return headers
+
+
+def _head_maker(settings: ClientSettings, prefix: str) -> Callable[[bytes], bytes]:
+    headers = {"Accept": "text/event-stream", "Content-Type": "application/json", **standing_headers(settings)}
+    path = prefix + settings.target.api + settings.path
+    return lambda body: request_bytes("POST", path, headers, body)

@@ -1,0 +1,146 @@
+"""From a target to a connected, watched socket: names, proxies by environment, TLS, time-outs, and what each failure is called."""
+
+import contextlib
+import socket
+import ssl
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import gevent
+import gevent.socket
+
+from inferload.errors import UsageError
+from inferload.measure.record import Failure
+from inferload.wire.connection import SO_TIMESTAMPNS, Connection, TlsLayer
+from inferload.wire.http1 import Http1Error, parse_head
+from inferload.wire.target import Target
+
+
+class DialError(Exception):
+    """No connection: the failure class, and why in words."""
+
+    def __init__(self, failure: Failure, why: str) -> None:
+        super().__init__(why)
+        self.failure = failure
+        self.why = why
+
+
+@dataclass(frozen=True, slots=True)
+class TlsSettings:
+    """How a server proves who it is. `insecure` accepts any certificate, which every report then says."""
+
+    ca_file: Path | None = None
+    insecure: bool = False
+
+    def context(self) -> ssl.SSLContext:
+        """One context for the whole process: loading the authorities takes tens of milliseconds."""
+        try:
+            context = ssl.create_default_context(cafile=None if self.ca_file is None else str(self.ca_file))
+        except (OSError, ssl.SSLError) as error:
+            raise UsageError(f"--ca-file {self.ca_file}: {error.strerror or error}; name a PEM file") from error
+        context.set_alpn_protocols(["http/1.1"])
+        if self.insecure:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        return context
+
+
+@dataclass(frozen=True, slots=True)
+class Proxy:
+    """An HTTP proxy between us and the target."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def for_target(cls, target: Target) -> "Proxy | None":
+        """What HTTP_PROXY, HTTPS_PROXY and NO_PROXY of the environment say of this target."""
+        url = urllib.request.getproxies().get(target.scheme)
+        if not url or urllib.request.proxy_bypass(f"{target.host}:{target.port}"):
+            return None
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+        if parts.scheme != "http" or not parts.hostname:
+            raise UsageError(
+                f"{target.scheme.upper()}_PROXY {url!r}: only http:// proxies are supported; set NO_PROXY to go round it"
+            )
+        return cls(parts.hostname, parts.port or 80)
+
+
+class Dialer:
+    """Opens connections to one target."""
+
+    def __init__(self, target: Target, tls: TlsSettings, timeout_s: float) -> None:
+        self.target = target
+        self.proxy = Proxy.for_target(target)
+        self._context = tls.context() if target.scheme == "https" else None
+        self._timeout_s = timeout_s
+
+    @property
+    def request_path_prefix(self) -> str:
+        """What stands before the path in a request line: the origin, where a proxy forwards plain HTTP."""
+        return self.target.origin if self.proxy is not None and self._context is None else ""
+
+    def dial(self) -> Connection:
+        """A connected socket, its watcher registered; DialError where there is none. Blocks this greenlet only."""
+        sock = None
+        try:
+            with gevent.Timeout(self._timeout_s):
+                sock = self._connect()
+                if self.proxy is not None and self._context is not None:
+                    self._tunnel(sock)
+                tls = None if self._context is None else TlsLayer(self._context, self.target.host)
+                if tls is not None:
+                    tls.handshake(sock)
+                return self._watched(sock, tls)
+        except gevent.Timeout:
+            error = DialError(
+                Failure.TIMEOUT_CONNECT, f"no connection to {self.target.origin} within {self._timeout_s:g} s"
+            )
+        except ssl.SSLError as problem:
+            reason = getattr(problem, "verify_message", None) or problem.reason or str(problem)
+            error = DialError(Failure.TLS, f"TLS with {self.target.origin}: {reason}")
+        except OSError as problem:
+            error = DialError(Failure.CONNECT, f"no connection to {self._peer}: {problem.strerror or problem}")
+        except (DialError, gevent.GreenletExit):
+            if sock is not None:
+                sock.close()
+            raise
+        if sock is not None:
+            sock.close()
+        raise error
+
+    @property
+    def _peer(self) -> str:
+        return self.target.origin if self.proxy is None else f"proxy {self.proxy.host}:{self.proxy.port}"
+
+    def _connect(self) -> gevent.socket.socket:
+        nearest = self.target if self.proxy is None else self.proxy
+        return gevent.socket.create_connection((nearest.host, nearest.port))
+
+    def _tunnel(self, sock: gevent.socket.socket) -> None:
+        """Ask the proxy for a tunnel (RFC 9110, 9.3.6)."""
+        peer = f"{self.target.host}:{self.target.port}"
+        sock.sendall(f"CONNECT {peer} HTTP/1.1\r\nHost: {peer}\r\n\r\n".encode("latin-1"))
+        buffer = b""
+        while True:
+            data = sock.recv(4096)
+            buffer += data
+            try:
+                found = parse_head(buffer)
+            except Http1Error as error:
+                raise DialError(Failure.CONNECT, f"{self._peer}: {error}") from error
+            if found is not None and found[0].status == 200:
+                return
+            if found is not None or not data:
+                said = "closed the connection" if found is None else f"answered {found[0].status}"
+                raise DialError(Failure.CONNECT, f"{self._peer} {said} to CONNECT {peer}")
+
+    def _watched(self, sock: gevent.socket.socket, tls: TlsLayer | None) -> Connection:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with contextlib.suppress(OSError):  # not Linux: user-space stamps it is, and the verdict says so
+            sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+        connection = Connection(sock, tls)
+        connection.watch(gevent.get_hub().loop)
+        return connection

@@ -1,0 +1,166 @@
+"""The client's half of HTTP/1.1 without I/O: the request's bytes, the reply's head, and how long its body is (RFC 9112)."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+MAX_HEAD_BYTES = 65_536
+
+
+class Http1Error(Exception):
+    """The reply breaks HTTP/1.1."""
+
+
+class Framing(Enum):
+    """How the end of a reply's body is known."""
+
+    CHUNKED = "chunked"
+    LENGTH = "length"
+    CLOSE = "close"
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyHead:
+    """Status line and headers of a reply; `length` is that of the body where it was said."""
+
+    status: int
+    headers: dict[str, str]  # names in lower case; repeated ones joined by a comma
+    framing: Framing
+    length: int | None
+    keep_alive: bool
+
+
+def request_bytes(method: str, path: str, headers: dict[str, str], body: bytes) -> bytes:
+    """One request as it goes over the wire, head and body in one piece so that one segment can carry it."""
+    lines = [f"{method} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
+    if body or method != "GET":
+        lines.append(f"Content-Length: {len(body)}")
+    return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + body
+
+
+def parse_head(buffer: bytes) -> tuple[ReplyHead, bytes] | None:
+    """The reply's head and what follows it; None while it is incomplete. Interim replies (1xx) are passed over."""
+    while True:
+        end = buffer.find(b"\r\n\r\n")
+        if end < 0:
+            if len(buffer) > MAX_HEAD_BYTES:
+                raise Http1Error(f"no end of the head in {len(buffer)} bytes")
+            if len(buffer) >= 5 and not buffer.startswith(b"HTTP/"):
+                raise Http1Error(f"not an HTTP reply: starts with {buffer[:20]!r}")
+            return None
+        head = _head(buffer[:end])
+        buffer = buffer[end + 4 :]
+        if not 100 <= head.status < 200:
+            return head, buffer
+
+
+def _head(text: bytes) -> ReplyHead:
+    first, *lines = text.decode("latin-1").split("\r\n")
+    version, _, rest = first.partition(" ")
+    code = rest[:3]
+    if version not in ("HTTP/1.1", "HTTP/1.0") or not (code.isascii() and code.isdigit() and len(code) == 3):
+        raise Http1Error(f"not an HTTP/1.1 status line: {first[:80]!r}")
+    headers: dict[str, str] = {}
+    for line in lines:
+        name, colon, value = line.partition(":")
+        if not colon or not name or name != name.strip():
+            raise Http1Error(f"not a header: {line[:80]!r}")
+        key = name.lower()
+        headers[key] = f"{headers[key]}, {value.strip()}" if key in headers else value.strip()
+    framing, length = _framing(int(code), headers)
+    connection = headers.get("connection", "").lower()
+    keep_alive = framing is not Framing.CLOSE and (
+        "close" not in connection if version == "HTTP/1.1" else "keep-alive" in connection
+    )
+    return ReplyHead(int(code), headers, framing, length, keep_alive)
+
+
+def _framing(status: int, headers: dict[str, str]) -> tuple[Framing, int | None]:
+    if status in (204, 304):
+        return Framing.LENGTH, 0
+    if "transfer-encoding" in headers:
+        if headers["transfer-encoding"].lower().split(",")[-1].strip() != "chunked":
+            return Framing.CLOSE, None
+        return Framing.CHUNKED, None
+    if "content-length" in headers:
+        values = {value.strip() for value in headers["content-length"].split(",")}
+        value = values.pop()
+        if values or not (value.isascii() and value.isdigit()):
+            raise Http1Error(f"not a content length: {headers['content-length'][:40]!r}")
+        return Framing.LENGTH, int(value)
+    return Framing.CLOSE, None
+
+
+class ChunkedDecoder:
+    """Takes the chunk framing off a body, fed at any split. `done` once the last chunk and its trailers are in."""
+
+    __slots__ = ("_buffer", "_left", "_state", "done", "surplus")
+
+    def __init__(self) -> None:
+        self._buffer = b""
+        self._state = "size"
+        self._left = 0
+        self.done = False
+        self.surplus = b""  # bytes after the end: none may come, we send one request at a time
+
+    def feed(self, data: bytes) -> bytes:
+        """The body's bytes among these."""
+        if self._state == "size" and not self._buffer and (whole := self._whole_chunk(data)) is not None:
+            return whole
+        pieces: list[bytes] = []
+        buffer = self._buffer + data
+        while not self.done:
+            step = self._data_step if self._state == "data" else self._line_step
+            before = len(buffer), self._state
+            buffer = step(buffer, pieces)
+            if (len(buffer), self._state) == before:
+                break
+        self._buffer = b"" if self.done else buffer
+        self.surplus = buffer if self.done else b""
+        return b"".join(pieces)
+
+    def _whole_chunk(self, data: bytes) -> bytes | None:
+        """The payload where the bytes are one whole chunk and no more, as nearly every read of a stream is."""
+        end = data.find(b"\r\n", 1, 12)
+        if end < 0:
+            return None
+        size = _chunk_size(data[:end])
+        if size == 0 or len(data) != end + 2 + size + 2 or not data.endswith(b"\r\n"):
+            return None
+        return data[end + 2 : -2]
+
+    def _data_step(self, buffer: bytes, pieces: list[bytes]) -> bytes:
+        piece = buffer[: self._left]
+        if piece:
+            pieces.append(piece)
+            self._left -= len(piece)
+        if not self._left:
+            self._state = "after"
+        return buffer[len(piece) :]
+
+    def _line_step(self, buffer: bytes, _pieces: list[bytes]) -> bytes:
+        end = buffer.find(b"\r\n")
+        if end < 0:
+            if len(buffer) > 8192:
+                raise Http1Error("a chunk's line has no end")
+            return buffer
+        line, rest = buffer[:end], buffer[end + 2 :]
+        if self._state == "after":
+            if line:
+                raise Http1Error(f"a chunk is longer than it said: {line[:20]!r}")
+            self._state = "size"
+        elif self._state == "size":
+            self._left = _chunk_size(line)
+            self._state = "data" if self._left else "trailers"
+        elif not line:  # the blank line after the trailers
+            self.done = True
+        return rest
+
+
+def _chunk_size(line: bytes) -> int:
+    digits = line.split(b";", 1)[0].strip()
+    try:
+        if not digits or digits[0] in b"+-" or b"_" in digits or len(digits) > 15:
+            raise ValueError
+        return int(digits, 16)
+    except ValueError:
+        raise Http1Error(f"not a chunk size: {line[:20]!r}") from None

@@ -1,0 +1,66 @@
+"""A sans-IO parser of server-sent events: bytes in, the data of whole events out.
+
+Works on bytes, so that a character split between two reads, or U+2028 inside JSON, cannot end a line: by the standard
+(WHATWG HTML, section 9.2) only LF, CR and CRLF do.
+"""
+
+_BOM = b"\xef\xbb\xbf"
+
+
+class SseParser:
+    """Feed it the body as it comes; it gives back the `data` of each event that is complete."""
+
+    __slots__ = ("_at_start", "_buffer", "_skip_lf")
+
+    def __init__(self) -> None:
+        self._buffer = b""
+        self._skip_lf = False  # the last byte was a CR: an LF that comes next belongs to it
+        self._at_start = True
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The data of every event that these bytes complete; comments and events without data give nothing."""
+        if self._skip_lf or b"\r" in data:
+            data = self._line_feeds_only(data)
+        buffer = self._buffer + data if self._buffer else data
+        if self._at_start:
+            buffer = self._without_bom(buffer)
+        if b"\n\n" not in buffer and not buffer.startswith(b"\n"):
+            self._buffer = buffer
+            return []
+        *blocks, self._buffer = buffer.split(b"\n\n")
+        return [found for block in blocks if (found := _data_of(block)) is not None]
+
+    def finish(self) -> list[bytes]:
+        """The data of a last event whose closing blank line never came, where its line did end or its JSON may be whole.
+
+        The standard drops such an event; servers that close right after `data: [DONE]` exist all the same.
+        """
+        block, self._buffer = self._buffer, b""
+        found = _data_of(block)
+        return [] if found is None else [found]
+
+    def _line_feeds_only(self, data: bytes) -> bytes:
+        if self._skip_lf and data:
+            data = data.removeprefix(b"\n")
+            self._skip_lf = False
+        if data.endswith(b"\r"):
+            self._skip_lf = True
+        return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+
+    def _without_bom(self, buffer: bytes) -> bytes:
+        if len(buffer) < len(_BOM) and _BOM.startswith(buffer):
+            return buffer
+        self._at_start = False
+        return buffer.removeprefix(_BOM)
+
+
+def _data_of(block: bytes) -> bytes | None:
+    """The data of one event, its `data` lines joined by LF; None where it has none."""
+    if block.startswith(b"data: ") and b"\n" not in block:  # nearly every event of a completion
+        return block[6:]
+    lines = []
+    for line in block.split(b"\n"):
+        name, colon, value = line.partition(b":")
+        if name == b"data":
+            lines.append(value.removeprefix(b" ") if colon else b"")
+    return b"\n".join(lines) if lines else None

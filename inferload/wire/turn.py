@@ -1,0 +1,304 @@
+"""One streamed turn: the request goes out, the reply is stamped as it comes, and a record is what is left.
+
+The stream is not owned by the greenlet that asked for it: a user who is stopped, or a greenlet that is killed, leaves the turn
+to finish and to be recorded.
+"""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import gevent
+from gevent.event import Event
+
+from inferload.measure.clock import now_ns
+from inferload.measure.record import Failure, Phase, TurnRecord
+from inferload.wire.answer import Answer
+from inferload.wire.connection import Connection, Reply
+from inferload.wire.dial import DialError
+from inferload.wire.http1 import Http1Error
+from inferload.wire.sse import SseParser
+
+if TYPE_CHECKING:
+    from inferload.wire.client import Client
+
+_READS_PER_SLICE = 24
+_DETAIL_BYTES = 300
+
+
+@dataclass(frozen=True, slots=True)
+class TurnRequest:
+    """What is to be sent, and whose it is. `planned_ns` is on this process's monotonic clock."""
+
+    body: bytes
+    turn_id: str
+    session_id: str
+    turn_index: int
+    class_name: str
+    phase: Phase
+    planned_ns: int
+    max_tokens: int | None = None
+    step: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TurnResult:
+    """The record, what the model said (for live history), and in words what went wrong ("" where nothing did)."""
+
+    record: TurnRecord
+    text: str
+    detail: str
+
+
+class Turn:
+    """A turn under way. `wait` blocks the calling greenlet until it is recorded."""
+
+    def __init__(self, client: Client, request: TurnRequest) -> None:
+        self.request = request
+        self.result: TurnResult | None = None
+        self.started_ns = now_ns()
+        self.queued = False  # waits in the pump
+        self._client = client
+        self._recorded = Event()
+        self._connection: Connection | None = None
+        self._sender: gevent.Greenlet | None = None
+        self._attempts = 0
+        self._connect_ns: int | None = None
+        self._ended_ns: int | None = None  # when we gave it up; None where the reply ended by itself
+        self._failure: Failure | None = None
+        self._detail = ""
+        self._begin_attempt()
+
+    def wait(self) -> TurnResult:
+        """The result, once the turn is over."""
+        self._recorded.wait()
+        assert self.result is not None
+        return self.result
+
+    def give_up(self, failure: Failure, detail: str) -> None:
+        """End the turn now, whatever it is doing; harmless when it is over already."""
+        if self._reply.done or self.result is not None:
+            return
+        self._failure, self._detail, self._ended_ns = failure, detail, now_ns()
+        if self._sender is not None:
+            self._sender.kill(block=False)
+        self._reply.finish(complete=False)
+
+    def overdue(self, at_ns: int) -> tuple[Failure, str] | None:
+        """The time-out that the turn has run into, if any. Asks for parsing first where that could tell."""
+        limits = self._client.timeouts
+        if at_ns - self.started_ns > limits.turn_s * 1e9:
+            return Failure.TIMEOUT_TURN, f"not over after {limits.turn_s:g} s"
+        if self._sent_ns is None:
+            return None
+        seen_ns = self._answer.last_event_ns
+        silent_s = (at_ns - (seen_ns or self._sent_ns)) / 1e9
+        if self._reply.waiting and self._reply.head is not None:
+            if silent_s > min(limits.first_event_s, limits.between_events_s):
+                self.digest()
+            return None
+        limit_s = limits.first_event_s if seen_ns is None else limits.between_events_s
+        if silent_s <= limit_s:
+            return None
+        if seen_ns is None:
+            return Failure.TIMEOUT_FIRST_EVENT, f"no event within {limit_s:g} s"
+        return Failure.TIMEOUT_BETWEEN_EVENTS, f"no event for {limit_s:g} s"
+
+    @property
+    def unparsed_bytes(self) -> int:
+        """Bytes of the reply that wait to be parsed."""
+        return self._reply.body_bytes
+
+    def digest(self) -> None:
+        """Have the pump parse what is there."""
+        if not self.queued:
+            self.queued = True
+            self._client.pump.add(self)
+
+    # -- sending
+
+    def _begin_attempt(self) -> None:
+        self._attempts += 1
+        self._reply = Reply(self._on_reply_done)
+        self._answer = Answer()
+        self._parser = SseParser()
+        self._delays = array("q")
+        self._head_checked = False
+        self._error_body = b""
+        self._arrived_ns: int | None = None
+        self._sent_ns: int | None = None
+        self._written_ns: int | None = None
+        self._sender = gevent.spawn(self._send, self._reply)
+
+    def _send(self, reply: Reply) -> None:
+        try:
+            connection = self._client.idle_connection()
+            if connection is None:
+                begun_ns = now_ns()
+                connection = self._client.dial()
+                self._connect_ns = now_ns() - begun_ns
+            if reply.done:  # given up while we dialled
+                connection.close()
+                return
+            self._connection = connection
+            connection.expect(reply)
+            request = self._client.request_bytes(self.request.body)
+            self._sent_ns = now_ns()
+            connection.send(request)
+            self._written_ns = now_ns()
+        except DialError as error:
+            self._failure, self._detail = error.failure, error.why
+            reply.finish(complete=False)
+        except OSError as error:  # a reply that is there already, a refusal say, counts for more
+            reply.finish(complete=False, error=error)
+
+    # -- the reply is over; runs in the event loop
+
+    def _on_reply_done(self) -> None:
+        reply, connection, self._connection = self._reply, self._connection, None
+        if connection is not None:
+            stale = reply.error is not None and reply.last_ns is None and connection.turns > 1 and self._failure is None
+            connection.release()
+            keep = reply.complete and reply.head is not None and reply.head.keep_alive and self._written_ns is not None
+            if keep and not connection.closed:
+                self._client.keep(connection)
+            else:
+                connection.close()
+            if stale and self._attempts == 1:
+                # The server closed an idle connection just as we used it: nothing was answered, so ask once more.
+                self._begin_attempt()
+                return
+        if self._ended_ns is None:
+            self._ended_ns = reply.last_ns if reply.complete else now_ns()
+        self.digest()
+
+    # -- parsing, by the pump
+
+    def step(self) -> bool:
+        """One slice of parsing; the last one makes the record."""
+        reply = self._reply
+        if reply.head is not None and reply.waiting:
+            try:
+                for data, at_ns, delay_ns in reply.body(_READS_PER_SLICE):
+                    self._arrived(data, at_ns, delay_ns)
+            except Http1Error as error:
+                self._fail(Failure.BAD_HTTP, str(error))
+                reply.finish(complete=False, error=error)
+                reply.reads.clear()
+            if reply.waiting:
+                return False
+        self.queued = False
+        if reply.done:
+            self._record()
+        return True
+
+    def fail(self, error: Exception) -> None:
+        """A fault of ours while parsing: the turn ends as one."""
+        self.queued = False
+        self._failure, self._detail = Failure.CLIENT_ERROR, f"{type(error).__name__}: {error}"
+        self._reply.finish(complete=False)
+        self._finish()
+
+    def _arrived(self, data: bytes, at_ns: int, delay_ns: int | None) -> None:
+        # A stamp before the request was sent, or before an earlier one, is the wall clock's doing.
+        floor_ns = max(self._sent_ns or 0, self._arrived_ns or 0)
+        if at_ns < floor_ns:
+            at_ns, delay_ns = (floor_ns, None) if delay_ns is None else (max(at_ns + delay_ns, floor_ns), None)
+        self._arrived_ns = at_ns
+        if delay_ns is not None:
+            self._delays.append(delay_ns)
+        if not self._head_checked:
+            self._head_checked = True
+            self._check_head()
+        if self._failure in (Failure.HTTP_4XX, Failure.HTTP_429, Failure.HTTP_5XX, Failure.HTTP_OTHER, Failure.NOT_SSE):
+            self._error_body = (self._error_body + data)[:_DETAIL_BYTES]
+            return
+        for event in self._parser.feed(data):
+            self._answer.event(event, at_ns)
+
+    def _check_head(self) -> None:
+        head = self._reply.head
+        assert head is not None
+        kind = head.headers.get("content-type", "text/event-stream").partition(";")[0].strip().lower()
+        if head.status != 200:
+            self._fail(_status_class(head.status), f"HTTP {head.status}")
+        elif kind != "text/event-stream":
+            self._fail(Failure.NOT_SSE, f"200, but {kind} instead of text/event-stream")
+
+    def _fail(self, failure: Failure, detail: str) -> None:
+        if self._failure is None:
+            self._failure, self._detail = failure, detail
+
+    # -- the record
+
+    def _record(self) -> None:
+        reply, answer = self._reply, self._answer
+        if reply.head is not None and not self._head_checked:
+            self._check_head()
+        for event in self._parser.finish():
+            answer.event(event, self._arrived_ns or now_ns())
+        if self._failure is None and reply.error is not None and not answer.closed:
+            broken = isinstance(reply.error, Http1Error)
+            self._fail(Failure.BAD_HTTP if broken else Failure.CUT, str(reply.error))
+        if self._failure is None:
+            answer.conclude(reply.complete)
+            if answer.failure is not None:
+                self._fail(answer.failure, answer.detail)
+        self._finish()
+
+    def _finish(self) -> None:
+        detail = self._detail
+        if self._error_body:
+            detail += ": " + self._error_body.decode("utf-8", "replace").strip()
+        self.result = TurnResult(self._turn_record(), "".join(self._answer.text), self._client.without_secrets(detail))
+        self._recorded.set()
+        self._client.recorded(self)
+
+    def _turn_record(self) -> TurnRecord:
+        request, answer, head = self.request, self._answer, self._reply.head
+        metrics, sent_ns = answer.metrics, self._sent_ns or 0
+        complete = self._reply.complete and self._arrived_ns is not None
+        closed_ns = self._arrived_ns if complete else self._ended_ns
+        return TurnRecord(
+            turn_id=request.turn_id,
+            session_id=request.session_id,
+            turn_index=request.turn_index,
+            class_name=request.class_name,
+            worker=self._client.worker,
+            phase=request.phase,
+            planned_ns=request.planned_ns,
+            closed_ns=closed_ns if closed_ns is not None else now_ns(),
+            sent_ns=self._sent_ns,
+            written_ns=self._written_ns,
+            first_event_ns=answer.first_event_ns,
+            first_ns=answer.event_ns[0] if answer.event_ns else None,
+            first_visible_ns=answer.first_visible_ns,
+            last_ns=answer.event_ns[-1] if answer.event_ns else None,
+            connect_ns=self._connect_ns,
+            input_tokens=answer.input_tokens,
+            output_tokens=answer.output_tokens,
+            cached_tokens=answer.cached_tokens,
+            event_ns=array("q", [at_ns - sent_ns for at_ns in answer.event_ns]) if answer.event_ns else None,
+            event_tokens=answer.tokens_by_event,
+            delay_ns=self._delays or None,
+            attempts=self._attempts,
+            target=self._client.target.url,
+            model=self._client.model,
+            max_tokens=request.max_tokens,
+            finish_reason=answer.finish_reason,
+            request_id=answer.request_id,
+            step=request.step,
+            server_queue_ms=None if metrics is None else metrics.queue_time_ms,
+            server_ttft_ms=None if metrics is None else metrics.time_to_first_token_ms,
+            server_generation_ms=None if metrics is None else metrics.generation_time_ms,
+            failure=self._failure,
+            status=None if head is None else head.status,
+        )
+
+
+def _status_class(status: int) -> Failure:
+    if status == 429:
+        return Failure.HTTP_429
+    return {4: Failure.HTTP_4XX, 5: Failure.HTTP_5XX}.get(status // 100, Failure.HTTP_OTHER)

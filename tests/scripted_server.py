@@ -1,0 +1,92 @@
+"""A server that answers each connection with a script of bytes, for tests of the wire: no HTTP logic of its own."""
+
+import contextlib
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+
+Script = Callable[[socket.socket, bytes], None]
+
+
+class ScriptedServer:
+    """Listens on a free port; every request that arrives is handed to the next script, the last one being repeated."""
+
+    def __init__(self, scripts: list[Script], tls: ssl.SSLContext | None = None) -> None:
+        self.requests: list[bytes] = []
+        self.connections = 0
+        self._scripts = scripts
+        self._tls = tls
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self._thread = threading.Thread(target=self._accept, daemon=True)
+        self._thread.start()
+
+    @property
+    def url(self) -> str:
+        return f"{'https' if self._tls else 'http'}://127.0.0.1:{self.port}"
+
+    def close(self) -> None:
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                sock, _ = self._listener.accept()
+                self.connections += 1
+                threading.Thread(target=self._serve, args=(sock,), daemon=True).start()
+
+    def _serve(self, sock: socket.socket) -> None:
+        with contextlib.suppress(OSError), sock:
+            stream = self._tls.wrap_socket(sock, server_side=True) if self._tls else sock
+            while (request := read_request(stream)) is not None:
+                number = len(self.requests)
+                self.requests.append(request)
+                self._scripts[min(number, len(self._scripts) - 1)](stream, request)
+
+
+def read_request(sock: socket.socket) -> bytes | None:
+    """One whole request; None at the end of the connection."""
+    data = b""
+    while b"\r\n\r\n" not in data:
+        piece = sock.recv(65536)
+        if not piece:
+            return None
+        data += piece
+    head, _, body = data.partition(b"\r\n\r\n")
+    length = next(
+        (int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length")), 0
+    )
+    while len(body) < length:
+        body += sock.recv(65536)
+    return head + b"\r\n\r\n" + body
+
+
+def chunk(data: bytes) -> bytes:
+    return b"%x\r\n%s\r\n" % (len(data), data)
+
+
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\n"
+
+
+def chunked(*events: bytes) -> bytes:
+    """A whole chunked reply of these bodies."""
+    return HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + b"".join(chunk(event) for event in events) + b"0\r\n\r\n"
+
+
+def send(data: bytes, *, close: bool = False, piece_bytes: int = 0) -> Script:
+    """A script that sends these bytes, whole or in pieces, and closes if told to."""
+
+    def script(sock: socket.socket, _request: bytes) -> None:
+        for piece in pieces_of(data, piece_bytes):
+            sock.sendall(piece)
+        if close:
+            sock.shutdown(socket.SHUT_RDWR)
+
+    return script
+
+
+def pieces_of(data: bytes, piece_bytes: int) -> Iterator[bytes]:
+    size = piece_bytes or len(data) or 1
+    for start in range(0, len(data), size):
+        yield data[start : start + size]

@@ -1,0 +1,157 @@
+"""The sans-IO parsers: whatever the split of the bytes, the same comes out."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from inferload.errors import UsageError
+from inferload.wire.http1 import ChunkedDecoder, Framing, Http1Error, parse_head, request_bytes
+from inferload.wire.sse import SseParser
+from inferload.wire.target import Target
+
+
+def cuts(draw: st.DrawFn, data: bytes) -> list[bytes]:
+    places = sorted(draw(st.lists(st.integers(0, len(data)), max_size=12)))
+    edges = [0, *places, len(data)]
+    return [data[a:b] for a, b in zip(edges, edges[1:], strict=False)]
+
+
+@st.composite
+def streams(draw: st.DrawFn) -> tuple[list[bytes], list[bytes]]:
+    """(the data of events, the stream that carries them cut at any places): line ends, comments and fields vary."""
+    end = draw(st.sampled_from([b"\n", b"\r\n", b"\r"]))
+    text = st.text(st.characters(exclude_characters="\r\n", exclude_categories=["Cs"]), max_size=12)
+    payloads = [line.encode() for line in draw(st.lists(text, max_size=6))]
+    stream = b"\xef\xbb\xbf" if draw(st.booleans()) else b""
+    for payload in payloads:
+        stream += draw(st.sampled_from([b"", b": keep-alive" + end + end, b"id: 7" + end, b"event: x" + end, end]))
+        stream += (
+            b"data:"
+            + draw(st.sampled_from([b" ", b""]) if not payload.startswith(b" ") else st.just(b" "))
+            + payload
+            + end
+            + end
+        )
+    return payloads, cuts(draw, stream)
+
+
+@given(streams())
+def test_sse_survives_any_split(case: tuple[list[bytes], list[bytes]]) -> None:
+    payloads, pieces = case
+    parser = SseParser()
+    assert [event for piece in pieces for event in parser.feed(piece)] == payloads
+    assert parser.finish() == []
+
+
+def test_sse_joins_data_lines_and_keeps_line_separators_of_unicode() -> None:
+    parser = SseParser()
+    assert parser.feed("data: a\ndata\ndata:b\u2028c\n\n".encode()) == ["a\n\nb\u2028c".encode()]
+
+
+def test_sse_gives_a_last_event_without_its_blank_line() -> None:
+    parser = SseParser()
+    assert parser.feed(b"data: x\n\ndata: [DONE]\n") == [b"x"]
+    assert parser.finish() == [b"[DONE]"]
+    assert parser.finish() == []
+
+
+@st.composite
+def chunked_bodies(draw: st.DrawFn) -> tuple[bytes, list[bytes]]:
+    parts = draw(st.lists(st.binary(min_size=1, max_size=40), max_size=6))
+    extension = draw(st.sampled_from([b"", b";a=b", b" "]))
+    trailers = draw(st.sampled_from([b"", b"X-Sum: 1\r\n"]))
+    data = b"".join(b"%x%s\r\n%s\r\n" % (len(part), extension, part) for part in parts) + b"0\r\n" + trailers + b"\r\n"
+    return b"".join(parts), cuts(draw, data)
+
+
+@given(chunked_bodies())
+def test_chunked_bodies_survive_any_split(case: tuple[bytes, list[bytes]]) -> None:
+    body, pieces = case
+    decoder = ChunkedDecoder()
+    assert b"".join(decoder.feed(piece) for piece in pieces) == body
+    assert decoder.done
+    assert decoder.surplus == b""
+
+
+@given(chunked_bodies(), st.integers(1, 30))
+def test_a_chunked_body_that_is_cut_is_not_done(case: tuple[bytes, list[bytes]], missing: int) -> None:
+    body, pieces = case
+    data = b"".join(pieces)[:-missing]
+    decoder = ChunkedDecoder()
+    assert body.startswith(decoder.feed(data))
+    assert not decoder.done
+
+
+@pytest.mark.parametrize("data", [b"x\r\n", b"-1\r\n", b"1_0\r\n", b"\r\n", b"1\r\nab\r\n", b"1" * 9000])
+def test_broken_chunks_are_said(data: bytes) -> None:
+    with pytest.raises(Http1Error):
+        ChunkedDecoder().feed(data)
+
+
+@pytest.mark.parametrize(
+    ("head", "framing", "length", "keep_alive"),
+    [
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked", Framing.CHUNKED, None, True),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 5", Framing.LENGTH, 5, True),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close", Framing.LENGTH, 5, False),
+        (b"HTTP/1.0 200 OK\r\nContent-Length: 5", Framing.LENGTH, 5, False),
+        (b"HTTP/1.1 200 OK\r\nServer: x", Framing.CLOSE, None, False),
+        (b"HTTP/1.1 204 No Content", Framing.LENGTH, 0, True),
+        (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200\r\nContent-Length: 1", Framing.LENGTH, 1, True),
+    ],
+)
+def test_heads(head: bytes, framing: Framing, length: int | None, keep_alive: bool) -> None:
+    whole = head + b"\r\n\r\n"
+    for cut in range(len(whole)):
+        assert parse_head(whole[:cut]) is None
+    found = parse_head(whole + b"rest")
+    assert found is not None
+    assert (found[0].framing, found[0].length, found[0].keep_alive, found[1]) == (framing, length, keep_alive, b"rest")
+
+
+BROKEN_HEADS = [
+    b"ICY 200 OK\r\n\r\n",
+    b"HTTP/1.1 2x0\r\n\r\n",
+    b"HTTP/1.1 200\r\nnope\r\n\r\n",
+    b"HTTP/1.1 200\r\nContent-Length: 1, 2\r\n\r\n",
+    b"HTTP/2 200\r\n\r\n",
+    b"a" * 70000,
+]
+
+
+@pytest.mark.parametrize("head", BROKEN_HEADS)
+def test_broken_heads_are_said(head: bytes) -> None:
+    with pytest.raises(Http1Error):
+        parse_head(head)
+
+
+def test_request_bytes() -> None:
+    assert (
+        request_bytes("POST", "/x", {"Host": "h"}, b"{}")
+        == b"POST /x HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\n{}"
+    )
+    assert request_bytes("GET", "/x", {"Host": "h"}, b"") == b"GET /x HTTP/1.1\r\nHost: h\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("url", "authority", "api", "metrics"),
+    [
+        ("http://server:8000", "server:8000", "/v1", "http://server:8000/metrics"),
+        ("http://server:8000/v1/", "server:8000", "/v1", "http://server:8000/metrics"),
+        ("https://gate.example/team/a", "gate.example", "/team/a/v1", "https://gate.example/team/a/metrics"),
+        ("https://gate.example/team/a/v1", "gate.example", "/team/a/v1", "https://gate.example/team/a/metrics"),
+        ("http://[::1]:8000", "[::1]:8000", "/v1", "http://[::1]:8000/metrics"),
+    ],
+)
+def test_targets(url: str, authority: str, api: str, metrics: str) -> None:
+    target = Target.parse(url)
+    assert (target.authority, target.api, target.metrics_url) == (authority, api, metrics)
+
+
+@pytest.mark.parametrize(
+    "url", ["server:8000", "ftp://x", "http://", "http://u:p@h", "http://h:99999", "http://h?q=1", "http://h:x"]
+)
+def test_bad_targets_are_one_line_with_a_remedy(url: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        Target.parse(url)
+    assert "\n" not in str(raised.value)
