@@ -1,0 +1,24 @@
+"""`python -m inferload.deploy.simulator`: the same as `inferload simulator`."""
+
+import argparse
+import sys
+
+from inferload.errors import UsageError
+
+from .command import register
+
+
+def main() -> int:
+    """Parse and serve; a UsageError becomes one line on stderr and exit code 2."""
+    parser = argparse.ArgumentParser(prog="inferload")
+    register(parser.add_subparsers(required=True))
+    arguments = parser.parse_args(["simulator", *sys.argv[1:]])
+    try:
+        return int(arguments.run(arguments))
+    except UsageError as error:
+        print(f"inferload: {error}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

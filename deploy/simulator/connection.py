@@ -1,0 +1,135 @@
+"""One client's connection: non-blocking bytes in and out, TLS where the server speaks it."""
+
+import socket
+import ssl
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from .http import CONTINUE, HttpFault, HttpRequest, RequestReader, json_reply, reply_bytes
+from .stream import Stream
+
+_READ_BYTES = 262_144
+_AGAIN = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+
+
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """What a connection needs of its server."""
+
+    request: "Callable[[Connection, HttpRequest], None]"  # a whole request arrived
+    want_write: "Callable[[Connection], None]"  # the kernel took less than it was given
+    lost: "Callable[[Connection], None]"  # to be closed when the loop is free to
+
+
+class Connection:
+    """Reads one request at a time; a further one waits until the first is answered."""
+
+    __slots__ = ("_closing", "_hooks", "_reader", "_shaken", "busy", "dead", "out", "sock", "stream")
+
+    def __init__(self, sock: socket.socket, hooks: Hooks) -> None:
+        self.sock = sock
+        self.stream: Stream | None = None  # the completion that is being answered
+        self.busy = False  # a request is being answered
+        self.dead = False
+        self.out = bytearray()  # what the kernel would not take yet
+        self._closing = False
+        self._shaken = not isinstance(sock, ssl.SSLSocket)
+        self._reader = RequestReader()
+        self._hooks = hooks
+
+    @property
+    def idle(self) -> bool:
+        """Open, and no request has begun."""
+        return not self.busy and self._reader.idle and not self.dead
+
+    def readable(self) -> None:
+        """Read what there is, and serve a request that became whole."""
+        try:
+            if not self._shake():
+                return
+            data = self.sock.recv(_READ_BYTES)
+            while isinstance(self.sock, ssl.SSLSocket) and self.sock.pending():
+                data += self.sock.recv(_READ_BYTES)
+        except _AGAIN:
+            return
+        except OSError:
+            self._lose()
+            return
+        if not data:
+            self._lose()
+            return
+        self._reader.feed(data)
+        self._serve()
+
+    def writable(self) -> None:
+        """Hand over what is kept."""
+        if self.out:
+            kept, self.out = bytes(self.out), bytearray()
+            self.write(kept)
+        if self._closing and not self.out:
+            self._lose()
+
+    def write(self, data: bytes) -> bool:
+        """Hand bytes to the kernel; False: it did not take all of them, the rest is kept and follows."""
+        if self.out or self.dead:
+            self.out += data
+            return False
+        try:
+            sent = self.sock.send(data)
+        except _AGAIN:
+            sent = 0
+        except OSError:
+            self._lose()
+            return False
+        if sent == len(data):
+            return True
+        self.out += data[sent:]
+        self._hooks.want_write(self)
+        return False
+
+    def answered(self, close: bool) -> None:
+        """The answer is over: close, or go on with the next request."""
+        self.busy = False
+        self.stream = None
+        if close:
+            self._closing = True
+            if not self.out:
+                self._lose()
+        elif not self.dead:
+            self._serve()
+
+    def cut(self, reset: bool) -> None:
+        """Close at once; `reset`: so that the client sees RST and not an orderly end."""
+        if reset:
+            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.out.clear()
+        self._lose()
+
+    def _shake(self) -> bool:
+        if not self._shaken and isinstance(self.sock, ssl.SSLSocket):
+            self.sock.do_handshake()
+            self._shaken = True
+        return self._shaken
+
+    def _serve(self) -> None:
+        if self.busy or self._closing:
+            return
+        try:
+            request = self._reader.next()
+        except HttpFault as fault:
+            error = {"error": {"message": str(fault), "type": "Bad Request", "param": None, "code": fault.status}}
+            self.write(reply_bytes(json_reply(error, fault.status), False))
+            self.answered(close=True)
+            return
+        if request is not None:
+            self.busy = True
+            self._hooks.request(self, request)
+        elif self._reader.wants_continue:
+            self._reader.told_to_continue()
+            self.write(CONTINUE)
+
+    def _lose(self) -> None:
+        if not self.dead:
+            self.dead = True
+            self._hooks.lost(self)

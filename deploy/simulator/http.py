@@ -1,0 +1,193 @@
+"""The server's half of HTTP/1.1 without I/O: requests out of bytes, and the bytes of replies (RFC 9112)."""
+
+import json
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+MAX_HEAD_BYTES = 65_536
+MAX_BODY_BYTES = 64 * 1024 * 1024
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+class HttpFault(Exception):
+    """The request breaks HTTP, or asks for more than is allowed: answered with this status, then closed."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass(frozen=True, slots=True)
+class HttpRequest:
+    """One whole request; header names are in lower case."""
+
+    method: str
+    path: str
+    query: dict[str, str]
+    headers: dict[str, str]
+    body: bytes
+    keep_alive: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """One whole reply."""
+
+    status: int
+    body: bytes
+    content_type: str = "application/json"
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+def json_reply(document: Any, status: int = 200) -> Reply:
+    """A document as a reply."""
+    return Reply(status, json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode())
+
+
+def head_bytes(
+    status: int, content_type: str, framing: str, keep_alive: bool, more: tuple[tuple[str, str], ...]
+) -> bytes:
+    """Status line and headers; `framing` is a whole header line, or empty for a body that ends with the connection."""
+    lines = [f"HTTP/1.1 {status} {_phrase(status)}", "server: inferload-simulator", f"content-type: {content_type}"]
+    lines += [f"{name}: {value}" for name, value in more]
+    if framing:
+        lines.append(framing)
+    if not keep_alive:
+        lines.append("connection: close")
+    return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1", "replace")
+
+
+def reply_bytes(reply: Reply, keep_alive: bool) -> bytes:
+    """A whole reply as it goes over the wire."""
+    framing = f"content-length: {len(reply.body)}"
+    return head_bytes(reply.status, reply.content_type, framing, keep_alive, reply.headers) + reply.body
+
+
+def chunk(data: bytes) -> bytes:
+    """One chunk of a chunked body."""
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+LAST_CHUNK = b"0\r\n\r\n"
+
+
+def _phrase(status: int) -> str:
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return "Unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class _Head:
+    method: str
+    path: str
+    query: dict[str, str]
+    headers: dict[str, str]
+    keep_alive: bool
+    length: int  # -1: chunked
+
+
+class RequestReader:
+    """Feed it bytes, take whole requests. `wants_continue` says when the client waits for leave to send its body."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+        self._head: _Head | None = None
+        self._body = bytearray()  # of a chunked request
+        self._told = False
+        self.wants_continue = False
+
+    @property
+    def idle(self) -> bool:
+        """Between two requests."""
+        return self._head is None and not self._buffer
+
+    def feed(self, data: bytes) -> None:
+        """Take bytes from the wire."""
+        self._buffer += data
+
+    def next(self) -> HttpRequest | None:
+        """The next whole request; None until there is one. HttpFault where there can be none."""
+        if self._head is None:
+            self._head = self._read_head()
+            if self._head is None:
+                return None
+        head = self._head
+        body = self._read_chunked() if head.length < 0 else self._read_plain(head.length)
+        expects = head.headers.get("expect", "").lower() == "100-continue"
+        self.wants_continue = body is None and expects and not self._told
+        if body is None:
+            return None
+        self._head, self._told = None, False
+        return HttpRequest(head.method, head.path, head.query, head.headers, body, head.keep_alive)
+
+    def told_to_continue(self) -> None:
+        """The client has been given its leave; it gets it once."""
+        self._told = True
+
+    def _read_head(self) -> _Head | None:
+        end = self._buffer.find(b"\r\n\r\n")
+        if end < 0:
+            if len(self._buffer) > MAX_HEAD_BYTES:
+                raise HttpFault(431, "the head of the request is too long")
+            return None
+        text = self._buffer[:end].decode("latin-1")
+        del self._buffer[: end + 4]
+        return _parse_head(text)
+
+    def _read_plain(self, length: int) -> bytes | None:
+        if len(self._buffer) < length:
+            return None
+        body = bytes(self._buffer[:length])
+        del self._buffer[:length]
+        return body
+
+    def _read_chunked(self) -> bytes | None:
+        while True:
+            end = self._buffer.find(b"\r\n")
+            if end < 0:
+                return None
+            try:
+                size = int(self._buffer[:end].split(b";")[0], 16)
+            except ValueError:
+                raise HttpFault(400, "not the size of a chunk") from None
+            if size < 0 or len(self._body) + size > MAX_BODY_BYTES:
+                raise HttpFault(413, "the body of the request is too long")
+            if len(self._buffer) < end + 2 + size + 2:
+                return None
+            self._body += self._buffer[end + 2 : end + 2 + size]
+            del self._buffer[: end + 2 + size + 2]
+            if size == 0:
+                body, self._body = bytes(self._body), bytearray()
+                return body
+
+
+def _parse_head(text: str) -> _Head:
+    first, *lines = text.split("\r\n")
+    parts = first.split(" ")
+    if len(parts) != 3 or not parts[2].startswith("HTTP/1."):
+        raise HttpFault(400, "not an HTTP/1.1 request line")
+    headers: dict[str, str] = {}
+    for line in lines:
+        name, colon, value = line.partition(":")
+        if not colon or name != name.strip() or not name:
+            raise HttpFault(400, "not a header line")
+        headers[name.lower()] = value.strip()
+    connection = headers.get("connection", "").lower()
+    keep_alive = "close" not in connection if parts[2] == "HTTP/1.1" else "keep-alive" in connection
+    target = urlsplit(parts[1])
+    return _Head(parts[0], target.path, dict(parse_qsl(target.query)), headers, keep_alive, _length(headers))
+
+
+def _length(headers: dict[str, str]) -> int:
+    if "chunked" in headers.get("transfer-encoding", "").lower():
+        return -1
+    said = headers.get("content-length", "0")
+    if not (said.isascii() and said.isdigit()):
+        raise HttpFault(400, "not a content length")
+    if int(said) > MAX_BODY_BYTES:
+        raise HttpFault(413, "the body of the request is too long")
+    return int(said)

@@ -1,0 +1,68 @@
+"""How late the simulator itself was: write time less due time of every event, in buckets of 10 microseconds."""
+
+from typing import Any
+
+from .metrics import Histogram
+
+STEP_NS = 10_000
+BUCKETS = 20_000  # the last one holds everything from 200 ms on
+BOUNDS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.002, 0.003, 0.004, 0.005, 0.0075, 0.01, 0.02, 0.05, 0.1)
+
+
+class Lateness:
+    """Counts by lateness. Quantiles are upper bounds of their bucket; from 200 ms on they are the maximum."""
+
+    __slots__ = ("blocked", "count", "counts", "max_ns", "sum_ns")
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Back to nothing."""
+        self.counts = [0] * BUCKETS
+        self.count = 0
+        self.sum_ns = 0
+        self.max_ns = 0
+        self.blocked = 0  # events for a client that did not read: not the server's lateness
+
+    def add(self, late_ns: int) -> None:
+        """Count one event that was handed to the kernel in full."""
+        index = late_ns // STEP_NS
+        self.counts[index if index < BUCKETS else BUCKETS - 1] += 1
+        self.count += 1
+        self.sum_ns += late_ns
+        self.max_ns = max(self.max_ns, late_ns)
+
+    def quantile_ms(self, share: float) -> float | None:
+        """The lateness that this share of the events did not exceed; None where there were none."""
+        if not self.count:
+            return None
+        rank, seen = share * self.count, 0
+        for index, count in enumerate(self.counts[:-1]):
+            seen += count
+            if seen >= rank and seen:
+                return min((index + 1) * STEP_NS, self.max_ns) / 1e6
+        return self.max_ns / 1e6
+
+    def summary(self) -> dict[str, Any]:
+        """Count, mean, p50, p99 and max in milliseconds; None where nothing was counted."""
+        return {
+            "count": self.count,
+            "mean": self.sum_ns / self.count / 1e6 if self.count else None,
+            "p50": self.quantile_ms(0.50),
+            "p99": self.quantile_ms(0.99),
+            "p999": self.quantile_ms(0.999),
+            "max": self.max_ns / 1e6 if self.count else None,
+        }
+
+    def histogram(self) -> Histogram:
+        """The same counts in coarser buckets, in seconds."""
+        result = Histogram(BOUNDS_S)
+        start = 0
+        for place, bound in enumerate(BOUNDS_S):
+            end = round(bound * 1e9) // STEP_NS
+            result.counts[place] = sum(self.counts[start:end])
+            start = end
+        result.counts[-1] = sum(self.counts[start:])
+        result.sum = self.sum_ns / 1e9
+        return result

@@ -1,0 +1,190 @@
+"""vLLM 0.32's metrics by name, label and bucket bound, as counts in memory and as Prometheus text. No I/O, no clock."""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+REQUEST_S = (0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680)
+TTFT_S = (
+    *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75),
+    *(1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640, 2560),
+)
+ITL_S = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80)
+STEP_TOKENS = tuple(2**power for power in range(15) if power not in (1, 2))
+PARAM_N = (1, 2, 5, 10, 20)
+PREEMPTIONS = (1, 2, 3, 4, 5, 10, 20)
+SOURCES = ("local_compute", "local_cache_hit", "external_kv_transfer")
+FINISHED_REASONS = ("stop", "length", "abort", "error", "repetition")
+
+
+def token_bounds(max_model_len: int) -> tuple[int, ...]:
+    """1, 2, 5, 10, ... up to the model's length."""
+    bounds: list[int] = []
+    power = 1
+    while True:
+        for mantissa in (1, 2, 5):
+            if mantissa * power > max_model_len:
+                return tuple(bounds)
+            bounds.append(mantissa * power)
+        power *= 10
+
+
+class Histogram:
+    """Counts by bucket; `bounds` are upper bounds and inclusive, as Prometheus has them."""
+
+    __slots__ = ("bounds", "counts", "sum")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self.bounds = tuple(bounds)
+        self.counts = [0] * (len(self.bounds) + 1)
+        self.sum = 0.0
+
+    def observe(self, value: float) -> None:
+        """Count one value."""
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.sum += value
+
+    def reset(self) -> None:
+        """Back to nothing."""
+        self.counts = [0] * (len(self.bounds) + 1)
+        self.sum = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """What is observed when a request ends, in seconds and tokens. `max_tokens` None: the request named none."""
+
+    queue_s: float
+    prefill_s: float
+    decode_s: float
+    e2e_s: float
+    prompt_tokens: int
+    cached_tokens: int
+    output_tokens: int
+    output_limit: int
+    max_tokens: int | None
+    preemptions: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Gauges:
+    """The state of the scheduler at the moment of a scrape, with its own counters."""
+
+    running: int
+    waiting: int
+    kv_cache_usage: float
+    prefix_queries: int
+    prefix_hits: int
+    preemptions: int
+
+
+class Metrics:
+    """Every counter and histogram of one engine."""
+
+    def __init__(self, max_model_len: int) -> None:
+        tokens = token_bounds(max_model_len)
+        self.prompt_tokens = 0
+        self.prompt_tokens_cached = 0
+        self.generation_tokens = 0
+        self.finished = dict.fromkeys(FINISHED_REASONS, 0)
+        self.ttft = Histogram(TTFT_S)
+        self.itl = Histogram(ITL_S)
+        self.tpot = Histogram(ITL_S)
+        self.e2e = Histogram(REQUEST_S)
+        self.queue = Histogram(REQUEST_S)
+        self.prefill = Histogram(REQUEST_S)
+        self.decode = Histogram(REQUEST_S)
+        self.inference = Histogram(REQUEST_S)
+        self.step_tokens = Histogram(STEP_TOKENS)
+        self.request_prompt = Histogram(tokens)
+        self.request_generation = Histogram(tokens)
+        self.request_limit = Histogram(tokens)
+        self.request_max_tokens = Histogram(tokens)
+        self.request_computed = Histogram(tokens)
+        self.request_n = Histogram(PARAM_N)
+        self.request_preemptions = Histogram(PREEMPTIONS)
+        self._scheduler_zero = (0, 0, 0)
+
+    def first_token(self, ttft_s: float, prompt_tokens: int, cached_tokens: int) -> None:
+        """Book a prompt as done: vLLM's prompt counters move when the first token appears."""
+        self.ttft.observe(ttft_s)
+        self.prompt_tokens += prompt_tokens
+        self.prompt_tokens_cached += cached_tokens
+
+    def request_done(self, done: Finished) -> None:
+        """Book a request that ran to its end; one that was given up reaches only `aborted`."""
+        self.finished[done.reason] += 1
+        self.e2e.observe(done.e2e_s)
+        self.queue.observe(done.queue_s)
+        self.prefill.observe(done.prefill_s)
+        self.decode.observe(done.decode_s)
+        self.inference.observe(done.prefill_s + done.decode_s)
+        self.tpot.observe(done.decode_s / (done.output_tokens - 1) if done.output_tokens > 1 else 0.0)
+        self.request_prompt.observe(done.prompt_tokens)
+        self.request_generation.observe(done.output_tokens)
+        self.request_limit.observe(done.output_limit)
+        self.request_computed.observe(done.prompt_tokens - done.cached_tokens)
+        self.request_n.observe(1)
+        self.request_preemptions.observe(done.preemptions)
+        if done.max_tokens is not None:
+            self.request_max_tokens.observe(done.max_tokens)
+
+    def aborted(self) -> None:
+        """Book a request whose client went away."""
+        self.finished["abort"] += 1
+
+    def reset(self, gauges: Gauges) -> None:
+        """Every counter to zero, those of the scheduler too, as after a restart of the server."""
+        self.prompt_tokens = self.prompt_tokens_cached = self.generation_tokens = 0
+        self.finished = dict.fromkeys(FINISHED_REASONS, 0)
+        self._scheduler_zero = (gauges.prefix_queries, gauges.prefix_hits, gauges.preemptions)
+        for _name, _text, histogram in self.histograms():
+            histogram.reset()
+
+    def counters(self, gauges: Gauges) -> list[tuple[str, str, list[tuple[str, float]]]]:
+        """(name without _total, help, [(further labels, value)]) of every counter."""
+        queries, hits, preemptions = self._scheduler_zero
+        computed = self.prompt_tokens - self.prompt_tokens_cached
+        by_source = zip(SOURCES, (computed, self.prompt_tokens_cached, 0), strict=True)
+        return [
+            (
+                "prefix_cache_queries",
+                "Prompt tokens looked up in the prefix cache.",
+                [("", gauges.prefix_queries - queries)],
+            ),
+            ("prefix_cache_hits", "Prompt tokens found in the prefix cache.", [("", gauges.prefix_hits - hits)]),
+            ("mm_cache_queries", "Multi-modal cache look-ups; the simulator has none.", [("", 0)]),
+            ("mm_cache_hits", "Multi-modal cache hits; the simulator has none.", [("", 0)]),
+            ("num_preemptions", "Requests that lost their blocks.", [("", gauges.preemptions - preemptions)]),
+            ("prompt_tokens", "Prompt tokens, cached ones included.", [("", self.prompt_tokens)]),
+            ("prompt_tokens_by_source", "Prompt tokens by source.", [(f'source="{s}"', n) for s, n in by_source]),
+            ("prompt_tokens_cached", "Prompt tokens that were cached.", [("", self.prompt_tokens_cached)]),
+            ("generation_tokens", "Output tokens.", [("", self.generation_tokens)]),
+            (
+                "request_success",
+                "Requests that ended.",
+                [(f'finished_reason="{reason}"', count) for reason, count in self.finished.items()],
+            ),
+        ]
+
+    def histograms(self) -> list[tuple[str, str, Histogram]]:
+        """(name, help, counts) of every histogram."""
+        return [
+            ("time_to_first_token_seconds", "Arrival to first token.", self.ttft),
+            ("inter_token_latency_seconds", "Between two outputs of a request.", self.itl),
+            ("request_time_per_output_token_seconds", "Mean time per output token of a request.", self.tpot),
+            ("e2e_request_latency_seconds", "Arrival to last token.", self.e2e),
+            ("request_queue_time_seconds", "Time in the waiting queue.", self.queue),
+            ("request_prefill_time_seconds", "Admission to first token.", self.prefill),
+            ("request_decode_time_seconds", "First to last token.", self.decode),
+            ("request_inference_time_seconds", "Admission to last token.", self.inference),
+            ("iteration_tokens_total", "Tokens per pass of the pacing loop.", self.step_tokens),
+            ("request_prompt_tokens", "Prompt tokens of a request.", self.request_prompt),
+            ("request_generation_tokens", "Output tokens of a request.", self.request_generation),
+            ("request_max_num_generation_tokens", "Most output tokens that a request could get.", self.request_limit),
+            ("request_params_max_tokens", "The request's max_tokens.", self.request_max_tokens),
+            ("request_prefill_kv_computed_tokens", "Prompt tokens that were computed.", self.request_computed),
+            ("request_params_n", "The request's n.", self.request_n),
+            ("request_num_preemptions", "Preemptions of a request.", self.request_preemptions),
+        ]

@@ -1,0 +1,99 @@
+"""One completion on its way: when its events are due, and the bytes of each."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from .ask import Ask
+from .chaos import Faults
+from .events import Events, Timings
+from .http import LAST_CHUNK, json_reply, reply_bytes
+from .metrics import Finished
+from .scheduler import Request
+
+
+class Peer(Protocol):
+    """The connection that an answer goes to."""
+
+    def write(self, data: bytes) -> bool:
+        """Hand bytes to the kernel; False: it did not take all of them, the rest is kept."""
+
+    def answered(self, close: bool) -> None:
+        """The answer is over."""
+
+    def cut(self, reset: bool) -> None:
+        """Close at once, in the middle of the answer."""
+
+
+@dataclass(slots=True, eq=False)
+class Stream:
+    """Instants are monotonic ns; 0 until they are reached. `due_ns` None: nothing is due (waiting, or over)."""
+
+    ask: Ask
+    request: Request
+    events: Events
+    peer: Peer
+    keep_alive: bool
+    framed: bool  # chunked; else the body ends with the connection
+    request_id: str
+    faults: Faults | None = None
+    arrived_ns: int = 0
+    header_due_ns: int = 0
+    admitted_ns: int = 0  # first time
+    base_ns: int = 0  # when the next event after an admission is due
+    base_event: int = 0
+    event: int = 0  # events so far
+    due_ns: int | None = None
+    first_ns: int = 0
+    last_ns: int = 0
+    jitter_at: int = 0
+
+    def timings(self) -> Timings:
+        """The request's times as vLLM reports them, of an answer that is complete."""
+        inference_ms = (self.last_ns - self.admitted_ns) / 1e6
+        generation_ms = (self.last_ns - self.first_ns) / 1e6
+        tokens = self.ask.output_tokens
+        return Timings(
+            time_to_first_token_ms=(self.first_ns - self.admitted_ns) / 1e6,
+            generation_time_ms=generation_ms,
+            queue_time_ms=(self.admitted_ns - self.arrived_ns) / 1e6,
+            mean_itl_ms=generation_ms / (tokens - 1) if tokens > 1 else None,
+            tokens_per_second=tokens / inference_ms * 1000 if inference_ms > 0 else None,
+        )
+
+    def finished(self) -> Finished:
+        """What the metrics book at the end."""
+        return Finished(
+            queue_s=(self.admitted_ns - self.arrived_ns) / 1e9,
+            prefill_s=(self.first_ns - self.admitted_ns) / 1e9,
+            decode_s=(self.last_ns - self.first_ns) / 1e9,
+            e2e_s=(self.last_ns - self.arrived_ns) / 1e9,
+            prompt_tokens=len(self.ask.tokens),
+            cached_tokens=self.request.cached_tokens or 0,
+            output_tokens=self.ask.output_tokens,
+            output_limit=self.ask.output_limit,
+            max_tokens=self.ask.max_tokens,
+            preemptions=self.request.preemptions,
+            reason=self.events.finish_reason,
+        )
+
+    def piece(self, first: int, count: int, last: bool) -> bytes:
+        """What goes out when tokens [first, first + count) are due; nothing before the end where it is no stream."""
+        if not self.ask.stream:
+            return self._whole() if last else b""
+        if first and not last:
+            return self.events.token(first, count)
+        data = self.events.role() if first == 0 else b""
+        if not last:
+            return data + self.events.token(first, count)
+        data += self.events.last_token(first, count)
+        return data + self.events.closing(self.request.cached_tokens or 0, self.timings()) + self.end()
+
+    def end(self) -> bytes:
+        """The end of a chunked body."""
+        return LAST_CHUNK if self.framed else b""
+
+    def _whole(self) -> bytes:
+        document = self.events.document(self.request.cached_tokens or 0, self.timings())
+        reply = json_reply(document)
+        more = (("x-request-id", self.request_id),)
+        return reply_bytes(type(reply)(200, reply.body, headers=more), self.keep_alive)
