@@ -1,0 +1,56 @@
+"""The bundled scenarios by name, and where a scenario that was asked for lies."""
+
+import difflib
+from importlib import resources
+from pathlib import Path
+
+from inferload.errors import UsageError
+
+MAX_BYTES = 1_000_000
+
+
+def folder() -> Path:
+    """Where the bundled scenarios lie: the installed package's, else the folder beside the code in a bare clone."""
+    beside = Path(__file__).parents[2] / "scenarios"
+    try:
+        installed = Path(str(resources.files("inferload.scenarios")))
+    except ModuleNotFoundError:
+        return beside
+    return installed if installed.is_dir() else beside
+
+
+def names() -> list[str]:
+    """Names of the bundled scenarios, sorted."""
+    return sorted(path.stem for path in folder().glob("*.yaml"))
+
+
+def resolve(name_or_path: str) -> Path:
+    """The file that is meant: an existing path first, else a bundled scenario's name. UsageError where there is none."""
+    path = Path(name_or_path)
+    if path.is_file():
+        return path
+    name = name_or_path.removesuffix(".yaml")
+    if name in names():
+        return folder() / f"{name}.yaml"
+    near = difflib.get_close_matches(path.stem, names(), n=1)
+    hint = f"did you mean {near[0]}? " if near else ""
+    what = "is a directory, and" if path.is_dir() else "no such file, and"
+    raise UsageError(
+        f"scenario {name_or_path}: {what} no bundled scenario of that name; {hint}bundled are {', '.join(names())}"
+    )
+
+
+def read(path: Path) -> str:
+    """The text of a scenario file; UsageError where it cannot be read or is no text."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise UsageError(f"scenario {path}: {error.strerror}; name a file that can be read") from error
+    if len(content) > MAX_BYTES:
+        raise UsageError(f"scenario {path}: larger than {MAX_BYTES} bytes; is it a scenario file?")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise UsageError(f"{path}:{line}: not UTF-8; save the file as UTF-8") from error

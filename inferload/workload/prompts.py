@@ -1,0 +1,252 @@
+"""Text with a known number of tokens: words whose cost is known wherever they stand, drawn at random.
+
+A vocabulary is calibrated once, on the master, and shipped to every worker; the same words and seeds then give the same
+text everywhere. A session's text differs from any other's within its first few words.
+"""
+
+import math
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, Literal
+
+from inferload.workload.words import WORDS
+
+Tokenize = Callable[[str], list[int]]
+
+# English on the tokenizers of today's models: a guess that is stated wherever it is used.
+TOKENS_PER_WORD = 1.3
+
+_MAX_COST = 16  # a word that falls into more tokens than this is left out
+_TAIL = 256  # the last tokens are chosen word by word; beyond any gap that costs up to 16 can leave
+_TABLE = 1 << 16  # one 16-bit random number names one word
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """Words and what they cost in tokens.
+
+    `words` follow a blank, `firsts` begin a text. `costs`, `first_costs`: tokens of each; None: not known, then a text
+    has as many words as `tokens_per_word` says. `error`: largest relative error on the samples of the calibration; None:
+    never checked. `exact_from`: the smallest count from which every count can be made.
+    """
+
+    words: tuple[str, ...]
+    costs: tuple[int, ...] | None = None
+    firsts: tuple[str, ...] = ()
+    first_costs: tuple[int, ...] = ()
+    tokens_per_word: float = TOKENS_PER_WORD
+    exactness: Literal["exact", "approximate"] = "approximate"
+    error: float | None = None
+    _reach: tuple[bool, ...] = field(init=False, repr=False, compare=False)
+    _table: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    _cost_table: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    _by_cost: Mapping[int, tuple[str, ...]] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        size = len(self.words)
+        costs = self.costs or ()
+        object.__setattr__(self, "_reach", _sums_of(set(costs), _TAIL + _MAX_COST))
+        by_cost: dict[int, tuple[str, ...]] = {}
+        for word, cost in zip(self.words, costs, strict=False):
+            by_cost[cost] = (*by_cost.get(cost, ()), word)
+        object.__setattr__(self, "_by_cost", by_cost)
+        object.__setattr__(self, "_table", tuple(self.words[i % size] for i in range(_TABLE)))
+        object.__setattr__(self, "_cost_table", tuple(costs[i % size] for i in range(_TABLE)) if costs else ())
+
+    @property
+    def exact_from(self) -> int | None:
+        """The smallest token count from which every count can be made exactly; None: counts are approximate."""
+        if self.costs is None or math.gcd(*self.costs) > 1:
+            return None
+        gaps = [n for n in range(1, _TAIL) if not self._starts(n)]
+        return gaps[-1] + 1 if gaps else 1
+
+    def text(self, n_tokens: int, rng: Random) -> str:
+        """A text of so many tokens, at least one word. Below `exact_from` the next greater count that can be made."""
+        if self.costs is None:
+            return " ".join(self._bulk(max(1, round(n_tokens / self.tokens_per_word)), rng)[0])
+        wanted = next(n for n in range(max(1, n_tokens), n_tokens + _TAIL) if self._starts(n))
+        place = rng.choice(self._starts(wanted))
+        words, left = [self.firsts[place]], wanted - self.first_costs[place]
+        dearest = max(self.costs)
+        tail = 0 if dearest == 1 else _TAIL
+        while left > tail:
+            some, spent = self._bulk(max(1, (left - tail) // dearest), rng)
+            words += some
+            left -= spent
+        while left:
+            fits = [cost for cost in self._by_cost if self._can(left - cost)]
+            cost = rng.choices(fits, [len(self._by_cost[cost]) for cost in fits])[0]
+            words.append(rng.choice(self._by_cost[cost]))
+            left -= cost
+        return " ".join(words)
+
+    def _bulk(self, count: int, rng: Random) -> tuple[list[str], int]:
+        """So many words at random and what they cost (0 where costs are unknown)."""
+        picks = array("H", rng.randbytes(2 * count))
+        cost = sum(map(self._cost_table.__getitem__, picks)) if self._cost_table else 0
+        return list(map(self._table.__getitem__, picks)), cost
+
+    def _can(self, tokens: int) -> bool:
+        """Whether some words after the first add up to this count."""
+        assert self.costs is not None
+        if tokens < len(self._reach):
+            return tokens >= 0 and self._reach[tokens]
+        return tokens % math.gcd(*self.costs) == 0
+
+    def _starts(self, tokens: int) -> list[int]:
+        """The first words after which the rest of the count can be made."""
+        return [i for i, cost in enumerate(self.first_costs) if self._can(tokens - cost)]
+
+    def to_wire(self) -> dict[str, Any]:
+        """Plain lists, numbers and text, for a message between processes."""
+        return {
+            "words": " ".join(self.words),
+            "costs": None if self.costs is None else list(self.costs),
+            "firsts": " ".join(self.firsts),
+            "first_costs": list(self.first_costs),
+            "tokens_per_word": self.tokens_per_word,
+            "exactness": self.exactness,
+            "error": self.error,
+        }
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any]) -> "Vocabulary":
+        """The vocabulary that `to_wire` wrote."""
+        return cls(
+            words=tuple(wire["words"].split()),
+            costs=None if wire["costs"] is None else tuple(wire["costs"]),
+            firsts=tuple(wire["firsts"].split()),
+            first_costs=tuple(wire["first_costs"]),
+            tokens_per_word=wire["tokens_per_word"],
+            exactness=wire["exactness"],
+            error=wire["error"],
+        )
+
+
+def approximate(tokens_per_word: float = TOKENS_PER_WORD) -> Vocabulary:
+    """The bundled words without a tokenizer: so many tokens a word, on average."""
+    return Vocabulary(WORDS, tokens_per_word=tokens_per_word)
+
+
+def _sums_of(costs: set[int], up_to: int) -> tuple[bool, ...]:
+    """For 0 .. up_to: whether it is a sum of the costs, each taken any number of times."""
+    reach = [True]
+    for total in range(1, up_to + 1):
+        reach.append(any(cost <= total and reach[total - cost] for cost in costs))
+    return tuple(reach)
+
+
+# --- calibration ---------------------------------------------------------------------------------------------------
+
+_SEPARATOR = "zqx"  # in no word of the list, so its tokens mark where a word begins and ends
+_HEAD = "Apple"
+_CHUNK = 100
+_FIRSTS = 24
+_SAMPLES = (1, 2, 3, 5, 17, 64, 200, 512)
+
+
+def calibrate(tokenize: Tokenize, candidates: Sequence[str] = WORDS) -> Vocabulary:
+    """Find each word's cost with fewer than 60 calls of `tokenize` (text -> token ids), and prove it on samples.
+
+    A word's cost is read between two separators, so ids must mean something; where they do not (a server that only
+    counts) a text as long as its words says that each costs one. Special tokens that the tokenizer adds are left out of
+    the counts. The result says itself whether its counts are exact, and how far off the samples were.
+    """
+    plain = _without_specials(tokenize)
+    costs = _costs(plain, candidates)
+    known = [word for word in candidates if 1 <= costs.get(word, 0) <= _MAX_COST]
+    single = [word for word in known if costs[word] == 1]
+    if len(single) >= 256:  # enough to tell texts apart, and any count can be made of them
+        known = single
+    firsts = {word: len(plain(word)) for word in known[:: max(1, len(known) // _FIRSTS)][:_FIRSTS]}
+    if not known:
+        return _approximation(plain, candidates)
+    exact = Vocabulary(
+        words=tuple(known),
+        costs=tuple(costs[word] for word in known),
+        firsts=tuple(firsts),
+        first_costs=tuple(firsts.values()),
+        tokens_per_word=sum(costs[word] for word in known) / len(known),
+        exactness="exact",
+        error=0.0,
+    )
+    if exact.exact_from is None or exact.exact_from > _TAIL // 2 or not _proven(exact, plain):
+        return _approximation(plain, candidates)
+    return exact
+
+
+def _proven(vocabulary: Vocabulary, tokenize: Tokenize) -> bool:
+    rng = Random("calibration")
+    sizes = [size for size in _SAMPLES if size >= (vocabulary.exact_from or 1)]
+    return all(len(tokenize(vocabulary.text(size, rng))) == size for size in sizes)
+
+
+def _approximation(tokenize: Tokenize, candidates: Sequence[str]) -> Vocabulary:
+    """Words of unknown cost, their mean and the spread measured on a few samples."""
+    rng = Random("calibration")
+    words = Vocabulary(tuple(candidates), tokens_per_word=1.0)
+    counts = {size: len(tokenize(words.text(size, rng))) for size in (20, 50, 100, 200)}
+    per_word = max(sum(counts.values()) / sum(counts), 1e-3)
+    error = max(abs(count / (size * per_word) - 1) for size, count in counts.items())
+    return Vocabulary(tuple(candidates), tokens_per_word=per_word, error=error)
+
+
+def _without_specials(tokenize: Tokenize) -> Tokenize:
+    """The tokenizer less what it puts around every text: what two unlike words share at their ends."""
+    one, other = tokenize("apple"), tokenize("music")
+    if one == other:  # ids that mean nothing
+        return tokenize
+    before = _shared(one, other)
+    after = _shared(one[before:][::-1], other[before:][::-1])
+    return lambda text: tokenize(text)[before : -after or None]
+
+
+def _shared(one: Sequence[int], other: Sequence[int]) -> int:
+    """Length of the common beginning."""
+    pairs = zip(one, other, strict=False)
+    return next((place for place, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
+
+
+def _costs(tokenize: Tokenize, candidates: Sequence[str]) -> dict[str, int]:
+    """Tokens of each word behind a blank, for those whose tokens can be told from their neighbours'."""
+    head, separator = _separator_ids(tokenize)
+    costs: dict[str, int] = {}
+    for start in range(0, len(candidates), _CHUNK):
+        chunk = candidates[start : start + _CHUNK]
+        if separator is None:
+            if len(tokenize(" ".join(chunk))) == len(chunk):
+                costs |= dict.fromkeys(chunk, 1)
+            continue
+        ids = tokenize(_HEAD + "".join(f" {word} {_SEPARATOR}" for word in chunk))
+        parts = _split(ids[len(head) :], separator)
+        if len(parts) == len(chunk) + 1 and ids[: len(head)] == head:
+            costs |= {word: len(part) for word, part in zip(chunk, parts, strict=False)}
+    return costs
+
+
+def _separator_ids(tokenize: Tokenize) -> tuple[list[int], list[int] | None]:
+    """The ids of the text's head and of the separator behind a blank; None where ids do not repeat as the text does."""
+    once = tokenize(f"{_HEAD} {_SEPARATOR}")
+    twice = tokenize(f"{_HEAD} {_SEPARATOR} {_SEPARATOR}")
+    separator = twice[len(once) :]
+    head = once[: len(once) - len(separator)]
+    if not separator or head + separator + separator != twice:
+        return [], None
+    return head, separator
+
+
+def _split(ids: Sequence[int], separator: Sequence[int]) -> list[list[int]]:
+    """The ids between occurrences of the separator."""
+    parts: list[list[int]] = [[]]
+    place, width = 0, len(separator)
+    while place < len(ids):
+        if list(ids[place : place + width]) == list(separator):
+            parts.append([])
+            place += width
+        else:
+            parts[-1].append(ids[place])
+            place += 1
+    return parts

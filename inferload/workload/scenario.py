@@ -1,0 +1,309 @@
+"""The scenario file: what a run asks, when, for how long and what it must hold. Frozen once it is loaded.
+
+Defaults stand here and nowhere else; `resolved_text()` writes every one of them out and loads back equal.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    PlainSerializer,
+    ValidationError,
+)
+
+from inferload.workload import catalog
+from inferload.workload.distributions import Constant, Count, Duration, NonNegative, Positive
+from inferload.workload.faults import ScenarioError, faults_of
+from inferload.workload.frozen import freeze, thaw
+from inferload.workload.yamltext import Parsed, parse, scalar
+
+# What inferload writes into every request itself, and where a scenario says it instead.
+RESERVED = {
+    "model": "is --model of the run",
+    "messages": "come from the workload",
+    "stream": "is always on",
+    "stream_options": "are set by request.continuous_usage",
+    "max_tokens": "is workload.output_tokens",
+    "max_completion_tokens": "is workload.output_tokens",
+    "ignore_eos": "is request.ignore_eos",
+    "cache_salt": "is set by cache.isolate",
+    "n": "is always 1: one answer a turn",
+}
+# Headers that carry a key, or that the sender itself must set so that the request can be read.
+SECRET_HEADERS = {"authorization", "proxy-authorization", "api-key", "x-api-key", "cookie"}
+OWN_HEADERS = {"host", "content-length", "content-type", "transfer-encoding", "connection", "accept", "expect"}
+
+
+def _name(value: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", value):
+        raise ValueError("must be letters, digits, '.', '_' or '-', at most 64: it names the run's directory")
+    return value
+
+
+def _gate(value: str) -> str:
+    from inferload.measure import gates
+
+    gates.parse(value)
+    return value
+
+
+def _header(value: str) -> str:
+    if not re.fullmatch(r"[\x20-\x7e]*", value):
+        raise ValueError("may hold printable ASCII only")
+    return value
+
+
+def _headers(value: dict[str, str]) -> dict[str, str]:
+    for name in value:
+        if not re.fullmatch(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", name):
+            raise ValueError(f"{name!r} is no header name")
+        if name.lower() in SECRET_HEADERS:
+            raise ValueError(f"{name}: a key does not belong into a scenario; use --api-key-file or OPENAI_API_KEY")
+        if name.lower() in OWN_HEADERS:
+            raise ValueError(f"{name} is set by inferload itself; remove it")
+    return value
+
+
+def _extra_body(value: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    for key in value:
+        if key in RESERVED:
+            raise ValueError(f"{key} {RESERVED[key]}; remove it here")
+    try:
+        json.dumps(value, allow_nan=False)
+    except ValueError:
+        raise ValueError("holds a number that is not finite; JSON has none") from None
+    return value
+
+
+Whole = Annotated[int, Field(strict=True, ge=0)]
+AtLeastOne = Annotated[int, Field(strict=True, ge=1)]
+Flag = Annotated[bool, Field(strict=True)]
+Json = Annotated[
+    dict[str, JsonValue], AfterValidator(_extra_body), AfterValidator(freeze), PlainSerializer(thaw, dict[str, Any])
+]
+Headers = Annotated[
+    dict[str, Annotated[str, AfterValidator(_header)]],
+    AfterValidator(_headers),
+    AfterValidator(freeze),
+    PlainSerializer(thaw, dict[str, str]),
+]
+Gates = Annotated[tuple[Annotated[str, AfterValidator(_gate)], ...], Field(strict=False)]
+ZERO = Constant(value=0.0)
+ONE = Constant(value=1.0)
+
+
+class Part(BaseModel):
+    """A mapping of the file: unknown keys are errors, nothing changes once loaded."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Synthetic(Part):
+    """Text of exact token counts from the bundled word list."""
+
+    kind: Literal["synthetic"] = Field(description="synthetic: words with known token counts")
+
+
+class Chat(Part):
+    """Conversations of people: each turn adds one message and waits for the answer."""
+
+    kind: Literal["chat"] = Field(description="chat")
+    source: Annotated[Synthetic, Field(discriminator="kind")] = Field(
+        default=Synthetic(kind="synthetic"), description="where the text comes from: {kind: synthetic}"
+    )
+    turns: Count = Field(default=ONE, description="turns of a session: a number or {dist: ...}")
+    think_time_s: Duration = Field(
+        default=ZERO, description="pause before each later turn, in seconds: a number or {dist: ...}"
+    )
+    prompt_tokens: Count = Field(description="tokens of each turn's own new message: a number or {dist: ...}")
+    output_tokens: Count = Field(description="tokens of each answer, as max_tokens: a number or {dist: ...}")
+    system_prompt_tokens: Whole = Field(
+        default=0, description="tokens of a system prompt that all sessions share; 0: none"
+    )
+    history: Literal["live", "none"] = Field(
+        default="live", description="live: a turn carries all earlier messages and answers; none: only its own message"
+    )
+
+
+class Closed(Part):
+    """Closed loop: so many users, each starting a new session when its last one ends."""
+
+    kind: Literal["closed"] = Field(description="closed loop: a number of users")
+    users: AtLeastOne = Field(description="users over all workers; each has one session at a time")
+    spawn_per_s: Positive = Field(description="users started per second until all are there")
+
+
+class ConstantRate(Part):
+    """Open loop with equal intervals."""
+
+    kind: Literal["constant"] = Field(description="open loop: sessions at equal intervals")
+    sessions_per_s: Positive = Field(description="session starts per second over all workers")
+
+
+class Poisson(Part):
+    """Open loop as many independent callers make it."""
+
+    kind: Literal["poisson"] = Field(description="open loop: sessions at random, independent instants")
+    sessions_per_s: Positive = Field(description="mean session starts per second over all workers")
+
+
+class Phases(Part):
+    """How long each phase lasts."""
+
+    warmup_s: NonNegative = Field(default=0.0, description="load before the measure phase, kept apart from the numbers")
+    measure_s: Positive | None = Field(
+        description="seconds that count; null: until stopped by hand, for the web UI only"
+    )
+    drain_s: NonNegative = Field(default=60.0, description="longest wait for turns in flight after the measure phase")
+
+
+class Timeouts(Part):
+    """How long a turn is waited for before it fails."""
+
+    connect_s: Positive = Field(default=10.0, description="name, TCP and TLS together")
+    first_event_s: Positive = Field(default=600.0, description="from the request to the first event of the answer")
+    between_events_s: Positive = Field(default=120.0, description="between two events of an answer")
+    turn_s: Positive = Field(default=3600.0, description="the whole turn")
+
+
+class Request(Part):
+    """What goes into each request beside its messages."""
+
+    ignore_eos: Flag = Field(
+        default=True, description="force every answer to its planned length, so that runs compare (an option of vLLM)"
+    )
+    continuous_usage: Flag = Field(
+        default=False,
+        description="ask for token counts in every event: exact tokens per event, at some cost to the server",
+    )
+    extra_body: Json = Field(
+        default={}, validate_default=True, description="more keys of the request body: temperature, ..."
+    )
+    headers: Headers = Field(default={}, validate_default=True, description="more headers; never a key")
+    timeouts: Timeouts = Field(default=Timeouts(), description="limits of one turn, in seconds")
+
+
+class Cache(Part):
+    """How runs are kept from warming each other's prefix cache."""
+
+    isolate: Literal["run", "session", "none"] = Field(
+        default="run",
+        description="who shares cached prefixes: run: the sessions of this run; session: only a session's own "
+        "turns; none: everybody, earlier runs included",
+    )
+
+
+class SloLimits(Part):
+    """Limits that each turn must meet to count as good; null: no such limit."""
+
+    ttft_ms: Positive | None = Field(default=None, description="time to first token; from the plan in an open loop")
+    tpot_ms: Positive | None = Field(default=None, description="time per output token after the first")
+    e2e_ms: Positive | None = Field(default=None, description="whole answer")
+    itl_ms: Positive | None = Field(default=None, description="p99 of the gaps within the turn")
+
+
+class Server(Part):
+    """How the server's own metrics are read."""
+
+    interval_s: Annotated[float, Field(strict=True, ge=0.05, allow_inf_nan=False)] = Field(
+        default=0.25, description="seconds between two scrapes of /metrics; at least 0.05"
+    )
+
+
+Workload = Annotated[Chat, Field(discriminator="kind")]
+Arrivals = Annotated[Closed | ConstantRate | Poisson, Field(discriminator="kind")]
+
+
+class Scenario(Part):
+    """A whole scenario file."""
+
+    schema_: Literal[1] = Field(alias="schema", description="version of this file format: 1")
+    name: Annotated[str, AfterValidator(_name)] = Field(description="short name; becomes part of the run directory")
+    workload: Workload = Field(description="what is asked: {kind: chat, ...}")
+    arrivals: Arrivals = Field(description="when sessions start: {kind: closed | constant | poisson, ...}")
+    phases: Phases = Field(description="how long: {warmup_s, measure_s, drain_s}")
+    request: Request = Field(default=Request(), description="what goes into each request beside its messages")
+    cache: Cache = Field(default=Cache(), description="prefix-cache isolation")
+    seed: Whole = Field(default=0, description="every random choice follows from it")
+    slo: SloLimits = Field(default=SloLimits(), description="limits per turn")
+    gates: Gates = Field(default=(), description='what the run must hold, as "p99(ttft_ms) < 2000"')
+    server: Server = Field(default=Server(), description="reading the server's metrics")
+
+    @property
+    def open_loop(self) -> bool:
+        """Whether sessions start by the clock, however slow the server is."""
+        return not isinstance(self.arrivals, Closed)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 (hex) of the resolved scenario as canonical JSON: equal exactly when the two ask the same."""
+        canonical = json.dumps(self.as_data(), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+        return hashlib.sha256(canonical.encode()).hexdigest()
+
+    def as_data(self) -> dict[str, Any]:
+        """The resolved scenario as plain data, as a file would say it."""
+        return self.model_dump(mode="json", by_alias=True)
+
+    def resolved_text(self) -> str:
+        """The resolved scenario as YAML; loads back equal."""
+        return yaml.dump(self.as_data(), Dumper=_Dumper, sort_keys=False, width=110, allow_unicode=True)
+
+    def changed(self, changes: Mapping[str, Any], origin: str = "changed scenario") -> "Scenario":
+        """A scenario with other values at dotted paths, `{"arrivals.users": 20}`, validated as a file is."""
+        data = self.as_data()
+        for path, value in changes.items():
+            *folders, key = path.split(".")
+            place = data
+            for folder in folders:
+                place = place[folder]
+            place[key] = value
+        return _validated(Parsed(data), origin)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes every text that our own reader would take for something else."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        """Write equal values out twice rather than as an alias."""
+        return True
+
+
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
+    style = '"' if not isinstance(scalar(text), str) or not text.isprintable() else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _represent_text)
+
+
+def load(name_or_path: str) -> Scenario:
+    """Read a scenario: a file, or the name of a bundled one. ScenarioError names all that is wrong with it."""
+    path = catalog.resolve(name_or_path)
+    return from_text(catalog.read(path), str(path))
+
+
+def from_text(text: str, origin: str) -> Scenario:
+    """The scenario that a text says; `origin` stands in front of each error."""
+    return _validated(parse(text), origin)
+
+
+def _validated(parsed: Parsed, origin: str) -> Scenario:
+    faults = list(parsed.faults)
+    if parsed.data is not None:
+        try:
+            scenario = Scenario.model_validate(parsed.data)
+        except ValidationError as error:
+            faults += faults_of(error, parsed, Scenario.model_json_schema())
+        else:
+            if not faults:
+                return scenario
+    raise ScenarioError(origin, faults)

@@ -1,0 +1,162 @@
+"""YAML text into plain data, with the line of every key: the core schema of YAML 1.2, nothing that surprises.
+
+`yes`, `off` and `1:30` are text, `1e3` is a number, dates are text. A key that stands twice, a tag, and text that is no
+UTF-8 are faults. No I/O.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+PathTo = tuple[str | int, ...]
+
+MAX_DEPTH = 30
+MAX_NODES = 50_000
+
+_CORE_TAGS = {f"tag:yaml.org,2002:{name}" for name in ("str", "seq", "map")}
+_SCALARS: tuple[tuple[re.Pattern[str], Callable[[str], Any]], ...] = (
+    (re.compile(r"null|Null|NULL|~|"), lambda text: None),
+    (re.compile(r"true|True|TRUE"), lambda text: True),
+    (re.compile(r"false|False|FALSE"), lambda text: False),
+    (re.compile(r"[-+]?[0-9]{1,40}"), int),
+    (re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?"), float),
+    (re.compile(r"[-+]?\.(inf|Inf|INF)"), lambda text: float(text.replace(".", ""))),
+    (re.compile(r"\.(nan|NaN|NAN)"), lambda text: float("nan")),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One mistake in a file: its line, the path of keys to it (empty: the whole file), what is wrong and the remedy."""
+
+    line: int
+    path: PathTo
+    text: str
+
+    def render(self, origin: str) -> str:
+        """`file:line: dotted.path: text`."""
+        where = dotted(self.path)
+        return f"{origin}:{self.line}: {where}: {self.text}" if where else f"{origin}:{self.line}: {self.text}"
+
+
+@dataclass(slots=True)
+class Parsed:
+    """What a text says, the line where each path is written, and what is wrong with it."""
+
+    data: Any = None
+    lines: dict[PathTo, int] = field(default_factory=dict)
+    faults: list[Fault] = field(default_factory=list)
+    nodes: int = 0
+
+    def line_of(self, path: PathTo) -> int:
+        """The line of a path, or of the nearest thing around it that is written."""
+        while path and path not in self.lines:
+            path = path[:-1]
+        return self.lines.get(path, 1)
+
+
+def dotted(path: Sequence[str | int]) -> str:
+    """`("gates", 0, "x")` as `gates[0].x`."""
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+    return text
+
+
+def scalar(text: str) -> Any:
+    """The value of an unquoted scalar by the core schema of YAML 1.2."""
+    for pattern, make in _SCALARS:
+        if pattern.fullmatch(text):
+            return make(text)
+    return text
+
+
+def parse(text: str) -> Parsed:
+    """Read one YAML document. Text that is no YAML gives one fault and no data."""
+    parsed = Parsed()
+    try:
+        node = yaml.compose(text, Loader=yaml.BaseLoader)
+    except yaml.MarkedYAMLError as error:
+        parsed.faults.append(_syntax_fault(error))
+        return parsed
+    except yaml.YAMLError as error:
+        parsed.faults.append(Fault(1, (), f"not YAML: {' '.join(str(error).split())}"))
+        return parsed
+    except RecursionError:
+        parsed.faults.append(Fault(1, (), f"nested deeper than {MAX_DEPTH} levels"))
+        return parsed
+    if node is None:
+        parsed.faults.append(Fault(1, (), "the file is empty"))
+        return parsed
+    parsed.data = _value(node, (), parsed)
+    return parsed
+
+
+def _syntax_fault(error: yaml.MarkedYAMLError) -> Fault:
+    mark = error.problem_mark or error.context_mark
+    problem = error.problem or error.context or "cannot be read"
+    remedy = "; indent with spaces" if "'\\t'" in problem else ""
+    return Fault(mark.line + 1 if mark else 1, (), f"not YAML: {problem}{remedy}")
+
+
+def _value(node: yaml.Node, path: PathTo, parsed: Parsed) -> Any:
+    """The data of one node; what is wrong with it goes into `parsed`."""
+    line = node.start_mark.line + 1
+    parsed.lines.setdefault(path, line)
+    parsed.nodes += 1
+    if len(path) > MAX_DEPTH or parsed.nodes > MAX_NODES:
+        # An alias inside of what it names, or a few that unfold into millions.
+        limit = f"{MAX_DEPTH} levels" if len(path) > MAX_DEPTH else f"{MAX_NODES} values"
+        if not any(fault.text.startswith("holds more") for fault in parsed.faults):
+            parsed.faults.append(
+                Fault(line, path[:3], f"holds more than {limit}; are there aliases (*name) in a ring?")
+            )
+        return None
+    if node.tag not in _CORE_TAGS and not (isinstance(node, yaml.ScalarNode) and node.tag == "!"):
+        parsed.faults.append(Fault(line, path, f"tag {node.tag!r}: tags are not read; write plain values"))
+        return None
+    if isinstance(node, yaml.MappingNode):
+        return _mapping(node, path, parsed)
+    if isinstance(node, yaml.SequenceNode):
+        return [_value(item, (*path, number), parsed) for number, item in enumerate(node.value)]
+    assert isinstance(node, yaml.ScalarNode)
+    return _scalar_value(node, path, parsed)
+
+
+def _scalar_value(node: yaml.ScalarNode, path: PathTo, parsed: Parsed) -> Any:
+    if node.style is None and node.tag != "!":
+        return scalar(node.value)
+    return _text(node, path, parsed)
+
+
+def _text(node: yaml.ScalarNode, path: PathTo, parsed: Parsed) -> str:
+    """The node's text; an escape can write half a surrogate pair, which no file and no request can hold."""
+    text = str(node.value)
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        parsed.faults.append(Fault(node.start_mark.line + 1, path, "holds half a surrogate pair: no text"))
+        return text.encode("utf-8", "replace").decode("utf-8")
+    return text
+
+
+def _mapping(node: yaml.MappingNode, path: PathTo, parsed: Parsed) -> dict[str, Any]:
+    """A mapping with text keys; the first of two equal keys is kept."""
+    found: dict[str, Any] = {}
+    for key_node, value_node in node.value:
+        line = key_node.start_mark.line + 1
+        if not isinstance(key_node, yaml.ScalarNode):
+            parsed.faults.append(Fault(line, path, "a key must be plain text"))
+            continue
+        key = _text(key_node, path, parsed)
+        here = (*path, key)
+        if key in found:
+            first = parsed.lines[here]
+            parsed.faults.append(Fault(line, here, f"stands here and in line {first}; remove one of them"))
+            continue
+        parsed.lines[here] = line
+        found[key] = _value(value_node, here, parsed)
+    return found
