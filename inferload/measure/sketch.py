@@ -1,0 +1,252 @@
+"""A mergeable quantile sketch with a stated relative error, after the DDSketch idea (Masson, Rim, Lee, VLDB 2019).
+
+Bucket i holds the values in (g^(i-1), g^i] with g = (1 + a) / (1 - a); the estimate 2 g^i / (g + 1) is then within a
+factor 1 +- a of every value of its bucket. Counts and the sum are whole numbers, so merging gives the same sketch in any
+order.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+SMALLEST = 1e-9  # what is nearer to 0 counts as 0
+LARGEST = 1e300  # what is farther from 0 is refused
+_PER_UNIT = 1e6  # the sum is kept in whole millionths: of a millisecond, that is a nanosecond
+_EXACT = 2.0**52  # float sums of whole numbers are exact below this
+_ROOM = 256  # buckets that a store grows by at each end, so that it seldom grows
+
+
+def rank(q: float, n: int) -> int:
+    """Nearest rank of quantile q among n sorted values, from 1 to n: the smallest k with k / n >= q."""
+    return min(max(math.ceil(q * n - 1e-9), 1), n)
+
+
+class Sketch:
+    """Counts values in buckets of equal relative width, negative ones in a mirror. Empty: `min`, `max`, `mean` are None."""
+
+    __slots__ = ("_inverse_log", "_negative", "_positive", "_total", "_zeros", "count", "max", "min", "relative_error")
+
+    def __init__(self, relative_error: float = 0.0025) -> None:
+        if not 0 < relative_error < 1:
+            raise ValueError(f"relative_error {relative_error}: must lie between 0 and 1")
+        self.relative_error = relative_error
+        self._inverse_log = 1 / math.log((1 + relative_error) / (1 - relative_error))
+        self._positive = _Store()
+        self._negative = _Store()
+        self._zeros = 0
+        self._total = 0  # in millionths
+        self.count = 0
+        self.min: float | None = None
+        self.max: float | None = None
+
+    @property
+    def total(self) -> float:
+        """Sum of the values, each to the nearest millionth."""
+        return self._total / _PER_UNIT
+
+    @property
+    def mean(self) -> float | None:
+        """Arithmetic mean."""
+        return self.total / self.count if self.count else None
+
+    def add(self, value: float, count: int = 1) -> None:
+        """Count one value, `count` times."""
+        if not -LARGEST <= value <= LARGEST:
+            raise ValueError(f"value {value}: a sketch holds numbers up to {LARGEST}")
+        if count < 1:
+            raise ValueError(f"count {count}: must be at least 1")
+        value += 0.0  # -0.0 becomes 0.0
+        size = -value if value < 0 else value
+        if size <= SMALLEST:
+            self._zeros += count
+        else:
+            store = self._positive if value > 0 else self._negative
+            store.add(math.ceil(np.log(size) * self._inverse_log), count)
+        self._total += round(value * _PER_UNIT) * count
+        self._span(count, value, value)
+
+    def add_many(self, values: Floats) -> None:
+        """Count each value of an array once."""
+        if not len(values):
+            return
+        low, high = float(values.min()) + 0.0, float(values.max()) + 0.0
+        if not -LARGEST <= low <= high <= LARGEST:  # NaN fails too
+            raise ValueError(f"values from {low} to {high}: a sketch holds numbers up to {LARGEST}")
+        if low > SMALLEST:
+            self._positive.add_many(self._buckets(values))
+        else:
+            self._add_mixed(values)
+        self._total += _whole_sum(np.rint(values * _PER_UNIT))
+        self._span(len(values), low, high)
+
+    def merge(self, other: Sketch) -> Sketch:
+        """A new sketch that holds what both hold."""
+        merged = Sketch(self.relative_error)
+        merged.absorb(self)
+        merged.absorb(other)
+        return merged
+
+    def absorb(self, other: Sketch) -> None:
+        """Take in what the other holds; it is left as it was."""
+        if other.relative_error != self.relative_error:
+            raise ValueError(
+                f"sketches of relative error {self.relative_error} and {other.relative_error} do not merge"
+            )
+        if other.count == 0:
+            return
+        self._positive.absorb(other._positive)
+        self._negative.absorb(other._negative)
+        self._zeros += other._zeros
+        self._total += other._total
+        assert other.min is not None
+        assert other.max is not None
+        self._span(other.count, other.min, other.max)
+
+    def quantile(self, q: float) -> float | None:
+        """The value at the nearest rank, within the relative error; None when empty."""
+        if not 0 <= q <= 1:
+            raise ValueError(f"quantile {q}: must lie between 0 and 1")
+        if self.min is None or self.max is None:
+            return None
+        at = rank(q, self.count)
+        if at == 1:
+            return self.min
+        if at == self.count:
+            return self.max
+        return min(max(self._estimate(at), self.min), self.max)
+
+    def to_wire(self) -> dict[str, Any]:
+        """Plain numbers, lists and text, for a message or a file."""
+        return {
+            "error": self.relative_error,
+            "positive": self._positive.to_wire(),
+            "negative": self._negative.to_wire(),
+            "zeros": self._zeros,
+            "total": str(self._total),  # may need more than the 64 bits of a message's number
+            "min": self.min,
+            "max": self.max,
+        }
+
+    @classmethod
+    def from_wire(cls, wire: dict[str, Any]) -> Sketch:
+        """The sketch that `to_wire` described."""
+        sketch = cls(wire["error"])
+        sketch._positive = _Store.from_wire(wire["positive"])
+        sketch._negative = _Store.from_wire(wire["negative"])
+        sketch._zeros = wire["zeros"]
+        sketch._total = int(wire["total"])
+        sketch.count = sketch._zeros + sketch._positive.count() + sketch._negative.count()
+        sketch.min, sketch.max = wire["min"], wire["max"]
+        return sketch
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Sketch):
+            return NotImplemented
+        return self.to_wire() == other.to_wire()
+
+    __hash__ = None  # type: ignore[assignment]  # it changes
+
+    def __repr__(self) -> str:
+        return f"Sketch(count={self.count}, min={self.min}, max={self.max}, mean={self.mean})"
+
+    def _buckets(self, sizes: Floats) -> Ints:
+        return np.ceil(np.log(sizes) * self._inverse_log).astype(np.int64)
+
+    def _add_mixed(self, values: Floats) -> None:
+        above, below = values[values > SMALLEST], values[values < -SMALLEST]
+        self._zeros += len(values) - len(above) - len(below)
+        if len(above):
+            self._positive.add_many(self._buckets(above))
+        if len(below):
+            self._negative.add_many(self._buckets(-below))
+
+    def _span(self, count: int, low: float, high: float) -> None:
+        self.count += count
+        self.min = low if self.min is None or low < self.min else self.min
+        self.max = high if self.max is None or high > self.max else self.max
+
+    def _estimate(self, at: int) -> float:
+        below = self._negative.count()
+        if at <= below:
+            return -self._middle(self._negative.bucket_at(below - at + 1))
+        if at <= below + self._zeros:
+            return 0.0
+        return self._middle(self._positive.bucket_at(at - below - self._zeros))
+
+    def _middle(self, bucket: int) -> float:
+        """2 g^i / (g + 1); as g + 1 = 2 / (1 - a), that is g^i (1 - a)."""
+        return math.exp(bucket / self._inverse_log) * (1 - self.relative_error)
+
+
+class _Store:
+    """Counts per bucket number: an array that grows at both ends. A millisecond scale from 1 us to 1 h has 4,400 buckets."""
+
+    __slots__ = ("_counts", "_first")
+
+    def __init__(self) -> None:
+        self._counts: Ints = np.zeros(0, dtype=np.int64)
+        self._first = 0  # bucket number of the array's first cell
+
+    def add(self, bucket: int, count: int) -> None:
+        self._reach(bucket, bucket)
+        self._counts[bucket - self._first] += count
+
+    def add_many(self, buckets: Ints) -> None:
+        self._reach(int(buckets.min()), int(buckets.max()))
+        np.add.at(self._counts, buckets - self._first, 1)
+
+    def absorb(self, other: _Store) -> None:
+        used = np.flatnonzero(other._counts)
+        if len(used):
+            buckets = used + other._first
+            self._reach(int(buckets[0]), int(buckets[-1]))
+            self._counts[buckets - self._first] += other._counts[used]
+
+    def count(self) -> int:
+        return int(self._counts.sum())
+
+    def bucket_at(self, at: int) -> int:
+        """The bucket that holds the value of rank `at` (from 1)."""
+        return int(np.searchsorted(np.cumsum(self._counts), at)) + self._first
+
+    def to_wire(self) -> list[list[int]]:
+        """[first bucket in use and the steps to each next one, their counts]: small numbers make short messages."""
+        used = np.flatnonzero(self._counts)
+        buckets = used + self._first
+        return [[*buckets[:1].tolist(), *np.diff(buckets).tolist()], self._counts[used].tolist()]
+
+    @classmethod
+    def from_wire(cls, wire: list[list[int]]) -> _Store:
+        store = cls()
+        steps, counts = wire
+        if steps:
+            buckets = np.cumsum(np.array(steps, dtype=np.int64))
+            store._reach(int(buckets[0]), int(buckets[-1]))
+            store._counts[buckets - store._first] = counts
+        return store
+
+    def _reach(self, low: int, high: int) -> None:
+        """Make the array reach from the lowest to the highest of the buckets."""
+        end = self._first + len(self._counts)
+        if len(self._counts) and self._first <= low and high < end:
+            return
+        if not len(self._counts):
+            self._first = end = low
+        first = self._first if low >= self._first else low - _ROOM
+        end = end if high < end else high + 1 + _ROOM
+        grown: Ints = np.zeros(end - first, dtype=np.int64)
+        grown[self._first - first : self._first - first + len(self._counts)] = self._counts
+        self._first, self._counts = first, grown
+
+
+def _whole_sum(whole: Floats) -> int:
+    """Exact sum of whole numbers held as floats."""
+    total = float(np.abs(whole).sum())
+    return int(whole.sum()) if total < _EXACT else sum(int(part) for part in whole.tolist())

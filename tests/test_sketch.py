@@ -1,0 +1,118 @@
+"""The sketch against exact quantiles of the same values, and the laws of merging."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from inferload.measure.sketch import SMALLEST, Sketch, rank
+
+VALUES = st.lists(
+    st.one_of(
+        st.floats(min_value=0, max_value=1e5),
+        st.floats(min_value=-1e3, max_value=1e12, allow_subnormal=False),
+        st.sampled_from([0.0, -0.0, 1.0, 250.0, 1e-12, 1e-7, 1e290, -1e290]),
+    ),
+    max_size=80,
+)
+QUANTILES = st.floats(min_value=0, max_value=1)
+
+
+def sketch_of(values: list[float], relative_error: float = 0.0025) -> Sketch:
+    sketch = Sketch(relative_error)
+    for value in values:
+        sketch.add(value)
+    return sketch
+
+
+@given(VALUES.filter(bool), QUANTILES, st.sampled_from([0.0025, 0.01, 0.2]))
+def test_a_quantile_is_within_the_stated_error(values: list[float], q: float, error: float) -> None:
+    exact = sorted(values)[rank(q, len(values)) - 1]
+    estimate = sketch_of(values, error).quantile(q)
+    assert estimate is not None
+    assert abs(estimate - exact) <= error * abs(exact) * (1 + 1e-9) + SMALLEST
+    assert min(values) <= estimate <= max(values)
+
+
+def test_the_error_bound_is_the_sketch_s_own() -> None:
+    """A bucket's two ends are as far off as was said, and no farther: a coarser or a finer sketch would fail here."""
+    values = np.exp(np.linspace(0, 3, 200_001))
+    sketch = Sketch(0.01)
+    sketch.add_many(values)
+    off = [abs((sketch.quantile(q) or 0) / values[rank(q, len(values)) - 1] - 1) for q in np.linspace(0.01, 0.99, 2000)]
+    assert 0.0095 < max(off) <= 0.01 * (1 + 1e-9)
+
+
+@given(VALUES)
+def test_many_at_once_are_the_same_as_one_by_one(values: list[float]) -> None:
+    at_once = Sketch()
+    at_once.add_many(np.array(values, dtype=np.float64))
+    assert at_once == sketch_of(values)
+
+
+@given(VALUES, VALUES)
+def test_merging_is_commutative_and_leaves_both_alone(a: list[float], b: list[float]) -> None:
+    left, right = sketch_of(a), sketch_of(b)
+    merged = left.merge(right)
+    assert merged == right.merge(left) == sketch_of(a + b)
+    assert left == sketch_of(a)
+    assert right == sketch_of(b)
+    merged.add(3.0)
+    assert left == sketch_of(a)
+
+
+@given(VALUES, VALUES, VALUES)
+def test_merging_is_associative(a: list[float], b: list[float], c: list[float]) -> None:
+    x, y, z = sketch_of(a), sketch_of(b), sketch_of(c)
+    assert x.merge(y).merge(z) == x.merge(y.merge(z))
+
+
+@given(VALUES, VALUES)
+def test_the_wire_form_says_all(values: list[float], more: list[float]) -> None:
+    sketch = sketch_of(values)
+    sent = Sketch.from_wire(json.loads(json.dumps(sketch.to_wire())))
+    assert sent == sketch
+    assert (sent.count, sent.min, sent.max, sent.total) == (sketch.count, sketch.min, sketch.max, sketch.total)
+    sent.absorb(sketch_of(more))
+    assert sent == sketch_of(values + more)
+
+
+@given(VALUES.filter(bool), st.integers(min_value=1, max_value=1000))
+def test_a_count_is_that_many_values(values: list[float], count: int) -> None:
+    counted = Sketch()
+    for value in values:
+        counted.add(value, count)
+    assert counted.count == count * len(values)
+    assert counted.min == min(values)
+    assert counted.max == max(values)
+    exact = math.fsum(values) / len(values)
+    assert counted.mean == pytest.approx(exact, rel=1e-9, abs=1e-6)
+
+
+def test_an_empty_sketch_knows_nothing() -> None:
+    sketch = Sketch()
+    assert (sketch.count, sketch.min, sketch.max, sketch.mean, sketch.quantile(0.5)) == (0, None, None, None, None)
+    assert sketch.merge(Sketch()) == sketch
+
+
+def test_different_errors_do_not_merge() -> None:
+    with pytest.raises(ValueError, match=r"0\.01 and 0\.02"):
+        Sketch(0.01).merge(Sketch(0.02))
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1e301])
+def test_what_is_no_measured_value_is_refused_and_changes_nothing(value: float) -> None:
+    sketch = Sketch()
+    with pytest.raises(ValueError, match="value"):
+        sketch.add(value)
+    with pytest.raises(ValueError, match="values from"):
+        sketch.add_many(np.array([1.0, value]))
+    assert sketch == Sketch()
+
+
+@pytest.mark.parametrize(("q", "n", "expected"), [(0.5, 4, 2), (0.5, 5, 3), (0, 9, 1), (1, 9, 9), (0.07, 100, 7)])
+def test_nearest_rank(q: float, n: int, expected: int) -> None:
+    assert rank(q, n) == expected
