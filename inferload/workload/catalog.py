@@ -24,20 +24,27 @@ def names() -> list[str]:
     return sorted(path.stem for path in folder().glob("*.yaml"))
 
 
+def bundled(name: str) -> Path:
+    """The file of a bundled scenario; UsageError where there is none of that name."""
+    if name.removesuffix(".yaml") not in names():
+        raise UsageError(f"scenario {name}: no bundled scenario of that name; {_choices(name)}")
+    return folder() / f"{name.removesuffix('.yaml')}.yaml"
+
+
 def resolve(name_or_path: str) -> Path:
     """The file that is meant: an existing path first, else a bundled scenario's name. UsageError where there is none."""
     path = Path(name_or_path)
     if path.is_file():
         return path
-    name = name_or_path.removesuffix(".yaml")
-    if name in names():
-        return folder() / f"{name}.yaml"
-    near = difflib.get_close_matches(path.stem, names(), n=1)
-    hint = f"did you mean {near[0]}? " if near else ""
-    what = "is a directory, and" if path.is_dir() else "no such file, and"
-    raise UsageError(
-        f"scenario {name_or_path}: {what} no bundled scenario of that name; {hint}bundled are {', '.join(names())}"
-    )
+    if name_or_path.removesuffix(".yaml") in names():
+        return bundled(name_or_path)
+    what = "is a directory" if path.is_dir() else "no such file"
+    raise UsageError(f"scenario {name_or_path}: {what}, and no bundled scenario of that name; {_choices(path.stem)}")
+
+
+def _choices(name: str) -> str:
+    near = difflib.get_close_matches(name, names(), n=1)
+    return (f"did you mean {near[0]}? " if near else "") + f"Bundled are {', '.join(names())}"
 
 
 def read(path: Path) -> str:

@@ -58,14 +58,18 @@ def _written_path(detail: ErrorDetails, data: Any) -> PathTo:
     parts = detail["loc"]
     for number, part in enumerate(parts):
         is_last = number == len(parts) - 1
-        if (isinstance(data, Mapping) and part in data) or (
-            isinstance(data, list) and isinstance(part, int) and part < len(data)
-        ):
+        if _holds(data, part):
             data = data[part]
             path.append(part)
         elif is_last and detail["type"] == "missing":
             path.append(part)
     return tuple(path)
+
+
+def _holds(data: Any, part: str | int) -> bool:
+    if isinstance(data, Mapping):
+        return part in data
+    return isinstance(data, list) and isinstance(part, int) and part < len(data)
 
 
 def _discriminator(detail: ErrorDetails) -> str:

@@ -30,7 +30,7 @@ _SCALARS: tuple[tuple[re.Pattern[str], Callable[[str], Any]], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One mistake in a file: its line, the path of keys to it (empty: the whole file), what is wrong and the remedy."""
+    """One mistake: its line (0: not from a text), the path of keys (empty: the whole file), what is wrong, the remedy."""
 
     line: int
     path: PathTo
@@ -39,7 +39,8 @@ class Fault:
     def render(self, origin: str) -> str:
         """`file:line: dotted.path: text`."""
         where = dotted(self.path)
-        return f"{origin}:{self.line}: {where}: {self.text}" if where else f"{origin}:{self.line}: {self.text}"
+        place = f"{origin}:{self.line}" if self.line else origin
+        return f"{place}: {where}: {self.text}" if where else f"{place}: {self.text}"
 
 
 @dataclass(slots=True)
@@ -52,10 +53,10 @@ class Parsed:
     nodes: int = 0
 
     def line_of(self, path: PathTo) -> int:
-        """The line of a path, or of the nearest thing around it that is written."""
+        """The line of a path, or of the nearest thing around it that is written; 0 where there is no text."""
         while path and path not in self.lines:
             path = path[:-1]
-        return self.lines.get(path, 1)
+        return self.lines.get(path, 0)
 
 
 def dotted(path: Sequence[str | int]) -> str:

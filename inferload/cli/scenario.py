@@ -1,0 +1,155 @@
+"""`inferload validate | plan | path | schema | init`: everything about a scenario file before it runs."""
+
+import argparse
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from inferload.errors import UsageError
+from inferload.workload import catalog
+from inferload.workload.describe import describe
+from inferload.workload.faults import ScenarioError
+from inferload.workload.jsonschema import json_schema
+from inferload.workload.scenario import Scenario, load
+
+WHAT = "a scenario file, or the name of a bundled scenario"
+
+
+def register(commands: Any) -> None:
+    """Add the five sub-commands."""
+    _register_validate(commands)
+    _register_plan(commands)
+    _register_path(commands)
+    _register_schema(commands)
+    _register_init(commands)
+
+
+def _add(commands: Any, name: str, text: str, epilog: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name, help=text, description=f"{text[:1].upper()}{text[1:]}.", epilog=epilog
+    )
+    return parser
+
+
+def _register_validate(commands: Any) -> None:
+    parser = _add(
+        commands,
+        "validate",
+        "check scenario files and name every mistake with its line",
+        "Exit code: 0 all are valid, 2 one is not. Sends nothing. Example: inferload validate scenarios/*.yaml",
+    )
+    parser.add_argument("scenarios", metavar="SCENARIO", nargs="+", help=WHAT)
+    parser.add_argument("--resolved", action="store_true", help="print each as YAML with all defaults written out")
+    parser.set_defaults(run=validate)
+
+
+def _register_plan(commands: Any) -> None:
+    parser = _add(
+        commands,
+        "plan",
+        "say in words what a scenario will do: sessions, turns, tokens, load, duration",
+        "Sends nothing. Figures are those of sessions that the seed draws. Example: inferload plan chat-open",
+    )
+    parser.add_argument("scenario", metavar="SCENARIO", help=WHAT)
+    parser.add_argument("--seed", type=int, help="another seed than the file's")
+    parser.set_defaults(run=plan)
+
+
+def _register_path(commands: Any) -> None:
+    parser = _add(
+        commands,
+        "path",
+        "print where a bundled scenario lies; without a name, list them all",
+        "Example: cp $(inferload path chat) mine.yaml",
+    )
+    parser.add_argument("scenario", metavar="NAME", nargs="?", help="name of a bundled scenario")
+    parser.set_defaults(run=path)
+
+
+def _register_schema(commands: Any) -> None:
+    parser = _add(
+        commands,
+        "schema",
+        "print the JSON Schema of scenario files, for editors",
+        "Example: inferload schema > scenario.schema.json, and as a scenario's first line: "
+        "# yaml-language-server: $schema=scenario.schema.json",
+    )
+    parser.set_defaults(run=schema)
+
+
+def _register_init(commands: Any) -> None:
+    parser = _add(
+        commands,
+        "init",
+        "write a commented scenario file to start from",
+        "Never overwrites. Example: inferload init mine.yaml --from chat-open",
+    )
+    parser.add_argument("path", metavar="FILE", nargs="?", default="scenario.yaml", help="default: %(default)s")
+    parser.add_argument(
+        "--from", dest="source", metavar="NAME", default="chat", help="bundled one; default: %(default)s"
+    )
+    parser.set_defaults(run=init)
+
+
+def validate(arguments: argparse.Namespace) -> int:
+    """Check each file; mistakes go to stderr, a line each, so that editors can jump to them."""
+    results = [_checked(name, arguments.resolved) for name in arguments.scenarios]
+    return 0 if all(results) else 2
+
+
+def _checked(name: str, resolved: bool) -> bool:
+    try:
+        scenario = load(name)
+    except ScenarioError as error:
+        count = len(error.faults)
+        print(error, f"{error.origin}: {count} mistake{'s' * (count > 1)}", sep="\n", file=sys.stderr)
+        return False
+    except UsageError as error:
+        print(error, file=sys.stderr)
+        return False
+    print(scenario.resolved_text() if resolved else f"{name}: valid, digest {scenario.digest[:12]}", end="\n")
+    return True
+
+
+def plan(arguments: argparse.Namespace) -> int:
+    """Print the plan."""
+    scenario: Scenario = load(arguments.scenario)
+    if arguments.seed is not None:
+        scenario = scenario.changed({"seed": arguments.seed}, "--seed")
+    print(describe(scenario))
+    return 0
+
+
+def path(arguments: argparse.Namespace) -> int:
+    """Print one path, or a line for each bundled scenario."""
+    if arguments.scenario is None:
+        for name in catalog.names():
+            print(f"{name:<14}{catalog.bundled(name)}")
+    else:
+        print(catalog.bundled(arguments.scenario))
+    return 0
+
+
+def schema(arguments: argparse.Namespace) -> int:
+    """Print the JSON Schema."""
+    print(json.dumps(json_schema(), indent=2))
+    return 0
+
+
+def init(arguments: argparse.Namespace) -> int:
+    """Write a bundled scenario under its new name, where no file is yet."""
+    file = Path(arguments.path)
+    text = catalog.read(catalog.bundled(arguments.source))
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", file.stem).strip("-._") or "scenario"
+    text = re.sub(r"(?m)^name: \S+", f"name: {name[:64]}", text, count=1)
+    try:
+        with file.open("x", encoding="utf-8") as out:
+            out.write(text)
+    except FileExistsError:
+        raise UsageError(f"{file}: exists already; name another file, or remove it") from None
+    except OSError as error:
+        raise UsageError(f"{file}: {error.strerror}; name a file that can be written") from error
+    print(f"{file}: written; change it, then: inferload validate {file}")
+    return 0
