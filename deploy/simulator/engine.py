@@ -107,14 +107,17 @@ class Engine:
         if self._readmit:
             self._readmit = False
             self._admit(now_ns)
-        heap = self._heap
-        tokens = 0
+        heap, tokens, single = self._heap, 0, self.pace.tokens_per_event == 1
         while heap and heap[0][0] <= now_ns < until_ns:
             due_ns, number, stream = heap[0]
             if due_ns != stream.due_ns:  # given up, or preempted since
                 heapq.heappop(heap)
                 continue
-            tokens += self._emit(stream, due_ns, now_ns)
+            if stream.quick and single and 0 < stream.request.emitted < stream.last_place:
+                self._emit_quick(stream, due_ns, now_ns)
+                tokens += 1
+            else:
+                tokens += self._emit(stream, due_ns, now_ns)
             if heap[0][2] is stream and heap[0][0] == due_ns:
                 if stream.due_ns is None:
                     heapq.heappop(heap)
@@ -167,6 +170,29 @@ class Engine:
         else:
             self._plan_next(stream, count)
         return count
+
+    def _emit_quick(self, stream: Stream, due_ns: int, now_ns: int) -> None:
+        """What `_emit` does, of one token in the middle of a stream without faults: nearly all events are such.
+
+        A thousand streams leave 20 microseconds for each event, half of which are the kernel's; so calls are few here.
+        """
+        request = stream.request
+        metrics = self.metrics
+        metrics.generation_tokens += 1
+        metrics.itl.observe((now_ns - stream.last_ns) / 1e9)
+        stream.last_ns = now_ns
+        if stream.peer.write(stream.events.quick_token(request.emitted)):
+            self.lateness.add(clock.now_ns() - due_ns)
+        else:
+            self.lateness.blocked += 1
+        stream.event += 1
+        if request.room < 1:
+            self._plan_next(stream, 1)
+            return
+        request.emitted += 1
+        request.room -= 1
+        place = stream.event - stream.base_event
+        stream.due_ns = stream.base_ns + place * self.pace.itl_ns + self._jitter[(stream.jitter_at + place) & 4095]
 
     def _book(self, stream: Stream, now_ns: int, count: int) -> None:
         metrics = self.metrics

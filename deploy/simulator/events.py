@@ -14,7 +14,6 @@ from .text import SPACED
 
 FINGERPRINT = "vllm-0.32.0-simulator"
 DONE = b"data: [DONE]\n\n"
-_SIZES = tuple(b"%x\r\n" % size for size in range(4096))
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +43,8 @@ class Events:
     """Builds the pieces of one answer. `framed`: each piece becomes a chunk of a chunked body."""
 
     __slots__ = (
-        "_ask",
-        "_base",
-        "_created",
-        "_framed",
-        "_head",
-        "_id",
-        "_model",
-        "_quick",
-        "_shown",
-        "_start",
-        "_tail",
+        *("_after", "_ask", "_before", "_created", "_framed", "_id", "_model"),
+        *("_quick", "_shown", "_start", "_stride", "_word"),
     )
 
     def __init__(self, ask: Ask, request_id: str, *, created_s: int, model: str, shown: Shown, framed: bool) -> None:
@@ -66,19 +56,24 @@ class Events:
         delta = '"delta":{"content":"' if ask.chat else '"text":"'
         close = '"}' if ask.chat else '"'
         end = ',"token_ids":null}]}' if ask.chat else ',"stop_reason":null,"prompt_token_ids":null,"token_ids":null}]}'
-        self._head = f'{start}"choices":[{{"index":0,{delta}'.encode()
-        self._tail = f'{close},"logprobs":null,"finish_reason":null{end}\n\n'.encode()
-        self._base = len(self._head) + len(self._tail)
+        head = f'{start}"choices":[{{"index":0,{delta}'.encode()
+        tail = f'{close},"logprobs":null,"finish_reason":null{end}\n\n'.encode()
+        # All words are of one length, so the whole frame around them is known beforehand.
+        size = b"%x\r\n" % (len(head) + len(SPACED[0]) + len(tail))
+        self._before = size + head if framed else head
+        self._after = tail + b"\r\n" if framed else tail
+        self._word, self._stride = ask.answer.start, ask.answer.stride
         self._quick = not ask.continuous_usage
 
     def token(self, first: int, count: int) -> bytes:
         """The event of tokens [first, first + count), neither the first nor the last of the answer."""
         if count == 1 and first and self._quick:
-            word = SPACED[(self._ask.answer.start + first * self._ask.answer.stride) & 4095]
-            if not self._framed:
-                return b"".join((self._head, word, self._tail))
-            return b"".join((_SIZES[self._base + len(word)], self._head, word, self._tail, b"\r\n"))
+            return self.quick_token(first)
         return self._event(self._ask.answer.text(first, count), first + count, None)
+
+    def quick_token(self, index: int) -> bytes:
+        """The event of one token in the middle of an answer without running counts."""
+        return b"".join((self._before, SPACED[(self._word + index * self._stride) & 4095], self._after))
 
     def role(self) -> bytes:
         """The event that says who speaks; empty for a text completion."""

@@ -46,6 +46,12 @@ class Stream:
     first_ns: int = 0
     last_ns: int = 0
     jitter_at: int = 0
+    last_place: int = 0  # index of the last output token
+    quick: bool = False  # an event in its middle is one token and nothing else
+
+    def __post_init__(self) -> None:
+        self.last_place = self.request.output_tokens - 1
+        self.quick = self.ask.stream and self.faults is None and not self.ask.continuous_usage
 
     def timings(self) -> Timings:
         """The request's times as vLLM reports them, of an answer that is complete."""
