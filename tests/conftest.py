@@ -1,10 +1,31 @@
 """Fixtures that more than one test module uses."""
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import simulator_process
 from simulator_process import Simulator
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="write tests/golden anew from what the code says")
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """A check: `golden("plan-chat.txt", text)` holds the text against the file of that name in tests/golden."""
+
+    def check(name: str, text: str) -> None:
+        path = GOLDEN / name
+        if request.config.getoption("--update-golden"):
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        assert text == path.read_text(encoding="utf-8"), f"{path} differs; --update-golden where the new text is right"
+
+    return check
 
 
 @pytest.fixture
