@@ -1,0 +1,155 @@
+"""Prompts: texts of exactly so many tokens, by the tokenizer's own count, whatever kind of tokenizer it is."""
+
+import json
+import re
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from inferload.errors import UsageError
+from inferload.workload.prompts import Vocabulary, approximate, calibrate
+from inferload.workload.tokenizer import local_tokenizer
+from inferload.workload.words import WORDS
+
+Tokenize = Callable[[str], list[int]]
+
+
+def word_id(text: str) -> int:
+    return int.from_bytes(text.encode()[:24], "big")
+
+
+def one_token_a_word(text: str) -> list[int]:
+    return [word_id(word) for word in text.split()]
+
+
+def with_begin_and_end(text: str) -> list[int]:
+    return [1, *one_token_a_word(text), 2]
+
+
+def one_token_a_letter(text: str) -> list[int]:
+    return [ord(letter) for letter in text]
+
+
+def pieces(text: str) -> list[int]:
+    """Like a byte-pair encoder: the blank belongs to the word behind it, long words fall into several pieces."""
+    found = re.findall(r" ?\S+", text)
+    return [word_id(word[at : at + 4]) for word in found for at in range(0, len(word), 4)]
+
+
+def rare_single(text: str) -> list[int]:
+    """No word behind a blank is one token, so costs are mixed."""
+    found = re.findall(r" ?\S+", text)
+    return [word_id(word[at : at + 3]) for word in found for at in range(0, len(word), 3)]
+
+
+def counts_only(text: str) -> list[int]:
+    return list(range(len(text.split())))
+
+
+def third_of_the_letters(text: str) -> list[int]:
+    """Not additive at all: no word has a cost of its own."""
+    return list(range(len(text) // 3))
+
+
+EXACT = [one_token_a_word, with_begin_and_end, one_token_a_letter, pieces, rare_single, counts_only]
+
+
+def calibrated(tokenize: Tokenize) -> tuple[Vocabulary, int]:
+    calls = 0
+
+    def counted(text: str) -> list[int]:
+        nonlocal calls
+        calls += 1
+        return tokenize(text)
+
+    return calibrate(counted), calls
+
+
+VOCABULARIES = {tokenize.__name__: calibrated(tokenize) for tokenize in [*EXACT, third_of_the_letters]}
+SPECIALS = {"with_begin_and_end": 2}
+
+
+@pytest.mark.parametrize("tokenize", EXACT, ids=lambda tokenize: tokenize.__name__)
+@settings(max_examples=60)
+@given(n=st.integers(1, 3000), seed=st.integers(0, 10**6))
+def test_a_text_has_exactly_so_many_tokens(tokenize: Tokenize, n: int, seed: int) -> None:
+    vocabulary, _ = VOCABULARIES[tokenize.__name__]
+    assert vocabulary.exactness == "exact"
+    assert vocabulary.exact_from is not None
+    assert vocabulary.exact_from <= 3
+    tokens = len(tokenize(vocabulary.text(n, Random(seed)))) - SPECIALS.get(tokenize.__name__, 0)
+    assert tokens == n if n >= vocabulary.exact_from else n <= tokens <= vocabulary.exact_from
+
+
+@pytest.mark.parametrize("name", sorted(VOCABULARIES))
+def test_calibration_takes_few_calls_and_small_ones(name: str) -> None:
+    assert VOCABULARIES[name][1] < 60
+
+
+def test_a_tokenizer_without_word_costs_is_called_approximate_with_its_error() -> None:
+    vocabulary, _ = VOCABULARIES["third_of_the_letters"]
+    assert vocabulary.exactness == "approximate"
+    assert vocabulary.error is not None
+    assert 0 < vocabulary.error < 0.3
+    assert vocabulary.exact_from is None
+    tokens = len(third_of_the_letters(vocabulary.text(1000, Random(1))))
+    assert tokens == pytest.approx(1000, rel=vocabulary.error)
+
+
+def test_a_tokenizer_that_merges_over_words_is_not_called_exact() -> None:
+    def merging(text: str) -> list[int]:
+        """Two words that begin alike become one token: costs depend on the neighbours."""
+        words = text.split()
+        return [word_id(word) for before, word in zip(["", *words], words, strict=False) if word[0] != before[:1]]
+
+    assert calibrate(merging).exactness == "approximate"
+
+
+@settings(max_examples=30)
+@given(st.integers(1, 5000), st.integers(0, 1000))
+def test_without_a_tokenizer_a_word_counts_as_stated(n: int, seed: int) -> None:
+    vocabulary = approximate()
+    assert (vocabulary.exactness, vocabulary.error, vocabulary.tokens_per_word) == ("approximate", None, 1.3)
+    assert len(vocabulary.text(n, Random(seed)).split()) == max(1, round(n / 1.3))
+
+
+@pytest.mark.parametrize("name", sorted(VOCABULARIES))
+def test_over_the_wire_it_stays_the_same(name: str) -> None:
+    vocabulary = VOCABULARIES[name][0]
+    received = Vocabulary.from_wire(json.loads(json.dumps(vocabulary.to_wire())))
+    assert received == vocabulary
+    assert received.text(300, Random(7)) == vocabulary.text(300, Random(7))
+    assert len(json.dumps(vocabulary.to_wire())) < 20_000
+
+
+@pytest.mark.parametrize("name", sorted(VOCABULARIES))
+def test_two_texts_share_no_long_beginning(name: str) -> None:
+    vocabulary = VOCABULARIES[name][0]
+    texts = sorted(vocabulary.text(200, Random(f"text {number}")).split() for number in range(500))
+    for one, other in pairwise(texts):
+        shared = next(place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
+        assert shared <= 4
+
+
+def test_the_word_list_has_each_word_once_and_plain() -> None:
+    assert len(set(WORDS)) == len(WORDS) > 1000
+    assert all(re.fullmatch("[a-z]{2,9}", word) for word in WORDS)
+
+
+def test_a_local_tokenizer_that_is_not_there_says_what_to_name(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"no tokenizer\.json there"):
+        local_tokenizer(tmp_path)
+
+
+def test_a_local_tokenizer_without_its_library_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tokenizer.json").write_text("{}")
+    monkeypatch.setitem(__import__("sys").modules, "tokenizers", None)
+    with pytest.raises(UsageError, match="pip install tokenizers"):
+        local_tokenizer(tmp_path)
