@@ -1,0 +1,305 @@
+"""The one table of what is measured of a turn. Everything that prints a measure reads its unit and its text from here.
+
+`python -m inferload.measure.measures` prints docs/measures.md.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+import numpy.typing as npt
+
+from inferload.measure.clock import NS_PER_MS
+from inferload.measure.record import TurnRecord
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+STALL_MS = 250.0  # a longer gap between two output events is a stall
+
+PEERS = ("vllm bench serve", "GuideLLM", "AIPerf", "genai-bench")
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """One row: either `per_turn` gives its value (None where the turn has none) or `per_event` gives several of one turn."""
+
+    name: str
+    unit: str
+    text: str
+    per_turn: Callable[[TurnRecord], float | None] | None
+    per_event: Callable[[TurnRecord], Floats] | None
+    called: Mapping[str, str]  # what each of PEERS calls it; "-" where it has none
+
+
+def span_ms(start_ns: int | None, end_ns: int | None) -> float | None:
+    """Milliseconds from one instant to another; None where either is not known."""
+    return None if start_ns is None or end_ns is None else (end_ns - start_ns) / NS_PER_MS
+
+
+def gaps_ms(record: TurnRecord) -> Floats:
+    """Gaps between consecutive output events."""
+    if record.event_ns is None or len(record.event_ns) < 2:
+        return _NONE
+    return differences_ms(np.frombuffer(record.event_ns, dtype=np.int64))
+
+
+def differences_ms(at_ns: Ints) -> Floats:
+    """Milliseconds from each instant to the next."""
+    return (at_ns[1:] - at_ns[:-1]) / NS_PER_MS
+
+
+def token_gaps_ms(record: TurnRecord) -> Floats:
+    """The same gaps shared among tokens, a sample for each token after the first event; empty where tokens are not known.
+
+    Where the server said how many tokens each event carried, a gap belongs to the tokens of the event that ends it, and
+    the time to an event without tokens goes to the next one that has some. Else every event is taken to carry
+    k = output_tokens / events of them: each sample is gap / k, and samples fall to events as evenly as whole numbers can.
+    """
+    if record.event_ns is None or len(record.event_ns) < 2:
+        return _NONE
+    at_ns = np.frombuffer(record.event_ns, dtype=np.int64)
+    if record.event_tokens is not None:
+        return shared_known_ms(at_ns, np.frombuffer(record.event_tokens, dtype=np.int32))
+    return shared_evenly_ms(at_ns, record.output_tokens) if record.output_tokens else _NONE
+
+
+def shared_known_ms(at_ns: Ints, tokens: npt.NDArray[np.int32]) -> Floats:
+    """`token_gaps_ms` of one turn whose tokens per event are known."""
+    if tokens.min() < 1:
+        carries = tokens > 0
+        at_ns, tokens = at_ns[carries], tokens[carries]
+    shares = differences_ms(at_ns) / tokens[1:]
+    return shares if tokens[1:].max(initial=0) <= 1 else np.repeat(shares, tokens[1:])
+
+
+def shared_evenly_ms(at_ns: Ints, output_tokens: int) -> Floats:
+    """`token_gaps_ms` of one turn of which only the sum of its tokens is known."""
+    shares = differences_ms(at_ns) * (len(at_ns) / output_tokens)
+    if len(at_ns) == output_tokens:
+        return shares
+    upto = np.arange(1, len(at_ns) + 1) * output_tokens // len(at_ns)
+    return np.repeat(shares, np.diff(upto))
+
+
+def tpot_ms(record: TurnRecord) -> float | None:
+    """(last - first) / (output_tokens - tokens of the first event); None where no token came after the first event."""
+    span = span_ms(record.first_ns, record.last_ns)
+    if span is None or not record.event_ns or record.output_tokens is None:
+        return None
+    tokens = record.event_tokens
+    first = tokens[0] if tokens else record.output_tokens / len(record.event_ns)
+    after = record.output_tokens - first
+    return span / after if after > 0 else None
+
+
+def delays_ms(record: TurnRecord) -> Floats:
+    """How long each chunk of the turn waited in our process."""
+    if not record.delay_ns:
+        return _NONE
+    return np.frombuffer(record.delay_ns, dtype=np.int64) / NS_PER_MS
+
+
+def by_name(name: str) -> Measure:
+    """The row of that name; KeyError where there is none."""
+    return _BY_NAME[name]
+
+
+def _said(value: float | None) -> float | None:
+    """A figure of the server's own; one that is no finite number counts as not said."""
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _called(vllm: str, guidellm: str, aiperf: str, genai_bench: str) -> Mapping[str, str]:
+    return MappingProxyType(dict(zip(PEERS, (vllm, guidellm, aiperf, genai_bench), strict=True)))
+
+
+def _frozen(values: list[float]) -> Floats:
+    fixed = np.frombuffer(array("d", values).tobytes(), dtype=np.float64)
+    assert not fixed.flags.writeable
+    return fixed
+
+
+_NONE = _frozen([])
+_NOBODY = _called("-", "-", "-", "-")
+
+MEASURES: tuple[Measure, ...] = (
+    Measure(
+        "lag_ms",
+        "ms",
+        "sent - planned: how late the request left, its connection's set-up included",
+        lambda r: span_ms(r.planned_ns, r.sent_ns),
+        None,
+        _called("client queue time", "request dispatch delay", "credit drop latency (in part)", "-"),
+    ),
+    Measure(
+        "connect_ms",
+        "ms",
+        "DNS + TCP + TLS, where this turn opened a connection; a turn on a kept connection has none",
+        lambda r: span_ms(0, r.connect_ns),
+        None,
+        _called("- (part of its TTFT)", "-", "http_req_connection_overhead", "- (part of its TTFT)"),
+    ),
+    Measure(
+        "upload_ms",
+        "ms",
+        "written - sent: until the whole request was handed to the kernel",
+        lambda r: span_ms(r.sent_ns, r.written_ns),
+        None,
+        _called("-", "-", "http_req_sending", "-"),
+    ),
+    Measure(
+        "ttft_ms",
+        "ms",
+        "time to first token: first - sent, where `first` is the first event that carries output (content, reasoning or a "
+        "tool call)",
+        lambda r: span_ms(r.sent_ns, r.first_ns),
+        None,
+        _called("- (see first_event_ms)", "TTFT", "Time to First Token", "TTFT"),
+    ),
+    Measure(
+        "first_event_ms",
+        "ms",
+        "first_event - sent: the first event of any kind, the one that only names the role included",
+        lambda r: span_ms(r.sent_ns, r.first_event_ns),
+        None,
+        _called("TTFT", "-", "-", "-"),
+    ),
+    Measure(
+        "ttft_planned_ms",
+        "ms",
+        "first - planned: TTFT as the caller felt it; a client that falls behind cannot hide in it",
+        lambda r: span_ms(r.planned_ns, r.first_ns),
+        None,
+        _NOBODY,
+    ),
+    Measure(
+        "ttfo_ms",
+        "ms",
+        "time to first visible output: first_visible - sent; reasoning is not visible",
+        lambda r: span_ms(r.sent_ns, r.first_visible_ns),
+        None,
+        _called("-", "Time to First Output Token", "Time to First Output Token", "-"),
+    ),
+    Measure(
+        "itl_ms",
+        "ms",
+        "inter-token latency: the gap between two consecutive output events of a turn, one sample for each gap. A gap over "
+        f"{STALL_MS:.0f} ms is a stall",
+        None,
+        gaps_ms,
+        _called("ITL", "- (its ITL is a mean for each request)", "Inter Chunk Latency", "-"),
+    ),
+    Measure(
+        "itl_token_ms",
+        "ms",
+        "the same gap shared evenly among the tokens of the event that ends it, one sample for each token: for comparison "
+        "with and without speculation. Where tokens per event are not known, all events share output_tokens evenly",
+        None,
+        token_gaps_ms,
+        _NOBODY,
+    ),
+    Measure(
+        "tpot_ms",
+        "ms",
+        "time per output token, one for each turn: (last - first) / (output_tokens - tokens in the first event); a turn "
+        "without a token after its first event has none",
+        tpot_ms,
+        None,
+        _called("TPOT", "ITL (its TPOT counts TTFT in)", "Inter Token Latency", "TPOT"),
+    ),
+    Measure(
+        "e2e_ms",
+        "ms",
+        "last - sent: until the last event that carried output",
+        lambda r: span_ms(r.sent_ns, r.last_ns),
+        None,
+        _called("E2EL", "Request Latency", "Request Latency", "E2E Latency"),
+    ),
+    Measure(
+        "e2e_planned_ms",
+        "ms",
+        "last - planned: the whole wait as the caller felt it",
+        lambda r: span_ms(r.planned_ns, r.last_ns),
+        None,
+        _called("E2EL including client queue", "request scheduled latency", "effective latency", "-"),
+    ),
+    Measure(
+        "client_delay_ms",
+        "ms",
+        "time that a chunk waited in our process: read time - the kernel's receive stamp, one sample for each read. Of "
+        "failed turns too, as it is ours and not the server's; stands under `client` in summary.json, as `delay_ms`",
+        None,
+        delays_ms,
+        _NOBODY,
+    ),
+    Measure(
+        "server_queue_ms",
+        "ms",
+        "what the server says this turn waited before it was first scheduled",
+        lambda r: _said(r.server_queue_ms),
+        None,
+        _NOBODY,
+    ),
+    Measure(
+        "server_ttft_ms",
+        "ms",
+        "what the server says this turn's first token took, its queue not counted",
+        lambda r: _said(r.server_ttft_ms),
+        None,
+        _NOBODY,
+    ),
+    Measure(
+        "server_generation_ms",
+        "ms",
+        "what the server says it took from this turn's first token to its last",
+        lambda r: _said(r.server_generation_ms),
+        None,
+        _NOBODY,
+    ),
+)
+
+_BY_NAME: Mapping[str, Measure] = MappingProxyType({measure.name: measure for measure in MEASURES})
+
+_HEAD = f"""# Measures
+
+<!-- Generated: python -m inferload.measure.measures > docs/measures.md -->
+
+All instants of a turn are on one monotonic clock: `planned`, `sent` (just before the first byte goes out on a connected
+socket), `written`, `first_event`, `first` (first event that carries output), `first_visible`, `last` (last event that
+carried output), `closed`. `planned` of a session's first turn is its arrival; of a later turn, the previous turn's
+`closed` + think or tool time. A turn belongs to the phase of its `planned`.
+
+* **Only turns that ended well enter the latencies.** A failed or unfinished turn is counted as such and has no say in a
+  percentile: look at `failed_ratio` beside them.
+* **Missing is nothing, never 0.** A turn that has no value for a measure adds no sample to it; `count` says how many did.
+* **Percentiles** are nearest-rank, and are printed only where at least 10 samples lie beyond them: p99 from 1,000 samples
+  on. They are exact where all turns are at hand (`percentiles_from: records`); else they come from sketches that are
+  within 0.25 % of the value.
+* **Token rates count events inside the window**, whichever phase their turn belongs to. Tokens are the server's count
+  (`usage`); tokens of each event are known where the server was asked for a running count, else shared evenly.
+* A stall is a gap over {STALL_MS:.0f} ms between two output events of a turn that ended well.
+* **Goodput** counts turns that met every limit of the scenario's `slo`, over all that were planned in the window: failed,
+  unfinished and dropped ones count against it (a dropped session as one turn, since more are not known). In an open loop
+  TTFT counts from the plan; a turn too short for a TPOT has none to breach.
+
+## What each is, and what others call it
+
+"""
+
+
+def document() -> str:
+    """The text of docs/measures.md."""
+    rows = [["measure", "unit", "definition", *PEERS], ["---"] * (3 + len(PEERS))]
+    for measure in MEASURES:
+        rows.append([f"`{measure.name}`", measure.unit, measure.text, *(measure.called[peer] for peer in PEERS)])
+    return _HEAD + "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+if __name__ == "__main__":
+    print(document(), end="")
