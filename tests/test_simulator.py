@@ -1,0 +1,579 @@
+"""The simulator as a server: what goes over the wire, what it reports of itself, and its faults."""
+
+import http.client
+import json
+import socket
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+import simulator_process
+import trustme
+from inferload.deploy.simulator.text import VOCABULARY, answer_of, chat_tokens
+from prometheus_client.parser import text_string_to_metric_families
+from simulator_process import Simulator
+
+QUICK = ("--ttft-ms", "4", "--itl-ms", "1")
+HELLO = [{"role": "user", "content": "hello to you"}]
+CHAT = "/v1/chat/completions"
+Start = Callable[..., Simulator]
+
+
+@pytest.fixture(scope="module")
+def quick() -> Iterator[Simulator]:
+    """One server for all tests that leave no trace on it."""
+    server = simulator_process.start(*QUICK)
+    yield server
+    simulator_process.stop(server)
+
+
+def chat(**more: Any) -> dict[str, Any]:
+    return {"model": "simulator", "messages": HELLO, "max_tokens": 6, "ignore_eos": True, **more}
+
+
+def streamed(**more: Any) -> dict[str, Any]:
+    return chat(stream=True, stream_options={"include_usage": True}, **more)
+
+
+def events_of(body: bytes) -> list[Any]:
+    """The data of each event; what is no JSON as text."""
+    datas = [each[6:].decode() for each in body.split(b"\n\n") if each.startswith(b"data: ")]
+    return [json.loads(data) if data.startswith("{") else data for data in datas]
+
+
+def text_of(events: list[Any]) -> str:
+    chunks = [each for each in events if isinstance(each, dict) and each.get("choices")]
+    return "".join(each["choices"][0]["delta"].get("content", "") for each in chunks)
+
+
+def latest_ms(server: Simulator) -> float:
+    """The most that an event of this server was late, with a little for the time between two readings of a clock."""
+    return float(server.stats()["lateness_ms"]["max"]) + 0.05
+
+
+def counted(server: Simulator, key: str, least: int) -> None:
+    """Wait until a count of its requests is reached; the test's own time-out is the limit."""
+    while server.stats()["requests"][key] < least:
+        pass
+
+
+class TestChat:
+    def test_the_events_of_a_stream(self, quick: Simulator) -> None:
+        status, body = quick.call("POST", CHAT, streamed())
+        assert status == 200
+        *chunks, usage, done = events_of(body)
+        assert done == "[DONE]"
+        assert len(chunks) == 7  # the role, and six tokens
+        assert chunks[0]["choices"][0]["delta"] == {"role": "assistant", "content": ""}
+        assert {each["object"] for each in chunks} == {"chat.completion.chunk"}
+        assert len({each["id"] for each in chunks}) == 1
+        assert chunks[0]["id"].startswith("chatcmpl-")
+        assert [each["choices"][0]["finish_reason"] for each in chunks] == [None] * 6 + ["length"]
+        assert all("usage" not in each for each in chunks)
+        assert usage["choices"] == []
+        prompt = len(chat_tokens([("user", "hello to you")]))
+        counts = {name: usage["usage"][name] for name in ("prompt_tokens", "completion_tokens", "total_tokens")}
+        assert counts == {"prompt_tokens": prompt, "completion_tokens": 6, "total_tokens": prompt + 6}
+        assert set(usage["metrics"]) == {
+            *("time_to_first_token_ms", "generation_time_ms", "queue_time_ms", "mean_itl_ms", "tokens_per_second")
+        }
+        assert usage["metrics"]["time_to_first_token_ms"] >= 4.0
+        assert usage["metrics"]["generation_time_ms"] >= 5.0 - latest_ms(quick)  # the first may have been late
+
+    def test_the_text_is_known_beforehand(self, quick: Simulator) -> None:
+        answer, _dice = answer_of(0, chat_tokens([("user", "hello to you")]), None)
+        assert text_of(events_of(quick.call("POST", CHAT, streamed())[1])) == answer.text(0, 6)
+        whole = quick.json("POST", CHAT, chat())
+        assert whole["choices"][0]["message"]["content"] == answer.text(0, 6)
+        assert whole["usage"]["completion_tokens"] == 6
+        assert whole["metrics"]["generation_time_ms"] > 0
+
+    def test_running_counts(self, quick: Simulator) -> None:
+        options = {"include_usage": True, "continuous_usage_stats": True}
+        events = events_of(quick.call("POST", CHAT, chat(stream=True, stream_options=options))[1])
+        assert [each["usage"]["completion_tokens"] for each in events[:-1]] == [0, 1, 2, 3, 4, 5, 6, 6]
+
+    def test_no_usage_unless_asked(self, quick: Simulator) -> None:
+        events = events_of(quick.call("POST", CHAT, chat(stream=True))[1])
+        assert all("usage" not in each for each in events[:-1])
+        assert events[-2]["system_fingerprint"] == "vllm-0.32.0-simulator"
+
+    def test_one_token(self, quick: Simulator) -> None:
+        events = events_of(quick.call("POST", CHAT, {**streamed(), "max_tokens": 1})[1])
+        assert [each["choices"][0]["finish_reason"] for each in events[:2]] == [None, "length"]
+        assert "mean_itl_ms" not in events[-2]["metrics"]
+
+    def test_several_tokens_in_an_event(self, simulator: Start) -> None:
+        server = simulator(*QUICK, "--tokens-per-event", "4")
+        events = events_of(server.call("POST", CHAT, streamed())[1])
+        pieces = [each["choices"][0]["delta"]["content"] for each in events[1:3]]
+        assert [len(piece.split()) for piece in pieces] == [4, 2]
+        assert events[-2]["usage"]["completion_tokens"] == 6
+
+    def test_text_completions(self, quick: Simulator) -> None:
+        document = {"prompt": "one two three", "max_tokens": 5, "ignore_eos": True}
+        whole = quick.json("POST", "/v1/completions", document)
+        events = events_of(quick.call("POST", "/v1/completions", {**document, "stream": True})[1])
+        assert "".join(each["choices"][0]["text"] for each in events[:-1]) == whole["choices"][0]["text"]
+        assert whole["usage"]["prompt_tokens"] == 3
+        assert whole["object"] == events[0]["object"] == "text_completion"
+
+    def test_the_openai_client_reads_it(self, quick: Simulator) -> None:
+        with openai.OpenAI(base_url=f"{quick.url}/v1", api_key="none", max_retries=0) as client:
+            assert [model.id for model in client.models.list()] == ["simulator"]
+            stream = client.chat.completions.create(
+                model="simulator",
+                messages=[{"role": "user", "content": "hello to you"}],
+                max_completion_tokens=8,
+                stream=True,
+                stream_options={"include_usage": True},
+                extra_body={"ignore_eos": True, "cache_salt": "abc"},
+            )
+            chunks = list(stream)
+            words = [each.choices[0].delta.content or "" for each in chunks if each.choices]
+            answer, _dice = answer_of(0, chat_tokens([("user", "hello to you")]), None)
+            assert "".join(words) == answer.text(0, 8)
+            assert chunks[-1].usage is not None
+            assert chunks[-1].usage.completion_tokens == 8
+            assert chunks[-1].usage.prompt_tokens_details is not None
+            whole = client.completions.create(model="simulator", prompt="a b", max_tokens=3)
+            assert whole.usage is not None
+            with pytest.raises(openai.NotFoundError):
+                client.completions.create(model="other", prompt="a b")
+
+
+class TestHttp:
+    def test_one_connection_serves_many_requests(self, quick: Simulator) -> None:
+        connection = quick.connection()
+        locals_seen = set()
+        for document in (streamed(), chat(), streamed()):
+            connection.request("POST", CHAT, json.dumps(document), {"Content-Type": "application/json"})
+            reply = connection.getresponse()
+            assert reply.status == 200
+            assert reply.getheader("x-request-id")
+            assert reply.read()
+            locals_seen.add(connection.sock.getsockname())
+        connection.close()
+        assert len(locals_seen) == 1
+
+    def test_the_head_comes_before_the_first_token(self, simulator: Start) -> None:
+        server = simulator("--ttft-ms", "60000")
+        connection = server.connection()
+        connection.request("POST", CHAT, json.dumps(streamed()), {"Content-Type": "application/json"})
+        assert connection.getresponse().status == 200
+        connection.close()
+
+    def test_a_request_id_is_taken_over(self, quick: Simulator) -> None:
+        connection = quick.connection()
+        headers = {"Content-Type": "application/json", "X-Request-Id": "mine"}
+        connection.request("POST", CHAT, json.dumps(chat()), headers)
+        reply = connection.getresponse()
+        assert reply.getheader("X-Request-Id") == "mine"
+        assert json.loads(reply.read())["id"] == "chatcmpl-mine"
+        connection.close()
+
+    def test_close_delimited(self, simulator: Start) -> None:
+        server = simulator(*QUICK, "--no-chunked")
+        connection = server.connection()
+        connection.request("POST", CHAT, json.dumps(streamed()), {"Content-Type": "application/json"})
+        reply = connection.getresponse()
+        assert reply.getheader("Transfer-Encoding") is None
+        assert reply.getheader("Connection") == "close"
+        assert events_of(reply.read())[-1] == "[DONE]"
+        connection.close()
+
+    def test_a_megabyte_in_pieces_after_leave_was_given(self, quick: Simulator) -> None:
+        body = json.dumps({"prompt": "word " * 20_000 + "x" * 950_000, "max_tokens": 2}).encode()
+        assert len(body) > 1_000_000
+        with socket.create_connection(("127.0.0.1", quick.port), timeout=20) as sock:
+            head = f"POST /v1/completions HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+            sock.sendall(head.encode() + b"Expect: 100-continue\r\nConnection: close\r\n\r\n")
+            assert sock.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
+            sock.sendall(body)
+            answer = b"".join(iter(lambda: sock.recv(65_536), b""))
+        assert answer.startswith(b"HTTP/1.1 200 ")
+        assert json.loads(answer.partition(b"\r\n\r\n")[2])["usage"]["prompt_tokens"] == 20_001
+
+    def test_pipelined_requests_are_answered_in_order(self, quick: Simulator) -> None:
+        with socket.create_connection(("127.0.0.1", quick.port), timeout=20) as sock:
+            sock.sendall(b"GET /version HTTP/1.1\r\n\r\nGET /load HTTP/1.1\r\nConnection: close\r\n\r\n")
+            answer = b"".join(iter(lambda: sock.recv(65_536), b""))
+        assert answer.index(b'"engine"') < answer.index(b'"server_load"')
+
+    def test_what_is_no_http_is_told_so_and_closed(self, quick: Simulator) -> None:
+        with socket.create_connection(("127.0.0.1", quick.port), timeout=20) as sock:
+            sock.sendall(b"\x16\x03\x01 nonsense\r\n\r\n")
+            assert b"".join(iter(lambda: sock.recv(65_536), b"")).startswith(b"HTTP/1.1 400 ")
+
+    def test_a_client_that_does_not_read_loses_nothing_and_holds_nobody_up(self, simulator: Start) -> None:
+        server = simulator("--ttft-ms", "0", "--itl-ms", "0", "--max-model-len", "60000")
+        body = json.dumps(streamed(max_completion_tokens=40_000)).encode()
+        sock = socket.socket()
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        sock.connect(("127.0.0.1", server.port))
+        head = f"POST {CHAT} HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+        sock.sendall(head.encode() + b"Connection: close\r\n\r\n" + body)
+        counted(server, "finished", 1)
+        assert server.stats()["blocked_events"] > 0
+        answer = b"".join(iter(lambda: sock.recv(1 << 20), b""))
+        sock.close()
+        assert answer.count(b'"delta":{"content"') == 40_000
+        assert answer.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
+
+    def test_tls(self, simulator: Start, tmp_path: Path) -> None:
+        certificate = trustme.CA().issue_cert("127.0.0.1")
+        path = tmp_path / "server.pem"
+        certificate.private_key_and_cert_chain_pem.write_to_path(str(path))
+        server = simulator(*QUICK, "--tls-cert", str(path))
+        assert server.url.startswith("https://")
+        assert events_of(server.call("POST", CHAT, streamed(max_completion_tokens=50))[1])[-1] == "[DONE]"
+        big = {"prompt": "word " * 200_000, "max_tokens": 2}
+        assert server.call("POST", "/v1/completions", big)[0] == 400  # it was read whole: too long for the model
+
+
+class TestErrors:
+    @pytest.mark.parametrize(
+        ("asked", "status", "kind"),
+        [
+            (("POST", CHAT, {"messages": HELLO, "model": "other"}), 404, "NotFoundError"),
+            (("POST", CHAT, {"model": "simulator"}), 400, "Bad Request"),
+            (("POST", CHAT, ["x"]), 400, "Bad Request"),
+            (("POST", CHAT, {"messages": HELLO, "max_tokens": 0}), 400, "BadRequestError"),
+            (("POST", "/v1/completions", {"prompt": "w " * 40_000}), 400, "BadRequestError"),
+            (("GET", "/nowhere", None), 404, "Not Found"),
+            (("GET", CHAT, None), 405, "Method Not Allowed"),
+            (("POST", "/chaos", {"kind": "x"}), 400, "BadRequestError"),
+        ],
+    )
+    def test_the_body_is_vllms(self, quick: Simulator, asked: tuple[str, str, Any], status: int, kind: str) -> None:
+        found, body = quick.call(*asked)
+        error = json.loads(body)["error"]
+        assert set(error) == {"message", "type", "param", "code"}
+        assert (found, error["code"], error["type"]) == (status, status, kind)
+
+    def test_not_json(self, quick: Simulator) -> None:
+        for body, content_type in (("{", "application/json"), ("{}", "text/plain")):
+            connection = quick.connection()
+            connection.request("POST", CHAT, body, {"Content-Type": content_type})
+            assert connection.getresponse().status == 400
+            connection.close()
+
+    def test_the_key_guards_what_is_under_v1(self, simulator: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("VLLM_API_KEY", "secret")
+        server = simulator(*QUICK)
+        assert server.call("GET", "/v1/models") == (401, b'{"error":"Unauthorized"}')
+        assert server.call("POST", CHAT, chat(), {"Authorization": "Bearer wrong"})[0] == 401
+        assert server.call("POST", CHAT, chat(), {"Authorization": "Bearer secret"})[0] == 200
+        assert server.call("GET", "/health")[0] == 200
+
+
+class TestOtherPaths:
+    def test_who_it_is(self, quick: Simulator) -> None:
+        assert quick.json("GET", "/version") == {"version": "0.32.0", "engine": "simulator"}
+        card = quick.json("GET", "/v1/models")["data"][0]
+        assert (card["id"], card["owned_by"], card["max_model_len"]) == ("simulator", "vllm", 32_768)
+        assert quick.call("GET", "/health") == (200, b"")
+        assert quick.json("GET", "/load") == {"server_load": 0}
+        assert quick.json("GET", "/server_info")["vllm_config"]["scheduler_config"]["max_num_seqs"] == 256
+
+    def test_tokens_there_and_back(self, quick: Simulator) -> None:
+        found = quick.json("POST", "/tokenize", {"prompt": f"{VOCABULARY[7]} foreign word", "return_token_strs": True})
+        assert (found["count"], found["max_model_len"], found["tokens"][0]) == (3, 32_768, 7)
+        assert found["token_strs"] == [VOCABULARY[7], "foreign", "word"]
+        back = quick.json("POST", "/detokenize", {"tokens": found["tokens"]})
+        assert back == {"prompt": f"{VOCABULARY[7]} foreign word"}
+        usage = quick.json("POST", "/v1/completions", {"prompt": found["tokens"], "max_tokens": 1})["usage"]
+        assert usage["prompt_tokens"] == 3
+
+    def test_a_chat_is_tokenized_as_it_is_counted(self, quick: Simulator) -> None:
+        count = quick.json("POST", "/tokenize", {"messages": HELLO})["count"]
+        assert count == quick.json("POST", CHAT, chat())["usage"]["prompt_tokens"]
+
+
+class TestMetrics:
+    def test_every_name_that_is_promised(self, quick: Simulator) -> None:
+        quick.json("POST", CHAT, chat())
+        families = {each.name: each for each in text_string_to_metric_families(quick.metrics_text())}
+        gauges = (
+            "kv_cache_usage_perc",
+            "num_requests_running",
+            "num_requests_waiting",
+            "num_requests_waiting_by_reason",
+        )
+        counters = (
+            *("prefix_cache_queries", "prefix_cache_hits", "mm_cache_queries", "mm_cache_hits", "num_preemptions"),
+            *(
+                "prompt_tokens",
+                "prompt_tokens_cached",
+                "prompt_tokens_by_source",
+                "generation_tokens",
+                "request_success",
+            ),
+        )
+        histograms = (
+            *("time_to_first_token_seconds", "inter_token_latency_seconds", "request_time_per_output_token_seconds"),
+            *("e2e_request_latency_seconds", "request_queue_time_seconds", "request_prefill_time_seconds"),
+            *("request_decode_time_seconds", "request_inference_time_seconds", "iteration_tokens_total"),
+        )
+        for kind, names in (("gauge", gauges), ("counter", counters), ("histogram", histograms)):
+            for name in names:
+                family = families[f"vllm:{name}"]
+                assert family.type == kind, name
+                for sample in family.samples:
+                    assert {"model_name", "engine"} <= set(sample.labels), name
+        assert {"process_cpu_seconds", "process_resident_memory_bytes", "process_start_time_seconds"} <= set(families)
+        assert families["vllm:cache_config_info"].samples[0].labels["kv_cache_size_tokens"] == "131072"
+        late = families["inferload_simulator_lateness_seconds"]
+        assert next(each.value for each in late.samples if each.name.endswith("_count")) > 0
+
+    def test_the_books_after_some_requests(self, simulator: Start) -> None:
+        server = simulator(*QUICK)
+        for _ in range(3):
+            server.call("POST", CHAT, streamed())
+        server.json("POST", CHAT, {**chat(), "max_tokens": 1})
+        assert server.metric("vllm:generation_tokens_total") == 19
+        assert server.metric("vllm:prompt_tokens_total") == 4 * len(chat_tokens([("user", "hello to you")]))
+        assert server.metric("vllm:time_to_first_token_seconds_count") == 4
+        assert server.metric("vllm:inter_token_latency_seconds_count") == 15
+        assert server.metric("vllm:e2e_request_latency_seconds_count") == 4
+        assert (
+            server.metric('vllm:request_success_total{engine="0",model_name="simulator",finished_reason="length"') == 4
+        )
+        assert server.metric("vllm:kv_cache_usage_perc") == 0
+        assert server.stats()["requests"] == {"started": 4, "finished": 4, "aborted": 0, "running": 0, "waiting": 0}
+
+    def test_statistics_start_again(self, simulator: Start) -> None:
+        server = simulator(*QUICK)
+        server.call("POST", CHAT, streamed())
+        assert server.stats()["lateness_ms"]["count"] == 6
+        server.json("POST", "/simulator/stats/reset")
+        stats = server.stats()
+        assert (stats["lateness_ms"]["count"], stats["lateness_ms"]["p99"]) == (0, None)
+
+
+class TestScheduling:
+    def test_a_prompt_again_hits_unless_its_salt_differs_or_the_cache_was_reset(self, simulator: Start) -> None:
+        server = simulator(*QUICK)
+        document = {"prompt": " ".join(f"w{i}" for i in range(100)), "max_tokens": 2}
+
+        def cached(**more: Any) -> int:
+            usage = server.json("POST", "/v1/completions", {**document, **more})["usage"]
+            return int(usage["prompt_tokens_details"]["cached_tokens"])
+
+        assert [cached(), cached(), cached(cache_salt="s"), cached(cache_salt="s")] == [0, 96, 0, 96]
+        assert server.json("POST", "/reset_prefix_cache") == {"success": True}
+        assert cached() == 0
+        assert server.metric("vllm:prefix_cache_queries_total") == 500
+        assert server.metric("vllm:prefix_cache_hits_total") == 192
+        assert server.metric("vllm:prompt_tokens_cached_total") == 192
+
+    def test_without_caching(self, simulator: Start) -> None:
+        server = simulator(*QUICK, "--no-enable-prefix-caching", "--no-enable-prompt-tokens-details")
+        document = {"prompt": " ".join(f"w{i}" for i in range(100)), "max_tokens": 2}
+        for _ in range(2):
+            assert "prompt_tokens_details" not in server.json("POST", "/v1/completions", document)["usage"]
+        assert server.metric("vllm:prefix_cache_queries_total") == 0
+
+    def test_a_full_batch_makes_others_wait_and_who_leaves_makes_room(self, simulator: Start) -> None:
+        server = simulator("--max-num-seqs", "1", "--itl-ms", "1000", "--ttft-ms", "0")
+        first, second, third = (server.connection() for _ in range(3))
+        for number, each in enumerate((first, second, third)):
+            each.request("POST", CHAT, json.dumps(streamed()), {"Content-Type": "application/json"})
+            counted(server, "started", number + 1)
+        assert server.metric("vllm:num_requests_running") == 1
+        assert server.metric("vllm:num_requests_waiting{") == 2
+        assert server.metric("vllm:kv_cache_usage_perc") > 0
+        assert server.json("GET", "/load") == {"server_load": 3}
+        begun = first.getresponse()
+        assert begun.read(10) == b'data: {"id'
+        second.close()  # it waits in the queue
+        counted(server, "aborted", 1)
+        begun.close()
+        first.close()  # it holds the only slot
+        counted(server, "aborted", 2)
+        last = third.getresponse()
+        assert last.read(10) == b'data: {"id'
+        aborts = 'vllm:request_success_total{engine="0",model_name="simulator",finished_reason="abort"'
+        assert server.metric(aborts) == 2
+        last.close()
+        third.close()
+
+    def test_preemption_is_counted_and_everybody_is_answered_in_full(self, simulator: Start) -> None:
+        flags = ("--num-gpu-blocks", "12", "--block-size", "4", "--max-model-len", "48", "--no-enable-prefix-caching")
+        server = simulator(*QUICK, *flags)
+        answers: list[list[Any]] = []
+
+        def ask_one() -> None:
+            answers.append(events_of(server.call("POST", CHAT, streamed(max_completion_tokens=25))[1]))
+
+        threads = [threading.Thread(target=ask_one) for _ in range(3)]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+        assert server.metric("vllm:num_preemptions_total") > 0
+        assert {text_of(each) for each in answers} == {text_of(answers[0])}
+        assert len(text_of(answers[0]).split()) == 25
+
+    def test_prompts_take_their_time(self, simulator: Start) -> None:
+        server = simulator("--ttft-ms", "0", "--itl-ms", "0", "--prefill-tok-per-s", "10000")
+        document = {"prompt": " ".join(f"w{i}" for i in range(1000)), "max_tokens": 1}
+        cold, warm = (server.json("POST", "/v1/completions", document)["metrics"] for _ in range(2))
+        assert cold["time_to_first_token_ms"] >= 100.0
+        assert 0.8 <= warm["time_to_first_token_ms"] <= 0.8 + latest_ms(server)  # 8 tokens are computed
+
+    def test_due_times_are_absolute(self, simulator: Start) -> None:
+        server = simulator("--ttft-ms", "10", "--itl-ms", "3", "--jitter", "0.5")
+        metrics = events_of(server.call("POST", CHAT, streamed(max_completion_tokens=101))[1])[-2]["metrics"]
+        # 100 gaps of 3 ms; the ends are off by what they were late, and by the jitter of the last. None adds up.
+        assert abs(metrics["generation_time_ms"] - 300.0) <= 0.75 + latest_ms(server)
+
+
+class TestChaos:
+    def test_a_late_first_token(self, quick: Simulator) -> None:
+        quick.chaos(kind="latency", ms=80)
+        assert quick.json("POST", CHAT, chat())["metrics"]["time_to_first_token_ms"] >= 84.0
+        assert quick.json("GET", "/chaos") == {"active": []}
+
+    def test_a_stall_shifts_what_follows(self, quick: Simulator) -> None:
+        quick.chaos(kind="stall", ms=80, after_events=3)
+        metrics = events_of(quick.call("POST", CHAT, streamed())[1])[-2]["metrics"]
+        assert metrics["generation_time_ms"] >= 85.0 - latest_ms(quick)
+
+    def test_a_cut(self, quick: Simulator) -> None:
+        quick.chaos(kind="cut", after_events=3)
+        connection = quick.connection()
+        connection.request("POST", CHAT, json.dumps(streamed()), {"Content-Type": "application/json"})
+        with pytest.raises(http.client.IncompleteRead) as cut:
+            connection.getresponse().read()
+        assert len(events_of(cut.value.partial)) == 4  # the role and three tokens
+        connection.close()
+
+    def test_a_reset(self, quick: Simulator) -> None:
+        quick.chaos(kind="cut", after_events=0, reset=True)
+        connection = quick.connection()
+        connection.request("POST", CHAT, json.dumps(streamed()), {"Content-Type": "application/json"})
+        with pytest.raises(ConnectionResetError):
+            connection.getresponse().read()
+        connection.close()
+
+    def test_a_status(self, quick: Simulator) -> None:
+        quick.chaos(kind="status", status=429, retry_after_s=7, count=2)
+        connection = quick.connection()
+        for _ in range(2):
+            connection.request("POST", CHAT, json.dumps(streamed()), {"Content-Type": "application/json"})
+            reply = connection.getresponse()
+            assert (reply.status, reply.getheader("Retry-After")) == (429, "7")
+            assert json.loads(reply.read())["error"]["code"] == 429
+        connection.close()
+        assert quick.call("POST", CHAT, chat())[0] == 200
+
+    def test_a_page_instead(self, quick: Simulator) -> None:
+        quick.chaos(kind="html")
+        status, body = quick.call("POST", CHAT, streamed())
+        assert status == 200
+        assert body.startswith(b"<!doctype html>")
+
+    def test_an_error_in_the_stream(self, quick: Simulator) -> None:
+        quick.chaos(kind="error_event", after_events=2, message="no")
+        events = events_of(quick.call("POST", CHAT, streamed())[1])
+        assert events[-2]["error"] == {"message": "no", "type": "InternalServerError", "param": None, "code": 500}
+        assert (len(events), events[-1]) == (5, "[DONE]")
+        quick.chaos(kind="error_event", after_events=2)
+        assert quick.call("POST", CHAT, chat())[0] == 500
+
+    def test_comments_leave_the_answer_whole(self, quick: Simulator) -> None:
+        plain = quick.call("POST", CHAT, streamed())[1]
+        quick.chaos(kind="comment", every=2)
+        body = quick.call("POST", CHAT, streamed())[1]
+        assert body.count(b": keep-alive\n\n") == 3
+        assert text_of(events_of(body)) == text_of(events_of(plain))
+
+    def test_garbage_breaks_the_framing(self, quick: Simulator) -> None:
+        quick.chaos(kind="garbage", after_events=2)
+        connection = quick.connection()
+        connection.request("POST", CHAT, json.dumps(streamed()), {"Content-Type": "application/json"})
+        with pytest.raises((http.client.HTTPException, ValueError)):
+            connection.getresponse().read()
+        connection.close()
+
+    def test_a_slow_head(self, quick: Simulator) -> None:
+        quick.chaos(kind="slow_header", ms=100)
+        metrics = events_of(quick.call("POST", CHAT, streamed())[1])[-2]["metrics"]
+        assert metrics["time_to_first_token_ms"] >= 99.0
+
+    def test_idle_connections_are_closed(self, quick: Simulator) -> None:
+        idle = quick.connection()
+        idle.request("GET", "/version")
+        idle.getresponse().read()
+        assert quick.chaos(kind="close_idle")["closed"] >= 1
+        assert idle.sock.recv(1) == b""
+        idle.close()
+
+    def test_counters_start_again(self, simulator: Start) -> None:
+        server = simulator(*QUICK)
+        server.json("POST", CHAT, chat())
+        before = server.metric("process_start_time_seconds")
+        assert server.metric("vllm:generation_tokens_total") == 6
+        server.chaos(kind="restart_counters")
+        for name in ("vllm:generation_tokens_total", "vllm:prefix_cache_queries_total", "vllm:prompt_tokens_total"):
+            assert server.metric(name) == 0
+        assert server.metric("vllm:e2e_request_latency_seconds_count") == 0
+        assert server.metric("process_start_time_seconds") > before
+
+    def test_what_waits_is_shown_and_dropped(self, quick: Simulator) -> None:
+        quick.chaos(kind="cut", count=5)
+        assert quick.json("GET", "/chaos")["active"] == [{"kind": "cut", "after_events": 1, "reset": False, "left": 5}]
+        assert quick.json("DELETE", "/chaos") == {"active": []}
+        assert quick.call("POST", CHAT, chat())[0] == 200
+
+
+class TestCommand:
+    def test_it_ends_when_told(self) -> None:
+        server = simulator_process.start("--ttft-ms", "60000")
+        connection = server.connection()
+        connection.request("POST", CHAT, json.dumps(streamed()), {"Content-Type": "application/json"})
+        counted(server, "started", 1)
+        assert simulator_process.stop(server) == 0
+        connection.close()
+
+    def test_it_ends_by_itself(self) -> None:
+        command = [sys.executable, "-m", "inferload.deploy.simulator", "--port", "0", "--exit-after-s", "0.05"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+        assert done.returncode == 0
+        assert done.stdout.startswith("inferload simulator on http://127.0.0.1:")
+
+    @pytest.mark.parametrize(
+        ("flags", "word"),
+        [
+            (("--max-num-seqs", "0"), "--max-num-seqs"),
+            (("--max-model-len", "200000"), "--num-gpu-blocks"),
+            (("--jitter", "2"), "--jitter"),
+            (("--ttft-ms", "nan"), "--ttft-ms"),
+            (("--tls-cert", "nowhere.pem"), "--tls-cert"),
+            (("--host", "203.0.113.1"), "--host"),
+        ],
+    )
+    def test_bad_usage_is_one_line(self, flags: tuple[str, ...], word: str) -> None:
+        command = [sys.executable, "-m", "inferload.deploy.simulator", "--port", "0", *flags]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+        assert done.returncode == 2
+        assert done.stdout == ""
+        assert len(done.stderr.splitlines()) == 1
+        assert word in done.stderr
+
+    def test_a_client_that_resets_is_an_abort(self, simulator: Start) -> None:
+        server = simulator("--ttft-ms", "60000")
+        connection = server.connection()
+        connection.request("POST", CHAT, json.dumps(streamed()), {"Content-Type": "application/json"})
+        counted(server, "started", 1)
+        connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        connection.close()
+        counted(server, "aborted", 1)
+        assert server.json("GET", "/load") == {"server_load": 0}

@@ -1,0 +1,480 @@
+"""The simulator's pure parts: blocks, scheduler, words, HTTP, requests, faults, lateness, metrics."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from inferload.deploy.simulator.ask import ApiError, Model, parse_ask
+from inferload.deploy.simulator.blocks import BlockPool, chain_hashes
+from inferload.deploy.simulator.chaos import KINDS, Chaos, ChaosError, parse_plan
+from inferload.deploy.simulator.events import Events, Shown, Timings
+from inferload.deploy.simulator.http import HttpFault, RequestReader
+from inferload.deploy.simulator.lateness import Lateness
+from inferload.deploy.simulator.metrics import Histogram, token_bounds
+from inferload.deploy.simulator.scheduler import Request, Scheduler
+from inferload.deploy.simulator.text import VOCABULARY, Answer, Lexicon, answer_of, chat_tokens
+
+MODEL = Model("simulator", 1000, 0, 50.0)
+
+
+def request(tokens: int, output: int = 4, salt: str = "", name: str = "p") -> Request:
+    return Request([f"{name}{i}" for i in range(tokens)], output, lambda i: f"out{i}", salt)
+
+
+def ask(document: dict[str, Any], chat: bool = False) -> Any:
+    return parse_ask(document, chat, MODEL, Lexicon())
+
+
+class TestBlocks:
+    def test_the_salt_changes_every_hash_and_a_changed_token_all_after_it(self) -> None:
+        tokens = [str(i) for i in range(8)]
+        plain, salted = chain_hashes(tokens, 2), chain_hashes(tokens, 2, "s")
+        assert len(plain) == 4
+        assert not set(plain) & set(salted)
+        changed = chain_hashes([*tokens[:2], "x", *tokens[3:]], 2)
+        assert [a == b for a, b in zip(plain, changed, strict=True)] == [True, False, False, False]
+
+    def test_eviction_takes_unhashed_blocks_first_then_the_end_of_the_oldest_prompt(self) -> None:
+        pool = BlockPool(4, caching=True)
+        taken = pool.allocate(4)
+        assert taken is not None
+        for block, value in zip(taken[:3], (10, 11, 12), strict=True):
+            pool.publish(block, value)
+        pool.release(taken)
+        assert pool.usage == 0.0
+        assert pool.allocate(1) == [taken[3]]  # the one without a hash
+        assert pool.allocate(1) == [taken[2]]  # then the tail of the prompt
+        assert pool.longest_prefix([10, 11, 12]) == taken[:2]
+
+    def test_too_many_takes_nothing(self) -> None:
+        pool = BlockPool(2, caching=True)
+        assert pool.allocate(3) is None
+        assert pool.free == 2
+
+    def test_reset_only_when_nothing_is_referenced(self) -> None:
+        pool = BlockPool(2, caching=True)
+        taken = pool.allocate(1)
+        assert taken is not None
+        pool.publish(taken[0], 1)
+        assert not pool.reset_cache()
+        assert pool.longest_prefix([1]) == taken
+        pool.release(taken)
+        assert pool.reset_cache()
+        assert pool.longest_prefix([1]) == []
+
+
+class TestScheduler:
+    def test_first_come_first_served_up_to_the_cap(self) -> None:
+        scheduler = Scheduler(2, 100, 4, caching=False)
+        first, second, third = request(4), request(4), request(4)
+        for each in (first, second, third):
+            scheduler.submit(each)
+        assert scheduler.admit() == [first, second]
+        assert scheduler.admit() == []
+        scheduler.finish(first)
+        assert scheduler.admit() == [third]
+
+    def test_a_prompt_that_does_not_fit_keeps_a_small_one_behind_it_waiting(self) -> None:
+        scheduler = Scheduler(10, 10, 4, caching=False)
+        big, huge, small = request(24), request(20), request(4)
+        for each in (big, huge, small):
+            scheduler.submit(each)
+        assert scheduler.admit() == [big]
+        assert scheduler.pool.usage == pytest.approx(0.6)
+        scheduler.finish(big)
+        assert scheduler.admit() == [huge, small]
+
+    @pytest.mark.parametrize(("tokens", "hits"), [(16, 12), (17, 16), (18, 16), (3, 0), (4, 0), (5, 4)])
+    def test_a_repeated_prompt_hits_all_full_blocks_but_the_last_tokens(self, tokens: int, hits: int) -> None:
+        scheduler = Scheduler(10, 100, 4, caching=True)
+        for expected in (0, hits):
+            each = request(tokens)
+            scheduler.submit(each)
+            assert scheduler.admit() == [each]
+            assert each.cached_tokens == expected
+            assert each.uncached_tokens == tokens - expected
+            scheduler.finish(each)
+        assert (scheduler.prefix_queries, scheduler.prefix_hits) == (2 * tokens, hits)
+
+    def test_two_at_once_share_blocks_and_a_salt_parts_them(self) -> None:
+        scheduler = Scheduler(10, 100, 4, caching=True)
+        same = [request(17), request(17), request(17, salt="other")]
+        for each in same:
+            scheduler.submit(each)
+        assert scheduler.admit() == same
+        assert [each.cached_tokens for each in same] == [0, 16, 0]
+        assert scheduler.pool.usage == pytest.approx((5 + 1 + 5) / 100)
+
+    def test_without_caching_nothing_is_queried(self) -> None:
+        scheduler = Scheduler(10, 100, 4, caching=False)
+        for _ in range(2):
+            each = request(17)
+            scheduler.submit(each)
+            scheduler.admit()
+            scheduler.finish(each)
+            assert each.cached_tokens == 0
+        assert (scheduler.prefix_queries, scheduler.prefix_hits) == (0, 0)
+
+    def test_the_next_turn_hits_the_answer_of_the_one_before(self) -> None:
+        scheduler = Scheduler(10, 100, 4, caching=True)
+        first = request(6, output=7)
+        scheduler.submit(first)
+        scheduler.admit()
+        for _ in range(6):
+            assert scheduler.advance(first, 1) == []
+        scheduler.finish(first, 1)
+        second = Request([*first.tokens, *(f"out{i}" for i in range(7)), "more", "words"], 1, lambda i: "x")
+        scheduler.submit(second)
+        scheduler.admit()
+        assert second.cached_tokens == 12  # 13 tokens were there: three full blocks
+
+    def test_the_newest_loses_its_blocks_and_comes_back_first(self) -> None:
+        scheduler = Scheduler(10, 4, 4, caching=False)
+        old, new, waiting = request(8, 20), request(8, 20), request(4)
+        for each in (old, new, waiting):
+            scheduler.submit(each)
+        assert scheduler.admit() == [old, new]
+        assert scheduler.advance(old, 1) == [new]
+        assert (scheduler.preemptions, new.preemptions) == (1, 1)
+        assert list(scheduler.waiting) == [new, waiting]
+        assert scheduler.admit() == []  # its whole prompt does not fit, and nobody passes it
+        scheduler.finish(old)
+        assert scheduler.admit() == [new, waiting]
+        assert new.uncached_tokens == 8  # to be computed again
+
+    def test_a_request_that_is_alone_and_newest_may_lose_its_own_blocks(self) -> None:
+        scheduler = Scheduler(10, 3, 4, caching=False)
+        old, new = request(4, 9), request(8, 9)
+        for each in (old, new):
+            scheduler.submit(each)
+        scheduler.admit()
+        assert scheduler.advance(new, 1) == [new]
+        assert new.emitted == 1
+        assert list(scheduler.waiting) == [new]
+
+    def test_coming_back_is_not_queried_again(self) -> None:
+        scheduler = Scheduler(10, 4, 4, caching=True)
+        old, new = request(8, 20, name="a"), request(8, 20, name="b")
+        for each in (old, new):
+            scheduler.submit(each)
+        scheduler.admit()
+        scheduler.advance(old, 1)
+        scheduler.finish(old)
+        assert scheduler.admit() == [new]
+        assert scheduler.prefix_queries == 16
+
+    def test_abort_frees_wherever_it_is(self) -> None:
+        scheduler = Scheduler(1, 10, 4, caching=True)
+        running, waiting = request(8), request(8)
+        for each in (running, waiting):
+            scheduler.submit(each)
+        scheduler.admit()
+        scheduler.abort(waiting)
+        scheduler.abort(running)
+        scheduler.abort(running)
+        assert (scheduler.pool.usage, list(scheduler.waiting), scheduler.running) == (0.0, [], {})
+
+    @settings(max_examples=150, deadline=None)
+    @given(
+        plan=st.lists(st.tuples(st.integers(1, 30), st.integers(1, 12), st.integers(0, 2)), min_size=1, max_size=15),
+        caching=st.booleans(),
+        moves=st.lists(st.integers(0, 1000), max_size=120),
+    )
+    def test_blocks_are_never_lost_and_everybody_ends(
+        self, plan: list[tuple[int, int, int]], caching: bool, moves: list[int]
+    ) -> None:
+        scheduler = Scheduler(3, 12, 4, caching)
+        for tokens, output, name in plan:
+            scheduler.submit(request(tokens, output, name=f"n{name}-"))
+        scheduler.admit()
+        steps = 0
+        while scheduler.running or scheduler.waiting:
+            steps += 1
+            assert steps < 5000
+            assert 0 < len(scheduler.running) <= 3
+            choice = moves[steps % len(moves)] if moves else 0
+            running = list(scheduler.running)
+            each = running[choice % len(running)]
+            if choice % 17 == 16:
+                scheduler.abort(each)
+            elif each.emitted + 1 >= each.output_tokens:
+                scheduler.finish(each, 1)
+            else:
+                scheduler.advance(each, 1)
+            for other in scheduler.running:
+                assert len(other.blocks) * 4 >= other.length
+            scheduler.admit()
+        assert scheduler.pool.usage == 0.0
+        assert scheduler.pool.free == 12
+
+
+class TestWords:
+    def test_words_are_distinct_and_of_one_length(self) -> None:
+        assert len(set(VOCABULARY)) == 4096
+        assert {len(word) for word in VOCABULARY} == {4}
+
+    @given(st.integers(0, 4095), st.integers(0, 2047), st.integers(0, 50), st.integers(1, 50))
+    def test_pieces_make_the_whole_and_one_word_is_one_token(self, start: int, half: int, cut: int, rest: int) -> None:
+        answer = Answer(start, 2 * half + 1)
+        whole = answer.text(0, cut + rest)
+        assert answer.text(0, cut) + answer.text(cut, rest) == whole
+        assert whole.split() == [answer.word(index) for index in range(cut + rest)]
+
+    def test_no_word_comes_twice_in_a_round(self) -> None:
+        assert len({Answer(5, 77).word(index) for index in range(4096)}) == 4096
+
+    def test_the_answer_depends_on_prompt_and_both_seeds(self) -> None:
+        base = answer_of(0, ["a", "b"], None)
+        assert base == answer_of(0, ["a", "b"], None)
+        assert (
+            len({base, answer_of(1, ["a", "b"], None), answer_of(0, ["a", "c"], None), answer_of(0, ["a", "b"], 3)})
+            == 4
+        )
+
+    def test_a_chat_costs_three_tokens_a_message_and_two_for_the_answer(self) -> None:
+        assert len(chat_tokens([("system", "be short"), ("user", "hi")])) == 3 + 3 + 3 + 2
+
+    def test_ids_go_back_to_words(self) -> None:
+        lexicon = Lexicon(keep=2)
+        words = ["baba", "Zürich", "x"]
+        assert lexicon.decode(lexicon.encode(words)) == words
+        first = lexicon.encode(["Zürich"])[0]
+        lexicon.encode(["y", "z"])
+        assert lexicon.decode([first]) == [f"<{first}>"]
+
+
+class TestHttp:
+    HEAD = b"POST /a%20b?x=1 HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\n"
+
+    @given(st.lists(st.integers(0, 200), max_size=6))
+    def test_any_cut_of_the_bytes_reads_the_same(self, cuts: list[int]) -> None:
+        wire = self.HEAD + b"hello" + b"GET /next HTTP/1.1\r\nConnection: close\r\n\r\n"
+        reader, found, start = RequestReader(), [], 0
+        for end in [*sorted(min(cut, len(wire)) for cut in cuts), len(wire)]:
+            reader.feed(wire[start:end])
+            start = end
+            while (each := reader.next()) is not None:
+                found.append(each)
+        assert [(each.method, each.path, each.body, each.keep_alive) for each in found] == [
+            ("POST", "/a%20b", b"hello", True),
+            ("GET", "/next", b"", False),
+        ]
+        assert found[0].query == {"x": "1"}
+
+    def test_chunked_bodies(self) -> None:
+        reader = RequestReader()
+        reader.feed(b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3;x=y\r\nabc\r\n2\r\n")
+        assert reader.next() is None
+        reader.feed(b"de\r\n0\r\n\r\nGET")
+        whole = reader.next()
+        assert whole is not None
+        assert whole.body == b"abcde"
+
+    def test_leave_is_given_once(self) -> None:
+        reader = RequestReader()
+        reader.feed(b"POST / HTTP/1.1\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n")
+        assert reader.next() is None
+        assert reader.wants_continue
+        reader.told_to_continue()
+        assert reader.next() is None
+        assert not reader.wants_continue
+
+    @pytest.mark.parametrize(
+        ("wire", "status"),
+        [
+            (b"nonsense\r\n\r\n", 400),
+            (b"GET / HTTP/2\r\n\r\n", 400),
+            (b"GET / HTTP/1.1\r\nno colon\r\n\r\n", 400),
+            (b"GET / HTTP/1.1\r\nContent-Length: -1\r\n\r\n", 400),
+            (b"GET / HTTP/1.1\r\nContent-Length: 99999999999\r\n\r\n", 413),
+            (b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", 400),
+            (b"GET / HTTP/1.1\r\nx: " + b"y" * 70_000, 431),
+        ],
+    )
+    def test_what_is_no_request(self, wire: bytes, status: int) -> None:
+        reader = RequestReader()
+        reader.feed(wire)
+        with pytest.raises(HttpFault) as fault:
+            reader.next()
+        assert fault.value.status == status
+
+
+class TestAsk:
+    def test_forced_length(self) -> None:
+        found = ask({"prompt": "a b c", "max_tokens": 7, "ignore_eos": True})
+        assert (found.output_tokens, found.ends_itself, found.max_tokens) == (7, False, 7)
+
+    def test_natural_lengths_end_early_by_chance_with_the_mean_that_was_set(self) -> None:
+        lengths = [ask({"prompt": f"p{i}", "max_tokens": 900}) for i in range(3000)]
+        mean = sum(each.output_tokens for each in lengths) / 3000
+        assert 45 < mean < 55  # the standard error is 0.9
+        assert all(each.ends_itself for each in lengths if each.output_tokens < 900)
+
+    def test_min_tokens_holds_the_end_back(self) -> None:
+        assert min(ask({"prompt": f"p{i}", "max_tokens": 90, "min_tokens": 80}).output_tokens for i in range(50)) > 80
+
+    def test_no_max_tokens_goes_to_the_end_of_the_model(self) -> None:
+        found = ask({"prompt": "a b", "ignore_eos": True})
+        assert (found.output_tokens, found.max_tokens, found.output_limit) == (998, None, 998)
+
+    def test_usage_only_when_asked_for(self) -> None:
+        streamed = {"prompt": "a", "stream": True}
+        assert not ask(streamed).include_usage
+        only_running = ask({**streamed, "stream_options": {"continuous_usage_stats": True}})
+        assert not only_running.continuous_usage
+        both = ask({**streamed, "stream_options": {"continuous_usage_stats": True, "include_usage": True}})
+        assert both.include_usage
+        assert both.continuous_usage
+
+    @pytest.mark.parametrize(
+        ("document", "status", "param"),
+        [
+            ({"prompt": "a", "model": "other"}, 404, "model"),
+            ({"prompt": ""}, 400, "body.prompt"),
+            ({}, 400, "body.prompt"),
+            ({"prompt": "a", "max_tokens": 0}, 400, "max_tokens"),
+            ({"prompt": "a", "max_tokens": "7"}, 400, "body.max_tokens"),
+            ({"prompt": "a", "max_tokens": 1000}, 400, "max_tokens"),
+            ({"prompt": " ".join("abc" for _ in range(1000))}, 400, "input_tokens"),
+            ({"prompt": "a", "n": 2}, 400, "n"),
+            ({"prompt": "a", "cache_salt": ""}, 400, "cache_salt"),
+            ({"prompt": "a", "cache_salt": "a/b"}, 400, "cache_salt"),
+            ({"prompt": "a", "stream_options": {"include_usage": True}}, 400, "stream_options"),
+        ],
+    )
+    def test_what_is_refused(self, document: dict[str, Any], status: int, param: str) -> None:
+        with pytest.raises(ApiError) as refused:
+            ask(document)
+        assert (refused.value.status, refused.value.param) == (status, param)
+
+    @pytest.mark.parametrize(
+        "messages", [None, [], ["x"], [{"content": "x"}], [{"role": "user", "content": [{"x": 1}]}]]
+    )
+    def test_messages_that_are_none(self, messages: Any) -> None:
+        with pytest.raises(ApiError) as refused:
+            ask({"messages": messages}, chat=True)
+        assert refused.value.status == 400
+
+    def test_content_parts_tools_and_tool_calls_count(self) -> None:
+        def count(message: dict[str, Any], **more: Any) -> int:
+            return len(ask({"messages": [{"role": "user", **message}], **more}, chat=True).tokens)
+
+        plain = count({"content": "one two"})
+        assert count({"content": [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]}) == plain
+        assert count({"content": "one two"}, tools=[{"type": "function"}]) > plain
+        assert count({"content": None, "tool_calls": [{"id": "1", "function": {"name": "f"}}]}) > count(
+            {"content": None}
+        )
+
+
+TIMES = Timings(1.0, 2.0, 0.0, 1.0, 9.0)
+
+
+class TestEvents:
+    @pytest.mark.parametrize("chat", [True, False])
+    @pytest.mark.parametrize("framed", [True, False])
+    def test_the_quick_event_is_the_same_as_the_plain_one(self, chat: bool, framed: bool) -> None:
+        document = {"messages": [{"role": "user", "content": "x"}]} if chat else {"prompt": "x"}
+        found = ask({**document, "max_tokens": 9, "stream": True, "ignore_eos": True}, chat)
+        events = Events(found, "id", created_s=1, model='m"', shown=Shown(True, True), framed=framed)
+        plain = events._event(found.answer.text(3, 1), 4, None)
+        assert events.quick_token(3) == plain
+        if framed:
+            size, _, rest = plain.partition(b"\r\n")
+            assert int(size, 16) == len(rest) - 2
+
+    def test_the_end_of_the_text_is_a_token_without_words(self) -> None:
+        found = next(each for i in range(99) if (each := ask({"prompt": f"p{i}", "max_tokens": 200})).ends_itself)
+        events = Events(found, "id", created_s=1, model="m", shown=Shown(True, True), framed=False)
+        document = events.document(0, TIMES)
+        assert len(document["choices"][0]["text"].split()) == found.output_tokens - 1
+        assert document["usage"]["completion_tokens"] == found.output_tokens
+        assert document["choices"][0]["finish_reason"] == "stop"
+        assert json.loads(events.last_token(found.output_tokens - 1, 1)[6:])["choices"][0]["text"] == ""
+
+    def test_what_was_switched_off_is_not_said(self) -> None:
+        found = ask({"prompt": "x", "max_tokens": 2, "stream": True, "stream_options": {"include_usage": True}})
+        events = Events(found, "id", created_s=1, model="m", shown=Shown(False, False), framed=False)
+        last = json.loads(events.closing(0, TIMES).split(b"\n\n")[0][6:])
+        assert "metrics" not in last
+        assert set(last["usage"]) == {"prompt_tokens", "total_tokens", "completion_tokens"}
+
+
+class TestChaos:
+    def test_counts_are_used_up_and_kinds_combine(self) -> None:
+        chaos = Chaos()
+        chaos.add(parse_plan({"kind": "stall", "count": 2}, 0))
+        chaos.add(parse_plan({"kind": "latency", "ms": 5}, 0))
+        first, second, third = chaos.draw(1), chaos.draw(2), chaos.draw(3)
+        assert first is not None
+        assert set(first.plans) == {"stall", "latency"}
+        assert first.ns("latency") == 5_000_000
+        assert second is not None
+        assert set(second.plans) == {"stall"}
+        assert third is None
+
+    def test_a_duration_ends(self) -> None:
+        chaos = Chaos()
+        chaos.add(parse_plan({"kind": "html", "duration_s": 1}, 100))
+        assert chaos.draw(1_000_000_000) is not None
+        assert chaos.draw(1_000_000_100) is None
+        assert chaos.active(1_000_000_100) == []
+
+    @pytest.mark.parametrize(
+        "plan",
+        [
+            None,
+            {},
+            {"kind": "x"},
+            {"kind": "cut", "mss": 1},
+            {"kind": "stall", "ms": "1"},
+            {"kind": "cut", "count": -1},
+        ],
+    )
+    def test_what_is_no_plan(self, plan: Any) -> None:
+        with pytest.raises(ChaosError):
+            parse_plan(plan, 0)
+
+    def test_every_kind_has_its_line_in_the_help(self) -> None:
+        from inferload.deploy.simulator import chaos
+
+        for kind in KINDS:
+            assert f"\n  {kind} " in str(chaos.__doc__)
+
+
+class TestNumbers:
+    @given(st.lists(st.integers(0, 300_000_000), min_size=1, max_size=200), st.sampled_from([0.5, 0.9, 0.99]))
+    def test_a_lateness_quantile_is_at_most_a_bucket_above_the_true_one(self, values: list[int], share: float) -> None:
+        lateness = Lateness()
+        for value in values:
+            lateness.add(value)
+        ranked = sorted(values)
+        rank = -(-int(share * 1000) * len(values) // 1000)
+        true_ms = ranked[max(rank, 1) - 1] / 1e6
+        found = lateness.quantile_ms(share)
+        assert found is not None
+        assert found == max(values) / 1e6 if true_ms >= 199.99 else true_ms <= found <= true_ms + 0.01
+
+    def test_no_events_no_quantile(self) -> None:
+        assert Lateness().summary() == {"count": 0, "mean": None, "p50": None, "p99": None, "p999": None, "max": None}
+
+    def test_the_histogram_has_every_event(self) -> None:
+        lateness = Lateness()
+        for value in (1, 99_999, 100_000, 4_999_999, 250_000_000):
+            lateness.add(value)
+        histogram = lateness.histogram()
+        assert sum(histogram.counts) == 5
+        assert histogram.counts[0] == 2
+        assert histogram.counts[-1] == 1
+
+    def test_a_value_on_a_bound_is_in_its_bucket(self) -> None:
+        histogram = Histogram((1, 2))
+        for value in (1, 1.5, 2, 3):
+            histogram.observe(value)
+        assert histogram.counts == [1, 2, 1]
+
+    def test_token_bounds(self) -> None:
+        assert token_bounds(100) == (1, 2, 5, 10, 20, 50, 100)
+        assert token_bounds(99) == (1, 2, 5, 10, 20, 50)
