@@ -1,6 +1,7 @@
 """From what the models refuse to lines that a person can act on: the key as written, its line, and the remedy."""
 
 import difflib
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -78,12 +79,10 @@ def _discriminator(detail: ErrorDetails) -> str:
 
 def _shown(value: Any) -> str:
     """A value as a person wrote it, cut short."""
-    text = {None: "null", True: "true", False: "false"}.get(value, repr(value)) if _is_plain(value) else _sort(value)
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
+    text = repr(value) if isinstance(value, str | int | float) else _sort(value)
     return text if len(text) <= 60 else text[:57] + "..."
-
-
-def _is_plain(value: Any) -> bool:
-    return value is None or isinstance(value, str | int | float | bool)
 
 
 def _sort(value: Any) -> str:
@@ -112,9 +111,22 @@ def _near(word: str, words: Sequence[str]) -> str | None:
 
 
 def _unknown_key(detail: ErrorDetails, path: PathTo, schema: Schema) -> str:
-    valid = list(_part_of(schema, detail["loc"][:-1]).get("properties", {}))
-    near = _near(str(path[-1]), valid)
+    key, place = str(path[-1]), detail["loc"][:-1]
+    valid = list(_part_of(schema, place).get("properties", {}))
+    others = _kinds_with(key, place, schema)
+    if others:
+        return f"unknown key; it belongs to {', '.join(others)}; valid here: {', '.join(valid)}"
+    near = _near(key, valid)
     return f"unknown key; did you mean {near}?" if near else f"unknown key; valid here: {', '.join(valid)}"
+
+
+def _kinds_with(key: str, place: Sequence[str | int], schema: Schema) -> list[str]:
+    """The other kinds of the same union that have the key, as a person writes them; none where there is no union."""
+    union = _part_of(schema, place[:-1]).get("discriminator", {"mapping": {}}) if place else {"mapping": {}}
+    if not place or place[-1] not in union["mapping"]:
+        return []
+    tags = [tag for tag in union["mapping"] if key in _part_of(schema, (*place[:-1], tag)).get("properties", {})]
+    return [f"{union['propertyName']} {tag}" for tag in tags]
 
 
 def _missing(detail: ErrorDetails, path: PathTo, schema: Schema) -> str:
@@ -142,8 +154,6 @@ def _wrong_kind(detail: ErrorDetails, path: PathTo, schema: Schema) -> str:
 
 
 def _wrong_word(detail: ErrorDetails, path: PathTo, schema: Schema) -> str:
-    if path == ("schema",):
-        return f"is {_shown(detail['input'])}; this version reads schema 1"
     choices = [choice.strip("'") for choice in detail["ctx"]["expected"].replace(" or ", ", ").split(", ")]
     near = _near(str(detail["input"]), choices)
     return f"is {_shown(detail['input'])}; " + (f"did you mean {near}?" if near else f"one of {', '.join(choices)}")

@@ -49,6 +49,12 @@ def _name(value: str) -> str:
     return value
 
 
+def _version(value: int) -> int:
+    if value != 1:
+        raise ValueError(f"is {value}; this version reads schema 1")
+    return value
+
+
 def _gate(value: str) -> str:
     from inferload.measure import gates
 
@@ -226,7 +232,9 @@ Arrivals = Annotated[Closed | ConstantRate | Poisson, Field(discriminator="kind"
 class Scenario(Part):
     """A whole scenario file."""
 
-    schema_: Literal[1] = Field(alias="schema", description="version of this file format: 1")
+    schema_: Annotated[int, AfterValidator(_version)] = Field(
+        alias="schema", strict=True, description="version of this file format: 1", json_schema_extra={"const": 1}
+    )
     name: Annotated[str, AfterValidator(_name)] = Field(description="short name; becomes part of the run directory")
     workload: Workload = Field(description="what is asked: {kind: chat, ...}")
     arrivals: Arrivals = Field(description="when sessions start: {kind: closed | constant | poisson, ...}")
