@@ -17,7 +17,7 @@ from inferload.wire.client import Client, ClientSettings, Credentials, Timeouts
 from inferload.wire.dial import TlsSettings
 from inferload.wire.target import Target
 from inferload.wire.turn import TurnRequest, TurnResult
-from tests.scripted_server import HEAD, Script, ScriptedServer, chunk, chunked, send
+from scripted_server import HEAD, Script, ScriptedServer, chunk, chunked, send
 
 
 def event(

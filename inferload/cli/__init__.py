@@ -7,11 +7,11 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from inferload import __version__
-from inferload.cli import scenario
+from inferload.cli import run, scenario
 from inferload.errors import UsageError
 
 # The load path's own sub-commands, as functions of the sub-parsers.
-BUILT_IN: tuple[Callable[[Any], None], ...] = (scenario.register,)
+BUILT_IN: tuple[Callable[[Any], None], ...] = (run.register, scenario.register)
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -6,6 +6,7 @@ to finish and to be recorded.
 
 from __future__ import annotations
 
+import logging
 from array import array
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -23,6 +24,8 @@ from inferload.wire.sse import SseParser
 
 if TYPE_CHECKING:
     from inferload.wire.client import Client
+
+logger = logging.getLogger(__name__)
 
 _READS_PER_SLICE = 24
 _DETAIL_BYTES = 300
@@ -50,6 +53,7 @@ class TurnResult:
     record: TurnRecord
     text: str
     detail: str
+    reads_unstamped: int = 0  # reads that carried no kernel stamp that could be believed
 
 
 class Turn:
@@ -125,6 +129,7 @@ class Turn:
         self._answer = Answer()
         self._parser = SseParser()
         self._delays = array("q")
+        self._unstamped = 0
         self._head_checked = False
         self._error_body = b""
         self._arrived_ns: int | None = None
@@ -195,8 +200,11 @@ class Turn:
         return True
 
     def fail(self, error: Exception) -> None:
-        """A fault of ours while parsing: the turn ends as one."""
+        """A fault of ours while parsing: the turn ends as one. One of whoever takes the record is theirs, and said."""
         self.queued = False
+        if self.result is not None:
+            logger.error("turn %s: its record could not be taken", self.request.turn_id, exc_info=error)
+            return
         self._failure, self._detail = Failure.CLIENT_ERROR, f"{type(error).__name__}: {error}"
         self._reply.finish(complete=False)
         self._finish()
@@ -207,7 +215,9 @@ class Turn:
         if at_ns < floor_ns:
             at_ns, delay_ns = (floor_ns, None) if delay_ns is None else (max(at_ns + delay_ns, floor_ns), None)
         self._arrived_ns = at_ns
-        if delay_ns is not None:
+        if delay_ns is None:
+            self._unstamped += 1
+        else:
             self._delays.append(delay_ns)
         if not self._head_checked:
             self._head_checked = True
@@ -252,7 +262,8 @@ class Turn:
         detail = self._detail
         if self._error_body:
             detail += ": " + self._error_body.decode("utf-8", "replace").strip()
-        self.result = TurnResult(self._turn_record(), "".join(self._answer.text), self._client.without_secrets(detail))
+        text = "".join(self._answer.text)
+        self.result = TurnResult(self._turn_record(), text, self._client.without_secrets(detail), self._unstamped)
         self._recorded.set()
         self._client.recorded(self)
 

@@ -1,0 +1,59 @@
+"""`inferload run`: a headless run for who has no locustfile at hand; it becomes the `locust` command that it stands for."""
+
+import argparse
+import os
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from inferload.errors import UsageError
+from inferload.runoptions import RUN_OPTIONS
+
+_EXAMPLE = "example: inferload run smoke --host http://server:8000 -- --processes 2"
+
+
+def register(commands: Any) -> None:
+    """Add the sub-command."""
+    parser = commands.add_parser(
+        "run",
+        help="run a scenario against a server, headless",
+        description="Run a scenario against a server, headless. Arguments after -- go to Locust.",
+        epilog=_EXAMPLE,
+    )
+    parser.add_argument("scenario", metavar="SCENARIO", help="a bundled scenario's name, or a file")
+    parser.add_argument("--host", required=True, metavar="URL", help="the server, as http://server:8000")
+    for option in RUN_OPTIONS:
+        parser.add_argument(option.flag, **option.keywords())
+    parser.add_argument("locust", nargs="*", metavar="-- LOCUST-ARGUMENTS", help="passed on as they are")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Replace this process by Locust's."""
+    command = locust_command(arguments, locustfile())
+    os.execv(command[0], command)
+
+
+def locust_command(arguments: argparse.Namespace, locustfile: Path) -> list[str]:
+    """The `locust` command line that the arguments stand for."""
+    command = [sys.executable, "-m", "locust", "-f", str(locustfile), "--headless"]
+    command += ["--host", arguments.host, "--scenario", arguments.scenario]
+    for option in RUN_OPTIONS:
+        value = getattr(arguments, option.name)
+        if value == option.default:
+            continue
+        for one in [True] if option.switch else value if option.repeat else [value]:
+            command += [option.flag] if option.switch else [option.flag, one]
+    return command + list(arguments.locust)
+
+
+def locustfile() -> Path:
+    """The bundled chat locustfile: beside the package in a bare clone, inside it when installed."""
+    bare = Path(__file__).parents[2] / "locustfiles" / "chat.py"
+    if bare.is_file():
+        return bare
+    found = find_spec("inferload.locustfiles.chat")
+    if found is None or found.origin is None:
+        raise UsageError("locustfiles/chat.py: not installed; pip install inferload anew")
+    return Path(found.origin)

@@ -1,0 +1,83 @@
+"""The options of a run, as data: Locust's command line and start form, and `inferload run`, are all made from this table."""
+
+from dataclasses import dataclass
+from typing import Any
+
+API_KEY_VARIABLE = "OPENAI_API_KEY"
+
+
+@dataclass(frozen=True, slots=True)
+class RunOption:
+    """One option. `in_form`: it stands in Locust's start form; `private`: it stays in the process it was given to."""
+
+    flag: str
+    help: str
+    metavar: str | None = None
+    repeat: bool = False
+    switch: bool = False
+    choices: tuple[str, ...] | None = None
+    in_form: bool = False
+    private: bool = False
+
+    @property
+    def name(self) -> str:
+        """The attribute under which a parser leaves it."""
+        return self.flag.removeprefix("--").replace("-", "_")
+
+    @property
+    def default(self) -> Any:
+        """What it is where nothing was said: empty, and for a choice the first."""
+        if self.switch:
+            return False
+        return [] if self.repeat else self.choices[0] if self.choices else ""
+
+    def keywords(self) -> dict[str, Any]:
+        """Keyword arguments of argparse's `add_argument`."""
+        words: dict[str, Any] = {"help": self.help, "default": self.default}
+        if self.switch:
+            return {**words, "action": "store_true"}
+        if self.repeat:
+            words["action"] = "append"
+        if self.choices:
+            words["choices"] = list(self.choices)
+        if self.metavar:
+            words["metavar"] = self.metavar
+        return words
+
+
+RUN_OPTIONS = (
+    RunOption("--model", "model to ask (default: the first that the server lists)", in_form=True),
+    RunOption("--seed", "seed of every random choice (default: the scenario's)", "N", in_form=True),
+    RunOption(
+        "--metrics-url",
+        "the server's Prometheus page; repeat it for several servers (default: HOST/metrics; 'none' for none)",
+        "URL",
+        repeat=True,
+    ),
+    RunOption(
+        "--on-invalid",
+        "a measurement that is not valid: exit code 3, or only a warning (default: fail)",
+        choices=("fail", "warn"),
+    ),
+    RunOption(
+        "--run-dir",
+        "where the run's files go; must be empty (default: runs/<UTC time>-<scenario>)",
+        "DIR",
+        private=True,
+    ),
+    RunOption(
+        "--api-key-file",
+        f"file with the API key (default: the environment's {API_KEY_VARIABLE}); each worker needs its own",
+        "FILE",
+        private=True,
+    ),
+    RunOption(
+        "--header",
+        "one more header for every turn; may be repeated; each worker needs its own",
+        "'NAME: VALUE'",
+        repeat=True,
+        private=True,
+    ),
+    RunOption("--ca-file", "authorities to trust, as PEM", "FILE", private=True),
+    RunOption("--insecure", "accept any certificate; every report says so", switch=True, private=True),
+)

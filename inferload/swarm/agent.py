@@ -1,0 +1,130 @@
+"""The worker's side of a run: answers the master's messages, and ends in good order whatever ends it."""
+
+import logging
+import os
+import socket
+from typing import Any
+
+import gevent
+import gevent.lock
+
+from inferload.errors import UsageError
+from inferload.measure.clock import now_ns, wall_ns
+from inferload.swarm import messages
+from inferload.swarm.messages import Assignment, Report, windows_from_wire
+from inferload.swarm.sessions import OpenLoop
+from inferload.swarm.workerrun import REPORT_S, OwnSettings, WorkerRun
+
+logger = logging.getLogger(__name__)
+
+
+class Agent:
+    """One per process that runs users: a worker, or the one process of a local run."""
+
+    def __init__(self, environment: Any, own: OwnSettings) -> None:
+        self._environment = environment
+        self._runner = environment.runner
+        self._own = own
+        self._run: WorkerRun | None = None
+        self._ending = gevent.lock.RLock()
+        register = self._runner.register_message
+        register(messages.PING, self._on_ping)
+        register(messages.PREPARE, self._on_prepare, concurrent=True)
+        register(messages.WINDOWS, self._on_windows)
+        register(messages.RATE, self._on_rate)
+        register(messages.DRAIN, self._on_drain)
+        register(messages.ABORT, self._on_abort)
+
+    def user(self) -> None:
+        """What a Locust user does once: a session in a closed loop, nothing while nothing may begin."""
+        run = self._run
+        if run is not None and run.open:
+            run.loop.user()
+        else:
+            gevent.sleep(1)
+
+    def end(self) -> None:
+        """Finish the run that is under way, if there is one: nothing begins, what is in flight is waited for."""
+        run = self._run
+        if run is not None:
+            run.drain()
+            self._finish(run)
+
+    def give_up(self) -> None:
+        """End what is in flight as unfinished."""
+        if self._run is not None:
+            self._run.give_up()
+
+    # -- messages of the master
+
+    def _on_ping(self, environment: Any, msg: Any) -> None:
+        answer = {"sent_ns": msg.data["sent_ns"], "mono_ns": now_ns(), "wall_ns": wall_ns()}
+        self._runner.send_message(messages.PONG, answer)
+
+    def _on_prepare(self, environment: Any, msg: Any) -> None:
+        assignment = Assignment.from_wire(msg.data)
+        answer: dict[str, Any] = {
+            "run_id": assignment.run_id,
+            "name": assignment.name,
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "error": None,
+        }
+        try:
+            self.end()  # a run whose master went away, say
+            self._run = run = WorkerRun(assignment, self._own, self._environment)
+            anchor = {"wall_ns": run.anchor.wall_ns, "mono_ns": run.anchor.mono_ns}
+            answer |= {"anchor": anchor, "folder": str(run.folder)}
+            gevent.spawn(self._report, run)
+        except (UsageError, OSError) as error:
+            answer["error"] = str(error)
+        self._runner.send_message(messages.READY, answer)
+
+    def _on_windows(self, environment: Any, msg: Any) -> None:
+        run = self._current(msg.data)
+        if run is not None:
+            run.set_windows(windows_from_wire(msg.data["windows"], run.assignment.offset_ns))
+
+    def _on_rate(self, environment: Any, msg: Any) -> None:
+        run = self._current(msg.data)
+        if run is not None and isinstance(run.loop, OpenLoop):
+            run.loop.set_rate(msg.data["at_ns"] + run.assignment.offset_ns, msg.data["sessions_per_s"])
+
+    def _on_drain(self, environment: Any, msg: Any) -> None:
+        run = self._current(msg.data)
+        if run is not None:
+            run.drain()
+            gevent.spawn(self._finish, run)
+
+    def _on_abort(self, environment: Any, msg: Any) -> None:
+        run = self._current(msg.data)
+        if run is not None:
+            run.give_up()
+
+    def _current(self, data: dict[str, Any]) -> WorkerRun | None:
+        run = self._run
+        return run if run is not None and run.assignment.run_id == data["run_id"] else None
+
+    # -- messages to the master
+
+    def _report(self, run: WorkerRun) -> None:
+        due_ns = now_ns()
+        while True:
+            due_ns = max(due_ns + round(REPORT_S * 1e9), now_ns())
+            gevent.sleep((due_ns - now_ns()) / 1e9)
+            if run.closing:  # the last report is the drain's
+                return
+            self._send(run.report())
+
+    def _send(self, report: Report) -> None:
+        self._runner.send_message(messages.REPORT, report.to_wire())
+
+    def _finish(self, run: WorkerRun) -> None:
+        with self._ending:
+            if run.finished:
+                return
+            run.finish(self._send)
+            send_stats = getattr(self._runner, "_send_stats", None)
+            if send_stats is not None:  # a worker's share of Locust's own tables, complete to the last request
+                send_stats()
+            self._runner.send_message(messages.DRAINED, {"run_id": run.assignment.run_id, "name": run.assignment.name})

@@ -1,0 +1,274 @@
+"""The master's side of the process: takes Locust's start, stop and quit over, and turns every way to end into one road.
+
+Locust's `runner.start` is where the web UI, --headless, --autostart and the keyboard all come together, so that is what is
+taken over; likewise `runner.stop`. Nothing else of the runner is touched.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import gevent
+from gevent.event import Event
+
+from inferload import rundir
+from inferload.errors import UsageError
+from inferload.measure.clock import now_ns, wall_ns
+from inferload.swarm import messages
+from inferload.swarm.finale import Outcome, conclude
+from inferload.swarm.locust_csv import History
+from inferload.swarm.masterrun import MasterRun, Place
+from inferload.swarm.messages import Report
+from inferload.swarm.order import Order, Prefill, Wish, resolve
+from inferload.swarm.preflight import Preflight, preflight
+from inferload.swarm.workerrun import OwnSettings
+
+logger = logging.getLogger(__name__)
+
+EXIT_OK, EXIT_GATE, EXIT_USAGE, EXIT_INVALID = 0, 1, 2, 3
+WORKERS_S = 60.0
+
+
+class Controller:
+    """One per master or local process. `wish` says what the options and the form ask for at this moment."""
+
+    def __init__(
+        self, environment: Any, own: OwnSettings, wish: Callable[[], Wish], prefill: Prefill, expected_workers: int
+    ) -> None:
+        self.environment = environment
+        self.prefill = prefill
+        self.run: MasterRun | None = None
+        self.outcome: Outcome | None = None
+        self.trouble: str | None = None  # why the last start could not be made
+        self.on_invalid_warns = environment.parsed_options.on_invalid == "warn"
+        self._own = own
+        self._wish = wish
+        self._expected_workers = expected_workers
+        self._headless = bool(environment.parsed_options.headless)
+        self._preparing = False
+        self._idle = Event()
+        self._idle.set()
+        self._leaving = False  # the process is to end once the run has
+        self._shutting_down = False  # Locust is at it already
+        self._admitted: tuple[Order, Preflight] | None = None
+        runner = environment.runner
+        self._runner = runner
+        self._locust_start, self._locust_stop = runner.start, runner.stop
+        runner.start, runner.stop = self.start, self.stop
+        runner.register_message(messages.PONG, self._on_pong)
+        runner.register_message(messages.READY, self._on_ready)
+        runner.register_message(messages.REPORT, self._on_report)
+        runner.register_message(messages.DRAINED, self._on_drained)
+
+    # -- what Locust calls
+
+    def start(self, user_count: int, spawn_rate: float, wait: bool = False, user_classes: Any = None) -> None:
+        """Begin a run; or, while one is under way, change its users."""
+        if self._preparing or (self.run is not None and self.run.stop.is_set()):
+            logger.warning("a run is being prepared or drained; start again once it is over")
+            return
+        if self.run is None:
+            self._begin(self._order(user_count, spawn_rate))
+            return
+        if user_count == self._runner.target_user_count:
+            return  # Locust shares a lost worker's users out among the others; we do not raise anybody's load
+        self.run.change_users(user_count)
+        self._locust_start(user_count, spawn_rate, wait, user_classes)
+
+    def stop(self, *arguments: Any, **options: Any) -> None:
+        """End the run in good order, then let Locust stop its users."""
+        self.finish("a stop from the web UI")
+        self._locust_stop(*arguments, **options)
+
+    def quitting(self, environment: Any, **_others: Any) -> None:
+        """Locust is about to end, whatever the reason: not before the run has."""
+        self._shutting_down = True
+        self.finish("the end of the process")
+
+    # -- ends
+
+    def finish(self, reason: str) -> None:
+        """Ask the run to stop, and wait until its files are written."""
+        if self.run is not None:
+            self.run.request_stop(reason)
+        self._idle.wait()
+
+    def interrupt(self) -> None:
+        """Ctrl-C: the first drains, the second gives up what is in flight."""
+        run = self.run
+        if run is None:
+            gevent.spawn(self._quit)
+        elif not run.stop.is_set():
+            logger.info(
+                "Ctrl-C: draining, at most %g s; press it again to give up what is in flight",
+                run.order.scenario.phases.drain_s,
+            )
+            self._leaving = True
+            run.request_stop("Ctrl-C")
+        else:
+            run.abort()
+
+    # -- a run
+
+    def admit(self, wish: Wish) -> None:
+        """Look whether a run of this wish can be made, before anything starts; UsageError says why not."""
+        self.trouble = None
+        try:
+            order = resolve(wish)
+            self._admitted = order, preflight(order, self._own)
+        except UsageError as error:
+            self.trouble = str(error)
+            raise
+
+    def wish_for(self, users: int, spawn_rate: float) -> Wish:
+        """What is asked for now: a number that was left at its prefill means the scenario's."""
+        wish = self._wish()
+        if users != self.prefill.users:
+            wish = replace(wish, users=users)
+        if spawn_rate != self.prefill.spawn_per_s:
+            wish = replace(wish, spawn_per_s=spawn_rate)
+        return wish
+
+    def _order(self, users: int, spawn_rate: float) -> Order | UsageError:
+        try:
+            return resolve(self.wish_for(users, spawn_rate))
+        except UsageError as error:
+            return error
+
+    def _begin(self, order: Order | UsageError) -> None:
+        self._preparing = True
+        self._idle.clear()
+        gevent.spawn(self._whole_run, order)
+
+    def _whole_run(self, order: Order | UsageError) -> None:
+        self.trouble, self.outcome = None, None
+        try:
+            self.run = self._prepared(order)
+            self._preparing = False
+            self._conduct(self.run)
+        except UsageError as error:
+            self._refuse(str(error))
+        except Exception as error:  # the greenlet's boundary: a fault of ours ends the run, and says so
+            logger.exception("the run broke")
+            self._refuse(f"the run broke: {type(error).__name__}: {error}")
+        finally:
+            self._preparing = False
+            self.run = None
+            self._idle.set()
+        if (self._headless or self._leaving) and not self._shutting_down:
+            self._quit()
+
+    def _prepared(self, order: Order | UsageError) -> MasterRun:
+        if isinstance(order, UsageError):
+            raise order
+        self._wait_for_workers()
+        looked = self._looked_at(order)
+        path = self._own.run_dir or (Path("runs") / rundir.default_name(order.scenario.name)).absolute()
+        if not self._headless:
+            path = rundir.next_free(path)
+        place = Place(path, rundir.create(path))
+        run = MasterRun(order, looked, place, self._own, self._runner)
+        self.run = run  # answers to what follows find it there
+        try:
+            run.prepare()
+        except UsageError:
+            run.close()
+            raise
+        return run
+
+    def _looked_at(self, order: Order) -> Preflight:
+        """The preflight of an order; the one of a moment ago, where the start form has just asked for it."""
+        admitted, self._admitted = self._admitted, None
+        if admitted is not None and admitted[0] == order:
+            return admitted[1]
+        return preflight(order, self._own)
+
+    def _conduct(self, run: MasterRun) -> None:
+        logger.info("run directory: %s", run.place.path)
+        history = History(run.place.path, self.environment)
+        run.conduct(self._locust_start)
+        history.finish()
+        self.outcome = conclude(run, self.environment)
+        logger.info("%s", self.outcome.headline)
+        self.environment.process_exit_code = self._exit_code(self.outcome)
+        if not self._headless:
+            self._locust_stop()
+
+    def _exit_code(self, outcome: Outcome) -> int:
+        if outcome.measurement == "invalid" and not self.on_invalid_warns:
+            return EXIT_INVALID
+        return EXIT_OK if outcome.passed else EXIT_GATE
+
+    def _refuse(self, why: str) -> None:
+        """No run: one line that says why."""
+        self.trouble = why
+        logger.error("%s", why)
+        self.environment.process_exit_code = EXIT_USAGE
+
+    def _wait_for_workers(self) -> None:
+        """Missing workers are waited for, with a line now and then, and not for ever."""
+        if not hasattr(self._runner, "clients"):
+            return
+        begun_ns, told_s = now_ns(), 0.0
+        while (ready := len(self._runner.clients.ready)) < self._expected_workers:
+            waited_s = (now_ns() - begun_ns) / 1e9
+            if waited_s > WORKERS_S:
+                raise UsageError(
+                    f"workers: {ready} of {self._expected_workers} came within {WORKERS_S:g} s; "
+                    "start the missing ones with --worker --master-host, or lower --expect-workers"
+                )
+            if waited_s - told_s > 5:
+                told_s = waited_s
+                logger.info("waiting for workers: %d of %d are here", ready, self._expected_workers)
+            gevent.sleep(0.1)
+
+    def _quit(self) -> None:
+        self._runner.quit()
+        web_ui = self.environment.web_ui
+        if web_ui is not None:
+            web_ui.stop()
+
+    # -- messages
+
+    def _on_pong(self, environment: Any, msg: Any) -> None:
+        member = None if self.run is None else self.run.roster.of_client(msg.node_id)
+        if self.run is not None and member is not None:
+            self.run.on_pong(member, msg.data)
+
+    def _on_ready(self, environment: Any, msg: Any) -> None:
+        if self.run is not None:
+            self.run.on_ready(msg.data)
+
+    def _on_report(self, environment: Any, msg: Any) -> None:
+        if self.run is not None:
+            self.run.on_report(Report.from_wire(msg.data))
+
+    def _on_drained(self, environment: Any, msg: Any) -> None:
+        if self.run is not None:
+            self.run.on_drained(msg.data)
+
+    def status(self) -> dict[str, Any]:
+        """What a page may show of the run, now."""
+        run = self.run
+        state: dict[str, Any] = {"trouble": self.trouble, "wall_ns": wall_ns(), "preparing": self._preparing}
+        if run is not None:
+            state |= {
+                "run_dir": str(run.place.path),
+                "engine": run.preflight.facts.engine,
+                "scenario": run.order.scenario.name,
+                "phase": run.phase(),
+                "elapsed_s": round(run.elapsed_s(), 1),
+                "draining": run.stop.is_set(),
+                "in_flight": sum(member.in_flight for member in run.roster.present),
+                "workers_lost": [member.name for member in run.roster.lost],
+            }
+        elif self.outcome is not None:
+            state |= {
+                "run_dir": str(self.outcome.run_dir),
+                "headline": self.outcome.headline,
+                "measurement": self.outcome.measurement,
+                "engine": self.outcome.engine,
+            }
+        return state

@@ -1,0 +1,30 @@
+"""`marks.jsonl`: what happened when during a run, one line each, written as it happens."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from inferload.measure.clock import wall_ns
+
+
+class Marks:
+    """Appends to a run's marks; `t_s` counts from the run's start."""
+
+    def __init__(self, path: Path, started_wall_ns: int) -> None:
+        self._path = path
+        self._started_wall_ns = started_wall_ns
+        self.seen: list[dict[str, Any]] = []
+
+    def add(self, kind: str, text: str, at_wall_ns: int | None = None, **detail: Any) -> None:
+        """Note something, now or at the instant given."""
+        at_ns = wall_ns() if at_wall_ns is None else at_wall_ns
+        mark = {
+            "t_s": round((at_ns - self._started_wall_ns) / 1e9, 3),
+            "wall_ns": at_ns,
+            "kind": kind,
+            "text": text,
+            **detail,
+        }
+        self.seen.append(mark)
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(mark, ensure_ascii=False) + "\n")

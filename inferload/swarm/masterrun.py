@@ -1,0 +1,295 @@
+"""One run as the master conducts it: workers ready, clocks compared, phases announced, everything drained.
+
+What stops a run (its own end, the web UI, Ctrl-C, SIGTERM, all workers gone) only sets `stop`; from there on all of them take
+the same road.
+"""
+
+import logging
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import gevent
+from gevent.event import Event
+
+from inferload import rundir
+from inferload.errors import UsageError
+from inferload.measure.clock import NS_PER_S, Anchor, now_ns, wall_ns
+from inferload.measure.health import HealthSet
+from inferload.measure.record import Phase, PhaseWindow
+from inferload.measure.tally import TallySet
+from inferload.swarm import messages
+from inferload.swarm.marks import Marks
+from inferload.swarm.messages import Assignment, Report, windows_to_wire
+from inferload.swarm.order import Order
+from inferload.swarm.preflight import Preflight
+from inferload.swarm.roster import GAP_S, LOST_S, Member, Roster
+from inferload.swarm.scraping import Scraping
+from inferload.swarm.workerrun import OwnSettings
+
+logger = logging.getLogger(__name__)
+
+_PINGS = 5
+_READY_S = 30.0
+_LEAD_NS = 200_000_000  # phases are announced so long before they begin, so that every worker knows in time
+_ABORT_S = 10.0  # what workers may take to write their files once they have given up
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a run's files go."""
+
+    path: Path
+    token: str
+
+
+@dataclass(slots=True)
+class Seen:
+    """What the workers have reported so far."""
+
+    tallies: TallySet = field(default_factory=TallySet)
+    health: HealthSet = field(default_factory=HealthSet)
+
+
+class MasterRun:
+    """Made when everything has been checked; `conduct` blocks until the last worker has drained."""
+
+    def __init__(self, order: Order, preflight: Preflight, place: Place, own: OwnSettings, runner: Any) -> None:
+        self.order = order
+        self.preflight = preflight
+        self.place = place
+        self.own = own
+        self.anchor = Anchor.take()
+        self.run_id = f"{datetime.now(UTC).strftime('%Y%m%dT%H%M%SZ')}-{secrets.token_hex(4)}"
+        self.marks = Marks(place.path / rundir.MARKS, self.anchor.wall_ns)
+        self.seen = Seen()
+        self.windows: tuple[PhaseWindow, ...] = ()
+        self.stop = Event()
+        self.stop_reason = "the scenario's end"
+        self.drained = Event()
+        self.complete = False  # every worker that is not lost drained in time
+        self.roster = Roster(list(_client_ids(runner)))
+        self.scraping: Scraping | None = None
+        self._runner = runner
+        self._users = order.users
+        self._aborting = False
+
+    # -- what the workers say
+
+    def on_pong(self, member: Member, data: dict[str, Any]) -> None:
+        """An answer to a ping."""
+        member.heard()
+        member.pong(data["sent_ns"], data["mono_ns"], data["wall_ns"], wall_ns())
+
+    def on_ready(self, data: dict[str, Any]) -> None:
+        """A worker has taken its assignment, or says why not."""
+        member = self.roster.named(data["name"])
+        if member is not None and data["run_id"] == self.run_id:
+            member.heard()
+            member.facts, member.ready = data, True
+
+    def on_report(self, report: Report) -> None:
+        """A worker's books since its last report."""
+        member = self.roster.named(report.name)
+        if member is None or report.run_id != self.run_id:
+            return
+        silent_s = member.silent_s()
+        if silent_s > GAP_S and self.windows:
+            self.marks.add("worker_silent", f"worker {member.name} was silent for {silent_s:.1f} s", worker=member.name)
+        member.heard()
+        if member.reported(report.seq, report.in_flight):
+            self.seen.tallies.absorb(TallySet.from_wire(report.tallies))
+            self.seen.health.absorb(HealthSet.from_wire(report.health))
+
+    def on_drained(self, data: dict[str, Any]) -> None:
+        """A worker's last word."""
+        member = self.roster.named(data["name"])
+        if member is not None and data["run_id"] == self.run_id:
+            member.drained = True
+            self._look_whether_drained()
+
+    # -- what people say
+
+    def request_stop(self, reason: str) -> None:
+        """Go to the drain; the first reason counts."""
+        if not self.stop.is_set():
+            self.stop_reason = reason
+            self.marks.add("stop", f"stopped by {reason}")
+            self.stop.set()
+
+    def abort(self) -> None:
+        """Give up what is in flight, now."""
+        self.request_stop("abort")
+        if not self._aborting:
+            self._aborting = True
+            self.marks.add("abort", "turns in flight given up")
+        self._tell(messages.ABORT, {"run_id": self.run_id})
+
+    def change_users(self, users: int) -> None:
+        """Somebody changed the number of users while it ran: in an open loop that is the rate."""
+        if users == self._users:
+            return
+        self.marks.add("users", f"users changed by hand: {self._users} -> {users}", users=users)
+        self._users = users
+        rate = self.order.rate_for(users)
+        if rate is not None:
+            self._tell(messages.RATE, {"run_id": self.run_id, "at_ns": now_ns(), "sessions_per_s": rate})
+
+    # -- the run
+
+    def prepare(self) -> None:
+        """Compare clocks and hand out assignments; UsageError where a worker cannot take its part."""
+        self._compare_clocks()
+        for member in self.roster.members:
+            self._tell(messages.PREPARE, self._assignment(member).to_wire(), member)
+        deadline_ns = now_ns() + round(_READY_S * NS_PER_S)
+        while not all(member.ready for member in self.roster.members):
+            if now_ns() > deadline_ns:
+                missing = ", ".join(member.name for member in self.roster.members if not member.ready)
+                raise UsageError(f"workers {missing}: not ready within {_READY_S:g} s; see their logs")
+            gevent.sleep(0.01)
+        for member in self.roster.members:
+            if member.facts.get("error"):
+                raise UsageError(f"worker {member.name} on {member.facts.get('host')}: {member.facts['error']}")
+        if self.preflight.metrics_urls:
+            interval_s = self.order.scenario.server.interval_s
+            folder = self.place.path / rundir.SERVER_METRICS
+            self.scraping = Scraping(folder, self.preflight.metrics_urls, interval_s, self.own)
+
+    def conduct(self, start_users: Callable[[int, float], None]) -> None:
+        """Run the phases to the end of the drain. `start_users` starts Locust's users and may block while they ramp."""
+        phases = self.order.scenario.phases
+        start_ns = now_ns() + _LEAD_NS
+        measure_ns = start_ns + round(phases.warmup_s * NS_PER_S)
+        end_ns = None if phases.measure_s is None else measure_ns + round(phases.measure_s * NS_PER_S)
+        self._announce(start_ns, measure_ns, end_ns)
+        starter = gevent.spawn(start_users, self.order.users, self.order.spawn_per_s)
+        watcher = gevent.spawn(self._watch_workers)
+        try:
+            self.stop.wait(None if end_ns is None else max(0.0, (end_ns - now_ns()) / NS_PER_S))
+            if self.stop.is_set():
+                end_ns = now_ns()
+            self._announce(start_ns, min(measure_ns, end_ns or now_ns()), end_ns or now_ns())
+            self._drain()
+        finally:
+            starter.kill(block=False)
+            watcher.kill(block=False)
+        if self.scraping is not None:
+            self.scraping.stop()
+
+    def elapsed_s(self) -> float:
+        """Since the load began."""
+        return 0.0 if not self.windows else max(0.0, (now_ns() - self.windows[0].start_ns) / NS_PER_S)
+
+    def phase(self) -> Phase | None:
+        """The phase that holds now; None before the load."""
+        at_ns = now_ns()
+        return next((window.phase for window in self.windows if window.holds(at_ns)), None)
+
+    def window_s(self, phase: Phase) -> float:
+        """How long a phase has lasted, or did."""
+        for window in self.windows:
+            if window.phase == phase:
+                end_ns = now_ns() if window.end_ns is None else min(now_ns(), window.end_ns)
+                return max(0.0, (end_ns - window.start_ns) / NS_PER_S)
+        return 0.0
+
+    def close(self) -> None:
+        """Take down what a run that could not be conducted left behind."""
+        if self.scraping is not None:
+            self.scraping.stop()
+
+    # -- steps
+
+    def _compare_clocks(self) -> None:
+        for _ in range(_PINGS):
+            for member in self.roster.members:
+                self._tell(messages.PING, {"sent_ns": now_ns()}, member)
+            gevent.sleep(0.02)
+        deadline_ns = now_ns() + 5 * NS_PER_S
+        while any(member.rtt_ns == 0 for member in self.roster.members):
+            if now_ns() > deadline_ns:
+                missing = ", ".join(member.name for member in self.roster.members if member.rtt_ns == 0)
+                raise UsageError(f"workers {missing}: no answer to a ping; do they run this version of inferload?")
+            gevent.sleep(0.01)
+
+    def _assignment(self, member: Member) -> Assignment:
+        order, facts = self.order, self.preflight.facts
+        return Assignment(
+            run_id=self.run_id,
+            scenario_text=order.scenario.resolved_text(),
+            origin=order.origin,
+            stripe=member.stripe,
+            stripes=len(self.roster),
+            name=member.name,
+            target_url=order.target.url,
+            model=facts.model,
+            takes_salt=facts.salts,
+            vocabulary=self.preflight.vocabulary.to_wire(),
+            run_dir=str(self.place.path),
+            token=self.place.token,
+            offset_ns=member.offset_ns,
+            sessions_per_s=order.sessions_per_s,
+        )
+
+    def _announce(self, start_ns: int, measure_ns: int, end_ns: int | None) -> None:
+        windows = [PhaseWindow("warmup", start_ns, measure_ns)] if measure_ns > start_ns else []
+        windows.append(PhaseWindow("measure", measure_ns, end_ns))
+        if end_ns is not None:
+            windows.append(PhaseWindow("drain", end_ns))
+        self.windows = tuple(windows)
+        self._tell(messages.WINDOWS, {"run_id": self.run_id, "windows": windows_to_wire(windows)})
+
+    def _drain(self) -> None:
+        drain_s = self.order.scenario.phases.drain_s
+        self._tell(messages.DRAIN, {"run_id": self.run_id})
+        if not self.drained.wait(drain_s):
+            in_flight = sum(member.in_flight for member in self.roster.present)
+            self.marks.add(
+                "unfinished_drain", f"{in_flight} turns were still in flight {drain_s:g} s after the last was sent"
+            )
+            self.abort()
+            self.drained.wait(_ABORT_S)
+        self.complete = all(member.drained for member in self.roster.present)
+        late = [member.name for member in self.roster.present if not member.drained]
+        if late:
+            self.marks.add("not_drained", f"workers {', '.join(late)} did not report the end of their drain")
+
+    def _watch_workers(self) -> None:
+        """Notice who has gone, by Locust's heartbeats or by a silence of our own reports."""
+        while True:
+            gevent.sleep(0.25)
+            for member in self.roster.present:
+                if member.client_id is not None and not member.drained and self._gone(member):
+                    member.lost = True
+                    text = f"worker {member.name} lost: nothing heard for {member.silent_s():.1f} s"
+                    self.marks.add("worker_lost", text, worker=member.name)
+                    logger.error("%s; its part of the load is missing from here on", text)
+                    self._look_whether_drained()
+            if not self.roster.present:
+                self.request_stop("the loss of every worker")
+
+    def _gone(self, member: Member) -> bool:
+        client = self._runner.clients.get(member.client_id)
+        return member.silent_s() > LOST_S or client is None or client.state == "missing"
+
+    def _look_whether_drained(self) -> None:
+        if all(member.drained for member in self.roster.present):
+            self.drained.set()
+
+    def _tell(self, kind: str, data: dict[str, Any], member: Member | None = None) -> None:
+        """Send to one worker or to all; those that seem lost too, since a worker that only stood still has to drain."""
+        for one in [member] if member is not None else self.roster.members:
+            if one.client_id is None or one.client_id in self._runner.clients:
+                self._runner.send_message(kind, data, one.client_id)
+
+
+def _client_ids(runner: Any) -> list[str | None]:
+    """Locust's ids of the workers that will take part; [None] for a local run."""
+    if not hasattr(runner, "clients"):
+        return [None]
+    clients = runner.clients.ready + runner.clients.running + runner.clients.spawning
+    return [client.id for client in sorted(clients, key=lambda client: runner.get_worker_index(client.id))]

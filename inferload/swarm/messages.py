@@ -1,0 +1,94 @@
+"""What master and workers say to each other during a run. In a local run both are one process and the road is the same.
+
+master -> worker                                   worker -> master
+  PING     {"sent_ns"}                               PONG     {"sent_ns", "mono_ns", "wall_ns"}
+  PREPARE  an Assignment                             READY    {"run_id", "name", "error", and who it is}
+  WINDOWS  {"run_id", "windows"}                     REPORT   a Report, once a second
+  RATE     {"run_id", "at_ns", "sessions_per_s"}     DRAINED  {"run_id", "name", "seq"}: the last word on a run
+  DRAIN    {"run_id"}
+  ABORT    {"run_id"}
+
+Instants are on the master's monotonic clock; a worker moves them to its own by the offset that it was told. No message
+carries a key or a header: every process has its own.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from inferload.measure.record import PhaseWindow
+
+PING = "inferload_ping"
+PONG = "inferload_pong"
+PREPARE = "inferload_prepare"
+READY = "inferload_ready"
+WINDOWS = "inferload_windows"
+RATE = "inferload_rate"
+DRAIN = "inferload_drain"
+ABORT = "inferload_abort"
+REPORT = "inferload_report"
+DRAINED = "inferload_drained"
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """All that a worker needs for its part of a run. `offset_ns`: its monotonic clock minus the master's."""
+
+    run_id: str
+    scenario_text: str
+    origin: str
+    stripe: int
+    stripes: int
+    name: str
+    target_url: str
+    model: str
+    takes_salt: bool
+    vocabulary: dict[str, Any]
+    run_dir: str
+    token: str
+    offset_ns: int
+    sessions_per_s: float | None  # open loop: the whole fleet's rate at the start
+
+    def to_wire(self) -> dict[str, Any]:
+        """As a message's data."""
+        return asdict(self)
+
+    @classmethod
+    def from_wire(cls, data: dict[str, Any]) -> "Assignment":
+        """From a message's data."""
+        return cls(**data)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What happened on a worker since its last report. `seq` counts from 0 without a gap."""
+
+    run_id: str
+    name: str
+    seq: int
+    tallies: dict[str, Any]
+    health: dict[str, Any]
+    in_flight: int
+    mono_ns: int
+
+    def to_wire(self) -> dict[str, Any]:
+        """As a message's data."""
+        return {field: getattr(self, field) for field in self.__slots__}
+
+    @classmethod
+    def from_wire(cls, data: dict[str, Any]) -> "Report":
+        """From a message's data."""
+        return cls(**data)
+
+
+def windows_to_wire(windows: Sequence[PhaseWindow]) -> list[list[Any]]:
+    """Phase windows on the master's clock as a message's data."""
+    return [[window.phase, window.start_ns, window.end_ns] for window in windows]
+
+
+def windows_from_wire(data: list[list[Any]], offset_ns: int) -> tuple[PhaseWindow, ...]:
+    """Phase windows on this worker's clock."""
+    return tuple(
+        PhaseWindow(phase, start_ns + offset_ns, None if end_ns is None else end_ns + offset_ns)
+        for phase, start_ns, end_ns in data
+    )

@@ -1,0 +1,130 @@
+"""The options that a locustfile of ours adds to Locust's, and what is checked of them before Locust forks workers."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from inferload import rundir
+from inferload.errors import UsageError
+from inferload.runoptions import API_KEY_VARIABLE, RUN_OPTIONS
+from inferload.swarm.compat import AnyOf
+from inferload.swarm.workerrun import OwnSettings
+from inferload.wire.client import Credentials
+from inferload.wire.dial import TlsSettings
+from inferload.wire.target import Target
+from inferload.workload import catalog
+from inferload.workload import scenario as scenarios
+
+
+def add_options(parser: Any, default_scenario: str) -> None:
+    """Add our options to Locust's parser; those in its start form say so."""
+    parser.add_argument(
+        "--scenario",
+        default=default_scenario,
+        choices=AnyOf(catalog.names()),
+        metavar="NAME-OR-PATH",
+        help=f"what is asked and when: {', '.join(catalog.names())}, or a file of your own (default: {default_scenario})",
+    )
+    for option in RUN_OPTIONS:
+        parser.add_argument(option.flag, include_in_web_ui=option.in_form, **option.keywords())
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What the command line came to, once nothing in it is wrong."""
+
+    own: OwnSettings
+    scenario: scenarios.Scenario
+
+
+def check(options: Any) -> Checked:
+    """Look at everything that can be known before a run; UsageError names the option and the remedy."""
+    own = own_settings(options)
+    scenario = scenarios.load(options.scenario)
+    seed_of(options.seed)
+    metrics_urls(options.metrics_url)
+    if options.worker:
+        return Checked(own, scenario)
+    if options.headless or options.autostart:
+        if not options.host:
+            raise UsageError("--host: missing; say which server, as --host http://server:8000")
+        if scenario.phases.measure_s is None and not options.run_time:
+            raise UsageError(
+                f"scenario {options.scenario}: measure_s is null, and without a web UI nobody stops it; give --run-time"
+            )
+    if options.host:
+        Target.parse(options.host)
+    if own.run_dir is not None:
+        rundir.check(own.run_dir)
+    own.tls.context()
+    return Checked(own, scenario)
+
+
+def own_settings(options: Any) -> OwnSettings:
+    """This process's key, headers, TLS and run directory."""
+    return OwnSettings(
+        credentials=Credentials(_api_key(options.api_key_file)),
+        headers=tuple(_header(text) for text in options.header or ()),
+        tls=TlsSettings(Path(options.ca_file) if options.ca_file else None, bool(options.insecure)),
+        run_dir=Path(options.run_dir).absolute() if options.run_dir else None,
+    )
+
+
+def forget_private(options: Any) -> None:
+    """Blank the options that must not travel: Locust sends all others to every worker, and shows them in pages."""
+    for option in RUN_OPTIONS:
+        if option.private:
+            setattr(options, option.name, option.default)
+
+
+def seed_of(text: Any) -> int | None:
+    """The seed that was given; None where none was."""
+    if text in (None, ""):
+        return None
+    try:
+        seed = int(text)
+    except ValueError:
+        seed = -1
+    if seed < 0:
+        raise UsageError(f"--seed {text}: not a whole number from 0 on")
+    return seed
+
+
+def metrics_urls(given: list[str] | None) -> tuple[str, ...] | None:
+    """The pages that were named; empty for `none`; None where nothing was said."""
+    if not given:
+        return None
+    if "none" in given:
+        if len(given) > 1:
+            raise UsageError("--metrics-url none: stands beside a URL; give one or the other")
+        return ()
+    for url in given:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise UsageError(f"--metrics-url {url}: not an address; say it as http://server:8000/metrics")
+    return tuple(given)
+
+
+def _api_key(path: str) -> str | None:
+    if not path:
+        return os.environ.get(API_KEY_VARIABLE) or None
+    try:
+        key = Path(path).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "not text"
+        raise UsageError(f"--api-key-file {path}: {why}; name a readable file with the key alone") from error
+    if not key or not key.isascii() or not key.isprintable() or " " in key:
+        raise UsageError(f"--api-key-file {path}: holds no key; the file has the key alone, on one line")
+    return key
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, colon, value = text.partition(":")
+    name, value = name.strip(), value.strip()
+    fits = colon and name and all(c.isalnum() or c in "-_" for c in name) and value.isprintable() and value.isascii()
+    if not fits or not name.isascii():
+        # The text itself stays out of the message: what looks like a header may be a key.
+        raise UsageError("--header: not 'NAME: VALUE'; write it as --header 'X-Tenant: a'")
+    return name, value

@@ -1,0 +1,99 @@
+"""What a run is to be, once the scenario, the command line and the start form have all had their say."""
+
+from dataclasses import dataclass
+from math import ceil
+from typing import Any
+
+from inferload.errors import UsageError
+from inferload.wire.target import Target
+from inferload.workload import scenario as scenarios
+from inferload.workload.scenario import Closed, Scenario
+
+
+@dataclass(frozen=True, slots=True)
+class Prefill:
+    """What the start form shows before anybody touched it; a field left so means the scenario's value."""
+
+    users: int
+    spawn_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What was asked for beside the scenario; None where nothing was."""
+
+    scenario: str
+    host: str
+    model: str | None = None
+    seed: int | None = None
+    users: int | None = None
+    spawn_per_s: float | None = None
+    run_time_s: float | None = None
+    metrics_urls: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A run that can be made: the scenario as it will run, and which of its values were overridden, by what."""
+
+    scenario: Scenario
+    origin: str
+    target: Target
+    model: str | None
+    metrics_urls: tuple[str, ...] | None
+    users: int
+    spawn_per_s: float
+    overrides: dict[str, Any]
+
+    @property
+    def sessions_per_s(self) -> float | None:
+        """The whole fleet's rate in an open loop; None in a closed one."""
+        return None if isinstance(self.scenario.arrivals, Closed) else self.scenario.arrivals.sessions_per_s
+
+    def rate_for(self, users: int) -> float | None:
+        """What a number of users means in an open loop: each stands for its share of the scenario's rate."""
+        return None if self.sessions_per_s is None else self.sessions_per_s * users / self.users
+
+
+def nominal_users(scenario: Scenario) -> tuple[int, float]:
+    """(users, spawn rate) with which Locust starts a scenario: an open loop has one user per session and second."""
+    arrivals = scenario.arrivals
+    if isinstance(arrivals, Closed):
+        return arrivals.users, arrivals.spawn_per_s
+    users = max(1, ceil(arrivals.sessions_per_s))
+    return users, float(users)
+
+
+def resolve(wish: Wish) -> Order:
+    """The order that a wish comes to; UsageError where no run could be made of it."""
+    if not wish.host:
+        raise UsageError("host: missing; say which server, as http://server:8000")
+    scenario = scenarios.load(wish.scenario)
+    target = Target.parse(wish.host)
+    changes: dict[str, Any] = {}
+    if wish.seed is not None:
+        changes["seed"] = wish.seed
+    if wish.run_time_s is not None:
+        changes["phases.measure_s"] = float(wish.run_time_s)
+    arrivals = scenario.arrivals
+    if isinstance(arrivals, Closed):
+        if wish.users is not None:
+            changes["arrivals.users"] = wish.users
+        if wish.spawn_per_s is not None:
+            changes["arrivals.spawn_per_s"] = float(wish.spawn_per_s)
+    elif wish.users is not None:
+        nominal, _ = nominal_users(scenario)
+        changes["arrivals.sessions_per_s"] = arrivals.sessions_per_s * wish.users / nominal
+    if changes:
+        scenario = scenario.changed(changes, wish.scenario)
+    users, spawn_per_s = nominal_users(scenario)
+    return Order(
+        scenario=scenario,
+        origin=wish.scenario,
+        target=target,
+        model=wish.model or None,
+        metrics_urls=wish.metrics_urls,
+        users=users,
+        spawn_per_s=spawn_per_s,
+        overrides=changes,
+    )

@@ -1,0 +1,104 @@
+"""What a locustfile calls once: our options, our events, and the two halves of a run, master's and worker's."""
+
+import logging
+import os
+import signal
+import sys
+from typing import Any
+
+import gevent
+from locust import events
+from locust.runners import WorkerRunner
+
+from inferload.errors import UsageError
+from inferload.swarm import compat, options, webpage
+from inferload.swarm.agent import Agent
+from inferload.swarm.controller import Controller
+from inferload.swarm.order import Prefill, Wish, nominal_users
+from inferload.swarm.workerrun import OwnSettings
+from inferload.workload import scenario as scenarios
+
+logger = logging.getLogger(__name__)
+
+
+def install(default_scenario: str) -> None:
+    """Make this locustfile run scenarios; `default_scenario` is used where --scenario says nothing."""
+    try:
+        compat.apply()
+    except UsageError as error:
+        sys.exit(f"inferload: {error}")
+    compat.check_after_parsing(lambda parsed: options.check(parsed) and None)
+
+    @events.init_command_line_parser.add_listener
+    def _add_options(parser: Any) -> None:
+        options.add_options(parser, default_scenario)
+
+    @events.init.add_listener
+    def _begin(environment: Any, runner: Any, web_ui: Any, **_others: Any) -> None:
+        begin(environment, runner, web_ui)
+
+
+def begin(environment: Any, runner: Any, web_ui: Any) -> None:
+    """Set this process up as what Locust made it: a worker, a master, or both in one."""
+    parsed = environment.parsed_options
+    own = options.own_settings(parsed)
+    options.forget_private(parsed)
+    if isinstance(runner, WorkerRunner):
+        _begin_worker(environment, own)
+        return
+    controller = _begin_master(environment, own)
+    if not hasattr(runner, "clients"):
+        environment.inferload_agent = Agent(environment, own)
+    if web_ui is not None:
+        webpage.attach(web_ui, controller)
+
+
+def _begin_worker(environment: Any, own: OwnSettings) -> None:
+    agent = Agent(environment, own)
+    environment.inferload_agent = agent
+    environment.events.quitting.add_listener(lambda **_event: agent.end())
+    pressed = [0]
+
+    def interrupt() -> None:
+        """Ctrl-C reaches a whole group: the first lets turns finish, the second gives them up."""
+        pressed[0] += 1
+        if pressed[0] > 1:
+            agent.give_up()
+            return
+        agent.end()
+        environment.runner.quit()
+
+    gevent.signal_handler(signal.SIGINT, interrupt)
+
+
+def _begin_master(environment: Any, own: OwnSettings) -> Controller:
+    parsed = environment.parsed_options
+    scenario = scenarios.load(parsed.scenario)
+    users, spawn_per_s = nominal_users(scenario)
+    prefill = Prefill(users, spawn_per_s)
+    given = parsed.num_users, parsed.spawn_rate, parsed.run_time
+    parsed.num_users = given[0] if given[0] is not None else users
+    parsed.spawn_rate = given[1] if given[1] is not None else spawn_per_s
+    if parsed.headless or parsed.autostart:
+        parsed.run_time = None  # Locust would quit in mid-stream; the controller ends the run
+    expected, parsed.expect_workers = parsed.expect_workers, 0  # its wait for workers can last for ever; ours does not
+    run_time_s = given[2]
+
+    def wish() -> Wish:
+        """The options as they stand, which the start form may have changed."""
+        asked_s = run_time_s if parsed.run_time is None else parsed.run_time
+        return Wish(
+            scenario=parsed.scenario,
+            host=environment.host or "",
+            model=parsed.model or None,
+            seed=options.seed_of(parsed.seed),
+            run_time_s=asked_s,
+            metrics_urls=options.metrics_urls(parsed.metrics_url),
+        )
+
+    controller = Controller(environment, own, wish, prefill, expected)
+    environment.inferload_controller = controller
+    environment.events.quitting.add_listener(controller.quitting)
+    gevent.signal_handler(signal.SIGINT, controller.interrupt)
+    logger.debug("inferload is in charge of process %d", os.getpid())
+    return controller

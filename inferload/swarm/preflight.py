@@ -1,0 +1,74 @@
+"""What is asked of the server before any load, on the master: is it there, what is it, does it answer, how does it count."""
+
+import logging
+from dataclasses import dataclass
+
+from inferload.errors import UsageError
+from inferload.swarm.order import Order
+from inferload.swarm.workerrun import OwnSettings, client_settings
+from inferload.wire.fetch import Fetcher, FetchError
+from inferload.wire.probe import ServerFacts, first_token, probe, tokenizer_of
+from inferload.wire.target import Target
+from inferload.workload.prompts import Vocabulary, approximate, calibrate
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Preflight:
+    """What came of it."""
+
+    facts: ServerFacts
+    vocabulary: Vocabulary
+    metrics_urls: tuple[str, ...]  # those that answer, or were named
+
+
+def preflight(order: Order, own: OwnSettings) -> Preflight:
+    """Look at the server; UsageError, in one line, where no run could be made."""
+    settings = client_settings(order.scenario, order.target, order.model or "", own, "preflight")
+    facts = probe(settings, order.model)
+    settings = client_settings(order.scenario, order.target, facts.model, own, "preflight")
+    first_token(settings)
+    vocabulary = approximate()
+    if facts.tokenizes:
+        try:
+            vocabulary = calibrate(tokenizer_of(settings))
+        except FetchError as error:
+            logger.warning(
+                "%s stopped answering /tokenize (%s): prompt lengths are approximate", order.target.url, error
+            )
+    else:
+        logger.warning("%s has no /tokenize: prompt lengths are approximate", order.target.url)
+    return Preflight(facts, vocabulary, _metrics(order, own))
+
+
+def _metrics(order: Order, own: OwnSettings) -> tuple[str, ...]:
+    """The pages to scrape: those that were named must answer, the default one may be missing."""
+    if order.metrics_urls is not None:
+        for url in order.metrics_urls:
+            why = metrics_fault(url, order, own)
+            if why is not None:
+                raise UsageError(f"--metrics-url {url}: {why}; name the right page, or --metrics-url none")
+        return order.metrics_urls
+    url = order.target.metrics_url
+    why = metrics_fault(url, order, own)
+    if why is None:
+        return (url,)
+    logger.warning("%s: %s: the report will have no server figures; name the page with --metrics-url", url, why)
+    return ()
+
+
+def metrics_fault(url: str, order: Order, own: OwnSettings) -> str | None:
+    """Why a page cannot be scraped; None where it can."""
+    origin, slash, path = url.partition("://")[2].partition("/")
+    target = Target.parse(f"{url.partition('://')[0]}://{origin}")
+    fetcher = Fetcher(client_settings(order.scenario, target, "", own, "preflight"), timeout_s=10)
+    try:
+        fetched = fetcher.get(slash + path if slash else "/")
+    except FetchError as error:
+        return str(error)
+    if fetched.status != 200:
+        return f"HTTP {fetched.status}"
+    if b"# TYPE " not in fetched.body:
+        return "not a Prometheus page"
+    return None

@@ -1,0 +1,104 @@
+"""The workers of a run as the master knows them: who they are, when they were last heard, which reports are missing."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from inferload.measure.clock import now_ns
+
+# A worker that says nothing for this long is lost; Locust's own heartbeats take about as long to notice.
+LOST_S = 4.0
+# A report is due every second; a silence of this length is marked even if the worker comes back.
+GAP_S = 1.8
+
+
+@dataclass(slots=True)
+class Member:
+    """One worker of a run. `offset_ns`: its monotonic clock minus the master's, uncertain by half of `rtt_ns`."""
+
+    name: str
+    client_id: str | None  # Locust's; None in a local run
+    stripe: int
+    offset_ns: int = 0
+    rtt_ns: int = 0
+    wall_offset_ns: int = 0
+    facts: dict[str, Any] = field(default_factory=dict)  # what its READY said
+    ready: bool = False
+    drained: bool = False
+    lost: bool = False
+    next_seq: int = 0
+    missing_reports: int = 0
+    longest_silence_s: float = 0.0
+    in_flight: int = 0
+    heard_ns: int = field(default_factory=now_ns)
+
+    def heard(self) -> None:
+        """It said something."""
+        at_ns = now_ns()
+        self.longest_silence_s = max(self.longest_silence_s, (at_ns - self.heard_ns) / 1e9)
+        self.heard_ns = at_ns
+
+    def silent_s(self) -> float:
+        """How long it has said nothing."""
+        return (now_ns() - self.heard_ns) / 1e9
+
+    def reported(self, seq: int, in_flight: int) -> bool:
+        """Take note of a report; False where it was seen already."""
+        if seq < self.next_seq:
+            return False
+        self.missing_reports += seq - self.next_seq
+        self.next_seq = seq + 1
+        self.in_flight = in_flight
+        return True
+
+    def pong(self, sent_ns: int, mono_ns: int, wall_ns: int, here_wall_ns: int) -> None:
+        """An answer to a ping: the tightest round trip gives the offset (as NTP does)."""
+        rtt_ns = now_ns() - sent_ns
+        if self.rtt_ns == 0 or rtt_ns < self.rtt_ns:
+            self.rtt_ns = max(1, rtt_ns)
+            self.offset_ns = mono_ns - (sent_ns + rtt_ns // 2)
+            self.wall_offset_ns = wall_ns - (here_wall_ns - rtt_ns // 2)
+
+    def manifest(self) -> dict[str, Any]:
+        """What the run's manifest says of it."""
+        return {
+            "name": self.name,
+            "stripe": self.stripe,
+            "host": self.facts.get("host"),
+            "pid": self.facts.get("pid"),
+            "folder": self.facts.get("folder"),
+            "anchor": self.facts.get("anchor"),
+            "clock_offset_ns": self.offset_ns,
+            "clock_rtt_ns": self.rtt_ns,
+            "wall_offset_ns": self.wall_offset_ns,
+            "lost": self.lost,
+            "missing_reports": self.missing_reports,
+            "longest_silence_s": round(self.longest_silence_s, 3),
+        }
+
+
+class Roster:
+    """All workers of one run."""
+
+    def __init__(self, client_ids: list[str | None]) -> None:
+        self.members = [Member(f"w{stripe}", client_id, stripe) for stripe, client_id in enumerate(client_ids)]
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    def named(self, name: str) -> Member | None:
+        """The worker of that name."""
+        return next((member for member in self.members if member.name == name), None)
+
+    def of_client(self, client_id: str) -> Member | None:
+        """The worker behind one of Locust's ids; a local run has the one."""
+        return next((member for member in self.members if member.client_id in (None, client_id)), None)
+
+    @property
+    def present(self) -> list[Member]:
+        """Those that are not lost."""
+        return [member for member in self.members if not member.lost]
+
+    @property
+    def lost(self) -> list[Member]:
+        """Those that went missing."""
+        return [member for member in self.members if member.lost]

@@ -1,0 +1,43 @@
+// One line at the foot of Locust's page: the run at hand, or why the last one could not be started.
+(() => {
+  const line = document.createElement("div");
+  line.id = "inferload-line";
+  line.setAttribute("role", "status");
+  line.style.cssText =
+    "position:fixed;left:0;right:0;bottom:0;z-index:2000;padding:8px 16px;font:14px/1.4 system-ui,sans-serif;" +
+    "color:#fff;background:#37474f;display:none;white-space:pre-wrap";
+  document.body.appendChild(line);
+  const colours = { trouble: "#b71c1c", invalid: "#b71c1c", suspect: "#e65100", valid: "#1b5e20", run: "#37474f" };
+
+  const sentence = (state) => {
+    if (state.trouble) return [state.trouble, "trouble"];
+    const simulator = state.engine === "simulator" ? " · simulator" : "";
+    if (state.phase || state.draining) {
+      const lost = (state.workers_lost || []).length ? ` · lost: ${state.workers_lost.join(", ")}` : "";
+      const phase = state.draining ? "draining" : state.phase;
+      return [
+        `${state.scenario}${simulator} · ${phase} · ${state.elapsed_s} s · ${state.in_flight} in flight${lost} · ${state.run_dir}`,
+        lost ? "invalid" : "run",
+      ];
+    }
+    if (state.preparing) return ["looking at the server …", "run"];
+    if (state.headline) return [`${state.headline} · ${state.run_dir}`, state.measurement];
+    return ["", "run"];
+  };
+
+  const refresh = async () => {
+    try {
+      const answer = await fetch("./inferload/status");
+      if (answer.ok) {
+        const [text, colour] = sentence(await answer.json());
+        line.textContent = text;
+        line.style.background = colours[colour] || colours.run;
+        line.style.display = text ? "block" : "none";
+      }
+    } catch (error) {
+      line.style.display = "none"; // Locust's page says itself when its server is gone
+    }
+    setTimeout(refresh, 1000);
+  };
+  refresh();
+})();

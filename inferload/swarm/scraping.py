@@ -1,0 +1,72 @@
+"""The scraper's process as the master sees it: started, read, told to stop."""
+
+import json
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import gevent
+
+from inferload.runoptions import API_KEY_VARIABLE
+from inferload.swarm.workerrun import OwnSettings
+
+logger = logging.getLogger(__name__)
+
+_STOP_S = 8.0
+
+
+class Scraping:
+    """Reads the pages of the targets into a run directory until `stop`. `latest`: the newest line of each target."""
+
+    def __init__(self, folder: Path, urls: tuple[str, ...], interval_s: float, own: OwnSettings) -> None:
+        self.latest: dict[str, dict[str, Any]] = {}
+        command = [
+            sys.executable,
+            "-m",
+            "inferload.wire.scrape",
+            "--out",
+            str(folder),
+            "--interval-s",
+            f"{interval_s:g}",
+        ]
+        for url in urls:
+            command += ["--target", url]
+        if own.tls.ca_file is not None:
+            command += ["--ca-file", str(own.tls.ca_file)]
+        if own.tls.insecure:
+            command.append("--insecure")
+        environment = dict(os.environ)
+        environment.pop(API_KEY_VARIABLE, None)
+        if own.credentials.api_key is not None:
+            environment[API_KEY_VARIABLE] = own.credentials.api_key
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, text=True, bufsize=1
+        )
+        self._reader = gevent.spawn(self._read)
+
+    def stop(self) -> None:
+        """One last scrape and the last part written; killed where it does not end."""
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.close()
+        except OSError:
+            logger.warning("the metrics scraper had ended by itself")
+        try:
+            self._process.wait(timeout=_STOP_S)
+        except subprocess.TimeoutExpired:
+            logger.warning("the metrics scraper did not end within %g s and was killed", _STOP_S)
+            self._process.kill()
+            self._process.wait()
+        self._reader.join(timeout=1)
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            try:
+                document = json.loads(line)
+            except ValueError:
+                continue
+            self.latest[document.get("target", "")] = document

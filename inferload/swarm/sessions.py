@@ -1,0 +1,131 @@
+"""How sessions are run on a worker: the conversation of one, and the two ways in which they begin."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import gevent
+from gevent.event import Event
+
+from inferload.measure.clock import NS_PER_S, now_ns
+from inferload.wire.turn import TurnRequest
+from inferload.workload.arrivals import Schedule, stripe, unit_process
+from inferload.workload.conversation import Conversation, Settings, isolation
+
+if TYPE_CHECKING:
+    from inferload.swarm.workerrun import WorkerRun
+
+
+def sleep_until(at_ns: int) -> None:
+    """Sleep to an instant, never for an interval: what is late does not make the next one late."""
+    while (left_ns := at_ns - now_ns()) > 0:
+        gevent.sleep(left_ns / NS_PER_S)
+
+
+def converse(run: WorkerRun, index: int, planned_ns: int) -> None:
+    """Run session `index`: every turn after the answer to the one before and its think time. A failed turn ends it."""
+    plan = run.sessions.plan(index)
+    phase = run.phase_of(planned_ns)
+    run.tallies.session_started(phase, plan.class_name)
+    separate = isolation(run.scenario.cache.isolate, run.assignment.run_id, index, run.assignment.takes_salt)
+    talk = Conversation(plan, run.sessions.vocabulary, Settings.of(run.scenario, run.assignment.model, separate))
+    for turn_index, turn in enumerate(plan.turns):
+        if turn_index:
+            planned_ns += round(turn.think_time_s * NS_PER_S)
+            sleep_until(planned_ns)
+            if not run.open:
+                return
+        request = TurnRequest(
+            body=talk.body(turn_index),
+            turn_id=f"s{index}.{turn_index}",
+            session_id=f"s{index}",
+            turn_index=turn_index,
+            class_name=plan.class_name,
+            phase=run.phase_of(planned_ns),
+            planned_ns=planned_ns,
+            max_tokens=turn.output_tokens,
+        )
+        result = run.start_turn(request).wait()
+        if result.record.failure is not None:
+            return
+        talk.add_answer(result.text)
+        planned_ns = result.record.closed_ns
+    run.tallies.session_completed(phase, plan.class_name)
+
+
+class ClosedLoop:
+    """Each Locust user is one person: a new session whenever the last one is over."""
+
+    def __init__(self, run: WorkerRun) -> None:
+        self._run = run
+        self._indexes = stripe(run.assignment.stripe, run.assignment.stripes)
+
+    def user(self) -> None:
+        """One session of one user; returns when it is over."""
+        run, planned_ns = self._run, now_ns()
+        index = next(self._indexes)
+        run.tallies.session_planned(run.phase_of(planned_ns), run.scenario.workload.kind)
+        converse(run, index, planned_ns)
+
+    def close(self) -> None:
+        """Nothing of ours begins sessions."""
+
+
+class OpenLoop:
+    """Sessions begin when the schedule says, whatever became of the ones before; Locust's users only stand for the rate."""
+
+    def __init__(self, run: WorkerRun, sessions_per_s: float) -> None:
+        self._run = run
+        arrivals = run.scenario.arrivals
+        units = unit_process(arrivals.kind, run.scenario.seed)
+        self._schedule = Schedule(units, sessions_per_s, run.assignment.stripe, run.assignment.stripes)
+        self._changed = Event()
+        self._greenlet: gevent.Greenlet | None = None
+        self._start_ns = 0
+
+    def begin(self, start_ns: int) -> None:
+        """Let arrivals come from this instant on."""
+        if self._greenlet is None:
+            self._start_ns = start_ns
+            self._greenlet = gevent.spawn(self._arrive)
+
+    def set_rate(self, at_ns: int, sessions_per_s: float) -> None:
+        """The whole fleet's rate from an instant on; the sequence of arrivals stays the same."""
+        self._schedule.set_rate(max(0.0, (at_ns - self._start_ns) / NS_PER_S), sessions_per_s)
+        self._changed.set()
+
+    def user(self) -> None:
+        """A user has nothing to do by itself."""
+        gevent.sleep(3600)
+
+    def close(self) -> None:
+        """No more arrivals. Those that were due in the measure phase and did not get away are dropped, and counted."""
+        if self._greenlet is not None:
+            self._greenlet.kill()
+        run = self._run
+        end_ns = run.load_end_ns()
+        while (arrival := self._schedule.peek()) is not None:
+            due_ns = self._start_ns + round(arrival.due_s * NS_PER_S)
+            if end_ns is None or due_ns >= end_ns:
+                return
+            self._schedule.next()
+            phase, kind = run.phase_of(due_ns), run.scenario.workload.kind
+            run.tallies.session_planned(phase, kind)
+            run.tallies.session_dropped(phase, kind)
+
+    def _arrive(self) -> None:
+        run = self._run
+        while True:
+            arrival = self._schedule.peek()
+            due_ns = None if arrival is None else self._start_ns + round(arrival.due_s * NS_PER_S)
+            self._changed.clear()
+            if due_ns is None or due_ns > now_ns():
+                self._changed.wait(None if due_ns is None else (due_ns - now_ns()) / NS_PER_S)
+                continue
+            assert arrival is not None
+            end_ns = run.load_end_ns()
+            if not run.open or (end_ns is not None and due_ns >= end_ns):
+                return
+            self._schedule.next()
+            run.tallies.session_planned(run.phase_of(due_ns), run.scenario.workload.kind)
+            gevent.spawn(converse, run, arrival.index, due_ns)

@@ -1,0 +1,52 @@
+"""Turn records on their way to disk: gathered in columns by the event loop, written in parts by a native thread."""
+
+from pathlib import Path
+
+import gevent
+
+from inferload import turnfile
+from inferload.measure.clock import Anchor
+from inferload.measure.record import TurnRecord
+
+# A part is closed this often: a worker that is killed loses no turn that ended longer ago than twice this.
+PART_S = 4.0
+
+
+class TurnWriter:
+    """One worker's turns of one run."""
+
+    def __init__(self, folder: Path, worker: str, anchor: Anchor) -> None:
+        self._folder = folder
+        self._worker = worker
+        self._anchor = anchor
+        self._columns = turnfile.TurnColumns()
+        self._part = 0
+        self._closing = gevent.spawn(self._close_parts)
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def append(self, record: TurnRecord) -> None:
+        """Keep a record; it is on disk within two parts' time."""
+        self._columns.append(record)
+
+    def finish(self) -> None:
+        """Write what is left and join all parts into one."""
+        self._closing.kill()
+        self._write_part()
+        self._threadpool.apply(turnfile.join_parts, (self._folder, self._worker))
+
+    def _close_parts(self) -> None:
+        while True:
+            gevent.sleep(PART_S)
+            self._write_part()
+
+    def _write_part(self) -> None:
+        if not len(self._columns):
+            return
+        columns, self._columns = self._columns, turnfile.TurnColumns()
+        self._part += 1
+        arguments = (self._folder, self._worker, self._part, columns, self._anchor)
+        self._threadpool.apply(turnfile.write_part, arguments)
+
+    @property
+    def _threadpool(self) -> "gevent.threadpool.ThreadPool":
+        return gevent.get_hub().threadpool

@@ -1,0 +1,64 @@
+"""What we add to Locust's web UI: a start that is refused where no run could be made, and a line on the run at hand."""
+
+from importlib.resources import files
+from typing import Any
+
+from flask import Response, jsonify, request
+
+from inferload.errors import UsageError
+from inferload.swarm.controller import Controller
+
+_SCRIPT = "runline.js"
+
+
+def attach(web_ui: Any, controller: Controller) -> None:
+    """Hook into the pages of a web UI."""
+    app = web_ui.app
+    base = web_ui.app_blueprint.url_prefix or "" if hasattr(web_ui, "app_blueprint") else ""
+
+    @app.before_request
+    def _look_before_a_start() -> Response | None:
+        if request.method != "POST" or not request.path.endswith("/swarm") or controller.run is not None:
+            return None
+        try:
+            _take_form(web_ui.environment, request.form)
+            users, rate = int(request.form["user_count"]), float(request.form["spawn_rate"])
+            controller.admit(controller.wish_for(users, rate))
+        except UsageError as error:
+            return jsonify({"success": False, "message": str(error), "host": web_ui.environment.host})
+        except (KeyError, ValueError):
+            return None  # Locust's own check names the field
+        return None
+
+    @app.after_request
+    def _after(response: Response) -> Response:
+        if request.path.endswith("/swarm") and controller.run is not None:
+            web_ui._cancel_run_time_timer()  # the controller ends the run, by draining it
+        if response.mimetype == "text/html" and request.path in (base, f"{base}/"):
+            page = response.get_data(as_text=True)
+            response.set_data(page.replace("</body>", f'<script src="./inferload/{_SCRIPT}"></script></body>'))
+        return response
+
+    @app.route(f"{base}/inferload/{_SCRIPT}")
+    @web_ui.auth_required_if_enabled
+    def _script() -> Response:
+        return Response(files("inferload.swarm").joinpath(_SCRIPT).read_text("utf-8"), mimetype="text/javascript")
+
+    @app.route(f"{base}/inferload/status")
+    @web_ui.auth_required_if_enabled
+    def _status() -> Response:
+        return jsonify(controller.status())
+
+
+def _take_form(environment: Any, form: Any) -> None:
+    """The fields that the look needs, into the options: Locust would do the same a moment later."""
+    parsed = environment.parsed_options
+    for name in ("scenario", "model", "seed"):
+        if name in form:
+            setattr(parsed, name, form[name])
+    if form.get("host"):
+        environment.host = form["host"].replace("<", "").replace(">", "")
+    if form.get("run_time"):
+        from locust.util.timespan import parse_timespan
+
+        parsed.run_time = parse_timespan(form["run_time"])

@@ -1,0 +1,218 @@
+"""One worker's part of one run: its sessions, its turns, its books."""
+
+import gc
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gevent
+import gevent.queue
+
+from inferload import rundir
+from inferload.errors import UsageError
+from inferload.measure.clock import Anchor, now_ns
+from inferload.measure.health import HealthSet
+from inferload.measure.record import Phase, PhaseWindow
+from inferload.measure.tally import Slo, TallySet
+from inferload.swarm.bookings import book_with_locust
+from inferload.swarm.messages import Assignment, Report
+from inferload.swarm.pulse import Pulse
+from inferload.swarm.sessions import ClosedLoop, OpenLoop
+from inferload.swarm.turnwriter import TurnWriter
+from inferload.wire.client import Client, ClientSettings, Credentials
+from inferload.wire.client import Timeouts as ClientTimeouts
+from inferload.wire.dial import TlsSettings
+from inferload.wire.target import Target
+from inferload.wire.turn import Turn, TurnRequest, TurnResult
+from inferload.workload import scenario as scenarios
+from inferload.workload.prompts import Vocabulary
+from inferload.workload.sessions import Sessions
+
+logger = logging.getLogger(__name__)
+
+REPORT_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class OwnSettings:
+    """What a process knows by itself and never hears from, nor tells, another one."""
+
+    credentials: Credentials
+    headers: tuple[tuple[str, str], ...]
+    tls: TlsSettings
+    run_dir: Path | None
+
+
+def client_settings(
+    scenario: scenarios.Scenario, target: Target, model: str, own: OwnSettings, worker: str
+) -> ClientSettings:
+    """How turns of a scenario are sent from this process."""
+    limits = scenario.request.timeouts
+    return ClientSettings(
+        target=target,
+        model=model,
+        worker=worker,
+        tls=own.tls,
+        timeouts=ClientTimeouts(limits.connect_s, limits.first_event_s, limits.between_events_s, limits.turn_s),
+        credentials=own.credentials,
+        headers=(*scenario.request.headers.items(), *own.headers),
+    )
+
+
+def slo_of(scenario: scenarios.Scenario) -> Slo | None:
+    """The scenario's limits per turn; None where it sets none. In an open loop the caller's wait counts, from the plan."""
+    limits = scenario.slo
+    if (limits.ttft_ms, limits.tpot_ms, limits.e2e_ms, limits.itl_ms) == (None, None, None, None):
+        return None
+    return Slo(limits.ttft_ms, limits.tpot_ms, limits.e2e_ms, limits.itl_ms, from_plan=scenario.open_loop)
+
+
+class WorkerRun:
+    """Begins when the master's assignment comes; `finish` is its end. `open`: sessions and turns may still begin."""
+
+    def __init__(self, assignment: Assignment, own: OwnSettings, environment: Any) -> None:
+        self.assignment = assignment
+        self.scenario = scenarios.from_text(assignment.scenario_text, assignment.origin)
+        self.sessions = Sessions(self.scenario, Vocabulary.from_wire(assignment.vocabulary))
+        self.tallies = TallySet()
+        self.health = HealthSet()
+        self.anchor = Anchor.take()
+        self.open = True
+        self.closing = False
+        self.finished = False
+        self.folder = folder_of(assignment, own)
+        self._environment = environment
+        self._windows: tuple[PhaseWindow, ...] = ()
+        self._slo = slo_of(self.scenario)
+        self._seq = 0
+        self._reported_ns = now_ns()
+        self._told: set[str] = set()
+        target = Target.parse(assignment.target_url)
+        self._client = Client(
+            client_settings(self.scenario, target, assignment.model, own, assignment.name), self._on_turn
+        )
+        self._turns = TurnWriter(self.folder / rundir.TURNS, assignment.name, self.anchor)
+        self._results: gevent.queue.SimpleQueue = gevent.queue.SimpleQueue()
+        self._unbooked = 0
+        self._booker = gevent.spawn(self._book)
+        self._pulse = Pulse()
+        self.loop: ClosedLoop | OpenLoop = (
+            ClosedLoop(self) if assignment.sessions_per_s is None else OpenLoop(self, assignment.sessions_per_s)
+        )
+        gc.collect()
+        gc.freeze()  # what stands now stays: no collection need look at it again
+
+    # -- phases
+
+    def set_windows(self, windows: Sequence[PhaseWindow]) -> None:
+        """The phases as they are planned now, on this worker's clock."""
+        self._windows = tuple(windows)
+        if self._windows and isinstance(self.loop, OpenLoop) and self.open:
+            self.loop.begin(self._windows[0].start_ns)
+
+    def phase_of(self, at_ns: int) -> Phase:
+        """The phase that an instant lies in; before the first, the first."""
+        for window in self._windows:
+            if window.holds(at_ns):
+                return window.phase
+        return self._windows[0].phase if self._windows else "measure"
+
+    def load_end_ns(self) -> int | None:
+        """When the measure phase ends; None while nobody knows."""
+        return next((window.end_ns for window in self._windows if window.phase == "measure"), None)
+
+    # -- turns
+
+    @property
+    def in_flight(self) -> int:
+        """Turns begun whose records are not booked yet."""
+        return self._client.in_flight + self._unbooked
+
+    def start_turn(self, request: TurnRequest) -> Turn:
+        """Send a turn; the books know of it from here on."""
+        self.tallies.turn_begun(request.phase, request.class_name, request.step)
+        return self._client.start(request)
+
+    def _on_turn(self, result: TurnResult) -> None:
+        """Take a result from the event loop: count it, keep it, and leave what may block to the booker."""
+        record = result.record
+        self.tallies.fold(record, self._windows, self._slo)
+        self.health.delays(record, result.reads_unstamped)
+        self._turns.append(record)
+        self._unbooked += 1
+        self._results.put(result)
+
+    def _book(self) -> None:
+        while True:
+            result = self._results.get()
+            self._tell_first(result)
+            book_with_locust(self._environment, result)
+            self._unbooked -= 1
+
+    def _tell_first(self, result: TurnResult) -> None:
+        """One line for the first failure of each kind; the rest are in the tables."""
+        failure = result.record.failure
+        if failure is None or not result.record.finished:
+            return
+        kind = f"{failure} {result.record.status or ''}".strip()
+        if kind not in self._told:
+            self._told.add(kind)
+            logger.warning("turn failed (%s): %s; further ones of this kind are only counted", kind, result.detail)
+
+    # -- reports
+
+    def report(self) -> Report:
+        """What happened since the last report."""
+        self._take_pulse()
+        seq, self._seq = self._seq, self._seq + 1
+        tallies, health = self.tallies.take().to_wire(), self.health.take().to_wire()
+        name = self.assignment.name
+        return Report(self.assignment.run_id, name, seq, tallies, health, self.in_flight, now_ns())
+
+    def _take_pulse(self) -> None:
+        at_ns = now_ns()
+        phase = self.phase_of((self._reported_ns + at_ns) // 2)
+        self._reported_ns = at_ns
+        loop_lags_ms, gc_pauses_ms, cpu_s, wall_s, stolen_s = self._pulse.take()
+        health = self.health.at(self.assignment.name, phase)
+        health.beat(loop_lags_ms, gc_pauses_ms, cpu_s, wall_s, stolen_s)
+
+    # -- the end
+
+    def drain(self) -> None:
+        """Begin nothing more; what is under way goes on."""
+        if self.open:
+            self.open = False
+            self.loop.close()
+
+    def give_up(self) -> None:
+        """End what is under way as unfinished."""
+        self._client.give_up_all()
+
+    def finish(self, send_report: Callable[[Report], None]) -> None:
+        """Wait for what is under way, write everything, send the last report. Blocks; once is enough."""
+        while self.in_flight:
+            gevent.sleep(0.02)
+        self.closing = True
+        self._booker.kill()
+        self._turns.finish()
+        send_report(self.report())
+        self.finished = True
+        self._pulse.close()
+        self._client.close()
+        gc.unfreeze()
+
+
+def folder_of(assignment: Assignment, own: OwnSettings) -> Path:
+    """The run directory as this process sees it: the master's, where the token shows that the disk is shared, else its own."""
+    theirs = Path(assignment.run_dir)
+    if rundir.shared(assignment.run_dir, assignment.token):
+        return theirs
+    name = theirs.name
+    if not name or name in (".", ".."):
+        raise UsageError(f"run directory {assignment.run_dir!r}: not a name that a worker can use")
+    mine = (own.run_dir or Path("runs") / name).absolute()
+    mine.mkdir(parents=True, exist_ok=True)
+    return mine
