@@ -1,0 +1,81 @@
+"""The client's own health: exact when merged, None where nothing was seen."""
+
+import json
+from array import array
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from records import MS, turn
+
+from inferload.measure.health import ClientHealth, HealthSet
+
+times = st.lists(st.floats(0, 500), max_size=5)
+beats = st.tuples(
+    st.sampled_from(["w1", "w2"]),
+    st.sampled_from(["warmup", "measure"]),
+    times,
+    times,
+    st.floats(0, 2),
+    st.floats(0.1, 2),
+    st.none() | st.floats(0, 1),
+)
+
+
+def health_of(seen: list[tuple]) -> HealthSet:
+    health = HealthSet()
+    for worker, phase, lags, pauses, cpu_s, wall_s, stolen_s in seen:
+        health.at(worker, phase).beat(lags, pauses, cpu_s, wall_s, stolen_s, processors=2)
+    return health
+
+
+@given(st.lists(beats, max_size=5), st.lists(beats, max_size=5), st.lists(beats, max_size=5))
+def test_merging_is_exact_in_any_order(a: list[tuple], b: list[tuple], c: list[tuple]) -> None:
+    x, y, z = health_of(a), health_of(b), health_of(c)
+    assert x.merge(y).merge(z) == x.merge(y.merge(z)) == z.merge(x).merge(y) == health_of(a + b + c)
+    assert x == health_of(a)
+
+
+@given(st.lists(beats, max_size=6))
+def test_a_delta_arrives_whole(seen: list[tuple]) -> None:
+    health = health_of(seen)
+    message = json.dumps(health.take().to_wire())
+    assert health == HealthSet()
+    assert HealthSet.from_wire(json.loads(message)) == health_of(seen)
+
+
+def test_shares_of_one_worker_and_of_all() -> None:
+    health = HealthSet()
+    health.at("w1", "measure").beat([1.0, 9.0], [0.5], cpu_s=0.9, wall_s=1.0, stolen_s=0.2, processors=4)
+    health.at("w2", "measure").beat([2.0], [], cpu_s=0.1, wall_s=1.0, stolen_s=None)
+    health.at("w2", "drain").beat([50.0], [], cpu_s=0.0, wall_s=5.0, stolen_s=None)
+    one = health.by_worker("measure")["w1"]
+    assert (one.cpu_share, one.steal_share, one.steal_s) == (0.9, 0.05, 0.05)
+    assert one.longest_loop_lag_ms == 9
+    total = health.total("measure")
+    assert total.cpu_share == pytest.approx(0.5)
+    assert total.steal_share == 0.05  # of the worker whose system says
+    assert total.loop_lag_ms.count == 3
+    assert health.by_worker()["w2"].longest_loop_lag_ms == 50
+    assert health.workers() == ["w1", "w2"]
+
+
+def test_delays_of_a_turn_go_to_its_worker_and_phase() -> None:
+    health = HealthSet()
+    health.delays(turn(delay_ns=array("q", [MS, 3 * MS, 2 * MS])), reads_unstamped=1)
+    health.delays(turn(delay_ns=None, phase="warmup"), reads_unstamped=4)
+    seen = health.at("w1", "measure")
+    assert (seen.delay_ms.count, seen.delay_ms.max, seen.stamped_share) == (3, 3.0, 0.75)
+    assert health.at("w1", "warmup").stamped_share == 0
+    assert health.total().reads_unstamped == 5
+
+
+def test_what_was_not_looked_at_is_not_known() -> None:
+    empty = ClientHealth()
+    assert (empty.cpu_share, empty.steal_share, empty.steal_s, empty.stamped_share, empty.longest_loop_lag_ms) == (
+        None,
+        None,
+        None,
+        None,
+        None,
+    )

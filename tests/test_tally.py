@@ -1,0 +1,216 @@
+"""Tallies against the turns that they count: nothing lost, nothing twice, the same in any order of merging."""
+
+import json
+from array import array
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from records import MS, S, turn, turns
+
+from inferload.measure.measures import MEASURES
+from inferload.measure.record import Failure, PhaseWindow, TurnRecord
+from inferload.measure.tally import Slo, Tally, TallySet, books
+
+SLO = Slo(ttft_ms=200, tpot_ms=50, e2e_ms=None, itl_ms=300, from_plan=False)
+WINDOWS = (PhaseWindow("warmup", 0, 10 * S), PhaseWindow("measure", 10 * S, 40 * S), PhaseWindow("drain", 40 * S))
+
+FEW = settings(max_examples=25)
+many_turns = st.lists(turns(), max_size=4)
+
+
+def folded(records: Sequence[TurnRecord], slo: Slo | None = SLO) -> TallySet:
+    tallies = TallySet()
+    for record in records:
+        tallies.turn_begun(record.phase, record.class_name, record.step)
+        tallies.fold(record, WINDOWS, slo)
+    return tallies
+
+
+@FEW
+@given(many_turns, many_turns)
+def test_merging_is_the_same_as_counting_all_at_one_place(a: list[TurnRecord], b: list[TurnRecord]) -> None:
+    left, right = folded(a), folded(b)
+    assert left.merge(right) == right.merge(left) == folded(a + b)
+    assert left == folded(a)
+    assert right == folded(b)
+
+
+@FEW
+@given(many_turns, many_turns, many_turns)
+def test_merging_is_associative(a: list[TurnRecord], b: list[TurnRecord], c: list[TurnRecord]) -> None:
+    x, y, z = folded(a), folded(b), folded(c)
+    assert x.merge(y).merge(z) == x.merge(y.merge(z))
+
+
+@FEW
+@given(many_turns, many_turns)
+def test_deltas_add_up_to_the_whole(a: list[TurnRecord], b: list[TurnRecord]) -> None:
+    worker, master = TallySet(), TallySet()
+    for part in (a, b):
+        for record in part:
+            worker.turn_begun(record.phase, record.class_name, record.step)
+            worker.fold(record, WINDOWS, SLO)
+        message = json.dumps(worker.take().to_wire())
+        master.absorb(TallySet.from_wire(json.loads(message)))
+        assert worker == TallySet()
+    assert master == folded(a + b)
+
+
+@FEW
+@given(st.lists(turns(), min_size=1, max_size=8))
+def test_every_turn_is_counted_once(records: list[TurnRecord]) -> None:
+    tallies = folded(records)
+    total = tallies.total()
+    assert books(tallies) == []
+    assert total.ok == sum(record.ok for record in records)
+    assert total.unfinished == sum(not record.finished for record in records)
+    failures = Counter(record.failure.value for record in records if record.failure and record.finished)
+    assert total.by_failure == failures
+    assert total.failed == failures.total()
+    assert total.by_status == Counter(record.status for record in records if record.status is not None)
+    for name in ("output_tokens", "input_tokens", "cached_tokens"):
+        reported = [getattr(record, name) for record in records if getattr(record, name) is not None]
+        assert getattr(total, name) == sum(reported)
+        assert getattr(total, name + "_from") == len(reported)
+
+
+@FEW
+@given(st.lists(turns(), min_size=1, max_size=8))
+def test_sketches_hold_the_values_of_answered_turns(records: list[TurnRecord]) -> None:
+    sketches = folded(records).total().sketches
+    answered = [record for record in records if record.ok]
+    for measure in MEASURES:
+        if measure.per_turn is not None:
+            found = [measure.per_turn(record) for record in answered]
+            values = [value for value in found if value is not None]
+        else:
+            assert measure.per_event is not None
+            values = [float(value) for record in answered for value in measure.per_event(record)]
+        if measure.name == "client_delay_ms" or not values:
+            assert measure.name not in sketches
+            continue
+        sketch = sketches[measure.name]
+        assert (sketch.count, sketch.min, sketch.max) == (len(values), min(values), max(values))
+        assert sketch.mean == pytest.approx(np.mean(values), abs=1e-6)
+
+
+@FEW
+@given(st.lists(turns(), min_size=1, max_size=8))
+def test_what_happened_in_the_windows_adds_up_to_the_turns(records: list[TurnRecord]) -> None:
+    total = folded(records).total()
+    counted = [r for r in records if r.event_tokens is not None or r.output_tokens is not None]
+    events = [(r, len(r.event_ns)) for r in records if r.event_ns is not None]
+    assert total.window_events == total.events == sum(n for _, n in events)
+    assert total.window_events_uncounted == sum(n for r, n in events if r not in counted)
+    assert total.window_output_tokens == sum(
+        sum(r.event_tokens) if r.event_tokens is not None else r.output_tokens or 0 for r, _ in events
+    )
+    assert total.window_input_tokens == sum(r.input_tokens or 0 for r in records if r.first_ns is not None)
+    assert total.window_in_flight_ns == total.turn_ns
+    assert total.window_sessions == sum(r.turn_index == 0 for r in records)
+
+
+@given(turns())
+def test_each_event_counts_in_the_window_that_holds_it(record: TurnRecord) -> None:
+    tallies = folded([record])
+    offsets = record.event_ns or array("q")
+    assert record.sent_ns is not None or not offsets
+    for window in WINDOWS:
+        inside = [k for k, offset in enumerate(offsets) if window.holds((record.sent_ns or 0) + offset)]
+        tally = tallies.total(window.phase)
+        assert tally.window_events == len(inside)
+        if record.event_tokens is not None:
+            assert tally.window_output_tokens == sum(record.event_tokens[k] for k in inside)
+
+
+def test_tokens_are_shared_evenly_between_windows() -> None:
+    """Ten events, one a second; 25 tokens; the border between the fourth and the fifth event."""
+    offsets = array("q", [k * S for k in range(10)])
+    record = turn(
+        sent_ns=0,
+        planned_ns=0,
+        phase="warmup",
+        event_ns=offsets,
+        first_ns=0,
+        last_ns=9 * S,
+        output_tokens=25,
+        closed_ns=9 * S,
+    )
+    tallies = TallySet()
+    tallies.fold(record, [PhaseWindow("warmup", 0, 4 * S), PhaseWindow("measure", 4 * S, None)], None)
+    warm, measured = tallies.total("warmup"), tallies.total("measure")
+    assert (warm.window_output_tokens, measured.window_output_tokens) == (10, 15)
+    assert (warm.window_input_tokens, measured.window_input_tokens) == (100, 0)
+    assert (warm.window_in_flight_ns, measured.window_in_flight_ns) == (4 * S, 5 * S)
+    assert (warm.ok, measured.ok) == (1, 0)
+
+
+def test_no_sketch_and_no_stall_of_a_failed_turn() -> None:
+    slow = array("q", [0, 400 * MS])
+    failed = folded([turn(failure=Failure.CUT, event_ns=slow)]).total()
+    assert (failed.failed, failed.sketches, failed.turns_with_stall, failed.longest_stall_ms) == (1, {}, 0, None)
+    answered = folded([turn(event_ns=slow), turn(event_ns=array("q", [0, 250 * MS]))]).total()
+    assert (answered.turns_with_stall, answered.longest_stall_ms) == (1, 400)
+
+
+@pytest.mark.parametrize(
+    ("slo", "changes", "met"),
+    [
+        (Slo(ttft_ms=50), {}, True),
+        (Slo(ttft_ms=49.9), {}, False),
+        (Slo(ttft_ms=51, from_plan=True), {}, False),  # 50 ms from the send, 52 ms from the plan
+        (Slo(ttft_ms=52, from_plan=True), {}, True),
+        (Slo(e2e_ms=89), {}, False),
+        (Slo(tpot_ms=10), {}, True),
+        (Slo(tpot_ms=9.9), {}, False),
+        (Slo(tpot_ms=9.9), {"event_ns": array("q", [50 * MS]), "output_tokens": 1}, True),  # none to breach
+        (Slo(tpot_ms=9.9), {"output_tokens": None}, None),  # nobody counted the tokens
+        (Slo(itl_ms=10), {}, True),
+        (Slo(itl_ms=9), {}, False),
+        (Slo(itl_ms=20), {"event_ns": array("q", [0, *range(10 * MS, 100 * MS, MS), 200 * MS])}, False),
+        (Slo(itl_ms=20), {"event_ns": array("q", [*range(0, 150 * MS, MS), 250 * MS])}, True),  # 1 of 150: beyond p99
+        (Slo(), {"failure": Failure.CUT}, False),
+        (Slo(ttft_ms=50), {"first_ns": None}, False),
+    ],
+)
+def test_slo_of_one_turn(slo: Slo, changes: dict[str, object], met: bool | None) -> None:
+    record = turn(**changes)
+    assert slo.met(record) is met
+    tally = folded([record], slo).total()
+    assert (tally.slo_judged, tally.slo_met) == (met is not None, met is True)
+
+
+def test_without_an_slo_nothing_is_judged() -> None:
+    tally = folded([turn()], None).total()
+    assert (tally.slo_judged, tally.slo_met) == (0, 0)
+
+
+def test_totals_by_class_and_step() -> None:
+    tallies = folded([turn(), turn(class_name="agent", step=1), turn(class_name="agent", step=0, phase="warmup")])
+    assert list(tallies.by_class()) == ["agent", "chat"] or list(tallies.by_class()) == ["chat", "agent"]
+    assert {name: tally.ok for name, tally in tallies.by_class("measure").items()} == {"agent": 1, "chat": 1}
+    assert {step: tally.ok for step, tally in tallies.by_step("measure").items()} == {1: 1}
+    assert tallies.by_step("warmup")[0].ok == 1
+    assert tallies.total().ok == 3
+    assert tallies.total("drain") == Tally()
+
+
+def test_books_say_what_does_not_add_up() -> None:
+    tallies = TallySet()
+    tallies.session_planned("measure", "chat", 5)
+    tallies.session_started("measure", "chat", 3)
+    tallies.session_dropped("measure", "chat", 2)
+    tallies.session_completed("measure", "chat", 3)
+    tallies.turn_begun("measure", "chat")
+    tallies.fold(turn(), WINDOWS, None)
+    assert books(tallies) == []
+    tallies.session_dropped("measure", "chat")
+    tallies.turn_begun("drain", "chat")
+    tallies.session_completed("warmup", "chat")
+    assert [fault.split(":")[0] for fault in books(tallies)] == ["warmup", "measure", "drain"]
+    assert "5 sessions were planned, but 3 dropped and 3 started" in books(tallies)[1]
+    assert "1 turns were begun, but 0 ended well" in books(tallies)[2]
