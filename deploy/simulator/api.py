@@ -92,8 +92,7 @@ class Api:
         return scheme.lower() == "bearer" and hmac.compare_digest(key.encode(), self._options.api_key.encode())
 
     def _find(self, request: HttpRequest) -> Callable[[HttpRequest], Reply]:
-        method = "GET" if request.method == "HEAD" else request.method
-        found = self._routes.get((method, request.path))
+        found = self._routes.get((request.method, request.path))
         if found is not None:
             return found
         known = {path for _method, path in self._routes} | {"/v1/chat/completions", "/v1/completions", "/chaos"}

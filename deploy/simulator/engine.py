@@ -97,6 +97,8 @@ class Engine:
 
     def next_due_ns(self) -> int | None:
         """When there is something to do; None: nothing is planned."""
+        if self._readmit:
+            return 0
         ahead = [heap[0][0] for heap in (self._heap, self._later) if heap]
         return min(ahead, default=None)
 
