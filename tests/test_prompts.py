@@ -110,6 +110,19 @@ def test_a_tokenizer_that_merges_over_words_is_not_called_exact() -> None:
     assert calibrate(merging).exactness == "approximate"
 
 
+def test_a_first_word_costs_the_same_behind_a_line_end() -> None:
+    def glued(text: str) -> list[int]:
+        """A line end and an a or b behind it are one token; everywhere else a line end is a token of its own."""
+        return [word_id(piece) for piece in re.findall(r"\n[ab]\S*|\n| ?\S+", text)]
+
+    vocabulary = calibrate(glued)
+    assert vocabulary.exactness == "exact"
+    for size in range(1, 40):
+        text = vocabulary.text(size, Random(size))
+        assert len(glued(text)) == size
+        assert len(glued("user\n" + text)) == 2 + size
+
+
 @settings(max_examples=30)
 @given(st.integers(1, 5000), st.integers(0, 1000))
 def test_without_a_tokenizer_a_word_counts_as_stated(n: int, seed: int) -> None:

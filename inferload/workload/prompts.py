@@ -6,6 +6,7 @@ text everywhere. A session's text differs from any other's within its first few 
 
 import math
 from array import array
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
@@ -161,9 +162,9 @@ def calibrate(tokenize: Tokenize, candidates: Sequence[str] = WORDS) -> Vocabula
     single = [word for word in known if costs[word] == 1]
     if len(single) >= 256:  # enough to tell texts apart, and any count can be made of them
         known = single
-    firsts = {word: len(plain(word)) for word in known[:: max(1, len(known) // _FIRSTS)][:_FIRSTS]}
     if not known:
         return _approximation(plain, candidates)
+    firsts = _firsts(plain, known[:: max(1, len(known) // _FIRSTS)][:_FIRSTS])
     exact = Vocabulary(
         words=tuple(known),
         costs=tuple(costs[word] for word in known),
@@ -225,6 +226,22 @@ def _costs(tokenize: Tokenize, candidates: Sequence[str]) -> dict[str, int]:
         if len(parts) == len(chunk) + 1 and ids[: len(head)] == head:
             costs |= {word: len(part) for word, part in zip(chunk, parts, strict=False)}
     return costs
+
+
+def _firsts(tokenize: Tokenize, words: Sequence[str]) -> dict[str, int]:
+    """Tokens of each word where it begins a text, of those that cost no other behind a line end: chat templates put one."""
+    costs = {word: len(tokenize(word)) for word in words}
+    head, separator = _separator_ids(tokenize)
+    if separator is None:
+        return costs
+    ids = tokenize(_HEAD + "".join(f"\n{word} {_SEPARATOR}" for word in words))
+    parts = _split(ids[len(head) :], separator)
+    if len(parts) != len(words) + 1:
+        return costs
+    # The line end itself costs the same everywhere, whatever that is: what most words show.
+    more = {word: len(part) - costs[word] for word, part in zip(words, parts, strict=False)}
+    usual = Counter(more.values()).most_common(1)[0][0]
+    return {word: cost for word, cost in costs.items() if more[word] == usual}
 
 
 def _separator_ids(tokenize: Tokenize) -> tuple[list[int], list[int] | None]:
