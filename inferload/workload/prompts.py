@@ -44,10 +44,12 @@ class Vocabulary:
     _table: tuple[str, ...] = field(init=False, repr=False, compare=False)
     _cost_table: tuple[int, ...] = field(init=False, repr=False, compare=False)
     _by_cost: Mapping[int, tuple[str, ...]] = field(init=False, repr=False, compare=False)
+    _step: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         size = len(self.words)
         costs = self.costs or ()
+        object.__setattr__(self, "_step", math.gcd(*costs))
         object.__setattr__(self, "_reach", _sums_of(set(costs), _TAIL + _MAX_COST))
         by_cost: dict[int, tuple[str, ...]] = {}
         for word, cost in zip(self.words, costs, strict=False):
@@ -59,7 +61,7 @@ class Vocabulary:
     @property
     def exact_from(self) -> int | None:
         """The smallest token count from which every count can be made exactly; None: counts are approximate."""
-        if self.costs is None or math.gcd(*self.costs) > 1:
+        if self.costs is None or self._step > 1:
             return None
         gaps = [n for n in range(1, _TAIL) if not self._starts(n)]
         return gaps[-1] + 1 if gaps else 1
@@ -92,10 +94,9 @@ class Vocabulary:
 
     def _can(self, tokens: int) -> bool:
         """Whether some words after the first add up to this count."""
-        assert self.costs is not None
         if tokens < len(self._reach):
             return tokens >= 0 and self._reach[tokens]
-        return tokens % math.gcd(*self.costs) == 0
+        return tokens % self._step == 0
 
     def _starts(self, tokens: int) -> list[int]:
         """The first words after which the rest of the count can be made."""
