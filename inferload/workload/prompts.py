@@ -5,12 +5,13 @@ text everywhere. A session's text differs from any other's within its first few 
 """
 
 import math
-from array import array
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Literal
+
+import numpy as np
 
 from inferload.workload.words import WORDS
 
@@ -88,7 +89,7 @@ class Vocabulary:
 
     def _bulk(self, count: int, rng: Random) -> tuple[list[str], int]:
         """So many words at random and what they cost (0 where costs are unknown)."""
-        picks = array("H", rng.randbytes(2 * count))
+        picks = np.frombuffer(rng.randbytes(2 * count), "<u2").tolist()  # the same words on any machine's byte order
         cost = sum(map(self._cost_table.__getitem__, picks)) if self._cost_table else 0
         return list(map(self._table.__getitem__, picks)), cost
 
