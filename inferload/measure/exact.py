@@ -1,0 +1,169 @@
+"""Every value of every measure, from a table of turns: the table of measures once more, for whole columns at a time.
+
+tests/test_turnfile.py holds this against the table of measures, value by value. The client's delay is not here: of it, the
+file keeps only the longest per turn.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from inferload.measure.clock import NS_PER_MS
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+COLUMNS = (
+    "class",
+    "phase",
+    "failure",
+    "planned_ns",
+    "sent_ns",
+    "written_ns",
+    "first_event_ns",
+    "first_ns",
+    "first_visible_ns",
+    "last_ns",
+    "connect_ns",
+    "output_tokens",
+    "event_ns",
+    "event_tokens",
+    "server_queue_ms",
+    "server_ttft_ms",
+    "server_generation_ms",
+)
+
+
+def exact_values(table: pa.Table, phase: str | None = "measure", class_name: str | None = None) -> dict[str, Floats]:
+    """All values of each measure over the turns that ended well, of one phase and class, or of all where None.
+
+    Needs COLUMNS. A measure that no turn has a value of is an empty array.
+    """
+    wanted = pc.is_null(table["failure"])
+    if phase is not None:
+        wanted = pc.and_(wanted, pc.equal(table["phase"], phase))
+    if class_name is not None:
+        wanted = pc.and_(wanted, pc.equal(table["class"], class_name))
+    batches = [_Batch.of(batch) for batch in table.select(COLUMNS).filter(wanted).to_batches()]
+    return {name: np.concatenate([np.zeros(0), *(of(batch) for batch in batches)]) for name, of in _OF.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """Some turns, their events flat: `at_ns` all output events, `row` the turn of each."""
+
+    columns: pa.RecordBatch
+    at_ns: Ints
+    row: Ints
+    events: Ints  # how many output events each turn has
+
+    @classmethod
+    def of(cls, columns: pa.RecordBatch) -> "_Batch":
+        lists = columns.column("event_ns")
+        events = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False).astype(np.int64)
+        flat = pc.list_flatten(lists).to_numpy(zero_copy_only=False)
+        return cls(columns, flat, np.repeat(np.arange(len(events)), events), events)
+
+    def whole(self, name: str) -> tuple[Ints, Bools]:
+        """A column of whole numbers, and where it has one."""
+        column = self.columns.column(name)
+        return pc.fill_null(column, 0).to_numpy(zero_copy_only=False), column.is_valid().to_numpy(zero_copy_only=False)
+
+    def tokens(self) -> tuple[Ints, Bools]:
+        """Tokens of each event, 0 where nobody counted; and for each turn whether they were counted."""
+        lists = self.columns.column("event_tokens")
+        counted = lists.is_valid().to_numpy(zero_copy_only=False)
+        flat: Ints = np.zeros(len(self.at_ns), dtype=np.int64)
+        flat[counted[self.row]] = pc.list_flatten(lists).to_numpy(zero_copy_only=False)
+        return flat, counted
+
+
+def _span(start: str, end: str) -> Callable[[_Batch], Floats]:
+    def values(batch: _Batch) -> Floats:
+        (start_ns, started), (end_ns, ended) = batch.whole(start), batch.whole(end)
+        return ((end_ns - start_ns) / NS_PER_MS)[started & ended]
+
+    return values
+
+
+def _connect(batch: _Batch) -> Floats:
+    connect_ns, connected = batch.whole("connect_ns")
+    values: Floats = connect_ns[connected] / NS_PER_MS
+    return values
+
+
+def _said(name: str) -> Callable[[_Batch], Floats]:
+    def values(batch: _Batch) -> Floats:
+        said: Floats = pc.fill_null(batch.columns.column(name), np.nan).to_numpy(zero_copy_only=False)
+        return said[np.isfinite(said)]
+
+    return values
+
+
+def _gaps(batch: _Batch) -> Floats:
+    same_turn = batch.row[1:] == batch.row[:-1]
+    return (batch.at_ns[1:] - batch.at_ns[:-1])[same_turn] / NS_PER_MS
+
+
+def _token_gaps(batch: _Batch) -> Floats:
+    tokens, counted = batch.tokens()
+    return np.concatenate([_known(batch, tokens, counted), _even(batch, counted)])
+
+
+def _known(batch: _Batch, tokens: Ints, counted: Bools) -> Floats:
+    """Where tokens per event were counted: each gap shared among the tokens of the event that ends it."""
+    carries = counted[batch.row] & (tokens > 0)
+    at_ns, row, tokens = batch.at_ns[carries], batch.row[carries], tokens[carries]
+    same_turn = row[1:] == row[:-1]
+    shares = ((at_ns[1:] - at_ns[:-1]) / NS_PER_MS)[same_turn] / tokens[1:][same_turn]
+    return np.repeat(shares, tokens[1:][same_turn])
+
+
+def _even(batch: _Batch, counted: Bools) -> Floats:
+    """Where only a turn's sum is known: every event is taken to carry the same part of it."""
+    output_tokens, _ = batch.whole("output_tokens")
+    inside = (~counted & (output_tokens > 0))[batch.row]
+    at_ns, row = batch.at_ns[inside], batch.row[inside]
+    n, sums = batch.events[row], output_tokens[row]
+    number = (np.arange(len(batch.row)) - (np.cumsum(batch.events) - batch.events)[batch.row])[inside]
+    upto = (number + 1) * sums // np.maximum(n, 1)
+    same_turn = row[1:] == row[:-1]
+    shares = (at_ns[1:] - at_ns[:-1]) / NS_PER_MS * (n[1:] / sums[1:])
+    return np.repeat(shares[same_turn], (upto[1:] - upto[:-1])[same_turn])
+
+
+def _tpot(batch: _Batch) -> Floats:
+    (first_ns, begun), (last_ns, ended) = batch.whole("first_ns"), batch.whole("last_ns")
+    output_tokens, reported = batch.whole("output_tokens")
+    tokens, counted = batch.tokens()
+    of_first: Floats = output_tokens / np.maximum(batch.events, 1)
+    starts = np.cumsum(batch.events) - batch.events
+    known = counted & (batch.events > 0)
+    of_first[known] = tokens[starts[known]]
+    after = output_tokens - of_first
+    has = begun & ended & reported & (batch.events > 0) & (after > 0)
+    return ((last_ns - first_ns) / NS_PER_MS)[has] / after[has]
+
+
+_OF: dict[str, Callable[[_Batch], Floats]] = {
+    "lag_ms": _span("planned_ns", "sent_ns"),
+    "connect_ms": _connect,
+    "upload_ms": _span("sent_ns", "written_ns"),
+    "ttft_ms": _span("sent_ns", "first_ns"),
+    "first_event_ms": _span("sent_ns", "first_event_ns"),
+    "ttft_planned_ms": _span("planned_ns", "first_ns"),
+    "ttfo_ms": _span("sent_ns", "first_visible_ns"),
+    "itl_ms": _gaps,
+    "itl_token_ms": _token_gaps,
+    "tpot_ms": _tpot,
+    "e2e_ms": _span("sent_ns", "last_ns"),
+    "e2e_planned_ms": _span("planned_ns", "last_ns"),
+    "server_queue_ms": _said("server_queue_ms"),
+    "server_ttft_ms": _said("server_ttft_ms"),
+    "server_generation_ms": _said("server_generation_ms"),
+}

@@ -1,0 +1,303 @@
+"""`turns/` of a run directory: one row per turn, in parts that a crash cannot take back.
+
+Instants are nanoseconds since the worker's clock anchor, which stands in the file's metadata (`anchor_wall_ns`,
+`anchor_mono_ns`, `worker`). A joined file says in its metadata which parts it holds, so that a crash between the join and
+the removal of the parts counts nothing twice.
+"""
+
+import json
+import re
+from array import array
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from inferload.errors import UsageError
+from inferload.measure.clock import Anchor
+from inferload.measure.exact import exact_values
+from inferload.measure.record import TurnRecord
+from inferload.rundir import TURNS
+
+__all__ = ["SCHEMA", "TurnColumns", "anchors", "exact_values", "join_parts", "read_turns", "to_table", "write_part"]
+
+SCHEMA = pa.schema(
+    [
+        ("turn_id", pa.string()),
+        ("session_id", pa.string()),
+        ("turn_index", pa.int32()),
+        ("class", pa.string()),
+        ("worker", pa.string()),
+        ("phase", pa.string()),
+        ("planned_ns", pa.int64()),
+        ("sent_ns", pa.int64()),
+        ("written_ns", pa.int64()),
+        ("first_event_ns", pa.int64()),
+        ("first_ns", pa.int64()),
+        ("first_visible_ns", pa.int64()),
+        ("last_ns", pa.int64()),
+        ("closed_ns", pa.int64()),
+        ("input_tokens", pa.int64()),
+        ("output_tokens", pa.int64()),
+        ("cached_tokens", pa.int64()),
+        ("connect_ns", pa.int64()),
+        ("event_ns", pa.list_(pa.int64())),
+        ("event_tokens", pa.list_(pa.int32())),
+        ("client_delay_max_ns", pa.int64()),
+        ("attempts", pa.int32()),
+        ("target", pa.string()),
+        ("model", pa.string()),
+        ("max_tokens", pa.int64()),
+        ("finish_reason", pa.string()),
+        ("request_id", pa.string()),
+        ("step", pa.int32()),
+        ("server_queue_ms", pa.float64()),
+        ("server_ttft_ms", pa.float64()),
+        ("server_generation_ms", pa.float64()),
+        ("failure", pa.string()),
+        ("status", pa.int32()),
+    ]
+)
+
+_INSTANTS = (
+    "planned_ns",
+    "closed_ns",
+    "sent_ns",
+    "written_ns",
+    "first_event_ns",
+    "first_ns",
+    "first_visible_ns",
+    "last_ns",
+)
+_NUMBERS = (
+    *_INSTANTS,
+    "turn_index",
+    "connect_ns",
+    "input_tokens",
+    "output_tokens",
+    "cached_tokens",
+    "client_delay_max_ns",
+    "attempts",
+    "max_tokens",
+    "step",
+    "status",
+)
+_WORDS = ("class", "worker", "phase", "target", "model", "finish_reason", "failure")
+_FIGURES = ("server_queue_ms", "server_ttft_ms", "server_generation_ms")
+
+_NONE = -(2**63)  # stands for None among whole numbers until the table is made
+_JOINED = "all"
+_HELD = b"inferload_parts"  # metadata key of a joined file: JSON list of the parts' file names
+_GROUP_ROWS = 20_000  # parts are gathered to about so many rows when they are joined
+
+
+class TurnColumns:
+    """Turns on their way into a part: rows of numbers in flat arrays, so that a thread can write them without Python's lock."""
+
+    def __init__(self) -> None:
+        self._rows = 0
+        self._numbers = array("q")
+        self._figures = array("d")
+        self._codes = array("i")
+        self._known: tuple[dict[str, int], ...] = tuple({} for _ in _WORDS)
+        self._ids = (_Texts(), _Texts(), _Texts())  # turn, session, request
+        self._events = _Lists("q")
+        self._tokens = _Lists("i")
+
+    def __len__(self) -> int:
+        return self._rows
+
+    def append(self, turn: TurnRecord) -> None:
+        """Add one turn."""
+        numbers = (
+            *(turn.planned_ns, turn.closed_ns, turn.sent_ns, turn.written_ns),
+            *(turn.first_event_ns, turn.first_ns, turn.first_visible_ns, turn.last_ns),
+            *(turn.turn_index, turn.connect_ns, turn.input_tokens, turn.output_tokens, turn.cached_tokens),
+            *(turn.client_delay_max_ns, turn.attempts, turn.max_tokens, turn.step, turn.status),
+        )
+        self._numbers.extend([_NONE if number is None else number for number in numbers])
+        figures = (turn.server_queue_ms, turn.server_ttft_ms, turn.server_generation_ms)
+        self._figures.extend([np.nan if figure is None else figure for figure in figures])
+        words = (turn.class_name, turn.worker, turn.phase, turn.target, turn.model, turn.finish_reason, turn.failure)
+        for word, known in zip(words, self._known, strict=True):
+            self._codes.append(-1 if word is None else known.setdefault(word, len(known)))
+        for texts, text in zip(self._ids, (turn.turn_id, turn.session_id, turn.request_id), strict=True):
+            texts.append(text)
+        self._events.append(turn.event_ns)
+        self._tokens.append(turn.event_tokens)
+        self._rows += 1
+
+    def arrays(self, anchor_mono_ns: int) -> dict[str, pa.Array]:
+        """One array per column of SCHEMA; nothing may be appended afterwards."""
+        numbers = np.frombuffer(self._numbers, dtype=np.int64).reshape(self._rows, len(_NUMBERS))
+        made = {}
+        for column, name in enumerate(_NUMBERS):
+            values, missing = numbers[:, column].copy(), numbers[:, column] == _NONE
+            if name in _INSTANTS:
+                values -= anchor_mono_ns
+            values[missing] = 0
+            made[name] = pa.array(values, mask=missing).cast(SCHEMA.field(name).type)
+        figures = np.frombuffer(self._figures, dtype=np.float64).reshape(self._rows, len(_FIGURES))
+        for column, name in enumerate(_FIGURES):
+            made[name] = pa.array(figures[:, column].copy(), mask=np.isnan(figures[:, column]))
+        codes = np.frombuffer(self._codes, dtype=np.int32).reshape(self._rows, len(_WORDS))
+        for column, (name, known) in enumerate(zip(_WORDS, self._known, strict=True)):
+            made[name] = _spelled(codes[:, column].copy(), list(known))
+        for name, texts in zip(("turn_id", "session_id", "request_id"), self._ids, strict=True):
+            made[name] = texts.to_array()
+        made["event_ns"], made["event_tokens"] = self._events.to_array(), self._tokens.to_array()
+        return made
+
+
+class _Texts:
+    """A column of text in Arrow's own form; None where there is none."""
+
+    def __init__(self) -> None:
+        self._bytes = bytearray()
+        self._ends = array("i", [0])
+        self._missing = array("b")
+
+    def append(self, text: str | None) -> None:
+        if text is not None:
+            self._bytes += text.encode("utf-8", "replace")
+        self._ends.append(len(self._bytes))
+        self._missing.append(text is None)
+
+    def to_array(self) -> pa.Array:
+        validity = pa.array(np.frombuffer(self._missing, dtype=np.int8) == 0).buffers()[1]
+        buffers = [validity, pa.py_buffer(self._ends), pa.py_buffer(self._bytes)]
+        return pa.Array.from_buffers(pa.string(), len(self._missing), buffers)
+
+
+class _Lists:
+    """A column of lists of numbers; None where there is none."""
+
+    def __init__(self, code: str) -> None:
+        self._flat = array(code)
+        self._ends = array("i", [0])
+        self._missing = array("b")
+
+    def append(self, values: "array[int] | None") -> None:
+        if values is not None:
+            self._flat.extend(values)
+        self._ends.append(len(self._flat))
+        self._missing.append(values is None)
+
+    def to_array(self) -> pa.Array:
+        flat = np.frombuffer(self._flat, dtype=np.dtype(self._flat.typecode))
+        missing = pa.array(np.frombuffer(self._missing, dtype=np.int8) != 0)
+        ends = pa.array(np.frombuffer(self._ends, dtype=np.int32))
+        return pa.ListArray.from_arrays(ends, pa.array(flat), mask=missing)
+
+
+def _spelled(codes: npt.NDArray[np.int32], words: Sequence[str]) -> pa.Array:
+    missing = codes < 0
+    codes[missing] = 0
+    numbers = pa.array(codes, mask=missing)
+    return pa.DictionaryArray.from_arrays(numbers, pa.array(words or [""], pa.string())).dictionary_decode()
+
+
+def to_table(columns: TurnColumns, anchor: Anchor, worker: str) -> pa.Table:
+    """All turns so far, instants relative to the anchor, and the anchor in the metadata."""
+    made = columns.arrays(anchor.mono_ns)
+    metadata = {
+        b"worker": worker.encode(),
+        b"anchor_wall_ns": str(anchor.wall_ns).encode(),
+        b"anchor_mono_ns": str(anchor.mono_ns).encode(),
+    }
+    return pa.Table.from_arrays([made[name] for name in SCHEMA.names], schema=SCHEMA.with_metadata(metadata))
+
+
+def write_part(folder: Path, worker: str, part_number: int, columns: TurnColumns, anchor: Anchor) -> Path:
+    """Write one part, whole or not at all. May run in a native thread; the columns must not grow meanwhile."""
+    path = folder / f"{_safe(worker)}-{part_number:05}.parquet"
+    temporary = path.with_name(path.name + ".tmp")
+    pq.write_table(to_table(columns, anchor, worker), temporary, compression="zstd")
+    temporary.replace(path)
+    return path
+
+
+def join_parts(folder: Path, worker: str) -> None:
+    """Make one file of a worker's parts; a part is removed only when the joined file stands. May run in a native thread."""
+    joined = folder / f"{_safe(worker)}-{_JOINED}.parquet"
+    parts = [path for path in _live(folder) if path != joined and path.name.rpartition("-")[0] == _safe(worker)]
+    if not parts:
+        return
+    sources = [joined, *parts] if joined.exists() else parts
+    held = sorted(_held(joined) | {path.name for path in parts})
+    metadata = {**(pq.read_schema(parts[0]).metadata or {}), _HELD: json.dumps(held).encode()}
+    schema = SCHEMA.with_metadata(metadata)
+    temporary = joined.with_name(joined.name + ".tmp")
+    with pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
+        for table in _gathered(sources):
+            writer.write_table(table.replace_schema_metadata(metadata))
+    temporary.replace(joined)
+    for name in held:
+        (folder / name).unlink(missing_ok=True)
+
+
+def read_turns(run_dir: Path, columns: Sequence[str] | None = None) -> pa.Table:
+    """All turns of a run that are at hand; no rows where there are none. `columns`: the ones to read, all when None."""
+    wanted = SCHEMA if columns is None else pa.schema([SCHEMA.field(name) for name in columns])
+    tables = [_read(path, wanted.names).replace_schema_metadata(None) for path in _live(run_dir / TURNS)]
+    return pa.concat_tables(tables) if tables else wanted.empty_table()
+
+
+def anchors(run_dir: Path) -> dict[str, Anchor]:
+    """Each worker's clock anchor."""
+    found = {}
+    for path in _live(run_dir / TURNS):
+        metadata = _metadata(path)
+        worker = metadata[b"worker"].decode()
+        found[worker] = Anchor(int(metadata[b"anchor_wall_ns"]), int(metadata[b"anchor_mono_ns"]))
+    return found
+
+
+def _gathered(paths: Iterable[Path]) -> Iterable[pa.Table]:
+    """The files' rows in tables of a good size, a few of them in memory at a time."""
+    waiting: list[pa.Table] = []
+    for path in paths:
+        with pq.ParquetFile(path) as source:
+            for group in range(source.num_row_groups):
+                waiting.append(source.read_row_group(group).replace_schema_metadata(None))
+                if sum(table.num_rows for table in waiting) >= _GROUP_ROWS:
+                    yield pa.concat_tables(waiting).combine_chunks()
+                    waiting = []
+    if waiting:
+        yield pa.concat_tables(waiting).combine_chunks()
+
+
+def _read(path: Path, columns: list[str]) -> pa.Table:
+    try:
+        with pq.ParquetFile(path) as source:
+            return source.read(columns=columns)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise UsageError(f"{path}: cannot be read as turns ({error}); remove it to go on without them") from error
+
+
+def _safe(worker: str) -> str:
+    """A worker's name as part of a file's."""
+    return re.sub(r"[^A-Za-z0-9_.-]", "_", worker)
+
+
+def _metadata(path: Path) -> dict[bytes, bytes]:
+    try:
+        return dict(pq.read_schema(path).metadata or {})
+    except (pa.ArrowInvalid, OSError) as error:
+        raise UsageError(f"{path}: cannot be read as turns ({error}); remove it to go on without them") from error
+
+
+def _held(joined: Path) -> set[str]:
+    """Names of the parts that a joined file holds; empty where there is no such file."""
+    return set(json.loads(_metadata(joined).get(_HELD, b"[]"))) if joined.is_file() else set()
+
+
+def _live(folder: Path) -> list[Path]:
+    """The files that count: a part that is in a joined file already does not."""
+    held: set[str] = set()
+    for joined in folder.glob(f"*-{_JOINED}.parquet"):
+        held |= _held(joined)
+    return [path for path in sorted(folder.glob("*.parquet")) if path.name not in held]

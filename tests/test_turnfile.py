@@ -1,0 +1,173 @@
+"""Turns on disk: what is read back is what was recorded, and nothing is lost or counted twice on the way."""
+
+from array import array
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from records import MS, S, turn, turns
+
+from inferload import turnfile
+from inferload.errors import UsageError
+from inferload.measure.clock import Anchor
+from inferload.measure.measures import MEASURES
+from inferload.measure.record import Failure, TurnRecord
+from inferload.rundir import TURNS
+
+ANCHOR = Anchor(wall_ns=1_790_000_000 * S, mono_ns=3 * S)
+
+
+def columns_of(records: list[TurnRecord]) -> turnfile.TurnColumns:
+    columns = turnfile.TurnColumns()
+    for record in records:
+        columns.append(record)
+    return columns
+
+
+def expected_row(record: TurnRecord, anchor: Anchor) -> dict[str, object]:
+    """A row of design, spelled out from the record itself."""
+    row: dict[str, object] = {"class": record.class_name, "failure": record.failure and record.failure.value}
+    for name in turnfile.SCHEMA.names:
+        if name in row:
+            continue
+        value = getattr(record, name)
+        is_instant = name.endswith("_ns") and name not in ("connect_ns", "event_ns", "client_delay_max_ns")
+        if is_instant and value is not None:
+            value -= anchor.mono_ns
+        row[name] = list(value) if isinstance(value, array) else value
+    return row
+
+
+@settings(max_examples=60)
+@given(st.lists(turns(), max_size=6), st.integers(0, 10**15))
+def test_a_row_says_what_the_record_said(records: list[TurnRecord], mono_ns: int) -> None:
+    anchor = Anchor(5, mono_ns)
+    table = turnfile.to_table(columns_of(records), anchor, "w1")
+    table.validate(full=True)
+    assert table.schema.equals(turnfile.SCHEMA)
+    assert table.to_pylist() == [expected_row(record, anchor) for record in records]
+    assert table.schema.metadata == {b"worker": b"w1", b"anchor_wall_ns": b"5", b"anchor_mono_ns": b"%d" % mono_ns}
+
+
+def by_the_table_of_measures(records: list[TurnRecord], name: str) -> list[float]:
+    measure = next(measure for measure in MEASURES if measure.name == name)
+    values: list[float] = []
+    for record in records:
+        if measure.per_turn is not None:
+            value = measure.per_turn(record)
+            values += [] if value is None else [value]
+        elif measure.per_event is not None:
+            values += [float(value) for value in measure.per_event(record)]
+    return sorted(values)
+
+
+@settings(max_examples=150)
+@given(st.lists(turns(), max_size=8), st.sampled_from([None, "chat", "agent"]))
+def test_exact_values_are_those_of_the_table_of_measures(records: list[TurnRecord], class_name: str | None) -> None:
+    table = turnfile.to_table(columns_of(records), ANCHOR, "w1")
+    values = turnfile.exact_values(table, "measure", class_name)
+    kept = [r for r in records if r.ok and r.phase == "measure" and class_name in (None, r.class_name)]
+    assert set(values) == {measure.name for measure in MEASURES} - {"client_delay_ms"}
+    for name, found in values.items():
+        assert sorted(found.tolist()) == by_the_table_of_measures(kept, name), name
+
+
+def test_exact_values_over_many_row_groups() -> None:
+    many = [turn(event_ns=array("q", range(0, k * MS, MS))) for k in range(1, 40)]
+    parts = [turnfile.to_table(columns_of(many[k : k + 7]), ANCHOR, "w1") for k in range(0, len(many), 7)]
+    whole = turnfile.to_table(columns_of(many), ANCHOR, "w1")
+    pieces = turnfile.exact_values(turnfile.pa.concat_tables(parts))
+    for name, found in turnfile.exact_values(whole).items():
+        assert np.array_equal(found, pieces[name]), name
+    assert len(pieces["itl_ms"]) == sum(k - 1 for k in range(1, 40))
+
+
+def write_two_workers(run_dir: Path) -> None:
+    (run_dir / TURNS).mkdir()
+    for worker, first in (("host-a_1", 0), ("host-a_2", 100)):
+        for part in range(3):
+            records = [turn(turn_id=f"t{first + part * 10 + k}", worker=worker) for k in range(4)]
+            turnfile.write_part(run_dir / TURNS, worker, part + 1, columns_of(records), ANCHOR)
+
+
+def ids(run_dir: Path) -> list[str]:
+    return sorted(turnfile.read_turns(run_dir)["turn_id"].to_pylist())
+
+
+def test_joining_keeps_every_turn_once_and_the_anchor(tmp_path: Path) -> None:
+    write_two_workers(tmp_path)
+    before = ids(tmp_path)
+    assert len(before) == 24
+    turnfile.join_parts(tmp_path / TURNS, "host-a_1")
+    assert ids(tmp_path) == before
+    assert len(list((tmp_path / TURNS).iterdir())) == 4
+    turnfile.join_parts(tmp_path / TURNS, "host-a_2")
+    assert ids(tmp_path) == before
+    assert [path.name for path in sorted((tmp_path / TURNS).iterdir())] == [
+        "host-a_1-all.parquet",
+        "host-a_2-all.parquet",
+    ]
+    assert turnfile.anchors(tmp_path) == {"host-a_1": ANCHOR, "host-a_2": ANCHOR}
+    turnfile.join_parts(tmp_path / TURNS, "host-a_2")
+    assert ids(tmp_path) == before
+
+
+def test_a_crash_after_the_join_counts_nothing_twice(tmp_path: Path) -> None:
+    write_two_workers(tmp_path)
+    before = ids(tmp_path)
+    folder = tmp_path / TURNS
+    kept = {path.name: path.read_bytes() for path in folder.glob("host-a_1-*.parquet")}
+    turnfile.join_parts(folder, "host-a_1")
+    for name, content in kept.items():  # as if the parts had not been removed yet
+        (folder / name).write_bytes(content)
+    assert ids(tmp_path) == before
+    turnfile.write_part(folder, "host-a_1", 9, columns_of([turn(turn_id="t-late")]), ANCHOR)
+    turnfile.join_parts(folder, "host-a_1")
+    assert ids(tmp_path) == sorted([*before, "t-late"])
+    assert len(list(folder.glob("host-a_1-*"))) == 1
+
+
+def test_what_was_cut_short_while_written_is_not_a_part(tmp_path: Path) -> None:
+    write_two_workers(tmp_path)
+    (tmp_path / TURNS / "host-a_1-00004.parquet.tmp").write_bytes(b"PAR1 and then the power failed")
+    assert len(ids(tmp_path)) == 24
+
+
+def test_a_file_that_is_no_parquet_is_named(tmp_path: Path) -> None:
+    write_two_workers(tmp_path)
+    (tmp_path / TURNS / "host-b-00001.parquet").write_bytes(b"not this")
+    with pytest.raises(UsageError, match="host-b-00001"):
+        turnfile.read_turns(tmp_path)
+
+
+def test_no_turns_are_an_empty_table(tmp_path: Path) -> None:
+    table = turnfile.read_turns(tmp_path)
+    assert (table.num_rows, table.schema) == (0, turnfile.SCHEMA)
+    assert {name: len(found) for name, found in turnfile.exact_values(table).items()} == dict.fromkeys(
+        (measure.name for measure in MEASURES if measure.name != "client_delay_ms"), 0
+    )
+
+
+def test_a_worker_s_name_cannot_leave_the_folder(tmp_path: Path) -> None:
+    path = turnfile.write_part(tmp_path, "../w/1", 1, columns_of([turn()]), ANCHOR)
+    assert path.parent == tmp_path
+    assert pq.read_schema(path).metadata[b"worker"] == b"../w/1"
+    turnfile.join_parts(tmp_path, "../w/1")
+    assert [path.name for path in tmp_path.iterdir()] == [".._w_1-all.parquet"]
+
+
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(turns(), min_size=1, max_size=5))
+def test_columns_can_be_read_one_by_one(tmp_path: Path, records: list[TurnRecord]) -> None:
+    (tmp_path / TURNS).mkdir(exist_ok=True)
+    turnfile.write_part(tmp_path / TURNS, "w1", 1, columns_of(records), ANCHOR)
+    table = turnfile.read_turns(tmp_path, ["failure", "turn_id"])
+    assert table.to_pylist() == [{"failure": r.failure and r.failure.value, "turn_id": r.turn_id} for r in records]
+
+
+def test_failures_are_written_as_their_class() -> None:
+    table = turnfile.to_table(columns_of([turn(failure=Failure.HTTP_429), turn()]), ANCHOR, "w1")
+    assert table["failure"].to_pylist() == ["http_429", None]
