@@ -355,6 +355,8 @@ class TestMetrics:
         server.json("POST", "/simulator/stats/reset")
         stats = server.stats()
         assert (stats["lateness_ms"]["count"], stats["lateness_ms"]["p99"]) == (0, None)
+        assert stats["cpu_s"] > 0
+        assert stats["cpu_wait_s"] >= 0
 
 
 class TestScheduling:

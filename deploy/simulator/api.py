@@ -250,6 +250,7 @@ class Api:
                 },
                 "connections": self._server.connections,
                 "cpu_s": clock.cpu_ns() / 1e9,
+                "cpu_wait_s": _cpu_wait_s(),
             }
         )
 
@@ -286,6 +287,17 @@ def _instead(faults: Faults) -> Reply | None:
 def _kind(status: int) -> str:
     named = {400: "BadRequestError", 404: "NotFoundError", 500: "InternalServerError", 503: "ServiceUnavailableError"}
     return named.get(status) or str(asks.error_document("", status)["error"]["type"])
+
+
+def _cpu_wait_s() -> float | None:
+    """How long this process was ready and had no core, since its start; None where the kernel does not say.
+
+    Lateness that comes with such waiting is the machine's, not the clockwork's.
+    """
+    try:
+        return int(Path("/proc/self/schedstat").read_text().split()[1]) / 1e9
+    except (OSError, IndexError, ValueError):
+        return None
 
 
 def _process(started_wall_s: float) -> Process:
