@@ -180,6 +180,12 @@ def test_what_is_no_scenario_at_all(text: str, said: str) -> None:
     assert any(mistake.startswith(said) for mistake in mistakes(text))
 
 
+def test_a_key_that_stands_twice_is_refused_even_where_both_are_right() -> None:
+    assert mistakes(SMALL + "name: other") == ["x.yaml:6: name: stands here and in line 2; remove one of them"]
+    inner = with_line("phases: {measure_s: 60, measure_s: 60}")
+    assert mistakes(inner) == ["x.yaml:5: phases.measure_s: stands here and in line 5; remove one of them"]
+
+
 def test_aliases_that_unfold_into_millions_are_refused() -> None:
     lines = ["a0: &a0 [x]", *(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9))]
     assert any("holds more than 50000 values" in mistake for mistake in mistakes("\n".join(lines)))
