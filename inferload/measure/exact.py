@@ -107,7 +107,8 @@ def _said(name: str) -> Callable[[_Batch], Floats]:
 
 def _gaps(batch: _Batch) -> Floats:
     same_turn = batch.row[1:] == batch.row[:-1]
-    return (batch.at_ns[1:] - batch.at_ns[:-1])[same_turn] / NS_PER_MS
+    gaps: Floats = (batch.at_ns[1:] - batch.at_ns[:-1])[same_turn] / NS_PER_MS
+    return gaps
 
 
 def _token_gaps(batch: _Batch) -> Floats:

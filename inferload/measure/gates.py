@@ -1,0 +1,220 @@
+"""Gates: what a run must hold, as `p99(ttft_ms) < 2000` or `failed_ratio < 0.01`, read and held against a summary."""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from types import MappingProxyType
+from typing import Any
+
+from inferload.measure.measures import MEASURES
+
+# (measure, q) -> the sample's own quantile at the nearest rank; None where there is no sample.
+Quantile = Callable[[str, float], float | None]
+
+MEASURE_NAMES = tuple(measure.name for measure in MEASURES)
+RATE_NAMES = (
+    "offered_sessions_per_s",
+    "achieved_sessions_per_s",
+    "turns_per_s",
+    "output_tok_per_s",
+    "input_tok_per_s",
+    "goodput_turns_per_s",
+    "slo_attainment",
+)
+RATIO_NAMES = ("failed_ratio", "dropped_ratio")
+PLAIN_NAMES = (*RATIO_NAMES, *RATE_NAMES)
+STATISTICS = ("mean", "min", "max")
+
+_COMPARE: Mapping[str, Callable[[float, float], bool]] = MappingProxyType(
+    {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
+)
+_TOKEN = re.compile(
+    r"\s*(?:(?P<number>[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)|(?P<word>\w[\w.]*)|(?P<sign><=|>=|\S))"
+)
+_EXAMPLE = "write it as p99(ttft_ms) < 2000 or failed_ratio < 0.01"
+
+
+class GateError(ValueError):
+    """A gate that cannot be read: the place, what is there, and the nearest thing that would do. `position` is from 0."""
+
+    def __init__(self, text: str, position: int, problem: str) -> None:
+        super().__init__(f"gate {text!r}, character {position + 1}: {problem}")
+        self.position = position
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """`statistic(name) sign limit`; a plain name has no statistic. A percentile has its quantile in `q`."""
+
+    text: str
+    statistic: str | None  # "mean", "min", "max", or as written: "p99"
+    name: str
+    sign: str
+    limit: float
+    q: float | None = None
+
+    def holds(self, value: float | None) -> bool:
+        """Whether a value passes; one that is not known does not."""
+        return value is not None and _COMPARE[self.sign](value, self.limit)
+
+
+@dataclass(frozen=True, slots=True)
+class GateResult:
+    """What a gate came to. `value` is None where nobody knows it, and then it has not passed; `note` says why, or None."""
+
+    gate: str
+    value: float | None
+    passed: bool
+    note: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As it stands in summary.json."""
+        plain: dict[str, Any] = {"gate": self.gate, "value": self.value, "passed": self.passed}
+        return plain if self.note is None else plain | {"note": self.note}
+
+
+def parse(text: str) -> Gate:
+    """Read a gate; GateError says where it goes wrong."""
+    tokens = _Tokens(text)
+    word, at = tokens.take("word", f"a name is missing; {_EXAMPLE}")
+    statistic, q = None, None
+    if tokens.sign() == "(":
+        statistic, q = word, _quantile_of(text, word, at)
+        tokens.step()
+        name, at = tokens.take("word", "a measure is missing")
+        _check_name(text, name, at, MEASURE_NAMES, "measure")
+        if tokens.sign() != ")":
+            raise tokens.error(f"a closing bracket is missing after {name}")
+        tokens.step()
+    else:
+        name = word
+        _check_plain(text, name, at)
+    sign = tokens.sign()
+    if sign is None or sign not in _COMPARE:
+        raise tokens.error("one of < <= > >= is missing")
+    tokens.step()
+    number, at = tokens.take("number", f"a number is missing after {sign}")
+    if not math.isfinite(float(number)):
+        raise GateError(text, at, f"{number} is too large for a limit")
+    if not tokens.at_end():
+        raise tokens.error(f"nothing may follow the limit {number}")
+    return Gate(text.strip(), statistic, name, sign, float(number), q)
+
+
+def evaluate(gate: Gate, summary: Mapping[str, Any], quantile: Quantile | None = None) -> GateResult:
+    """Hold a gate against a summary of the measure phase.
+
+    A percentile that the summary leaves out for want of samples is taken from `quantile`, where there is one, and noted.
+    """
+    note = None
+    if gate.statistic is None:
+        value = _plain_value(gate.name, summary)
+    else:
+        block = _block(gate.name, summary)
+        value = _number(block.get(gate.statistic))
+        if value is None and gate.q is not None and quantile is not None:
+            value = _number(quantile(gate.name, gate.q))
+            note = None if value is None else _few_samples(gate.q, block.get("count"))
+    if value is None:
+        note = f"{gate.name} is not known"
+    return GateResult(gate.text, value, gate.holds(value), note)
+
+
+def _few_samples(q: float, count: object) -> str | None:
+    """What to say of a percentile with fewer than 10 samples beyond it."""
+    if not isinstance(count, int) or round(count * (1 - q), 6) >= 10:
+        return None
+    return f"of only {count} samples; this percentile is steady from {round(10 / (1 - q)):,} on"
+
+
+def _plain_value(name: str, summary: Mapping[str, Any]) -> float | None:
+    if name == "failed_ratio":
+        turns = summary["turns"]
+        return _ratio(turns["failed"], turns["ok"] + turns["failed"])
+    if name == "dropped_ratio":
+        return _ratio(summary["sessions"]["dropped"], summary["sessions"]["planned"])
+    return _number(summary["rates"].get(name))
+
+
+def _block(name: str, summary: Mapping[str, Any]) -> Mapping[str, Any]:
+    block = summary["client"].get("delay_ms") if name == "client_delay_ms" else summary["latency"].get(name)
+    return block or {}
+
+
+def _ratio(part: int, whole: int) -> float | None:
+    return part / whole if whole else None
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _quantile_of(text: str, word: str, at: int) -> float | None:
+    """The quantile that a percentile's name stands for (p5, p99, p999, p99.9); None for mean, min and max."""
+    if word in STATISTICS:
+        return None
+    digits = re.fullmatch(r"p(\d{1,2}(?:\.\d+)?|\d{3,6})", word)
+    if digits is None:
+        nearest = get_close_matches(word, [*STATISTICS, "p50", "p90", "p95", "p99", "p999"], 1)
+        hint = f"did you mean {nearest[0]}?" if nearest else "use mean, min, max or a percentile such as p99"
+        raise GateError(text, at, f"{word} is no statistic; {hint}")
+    number = digits.group(1)
+    q = float(number) / 100 if len(number) <= 2 or "." in number else int(number) / 10 ** len(number)
+    if q == 0 or word == "p100":
+        raise GateError(text, at, f"{word} is no percentile; use {'min' if q == 0 else 'max'}")
+    return q
+
+
+def _check_plain(text: str, name: str, at: int) -> None:
+    if name in MEASURE_NAMES:
+        raise GateError(text, at, f"{name} needs a statistic; write p99({name}), mean({name}) or the like")
+    _check_name(text, name, at, PLAIN_NAMES, "name")
+
+
+def _check_name(text: str, name: str, at: int, valid: tuple[str, ...], kind: str) -> None:
+    if name in valid:
+        return
+    nearest = get_close_matches(name, valid, 1, cutoff=0.5)
+    hint = f"did you mean {nearest[0]}?" if nearest else f"known are {', '.join(valid)}"
+    raise GateError(text, at, f"unknown {kind} {name}; {hint}")
+
+
+class _Tokens:
+    """The words, numbers and signs of a gate, one after the other."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._found = list(_TOKEN.finditer(text))
+        self._next = 0
+
+    def at_end(self) -> bool:
+        return self._next == len(self._found)
+
+    def step(self) -> None:
+        self._next += 1
+
+    def sign(self) -> str | None:
+        """The sign that comes next; None where something else does, or nothing."""
+        return None if self.at_end() else self._found[self._next].group("sign")
+
+    def take(self, kind: str, problem: str) -> tuple[str, int]:
+        """The next one, which must be of that kind, and its position."""
+        found = None if self.at_end() else self._found[self._next].group(kind)
+        if found is None:
+            raise self.error(problem)
+        position = self._found[self._next].start(kind)
+        self.step()
+        return found, position
+
+    def error(self, problem: str) -> GateError:
+        """A fault at the place where we are."""
+        at_end = self.at_end()
+        position = (
+            len(self._text) if at_end else self._found[self._next].end() - len(self._found[self._next][0].strip())
+        )
+        return GateError(self._text, position, problem)
