@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import re
 from typing import Any
 
 from inferload.errors import UsageError
@@ -77,12 +78,12 @@ def _add_up(actions: Any) -> None:
 def core_list(text: str) -> tuple[int, ...]:
     """`1`, `0,2` or `2-3,5` as core numbers; UsageError for anything else."""
     cores: set[int] = set()
-    try:
-        for part in text.split(","):
-            low, _, high = part.partition("-")
-            cores.update(range(int(low), int(high or low) + 1))
-    except ValueError as error:
-        raise UsageError(f"--cores {text}: not a list of cores such as 1 or 2-3,5") from error
+    for part in text.split(","):
+        found = re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip())
+        low, high = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
+        if low > high:
+            raise UsageError(f"--cores {text}: not a list of cores such as 1 or 2-3,5")
+        cores.update(range(low, high + 1))
     return tuple(sorted(cores))
 
 

@@ -90,9 +90,12 @@ def forget(server: Server) -> None:
 
 
 def group(server: Server) -> list[psutil.Process]:
-    """The living processes of the server; empty where it has ended, whoever has its process id now."""
+    """The processes of the server; empty where it has ended, whoever has its process id now.
+
+    One that has ended and waits to be collected holds no file open, so it keeps no group alive.
+    """
     _reap(server.pid)
-    members = [process for process in psutil.process_iter() if _lives_in(process, server.pid)]
+    members = [process for process in psutil.process_iter() if _group_of(process) == server.pid]
     return members if any(_holds(process, server.log) for process in members) else []
 
 
@@ -101,11 +104,12 @@ def _reap(pid: int) -> None:
         os.waitpid(pid, os.WNOHANG)
 
 
-def _lives_in(process: psutil.Process, group_id: int) -> bool:
+def _group_of(process: psutil.Process) -> int | None:
+    """Its process group; None for a process that has just ended."""
     try:
-        return os.getpgid(process.pid) == group_id and process.status() != psutil.STATUS_ZOMBIE
-    except (OSError, psutil.Error):
-        return False
+        return os.getpgid(process.pid)
+    except OSError:
+        return None
 
 
 def _holds(process: psutil.Process, log: Path) -> bool:

