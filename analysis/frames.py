@@ -1,0 +1,285 @@
+"""A run directory as tidy frames on one clock: seconds since the run's start, which is the master's clock anchor.
+
+Workers' instants are moved to the master's monotonic clock by the offsets that the manifest holds, and from there to the
+wall by the master's anchor; scrapes and marks carry wall time of the master's machine already. A directory that a killed
+run left behind is read as far as it goes, and `notes` says what is missing.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from inferload import rundir
+from inferload.errors import UsageError
+from inferload.measure.serverseries import ServerSeries, by_target
+from inferload.scrapefile import read_scrapes
+
+NS_PER_S = 1_000_000_000
+
+INSTANTS = ("planned", "sent", "written", "first_event", "first", "first_visible", "last", "closed")
+UNFINISHED = "unfinished"
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseSpan:
+    """One phase in seconds since the run's start; `end_s` is None where the run ended before the phase did."""
+
+    phase: str
+    start_s: float
+    end_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Events:
+    """Every output event of every turn: when, how many tokens (NaN: not known), and the gap before it.
+
+    `gap_ms` is NaN for a turn's first event and for every event of a turn that did not end well.
+    """
+
+    at_s: npt.NDArray[np.float64]
+    tokens: npt.NDArray[np.float64]
+    gap_ms: npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class RunFrames:
+    """Everything of one run. `turns`: one row per turn, instants as `<name>_s`; `users`: t_s, users."""
+
+    path: Path
+    manifest: dict[str, Any]
+    summary: dict[str, Any] | None
+    start_wall_ns: int
+    phases: tuple[PhaseSpan, ...]
+    turns: pd.DataFrame
+    events: Events
+    servers: Mapping[str, ServerSeries]
+    users: pd.DataFrame
+    marks: list[dict[str, Any]]
+    notes: tuple[str, ...]
+
+    def since_start_s(self, wall_ns: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+        """Wall instants of the master's machine as seconds since the run's start."""
+        return (wall_ns - self.start_wall_ns) / NS_PER_S
+
+    @property
+    def end_s(self) -> float:
+        """The last instant that anything is known of."""
+        ends = [span.end_s for span in self.phases if span.end_s is not None]
+        ends += [float(server.wall_ns[-1] - self.start_wall_ns) / NS_PER_S for server in self.servers.values()]
+        if len(self.turns):
+            ends.append(float(self.turns["closed_s"].max()))
+        return max(ends, default=0.0)
+
+
+def load(run_dir: Path) -> RunFrames:
+    """Read a run directory; UsageError where it is none."""
+    if not run_dir.is_dir():
+        raise UsageError(f"run directory {run_dir}: not there; name one that a run wrote")
+    notes: list[str] = []
+    manifest = _document(run_dir / rundir.MANIFEST, notes) or {}
+    summary = _document(run_dir / rundir.SUMMARY, notes)
+    tables = _turn_tables(run_dir, notes)
+    marks = _marks(run_dir / rundir.MARKS)
+    servers = by_target(read_scrapes(run_dir))
+    start_wall_ns = _start(manifest, marks, tables, servers)
+    if start_wall_ns is None:
+        raise UsageError(f"run directory {run_dir}: holds nothing of a run; name one that a run wrote")
+    if not servers:
+        notes.append("no server metrics were scraped")
+    placed = [_placed(table, manifest, start_wall_ns, notes) for table in tables]
+    return RunFrames(
+        path=run_dir,
+        manifest=manifest,
+        summary=summary,
+        start_wall_ns=start_wall_ns,
+        phases=_phases(manifest, start_wall_ns),
+        turns=_turns(placed),
+        events=_events(placed),
+        servers=servers,
+        users=_users(run_dir / rundir.LOCUST_HISTORY, start_wall_ns),
+        marks=[mark | {"t_s": (mark["wall_ns"] - start_wall_ns) / NS_PER_S} for mark in marks],
+        notes=tuple(dict.fromkeys(notes)),
+    )
+
+
+def _document(path: Path, notes: list[str]) -> dict[str, Any] | None:
+    if not path.is_file():
+        notes.append(f"{path.name} is missing: the run ended before it was written")
+        return None
+    try:
+        return rundir.read_json(path)
+    except UsageError:
+        notes.append(f"{path.name} cannot be read: the run ended while it was written")
+        return None
+
+
+def _marks(path: Path) -> list[dict[str, Any]]:
+    """The marks that are whole; a kill may have cut the last line."""
+    marks = []
+    for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
+        try:
+            mark = json.loads(line)
+        except json.JSONDecodeError:
+            continue
+        if isinstance(mark, dict) and isinstance(mark.get("wall_ns"), int):
+            marks.append(mark)
+    return marks
+
+
+def _turn_tables(run_dir: Path, notes: list[str]) -> list[pa.Table]:
+    """One table per file, its metadata with it; a file that is not whole is left out and said."""
+    tables = []
+    for path in sorted((run_dir / rundir.TURNS).glob("*.parquet")):
+        try:
+            tables.append(pq.read_table(path))
+        except (pa.ArrowInvalid, OSError):
+            notes.append(f"{rundir.TURNS}/{path.name} cannot be read and is left out")
+    if not tables:
+        notes.append("no turns are at hand: workers on other machines keep theirs (inferload collect gathers them)")
+    return tables
+
+
+def _start(
+    manifest: Mapping[str, Any],
+    marks: list[dict[str, Any]],
+    tables: Iterable[pa.Table],
+    servers: Mapping[str, ServerSeries],
+) -> int | None:
+    """The master's anchor; of a run without a manifest the earliest thing that is known of it."""
+    anchor = manifest.get("anchor") or {}
+    if isinstance(anchor.get("wall_ns"), int):
+        return int(anchor["wall_ns"])
+    known = [int(mark["wall_ns"]) for mark in marks]
+    known += [int(server.wall_ns[0]) for server in servers.values()]
+    known += [_stamp(table, b"anchor_wall_ns") for table in tables]
+    return min(known, default=None)
+
+
+def _stamp(table: pa.Table, key: bytes) -> int:
+    return int((table.schema.metadata or {}).get(key, b"0"))
+
+
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """A worker's turns, and what to add to its instants to have nanoseconds since the run's start."""
+
+    table: pa.Table
+    shift_ns: int
+
+
+def _placed(table: pa.Table, manifest: Mapping[str, Any], start_wall_ns: int, notes: list[str]) -> _Placed:
+    worker = (table.schema.metadata or {}).get(b"worker", b"").decode()
+    anchor = manifest.get("anchor") or {}
+    offsets = {entry.get("name"): entry.get("clock_offset_ns") for entry in manifest.get("workers") or ()}
+    offset_ns = offsets.get(worker)
+    if offset_ns is None or "mono_ns" not in anchor:
+        notes.append(
+            f"the clock offset of worker {worker or 'of unknown name'} is not known: its own wall clock was used"
+        )
+        return _Placed(table, _stamp(table, b"anchor_wall_ns") - start_wall_ns)
+    on_master_ns = _stamp(table, b"anchor_mono_ns") - int(offset_ns)
+    return _Placed(table, on_master_ns - int(anchor["mono_ns"]) + int(anchor["wall_ns"]) - start_wall_ns)
+
+
+_LISTS = ("event_ns", "event_tokens")
+
+
+def _turns(placed: list[_Placed]) -> pd.DataFrame:
+    frames = [_turn_frame(each) for each in placed]
+    if not frames:
+        columns = [f"{name}_s" for name in INSTANTS]
+        return pd.DataFrame({name: pd.Series(dtype=float) for name in columns} | {"failure": pd.Series(dtype=object)})
+    turns = pd.concat(frames, ignore_index=True)
+    # A crash between the join of a worker's parts and their removal leaves a turn in two files.
+    return turns.drop_duplicates(["worker", "turn_id"], ignore_index=True)
+
+
+def _turn_frame(placed: _Placed) -> pd.DataFrame:
+    table = placed.table
+    frame: pd.DataFrame = table.drop_columns([name for name in _LISTS if name in table.column_names]).to_pandas()
+    for name in INSTANTS:
+        frame[f"{name}_s"] = (frame.pop(f"{name}_ns").astype(float) + placed.shift_ns) / NS_PER_S
+    frame["ok"] = frame["failure"].isna()
+    return frame
+
+
+def _events(placed: list[_Placed]) -> Events:
+    seen: set[tuple[str, str]] = set()
+    parts = [_file_events(_unseen(each, seen)) for each in placed]
+    if not parts:
+        nothing = np.array([], dtype=np.float64)
+        return Events(nothing, nothing, nothing)
+    return Events(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+
+
+def _unseen(placed: _Placed, seen: set[tuple[str, str]]) -> _Placed:
+    keys = list(zip(placed.table["worker"].to_pylist(), placed.table["turn_id"].to_pylist(), strict=True))
+    fresh = [key not in seen for key in keys]
+    seen.update(keys)
+    return _Placed(placed.table if all(fresh) else placed.table.filter(pa.array(fresh)), placed.shift_ns)
+
+
+def _file_events(placed: _Placed) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Instants in s, tokens, gaps in ms of one file's events."""
+    table = placed.table.filter(pc.is_valid(placed.table["event_ns"]))
+    lists = table["event_ns"].combine_chunks()
+    counts = np.asarray(lists.value_lengths().to_numpy(zero_copy_only=False), dtype=np.int64)
+    turn = np.repeat(np.arange(len(counts)), counts)
+    offset_ns = lists.flatten().to_numpy(zero_copy_only=False).astype(np.int64)
+    sent_ns = table["sent_ns"].fill_null(0).to_numpy()
+    gap_ms = np.diff(offset_ns, prepend=0) / 1e6
+    ok = table["failure"].is_null().to_numpy()
+    gap_ms[~ok[turn] | (np.diff(turn, prepend=-1) != 0)] = np.nan
+    at_s = (sent_ns[turn] + offset_ns + placed.shift_ns) / NS_PER_S
+    return at_s, _event_tokens(table, counts, turn), gap_ms
+
+
+def _event_tokens(
+    table: pa.Table, counts: npt.NDArray[np.int64], turn: npt.NDArray[np.int64]
+) -> npt.NDArray[np.float64]:
+    """Tokens of each event: as the server said, else the turn's tokens shared evenly, else NaN."""
+    output = table["output_tokens"].cast(pa.float64()).to_numpy()
+    tokens: npt.NDArray[np.float64] = (output / np.maximum(counts, 1))[turn]
+    lists = table["event_tokens"].combine_chunks()
+    lengths = np.asarray(lists.value_lengths().fill_null(0).to_numpy(zero_copy_only=False), dtype=np.int64)
+    said = lengths == counts
+    given = lists.filter(pa.array(said & lists.is_valid().to_numpy(zero_copy_only=False)))
+    flat = given.flatten().cast(pa.float64()).to_numpy(zero_copy_only=False)
+    tokens[(said & lists.is_valid().to_numpy(zero_copy_only=False))[turn]] = flat
+    return tokens
+
+
+def _phases(manifest: Mapping[str, Any], start_wall_ns: int) -> tuple[PhaseSpan, ...]:
+    def since_s(wall_ns: int | None) -> float | None:
+        return None if wall_ns is None else (wall_ns - start_wall_ns) / NS_PER_S
+
+    spans = []
+    for entry in manifest.get("phases") or ():
+        start_s = since_s(entry.get("start_wall_ns"))
+        if start_s is not None:
+            spans.append(PhaseSpan(str(entry["phase"]), start_s, since_s(entry.get("end_wall_ns"))))
+    return tuple(spans)
+
+
+def _users(path: Path, start_wall_ns: int) -> pd.DataFrame:
+    """Locust's user count by second; a file that a kill cut short is read up to the cut."""
+    empty = pd.DataFrame({"t_s": pd.Series(dtype=float), "users": pd.Series(dtype=float)})
+    if not path.is_file():
+        return empty
+    try:
+        history = pd.read_csv(path, usecols=["Timestamp", "User Count", "Name"], on_bad_lines="skip")
+    except ValueError:  # no columns, or not these
+        return empty
+    history = history[history["Name"] == "Aggregated"]
+    stamps = pd.to_numeric(history["Timestamp"], errors="coerce")
+    users = pd.DataFrame({"t_s": stamps - start_wall_ns / NS_PER_S, "users": history["User Count"].astype(float)})
+    return users.dropna().reset_index(drop=True)

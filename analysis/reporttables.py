@@ -1,0 +1,187 @@
+"""The tables of a report, each made from one part of summary.json."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from inferload.measure.measures import MEASURES
+
+from .wording import NOT_KNOWN, bracket, mean_max, number, percent, words
+
+STATISTICS = ("count", "mean", "p50", "p90", "p95", "p99", "p999", "min", "max")
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One table; the first column names the row. `note` stands above it."""
+
+    key: str
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    note: str = ""
+
+
+def run_tables(summary: Mapping[str, Any] | None) -> tuple[Table, ...]:
+    """Every table of a run that has rows, in the page's order; none without a summary."""
+    if summary is None:
+        return ()
+    tables = [
+        _gates(summary),
+        latency_table("latency", "Latency", summary.get("latency") or {}),
+        _rates(summary),
+        _books(summary),
+        _failures(summary),
+        _servers(summary),
+        _client(summary),
+        _steps(summary),
+    ]
+    return tuple(table for table in tables if table is not None and table.rows)
+
+
+def _gates(summary: Mapping[str, Any]) -> Table:
+    gates = (summary.get("verdict") or {}).get("gates") or []
+    rows = tuple(
+        (str(gate["gate"]), number(gate.get("value")), "passed" if gate.get("passed") else "FAILED") for gate in gates
+    )
+    return Table("gates", "Gates", ("gate", "value", ""), rows)
+
+
+def latency_table(key: str, title: str, latency: Mapping[str, Any]) -> Table:
+    """One row per measure, in the order of the table of measures, what that table does not know behind it."""
+    order = {measure.name: place for place, measure in enumerate(MEASURES)}
+    rows = []
+    for name in sorted(latency, key=lambda name: (order.get(name, len(order)), name)):
+        block = latency[name]
+        if block and block.get("count"):
+            rows.append((name, *(number(block.get(statistic)) for statistic in STATISTICS)))
+    note = "In milliseconds, of turns of the measure phase that ended well. A percentile that too few samples carry is not known."
+    return Table(key, title, ("measure", *STATISTICS), tuple(rows), note)
+
+
+def _rates(summary: Mapping[str, Any]) -> Table:
+    shares = ("slo_attainment",)
+    rates = summary.get("rates") or {}
+    rows = [(words(name), percent(value) if name in shares else number(value)) for name, value in rates.items()]
+    stalls = summary.get("stalls") or {}
+    rows.append(("turns with a stall (a gap over 250 ms)", number(stalls.get("turns_with_stall"))))
+    rows.append(("longest gap, ms", number(stalls.get("longest_ms"))))
+    rows.append(("tokens per event, mean", number((summary.get("tokens_per_event") or {}).get("mean"))))
+    return Table("rates", "Rates", ("", "measure phase"), tuple(rows))
+
+
+def _books(summary: Mapping[str, Any]) -> Table:
+    turns, sessions = summary.get("turns") or {}, summary.get("sessions") or {}
+    phases = list((turns.get("by_phase") or {}).items())
+    counted = ("sent", "ok", "failed", "unfinished")
+    rows = [
+        (f"turns {name}", number(turns.get(name)), *(number(book.get(name)) for _, book in phases)) for name in counted
+    ]
+    blank = ("",) * len(phases)
+    kept = ("planned", "dropped", "started", "completed")
+    rows += [(f"sessions {name}", number(sessions.get(name)), *blank) for name in kept]
+    note = "Turns: sent = ok + failed + unfinished. Sessions: planned = dropped + started."
+    return Table("books", "Books", ("", "result", *(name for name, _ in phases)), tuple(rows), note)
+
+
+def _failures(summary: Mapping[str, Any]) -> Table:
+    failures = (summary.get("turns") or {}).get("by_failure") or {}
+    rows = tuple((words(name), number(count)) for name, count in failures.items() if count)
+    return Table("failures", "Failed turns by class", ("class", "turns"), rows)
+
+
+def _servers(summary: Mapping[str, Any]) -> Table | None:
+    servers = summary.get("servers") or []
+    if not servers:
+        return None
+    rows = [(label, *(say(server) for server in servers)) for label, say in _SERVER_ROWS]
+    known = tuple(row for row in rows if any(cell != NOT_KNOWN for cell in row[1:]))
+    note = "What each server said of itself. Quantiles of its histograms are the bucket in which they lie."
+    if len(known) < len(rows):
+        left = "; ".join(row[0] for row in rows if row not in known)
+        note += f" Not known of any server: {left}."
+    return Table("servers", "Servers", ("", *(str(server.get("target")) for server in servers)), known, note)
+
+
+def _of(name: str, part: str) -> Any:
+    return lambda server: number((server.get(name) or {}).get(part))
+
+
+def _speculation(server: Mapping[str, Any]) -> str:
+    spec = server.get("spec_decode")
+    if not spec:
+        return NOT_KNOWN
+    return f"{percent(spec.get('acceptance_rate'))}, mean length {number(spec.get('mean_acceptance_length'))}"
+
+
+_SERVER_ROWS: tuple[tuple[str, Any], ...] = (
+    ("KV cache usage", lambda server: mean_max(server.get("kv_cache_usage"), as_percent=True)),
+    ("requests running", lambda server: mean_max(server.get("requests_running"))),
+    ("requests waiting", lambda server: mean_max(server.get("requests_waiting"))),
+    ("prefix cache hit rate", lambda server: percent(server.get("prefix_cache_hit_rate"))),
+    ("cached prompt tokens", lambda server: number(server.get("cached_tokens"))),
+    ("preemptions", lambda server: number(server.get("preemptions"))),
+    ("prompt tok/s", lambda server: number(server.get("prompt_tok_per_s"))),
+    ("prompt tok/s computed", lambda server: number(server.get("prompt_tok_computed_per_s"))),
+    ("generation tok/s", lambda server: number(server.get("generation_tok_per_s"))),
+    ("drafts accepted (speculation)", _speculation),
+    ("TTFT mean, ms", _of("ttft_ms", "mean")),
+    ("TTFT p50, ms", lambda server: bracket((server.get("ttft_ms") or {}).get("p50"))),
+    ("TTFT p99, ms", lambda server: bracket((server.get("ttft_ms") or {}).get("p99"))),
+    ("ITL mean, ms", _of("itl_ms", "mean")),
+    ("ITL p50, ms", lambda server: bracket((server.get("itl_ms") or {}).get("p50"))),
+    ("ITL p99, ms", lambda server: bracket((server.get("itl_ms") or {}).get("p99"))),
+    ("queue mean, ms", _of("queue_ms", "mean")),
+    ("CPU of its front end, cores", lambda server: number(server.get("process_cpu_share"))),
+    ("restarts", lambda server: number(server.get("restarts"))),
+    ("seen over, s", lambda server: number(server.get("window_s"))),
+)
+
+
+def _client(summary: Mapping[str, Any]) -> Table:
+    client = summary.get("client") or {}
+    rows = []
+    for name, label in (("delay_ms", "time a chunk waited in the client, ms"), ("loop_lag_ms", "event loop late by, ms"),
+                        ("gc_pause_ms", "garbage collection, ms")):  # fmt: skip
+        block = client.get(name)
+        if block:
+            rows.append((label, *(number(block.get(part)) for part in ("p50", "p99", "max"))))
+    if client.get("cpu_share") is not None:
+        rows.append(("CPU share of the busiest worker", percent(client["cpu_share"]), "", ""))
+    if client.get("stamps"):
+        rows.append(("instants read from", f"{client['stamps']} stamps", "", ""))
+    return Table("client", "The client itself", ("", "p50", "p99", "max"), tuple(rows))
+
+
+def _steps(summary: Mapping[str, Any]) -> Table:
+    rows = []
+    for index, step in enumerate(summary.get("steps") or []):
+        latency, rates, turns = (step.get(key) or {} for key in ("latency", "rates", "turns"))
+        name = step.get("name") or step.get("step")
+        rows.append(
+            (
+                str(index if name is None else name),
+                number(rates.get("offered_sessions_per_s")),
+                number(rates.get("achieved_sessions_per_s")),
+                number(rates.get("output_tok_per_s")),
+                *(number((latency.get(m) or {}).get(p)) for m in ("ttft_ms", "itl_ms") for p in ("p50", "p95")),
+                number(turns.get("failed")),
+            )
+        )
+    columns = ("step", "offered sessions/s", "achieved sessions/s", "output tok/s", "TTFT p50, ms", "TTFT p95, ms",
+               "ITL p50, ms", "ITL p95, ms", "failed turns")  # fmt: skip
+    return Table("steps", "Steps", columns, tuple(rows))
+
+
+def class_tables(summary: Mapping[str, Any] | None) -> tuple[Table, ...]:
+    """A latency table per class, where there is more than one class."""
+    by_class = (summary or {}).get("by_class") or {}
+    if len(by_class) < 2:
+        return ()
+    tables = []
+    for name, block in sorted(by_class.items()):
+        turns = block.get("turns") or {}
+        table = latency_table(f"class-{name}", name, block.get("latency") or {})
+        note = f"{number(turns.get('sent'))} turns sent, {number(turns.get('failed'))} failed. In milliseconds."
+        tables.append(Table(table.key, table.title, table.columns, table.rows, note))
+    return tuple(tables)

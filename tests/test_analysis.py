@@ -1,0 +1,262 @@
+"""From a run directory to frames, the timeline and the report, on a run whose every number is known."""
+
+import copy
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+import synthetic_run as synthetic
+from hypothesis import given
+from hypothesis import strategies as st
+from inferload.analysis import charts, frames, report, timeline
+from inferload.analysis.reportmodel import build
+from inferload.analysis.wording import NOT_KNOWN, bracket, duration, mean_max, number, percent
+
+from inferload import rundir
+from inferload.cli import main
+from inferload.errors import UsageError
+from inferload.scrapefile import write_part
+
+Golden = Callable[[str, str], None]
+
+
+@pytest.fixture(scope="module")
+def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return synthetic.write(tmp_path_factory.mktemp("runs") / "20261118T103640Z-chat")
+
+
+@pytest.fixture(scope="module")
+def table(run_dir: Path) -> pd.DataFrame:
+    return timeline.build(frames.load(run_dir))
+
+
+def test_workers_with_clocks_of_their_own_are_on_the_masters(run_dir: Path) -> None:
+    turns = frames.load(run_dir).turns.sort_values("planned_s")
+    assert len(turns) == synthetic.TURNS
+    expected = [synthetic.planned_ms(number) / 1e3 for number in range(synthetic.TURNS)]
+    assert turns["planned_s"].to_numpy() == pytest.approx(expected, abs=1e-6)
+    assert set(turns["worker"]) == {"w0", "w1"}
+
+
+def test_a_worker_whose_offset_is_not_known_is_said(tmp_path: Path) -> None:
+    run = frames.load(synthetic.write(tmp_path, workers=[{"name": "w0", "clock_offset_ns": 0}]))
+    assert [note for note in run.notes if "clock offset of worker w1" in note]
+    late = run.turns[run.turns["worker"] == "w1"]["planned_s"].min()
+    assert late == pytest.approx(synthetic.planned_ms(1) / 1e3 + 0.040)  # its wall clock was 40 ms ahead
+
+
+def test_a_turn_that_stands_in_two_files_counts_once(tmp_path: Path) -> None:
+    path = synthetic.write(tmp_path)
+    shutil.copy(path / rundir.TURNS / "w0-0000.parquet", path / rundir.TURNS / "w0-0007.parquet")
+    run = frames.load(path)
+    assert len(run.turns) == synthetic.TURNS
+    assert len(run.events.at_s) == synthetic.TURNS * synthetic.EVENTS
+
+
+def test_the_timeline_counts_every_turn_and_token_once(table: pd.DataFrame) -> None:
+    assert table["t_s"].tolist() == list(range(12))
+    assert table["turns_started"].sum() == synthetic.TURNS
+    assert table["turns_ended"].sum() == synthetic.TURNS
+    assert table["turns_failed"].tolist() == [0] * 8 + [1] + [0] * 3
+    assert table["output_tok"].sum() == pytest.approx((synthetic.TURNS - 1) * synthetic.EVENTS)
+    assert table["in_flight"].iloc[-1] == 0
+    assert table["in_flight"].iloc[3] == 2  # at 4 s: those sent at 3.502 and 3.752
+
+
+def test_the_timeline_has_latencies_in_the_second_in_which_they_showed(table: pd.DataFrame) -> None:
+    assert np.isnan(table["e2e_ms_p50"].iloc[0])  # the first turn ends at 1.002 s
+    assert table["ttft_ms_p50"].iloc[5] == pytest.approx(100)
+    assert table["itl_ms_p95"].iloc[5] == pytest.approx(20)
+    assert table["e2e_ms_p95"].iloc[5] == pytest.approx(500)
+
+
+def test_the_timeline_has_phases_and_users(table: pd.DataFrame) -> None:
+    assert table["phase"].tolist() == ["warmup"] * 2 + ["measure"] * 9 + ["drain"]
+    users = table["users"].tolist()
+    assert users[:11] == [4] * 3 + [8] * 8
+    assert np.isnan(users[11])
+
+
+def test_the_timeline_has_the_servers_figures_and_leaves_gaps_open(table: pd.DataFrame) -> None:
+    unseen = table["kv_cache_usage"].isna().tolist()
+    assert unseen == [False] * 5 + [False, True] + [False] * 5  # 5.0 s was seen, 7.5 s again
+    rate = table["generation_tok_per_s"]
+    assert rate[[0, 1, 2, 3, 4, 8, 9, 10, 11]].tolist() == pytest.approx([84] * 9)
+    assert rate[[5, 6, 7]].isna().all()
+    assert table["preemptions"].tolist()[8] == 1
+    assert table["prefix_cache_hit_rate"].dropna().tolist() == pytest.approx([0.25] * 9)
+    assert table["waiting_capacity"].isna().all()
+    last_seen = table["generation_tokens_total"].iloc[4]
+    assert last_seen == 1_000_000 + 84 * 4.75
+
+
+def test_several_servers_have_columns_of_their_own(tmp_path: Path) -> None:
+    path = synthetic.write(tmp_path)
+    other = synthetic.scrapes().set_column(1, "target", [["http://127.0.0.1:9000"] * len(synthetic.scrapes())])
+    write_part(path / rundir.SERVER_METRICS, 1, other)
+    columns = timeline.build(frames.load(path)).columns
+    assert {"kv_cache_usage@127.0.0.1:8000", "kv_cache_usage@127.0.0.1:9000"} <= set(columns)
+    assert "kv_cache_usage" not in columns
+
+
+@given(st.lists(st.tuples(st.floats(0, 4.99), st.floats(0, 1e4)), max_size=40), st.sampled_from([0.5, 0.95]))
+def test_quantiles_by_second_are_of_nearest_rank(samples: list[tuple[float, float]], q: float) -> None:
+    at_s = np.array([at for at, _ in samples])
+    values = np.array([value for _, value in samples])
+    found = timeline.quantile_by_second(at_s, values, q, 5)
+    for second in range(5):
+        inside = sorted(value for at, value in samples if int(at) == second)
+        if inside:
+            assert found[second] == inside[max(0, int(np.ceil(q * len(inside))) - 1)]
+        else:
+            assert np.isnan(found[second])
+
+
+def test_the_report_reads_as_it_should(run_dir: Path, golden: Golden) -> None:
+    run = frames.load(run_dir)
+    model = build(run_dir, run.manifest, run.summary, run.notes)
+    model_without_manifest = type(model)(**{name: getattr(model, name) for name in model.__slots__} | {"manifest": ""})
+    picture = charts.figure(timeline.build(run), tuple(run.servers), run.phases, run.marks)
+    golden("report.md", report.markdown(model, run.marks))
+    golden("report.html", report.html(model_without_manifest, run.marks, picture, "/* plotly.js */"))
+
+
+def test_the_timeline_file_reads_as_it_should(run_dir: Path, golden: Golden, tmp_path: Path) -> None:
+    timeline.write(timeline.build(frames.load(run_dir)), tmp_path / "timeline.csv")
+    golden("timeline.csv", (tmp_path / "timeline.csv").read_text())
+
+
+def summary_with(**verdict: Any) -> dict[str, Any]:
+    summary = copy.deepcopy(synthetic.SUMMARY)
+    summary["verdict"] |= verdict
+    return summary
+
+
+def pages(path: Path) -> tuple[str, str]:
+    made = report.make(path)
+    page = made.html.read_text()
+    return made.markdown.read_text(), page[: page.index("/**\n* plotly.js") if "/**\n* plotly.js" in page else None]
+
+
+def test_an_invalid_run_shows_no_number_without_saying_so(tmp_path: Path) -> None:
+    reason = {"code": "client_delay", "phase": "measure", "value": 14.0, "limit": 10.0, "text": "the client was late"}
+    summary = summary_with(measurement="invalid", reasons=[reason])
+    markdown, page = pages(synthetic.write(tmp_path / "run", summary))
+    assert "NOT VALID" in markdown.splitlines()[2]
+    assert "the client was late (`client_delay`, measure)" in markdown
+    numbers = re.split(r"^## ", markdown, flags=re.MULTILINE)[2:]
+    silent = [text.splitlines()[0] for text in numbers if "measurement not valid" not in text.splitlines()[0]]
+    assert silent == ["What happened when", "Definitions"]
+    assert "<title>[measurement not valid]" in page
+    assert page.count('<div class="tile">') == page.count('<div class="doubt">measurement not valid</div>') == 6
+    sections = re.findall(r"<h2>(.*?)</h2>", page)
+    assert [title for title in sections if "badge" not in title] == ["What was run", "Definitions"]
+
+
+def test_a_run_on_the_simulator_says_so_first(tmp_path: Path) -> None:
+    summary = summary_with()
+    summary["run"]["engine"] = "simulator"
+    markdown, page = pages(synthetic.write(tmp_path / "run", summary, engine="simulator", insecure=True))
+    assert markdown.startswith("# chat on the simulator\n\n**Simulator, not a real server. ")
+    assert "--insecure" in markdown
+    assert "<title>chat on the simulator</title>" in page
+    assert '<div class="verdict">Simulator, not a real server. ' in page
+    assert "--insecure" in page
+
+
+def test_a_killed_run_has_a_report_that_says_so(tmp_path: Path) -> None:
+    path = synthetic.write(tmp_path / "run", killed=True)
+    (path / rundir.TURNS / "w1-0002.parquet").write_bytes(b"PAR1 cut short")
+    markdown, page = pages(path)
+    assert "The run is incomplete" in markdown.splitlines()[2]
+    assert "summary.json is missing" in markdown
+    assert "w1-0002.parquet cannot be read" in markdown
+    assert "## Latency" not in markdown
+    assert 'id="picture"' in page
+    assert len((path / rundir.TIMELINE).read_text().splitlines()) == 13
+
+
+def test_a_directory_with_next_to_nothing_has_a_report(tmp_path: Path) -> None:
+    path = synthetic.write(tmp_path / "run", killed=True)
+    for name in (rundir.TURNS, rundir.SERVER_METRICS):
+        shutil.rmtree(path / name)
+    for name in (rundir.MANIFEST, rundir.LOCUST_HISTORY):
+        (path / name).unlink()
+    markdown, page = pages(path)
+    assert "run.json is missing" in markdown
+    assert "no turns are at hand" in markdown
+    assert 'id="picture"' not in page
+
+
+def test_text_from_outside_cannot_break_the_page(tmp_path: Path) -> None:
+    evil = "</script><script>alert(1)</script>|x"
+    _, page = pages(synthetic.write(tmp_path / "run", scenario={"name": evil, "text": evil}, stop_reason=evil))
+    markdown = (tmp_path / "run" / rundir.REPORT_MD).read_text()
+    assert "<script>alert" not in page
+    assert evil.replace("|", "\\|") in markdown
+
+
+def test_the_page_needs_no_network(run_dir: Path, tmp_path: Path) -> None:
+    shutil.copytree(run_dir, tmp_path / "run")
+    made = report.make(tmp_path / "run")
+    page = made.html.read_text()
+    assert re.findall(r"<(?:script|link|img|iframe)[^>]+(?:src|href)=", page.split("<script>")[0]) == []
+    assert "default-src 'none'" in page
+    assert page.count("<script") == 3 + page.count('"<script')
+    figure = json.loads(re.search(r'id="figure">(.*?)</script>', page, re.DOTALL)[1])  # type: ignore[index]
+    assert {trace["yaxis"] for trace in figure["data"]} == {"y", "y2", "y3", "y4", "y5"}
+    assert len(page) > 1_000_000
+
+
+@pytest.mark.parametrize("path", ["nowhere", "empty"])
+def test_what_is_no_run_directory_is_a_usage_error(
+    tmp_path: Path, path: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UsageError, match="name one that a run wrote"):
+        frames.load(tmp_path / path)
+    assert main(["report", str(tmp_path / path)]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_the_command_names_what_it_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = synthetic.write(tmp_path / "run")
+    assert main(["report", str(path)]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == "The measurement is valid; 2 of 3 gates failed."
+    assert [Path(line.strip()).is_file() for line in said[1:]] == [True] * 3
+
+
+def test_unknown_is_never_zero() -> None:
+    assert {number(None), percent(None), duration(None), bracket(None), mean_max(None), mean_max({"mean": None})} == {
+        NOT_KNOWN
+    }
+    assert number(float("nan")) == NOT_KNOWN
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0, "0"), (3, "3"), (0.04123, "0.0412"), (9.876, "9.88"), (98.76, "98.8"), (987.6, "988"), (12345.6, "12,346"),
+     (1e-7, "1e-07"), (-2.5, "-2.50"), (0.99999, "1.00"), (1e6, "1,000,000")],
+)  # fmt: skip
+def test_numbers_have_sensible_digits(value: float, text: str) -> None:
+    assert number(value) == text
+
+
+def test_shares_durations_and_brackets_in_words() -> None:
+    assert [percent(share) for share in (0, 1, 0.5, 0.00001, 0.999999, 0.004)] == [
+        "0 %", "100 %", "50.0 %", "under 0.01 %", "over 99.99 %", "0.40 %"]  # fmt: skip
+    assert [duration(seconds) for seconds in (0.5, 60, 300, 3661)] == ["0.500 s", "60 s", "5 min", "1 h 1 min 1 s"]
+    assert (bracket([80.0, 100.0]), bracket([250.0, None])) == ("80 to 100", "over 250")
+
+
+def test_the_turns_of_the_helper_have_the_columns_of_the_design(run_dir: Path) -> None:
+    found = set(pq.read_schema(run_dir / rundir.TURNS / "w0-0000.parquet").names)
+    assert {"turn_id", "class", "phase", "planned_ns", "closed_ns", "event_ns", "event_tokens", "failure"} <= found
