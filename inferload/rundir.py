@@ -1,8 +1,8 @@
 """The run directory: its file names, its format version, its manifest, and how one is made."""
 
 import json
-import os
 import secrets
+import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -42,8 +42,13 @@ def check(path: Path) -> None:
     nearest = path
     while not nearest.exists():
         nearest = nearest.parent
-    if not os.access(nearest, os.W_OK | os.X_OK) or not nearest.is_dir():
-        raise UsageError(f"run directory {path}: {nearest} cannot be written; name another with --run-dir")
+    try:
+        with tempfile.TemporaryFile(dir=nearest):
+            pass  # permission bits do not tell: root has them all, a read-only disk ignores them
+    except OSError as error:
+        raise UsageError(
+            f"run directory {path}: {nearest} cannot be written ({error.strerror}); name another with --run-dir"
+        ) from error
 
 
 def create(path: Path) -> str:

@@ -88,6 +88,7 @@ def start(*arguments: str, cwd: Path, locustfile: Path | None = None, env: dict[
     """Start `locust -f locustfiles/chat.py ARGUMENTS` in a session of its own."""
     command = [sys.executable, "-m", "locust", "-f", str(locustfile or ROOT / "locustfiles" / "chat.py"), *arguments]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(ROOT), **(env or {})}
+    environment.pop("LOCUST_SKIP_MONKEY_PATCH", None)
     process = subprocess.Popen(
         command,
         cwd=cwd,

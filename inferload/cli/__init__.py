@@ -9,6 +9,7 @@ from typing import Any
 from inferload import __version__
 from inferload.cli import run, scenario
 from inferload.errors import UsageError
+from inferload.passing import PassingParser
 
 # The load path's own sub-commands, as functions of the sub-parsers.
 BUILT_IN: tuple[Callable[[Any], None], ...] = (run.register, scenario.register)
@@ -23,7 +24,7 @@ def build_parser() -> argparse.ArgumentParser:
         prog="inferload", description="Load generation for LLM inference servers, on Locust."
     )
     parser.add_argument("--version", action="version", version=f"inferload {__version__}")
-    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=PassingParser)
     for register in BUILT_IN:
         register(commands)
     for entry in sorted(entry_points(group="inferload.commands"), key=lambda entry: entry.name):

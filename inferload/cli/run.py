@@ -25,8 +25,7 @@ def register(commands: Any) -> None:
     parser.add_argument("--host", required=True, metavar="URL", help="the server, as http://server:8000")
     for option in RUN_OPTIONS:
         parser.add_argument(option.flag, **option.keywords())
-    parser.add_argument("locust", nargs="*", metavar="-- LOCUST-ARGUMENTS", help="passed on as they are")
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, extra=())
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -45,7 +44,7 @@ def locust_command(arguments: argparse.Namespace, locustfile: Path) -> list[str]
             continue
         for one in [True] if option.switch else value if option.repeat else [value]:
             command += [option.flag] if option.switch else [option.flag, one]
-    return command + list(arguments.locust)
+    return command + list(arguments.extra)
 
 
 def locustfile() -> Path:

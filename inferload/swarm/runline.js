@@ -4,9 +4,10 @@
   line.id = "inferload-line";
   line.setAttribute("role", "status");
   line.style.cssText =
-    "position:fixed;left:0;right:0;bottom:0;z-index:2000;padding:8px 16px;font:14px/1.4 system-ui,sans-serif;" +
+    "position:fixed;left:0;right:0;bottom:0;z-index:2000;pointer-events:none;padding:8px 16px;font:14px/1.4 system-ui,sans-serif;" +
     "color:#fff;background:#37474f;display:none;white-space:pre-wrap";
   document.body.appendChild(line);
+  document.body.style.paddingBottom = "44px"; // what it would cover can be scrolled to
   const colours = { trouble: "#b71c1c", invalid: "#b71c1c", suspect: "#e65100", valid: "#1b5e20", run: "#37474f" };
 
   const sentence = (state) => {

@@ -15,7 +15,8 @@ from inferload.errors import UsageError
 from inferload.measure.clock import Anchor, now_ns
 from inferload.measure.health import HealthSet
 from inferload.measure.record import Phase, PhaseWindow
-from inferload.measure.tally import Slo, TallySet
+from inferload.measure.slo import Slo
+from inferload.measure.tally import TallySet
 from inferload.swarm.bookings import book_with_locust
 from inferload.swarm.messages import Assignment, Report
 from inferload.swarm.pulse import Pulse

@@ -1,0 +1,90 @@
+"""Each change that we make to Locust, shown at work; a new version of Locust has to pass these."""
+
+import functools
+
+import locust
+import locust.argument_parser
+import locust.main
+import locust.stats
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from inferload.errors import UsageError
+from inferload.swarm import compat
+
+
+def test_only_the_version_that_was_read() -> None:
+    assert locust.__version__.startswith(compat.SUPPORTED)
+
+
+def test_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locust, "__version__", "2.48.0")
+    with pytest.raises(UsageError, match=r"locust 2\.48\.0: .*pip install"):
+        compat.apply()
+
+
+def test_default_arguments_are_built_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = locust.argument_parser.default_args_dict
+    calls = []
+
+    @functools.wraps(original)
+    def counted() -> dict[str, object]:
+        calls.append(1)
+        return {"host": None}
+
+    monkeypatch.setattr(locust.argument_parser, "default_args_dict", counted)
+    monkeypatch.setattr(locust.stats, "bucket_response_time", locust.stats.bucket_response_time)
+    compat.apply()
+    compat.apply()
+    first = locust.argument_parser.default_args_dict()
+    assert all(
+        locust.argument_parser.default_args_dict() is first for _ in range(56)
+    )  # as often as a spawn message asks
+    assert len(calls) == 1
+
+
+@given(st.floats(0.001, 1e7))
+def test_buckets_are_within_half_a_percent(value_ms: float) -> None:
+    assert abs(compat.bucket_ms(value_ms) - value_ms) <= 0.005 * value_ms * (1 + 1e-9)
+
+
+@given(st.lists(st.floats(0.01, 1e5), min_size=1, max_size=30))
+def test_many_samples_at_once_are_logged_as_one_by_one(values_ms: list[float]) -> None:
+    one, many = (locust.stats.RequestStats(use_response_times_cache=False).get("chat", "ITL") for _ in range(2))
+    for value in values_ms:
+        one.log(value, 0)
+    compat.log_many(many, values_ms)
+    assert many.num_requests == one.num_requests == len(values_ms)
+    assert many.total_response_time == pytest.approx(one.total_response_time)
+    assert (many.min_response_time, many.max_response_time) == (min(values_ms), max(values_ms))
+    assert sum(many.response_times.values()) == len(values_ms)
+    assert sum(many.num_reqs_per_sec.values()) == len(values_ms)
+
+
+def test_no_samples_change_nothing() -> None:
+    entry = locust.stats.RequestStats(use_response_times_cache=False).get("chat", "ITL")
+    compat.log_many(entry, [])
+    assert entry.num_requests == 0
+
+
+def test_a_check_after_parsing_ends_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(locust.main, "get_parser", locust.argument_parser.get_parser)
+
+    def refuse(_options: object) -> None:
+        raise UsageError("--host: missing")
+
+    compat.check_after_parsing(refuse)
+    compat.check_after_parsing(refuse)  # once is enough
+    with pytest.raises(SystemExit) as ended:
+        locust.main.get_parser().parse_args([])
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == "inferload: --host: missing\n"
+
+
+def test_choices_show_names_and_take_any() -> None:
+    choices = compat.AnyOf(["chat", "smoke"])
+    assert list(choices) == ["chat", "smoke"]
+    assert "/somewhere/mine.yaml" in choices

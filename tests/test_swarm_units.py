@@ -1,0 +1,169 @@
+"""The parts of the swarm that need no running Locust: options, orders, the roster, messages."""
+
+import argparse
+from pathlib import Path
+
+import pytest
+
+from inferload.cli import run as run_command
+from inferload.errors import UsageError
+from inferload.measure.record import PhaseWindow
+from inferload.passing import PassingParser
+from inferload.runoptions import RUN_OPTIONS
+from inferload.swarm import messages, options
+from inferload.swarm.order import Wish, nominal_users, resolve
+from inferload.swarm.roster import Member, Roster
+from inferload.wire.client import Credentials
+from inferload.workload import scenario as scenarios
+
+HOST = "http://127.0.0.1:8000"
+
+
+def parsed(**given: object) -> argparse.Namespace:
+    values = {option.name: option.default for option in RUN_OPTIONS}
+    values |= {
+        "scenario": "smoke",
+        "host": HOST,
+        "worker": False,
+        "headless": True,
+        "autostart": False,
+        "run_time": None,
+    }
+    return argparse.Namespace(**{**values, **given})
+
+
+def test_everything_right_passes(tmp_path: Path) -> None:
+    checked = options.check(parsed(run_dir=str(tmp_path / "new"), header=["X-Tenant: a"]))
+    assert checked.own.headers == (("X-Tenant", "a"),)
+    assert checked.own.run_dir == tmp_path / "new"
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"host": None}, "--host: missing"),
+        ({"host": "server:8000"}, "host 'server:8000'"),
+        ({"scenario": "smok"}, "smoke"),
+        ({"seed": "-1"}, "--seed -1"),
+        ({"seed": "x"}, "--seed x"),
+        ({"metrics_url": ["server"]}, "--metrics-url server"),
+        ({"metrics_url": ["none", "http://a/metrics"]}, "--metrics-url none"),
+        ({"api_key_file": "/no/such/file"}, "--api-key-file /no/such/file"),
+        ({"ca_file": "/no/such/file"}, "--ca-file /no/such/file"),
+        ({"header": ["secret-without-colon"]}, "--header"),
+    ],
+)
+def test_what_is_wrong_is_one_line_that_names_it(given: dict[str, object], says: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        options.check(parsed(**given))
+    assert says in str(raised.value)
+    assert "\n" not in str(raised.value)
+    assert "secret" not in str(raised.value)
+
+
+def test_a_run_directory_that_is_not_empty_or_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(UsageError, match="not empty"):
+        options.check(parsed(run_dir=str(tmp_path)))
+    with pytest.raises(UsageError, match="is a file"):
+        options.check(parsed(run_dir=str(tmp_path / "file")))
+    with pytest.raises(UsageError, match="cannot be written"):
+        options.check(parsed(run_dir="/proc/inferload/run"))
+
+
+def test_a_worker_may_be_given_the_masters_directory(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    options.check(parsed(run_dir=str(tmp_path), worker=True, host=None))
+
+
+def test_an_endless_scenario_needs_an_end_without_a_page(tmp_path: Path) -> None:
+    endless = tmp_path / "endless.yaml"
+    endless.write_text(scenarios.load("smoke").changed({"phases.measure_s": None}).resolved_text())
+    with pytest.raises(UsageError, match="--run-time"):
+        options.check(parsed(scenario=str(endless)))
+    options.check(parsed(scenario=str(endless), run_time=30))
+
+
+def test_keys_come_from_file_or_environment_and_do_not_travel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(options.API_KEY_VARIABLE, "sk-env")
+    assert options.own_settings(parsed()).credentials == Credentials("sk-env")
+    (tmp_path / "key").write_text("sk-file\n")
+    given = parsed(api_key_file=str(tmp_path / "key"), header=["X-A: b"], insecure=True, run_dir="/x")
+    assert options.own_settings(given).credentials == Credentials("sk-file")
+    options.forget_private(given)
+    assert (given.api_key_file, given.header, given.insecure, given.run_dir) == ("", [], False, "")
+
+
+@pytest.mark.parametrize("text", ["", "two\nlines", "a b", "ümlaut"])
+def test_a_file_that_holds_no_key(tmp_path: Path, text: str) -> None:
+    (tmp_path / "key").write_text(text)
+    with pytest.raises(UsageError, match="holds no key"):
+        options.own_settings(parsed(api_key_file=str(tmp_path / "key")))
+
+
+def test_an_order_takes_over_what_was_asked_and_says_so() -> None:
+    order = resolve(Wish("smoke", HOST, seed=7, users=9, spawn_per_s=3.0, run_time_s=5))
+    assert (order.users, order.spawn_per_s, order.scenario.seed, order.scenario.phases.measure_s) == (9, 3.0, 7, 5.0)
+    assert set(order.overrides) == {"seed", "phases.measure_s", "arrivals.users", "arrivals.spawn_per_s"}
+    assert resolve(Wish("smoke", HOST)).overrides == {}
+
+
+def test_users_scale_the_rate_of_an_open_loop() -> None:
+    scenario = scenarios.load("chat-open")
+    users, _ = nominal_users(scenario)
+    plain = resolve(Wish("chat-open", HOST))
+    assert plain.rate_for(users * 2) == pytest.approx(2 * (plain.sessions_per_s or 0))
+    twice = resolve(Wish("chat-open", HOST, users=users * 2))
+    assert twice.sessions_per_s == pytest.approx(2 * (plain.sessions_per_s or 0))
+
+
+def test_the_roster_counts_missing_reports() -> None:
+    roster = Roster(["a", "b"])
+    member = roster.of_client("b")
+    assert member is not None
+    assert member.name == "w1"
+    assert [member.reported(seq, 0) for seq in (0, 1, 4, 4, 3)] == [True, True, True, False, False]
+    assert member.missing_reports == 2
+
+
+def test_the_tightest_ping_gives_the_offset(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter([1_000, 1_400])
+    monkeypatch.setattr("inferload.swarm.roster.now_ns", lambda: next(times))
+    one = Member("w0", None, 0, heard_ns=0)
+    one.pong(sent_ns=800, mono_ns=5_900, wall_ns=10, here_wall_ns=10)  # round trip 200
+    one.pong(sent_ns=1_000, mono_ns=7_000, wall_ns=10, here_wall_ns=10)  # round trip 400: worse, not taken
+    assert (one.offset_ns, one.rtt_ns) == (5_900 - 900, 200)
+
+
+def test_windows_move_to_the_workers_clock() -> None:
+    windows = [PhaseWindow("warmup", 10, 20), PhaseWindow("measure", 20)]
+    moved = messages.windows_from_wire(messages.windows_to_wire(windows), offset_ns=5)
+    assert moved == (PhaseWindow("warmup", 15, 25), PhaseWindow("measure", 25))
+
+
+def test_inferload_run_is_the_locust_command_it_stands_for() -> None:
+    parser = argparse.ArgumentParser()
+    run_command.register(parser.add_subparsers(parser_class=PassingParser))
+    arguments = parser.parse_args(
+        [
+            "run",
+            "smoke",
+            "--host",
+            HOST,
+            "--header",
+            "A: b",
+            "--header",
+            "C: d",
+            "--insecure",
+            "--seed",
+            "3",
+            "--",
+            "--processes",
+            "2",
+        ]
+    )
+    command = run_command.locust_command(arguments, Path("chat.py"))
+    assert command[3:] == [
+        *("-f", "chat.py", "--headless", "--host", HOST, "--scenario", "smoke", "--seed", "3"),
+        *("--header", "A: b", "--header", "C: d", "--insecure", "--processes", "2"),
+    ]
