@@ -20,6 +20,7 @@ from pydantic import (
     ValidationError,
 )
 
+from inferload.measure import gates
 from inferload.workload import catalog
 from inferload.workload.distributions import Constant, Count, Duration, NonNegative, Positive
 from inferload.workload.faults import ScenarioError, faults_of
@@ -56,8 +57,6 @@ def _version(value: int) -> int:
 
 
 def _gate(value: str) -> str:
-    from inferload.measure import gates
-
     gates.parse(value)
     return value
 
