@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from inferload import rundir
 from inferload.measure import server_names as names
 from inferload.scrapefile import ScrapeColumns, write_part
+from inferload.turnfile import SCHEMA
 
 NS = 1_000_000_000
 MS = 1_000_000
@@ -99,7 +100,7 @@ def _write_turns(folder: Path) -> None:
             b"anchor_wall_ns": str(START_WALL_NS + anchor_ns + 40 * MS).encode(),
         }
         rows = [_turn(number, worker, anchor_ns) for number in range(stripe, TURNS, 2)]
-        table = pa.Table.from_pylist(rows, schema=TURN_SCHEMA).replace_schema_metadata(metadata)
+        table = pa.Table.from_pylist(rows, schema=SCHEMA).replace_schema_metadata(metadata)
         pq.write_table(table.slice(0, 10), folder / f"{worker}-0000.parquet")
         pq.write_table(table.slice(10), folder / f"{worker}-0001.parquet")
 
@@ -136,14 +137,6 @@ def _write_history(path: Path) -> None:
             for name in ("chat", "Aggregated"):
                 writer.writerow([START_WALL_NS // NS + second, 4 if second < 3 else 8, "TURN", name, "4.0"])
 
-
-_NS_COLUMNS = [f"{name}_ns" for name in _INSTANTS_MS]
-TURN_SCHEMA = pa.schema(
-    [(name, pa.string()) for name in ("turn_id", "session_id", "class", "worker", "phase")]
-    + [(name, pa.int64()) for name in ("turn_index", *_NS_COLUMNS, "input_tokens", "output_tokens", "cached_tokens", "connect_ns")]
-    + [("event_ns", pa.list_(pa.int64())), ("event_tokens", pa.list_(pa.int32())), ("client_delay_max_ns", pa.int64())]
-    + [("attempts", pa.int64()), ("target", pa.string()), ("model", pa.string()), ("failure", pa.string()), ("status", pa.int64())]
-)  # fmt: skip
 
 MANIFEST: dict[str, Any] = {
     "format": 1,

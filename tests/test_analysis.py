@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow.parquet as pq
 import pytest
 import synthetic_run as synthetic
 from hypothesis import given
@@ -255,8 +254,3 @@ def test_shares_durations_and_brackets_in_words() -> None:
         "0 %", "100 %", "50.0 %", "under 0.01 %", "over 99.99 %", "0.40 %"]  # fmt: skip
     assert [duration(seconds) for seconds in (0.5, 60, 300, 3661)] == ["0.500 s", "60 s", "5 min", "1 h 1 min 1 s"]
     assert (bracket([80.0, 100.0]), bracket([250.0, None])) == ("80 to 100", "over 250")
-
-
-def test_the_turns_of_the_helper_have_the_columns_of_the_design(run_dir: Path) -> None:
-    found = set(pq.read_schema(run_dir / rundir.TURNS / "w0-0000.parquet").names)
-    assert {"turn_id", "class", "phase", "planned_ns", "closed_ns", "event_ns", "event_tokens", "failure"} <= found

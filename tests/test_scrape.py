@@ -8,7 +8,7 @@ import ssl
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import trustme
+from simulator_process import Simulator
 
 from inferload import scrapefile
 from inferload.errors import UsageError
+from inferload.measure import server_names as names
 from inferload.measure.server_names import SCRAPE_DURATION
+from inferload.measure.servers import servers_block, totals
 from inferload.rundir import SERVER_METRICS
 from inferload.wire.promtext import Sample, parse
 from inferload.wire.scrape import Book, Scrape, gauges, line_of
@@ -284,3 +287,42 @@ def test_parts_join_into_one_and_a_crash_between_counts_nothing_twice(tmp_path: 
 def test_no_scrapes_are_an_empty_table(tmp_path: Path) -> None:
     assert scrapefile.read_scrapes(tmp_path).schema == scrapefile.SCHEMA
     assert len(Book().take()) == 0
+
+
+@pytest.fixture
+def served(simulator: Callable[..., Simulator]) -> Simulator:
+    return simulator("--ttft-ms", "1", "--itl-ms", "1")
+
+
+def ask(server: Simulator, times: int) -> tuple[int, int]:
+    """Prompt and output tokens of so many whole turns."""
+    usages = []
+    for number in range(times):
+        message = {"role": "user", "content": "word " * (40 + number)}
+        body = {"model": "simulator", "messages": [message], "max_tokens": 5, "ignore_eos": True}
+        usages.append(server.json("POST", "/v1/chat/completions", body)["usage"])
+    return sum(usage["prompt_tokens"] for usage in usages), sum(usage["completion_tokens"] for usage in usages)
+
+
+def test_the_simulators_counters_reconcile_with_what_was_asked(tmp_path: Path, served: Simulator) -> None:
+    child = Child(tmp_path, "--interval-s", "0.05", "--target", f"{served.url}/metrics")
+    assert child.line()["gauges"]["requests_running"] == 0
+    before = ask(served, 4)
+    while child.line()["gauges"]["generation_tokens_total"] != before[1]:
+        pass
+    served.chaos(kind="restart_counters")
+    after = ask(served, 2)
+    code, _, table = child.end()
+    assert code == 0
+    total = totals(table)[served.url]
+    assert total[names.PROMPT_TOKENS].increase == before[0] + after[0]
+    assert total[names.GENERATION_TOKENS].increase == before[1] + after[1]
+    assert total[names.GENERATION_TOKENS].last == after[1]
+    assert total[names.TTFT + "_count"].increase == 6
+    walls = table["wall_ns"].to_numpy()
+    (entry,) = servers_block(table, int(walls.min()), int(walls.max()) + 1)
+    assert (entry["restarts"], entry["requests_finished"], entry["generation_tokens"]) == (1, 6, before[1] + after[1])
+    assert entry["kv_cache_size_tokens"] == 131072
+    assert entry["waiting_by_reason"].keys() == {"capacity", "deferred"}
+    assert entry["prefix_cache_queries_at_first_scrape"] == 0
+    assert entry["ttft_ms"]["count"] == 6

@@ -34,7 +34,7 @@ from inferload.wire.scrapehttp import MetricsClient, MetricsUrl, tls_context
 # A part is closed this often; a kill -9 loses no scrape that is older than twice that.
 PART_S = 4.0
 # How long a scrape may take: longer than an interval, since a busy server answers late but truly.
-TIMEOUT_S = 5.0
+TIMEOUT_S = 4.0
 # What the last scrape may take when the scraper is told to stop.
 LAST_S = 2.0
 
