@@ -1,0 +1,35 @@
+"""The report's page in a real browser: its script draws, and its own policy lets everything through that it needs."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import synthetic_run as synthetic
+from inferload.analysis import report
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+@pytest.mark.browser
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
+def test_the_page_draws_its_picture(tmp_path: Path) -> None:
+    made = report.make(synthetic.write(tmp_path / "run"))
+    assert CHROMIUM is not None
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
+    flags += ["--disable-component-update", "--disable-sync", f"--user-data-dir={tmp_path / 'profile'}"]
+    command = [
+        CHROMIUM,
+        *flags,
+        "--virtual-time-budget=8000",
+        "--enable-logging=stderr",
+        "--dump-dom",
+        made.html.as_uri(),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    # 2 + 2 + 2 + 4 + 2 lines, in five panels; the gap in the scrapes splits a line, it adds none.
+    assert len(re.findall(r'class="trace scatter ', done.stdout)) == 12
+    assert len(set(re.findall(r'class="subplot (xy\d*)"', done.stdout))) == 5
+    complaints = [line for line in done.stderr.splitlines() if ":CONSOLE" in line]
+    assert complaints == []
