@@ -28,6 +28,7 @@ PROGRESS_S = 5.0
 POLL_S = 0.1
 GRACE_S = 15.0
 TAIL_BYTES = 200_000
+LOGS_KEPT = 10
 
 Say = Callable[[str], None]
 
@@ -47,7 +48,7 @@ def start(wanted: Wanted, command: Command | None = None) -> Server:
     # A new name for each start: a process that holds this file open is this server's, whatever its process id.
     log = places.state_dir() / f"{wanted.port}-{secrets.token_hex(4)}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
-    _remove_old_logs(wanted.port)
+    _remove_old_logs()
     pid = _spawn(command, log, wanted.cores)
     server = Server(
         engine=wanted.engine,
@@ -75,9 +76,12 @@ def _refuse_taken(wanted: Wanted) -> None:
         raise UsageError(f"port {wanted.port}: cannot be listened on at {wanted.host}; name another with --port")
 
 
-def _remove_old_logs(port: int) -> None:
-    for old in places.state_dir().glob(f"{port}-*.log"):
-        old.unlink(missing_ok=True)
+def _remove_old_logs() -> None:
+    """Keep the logs of the servers that are remembered and of the last few that have ended."""
+    in_use = {server.log for server in running.remembered()}
+    ended = [log for log in places.state_dir().glob("*.log") if log not in in_use]
+    for log in sorted(ended, key=lambda log: log.stat().st_mtime_ns)[:-LOGS_KEPT]:
+        log.unlink(missing_ok=True)
 
 
 def _spawn(command: Command, log: Path, cores: Sequence[int] | None) -> int:

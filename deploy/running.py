@@ -85,7 +85,7 @@ def remembered() -> list[Server]:
 
 
 def forget(server: Server) -> None:
-    """Remove the state file; the log stays until the next start on the port."""
+    """Remove the state file; the log stays for a while."""
     state_file(server.port).unlink(missing_ok=True)
 
 

@@ -409,6 +409,18 @@ def test_a_taken_port_is_named_before_anything_starts(state: Path) -> None:
     assert not running.state_file(port).exists()
 
 
+def test_logs_of_servers_that_ended_do_not_pile_up(state: Path, program: Started) -> None:
+    state.mkdir()
+    for number in range(30):
+        (state / f"1-{number}.log").touch()
+    first = program("print('ready')\nimport time; time.sleep(600)")
+    second = program("print('ready')")
+    assert first.log.exists()
+    assert second.log.exists()
+    assert len(list(state.glob("*.log"))) == launch.LOGS_KEPT + 2
+    launch.stop(first)
+
+
 def test_a_state_file_that_is_none_is_named(state: Path) -> None:
     state.mkdir()
     (state / "1.json").write_text("{}")
