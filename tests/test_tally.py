@@ -149,6 +149,24 @@ def test_tokens_are_shared_evenly_between_windows() -> None:
     assert (warm.ok, measured.ok) == (1, 0)
 
 
+@pytest.mark.parametrize(
+    ("changes", "phase"),
+    [
+        ({"sent_ns": 5 * S - 1}, "warmup"),
+        ({"sent_ns": 5 * S}, "measure"),
+        ({"sent_ns": 5 * S, "connect_ns": 10 * MS}, "warmup"),  # the server took long to connect
+        ({"sent_ns": None, "failure": Failure.CONNECT}, "warmup"),
+        ({"sent_ns": 5 * S, "turn_index": 1}, None),
+    ],
+)
+def test_a_session_begins_when_the_client_sets_about_it(changes: dict[str, object], phase: str | None) -> None:
+    record = turn(planned_ns=4 * S, closed_ns=9 * S, first_ns=6 * S, last_ns=6 * S, phase="warmup", **changes)
+    tallies = TallySet()
+    tallies.fold(record, [PhaseWindow("warmup", 0, 5 * S), PhaseWindow("measure", 5 * S)], None)
+    begun = {at[0]: tally.window_sessions for at, tally in tallies.items() if tally.window_sessions}
+    assert begun == ({} if phase is None else {phase: 1})
+
+
 def test_no_sketch_and_no_stall_of_a_failed_turn() -> None:
     slow = array("q", [0, 400 * MS])
     failed = folded([turn(failure=Failure.CUT, event_ns=slow)]).total()

@@ -1,7 +1,7 @@
 """What is counted: one tally for each (phase, class, step), made of whole numbers and sketches, so that it merges exactly.
 
 A turn belongs to the phase of its `planned`. What is counted by the instant at which it happened (tokens, turns in flight,
-sessions sent) has a name that begins with `window_` and belongs to the phase whose window holds that instant.
+sessions begun) has a name that begins with `window_` and belongs to the phase whose window holds that instant.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Tally:
     window_events_uncounted: int = 0  # of these, events whose tokens nobody counted
     window_input_tokens: int = 0
     window_in_flight_ns: int = 0  # sum over turns of the time in this window between sent and closed
-    window_sessions: int = 0  # first turns sent (or given up unsent) in this window
+    window_sessions: int = 0  # sessions whose first turn the client set about in this window
     longest_stall_ms: float | None = None
     by_failure: dict[str, int] = field(default_factory=dict)
     by_status: dict[int, int] = field(default_factory=dict)
@@ -167,7 +167,7 @@ class Tally:
             self.window_output_tokens += happened.output_tokens
         self.window_input_tokens += happened.input_tokens
         self.window_in_flight_ns += happened.in_flight_ns
-        self.window_sessions += happened.session_sent
+        self.window_sessions += happened.session_begun
 
     def _stalled(self, gap_ms: float | None) -> None:
         if gap_ms is not None and (self.longest_stall_ms is None or gap_ms > self.longest_stall_ms):

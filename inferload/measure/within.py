@@ -17,24 +17,34 @@ class Happened:
     output_tokens: int | None = 0  # None: nobody counted the tokens of these events
     input_tokens: int = 0  # all of them, where the first output event fell
     in_flight_ns: int = 0
-    session_sent: bool = False  # the session's first turn was sent here, or given up unsent
+    session_begun: bool = False  # the client set about the session's first turn here
 
 
 def within(record: TurnRecord, window: PhaseWindow) -> Happened | None:
     """None where the turn and the window have no instant in common."""
-    sent_ns = record.closed_ns if record.sent_ns is None else record.sent_ns
-    if record.closed_ns < window.start_ns or (window.end_ns is not None and sent_ns >= window.end_ns):
+    begun_ns = _begun_ns(record)
+    if record.closed_ns < window.start_ns or (window.end_ns is not None and begun_ns >= window.end_ns):
         return None
-    low, high = _events_between(record.event_ns or _NO_EVENTS, sent_ns, window)
+    first_turn_here = record.turn_index == 0 and window.holds(begun_ns)
+    if record.sent_ns is None:
+        return Happened(session_begun=first_turn_here)
+    low, high = _events_between(record.event_ns or _NO_EVENTS, record.sent_ns, window)
     end_ns = record.closed_ns if window.end_ns is None else min(record.closed_ns, window.end_ns)
-    begun_here = record.first_ns is not None and window.holds(record.first_ns)
+    first_here = record.first_ns is not None and window.holds(record.first_ns)
     return Happened(
         events=high - low,
         output_tokens=_tokens_between(record, low, high),
-        input_tokens=(record.input_tokens or 0) if begun_here else 0,
-        in_flight_ns=end_ns - max(sent_ns, window.start_ns),
-        session_sent=record.turn_index == 0 and window.holds(sent_ns),
+        input_tokens=(record.input_tokens or 0) if first_here else 0,
+        in_flight_ns=max(0, end_ns - max(record.sent_ns, window.start_ns)),
+        session_begun=first_turn_here,
     )
+
+
+def _begun_ns(record: TurnRecord) -> int:
+    """When the client set about sending: connecting is the server's time, so a slow server makes no client look late."""
+    if record.sent_ns is None:
+        return record.planned_ns
+    return max(record.planned_ns, record.sent_ns - (record.connect_ns or 0))
 
 
 def _events_between(offsets: "array[int] | tuple[int, ...]", sent_ns: int, window: PhaseWindow) -> tuple[int, int]:

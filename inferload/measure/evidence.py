@@ -1,0 +1,88 @@
+"""From books and health to the evidence that `validity` judges."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from inferload.measure.clock import NS_PER_S
+from inferload.measure.health import HealthSet
+from inferload.measure.record import PHASES, Phase
+from inferload.measure.sketch import Sketch
+from inferload.measure.tally import Tally, TallySet, books
+from inferload.measure.validity import Evidence, Stamps
+
+
+@dataclass(frozen=True, slots=True)
+class RunFacts:
+    """What tallies cannot know. All of it counts for the measure phase, whenever it happened. None: not known."""
+
+    stamps: Stamps
+    workers: int = 1
+    lost_workers: int = 0
+    report_gaps: int = 0  # reports of workers that never came
+    clock_uncertainty_ms: float | None = None  # of the worst worker
+    server_restarts: int | None = None
+    warm_cache_share: float | None = None
+    server_in_flight_mean: float | None = None  # running + waiting of all targets, over the measure window
+
+
+def gather(tallies: TallySet, health: HealthSet, windows: Mapping[Phase, float], facts: RunFacts) -> list[Evidence]:
+    """Evidence of each phase that has a window. `windows`: seconds that each lasted."""
+    found = []
+    for phase in PHASES:
+        window_s = windows.get(phase)
+        if window_s is not None:
+            evidence = _of_phase(phase, tallies.total(phase), health, window_s)
+            found.append(_with_facts(evidence, tuple(books(tallies)), facts) if phase == "measure" else evidence)
+    return found
+
+
+def _of_phase(phase: Phase, tally: Tally, health: HealthSet, window_s: float) -> Evidence:
+    all_workers, each = health.total(phase), list(health.by_worker(phase).values())
+    return Evidence(
+        phase=phase,
+        workers=len(each),
+        turns_begun=tally.turns_begun,
+        turns_finished=tally.ok + tally.failed,
+        turns_unfinished=tally.unfinished,
+        sessions_planned=tally.sessions_planned,
+        sessions_dropped=tally.sessions_dropped,
+        sessions_begun=tally.window_sessions,
+        delay_p99_ms=all_workers.delay_ms.quantile(0.99),
+        itl_ms=_typical(tally.sketches.get("itl_ms")),
+        ttft_ms=_typical(tally.sketches.get("ttft_ms")),
+        loop_lag_p99_ms=_worst([one.loop_lag_ms.quantile(0.99) for one in each]),
+        cpu_share=_worst([one.cpu_share for one in each]),
+        steal_share=_worst([one.steal_share for one in each]),
+        gc_pause_max_ms=_worst([one.gc_pause_ms.max for one in each]),
+        stamped_share=all_workers.stamped_share,
+        window_s=window_s,
+        turn_mean_s=tally.turn_ns / NS_PER_S / tally.ended if tally.ended else None,
+        in_flight_mean=tally.window_in_flight_ns / NS_PER_S / window_s if window_s else None,
+        rate_times_time=tally.turn_ns / NS_PER_S / window_s if window_s else None,
+    )
+
+
+def _with_facts(evidence: Evidence, faults: tuple[str, ...], facts: RunFacts) -> Evidence:
+    return replace(
+        evidence,
+        workers=facts.workers,
+        stamps=facts.stamps,
+        lost_workers=facts.lost_workers,
+        report_gaps=facts.report_gaps,
+        clock_uncertainty_ms=facts.clock_uncertainty_ms,
+        books=faults,
+        server_restarts=facts.server_restarts,
+        warm_cache_share=facts.warm_cache_share,
+        server_in_flight_mean=facts.server_in_flight_mean,
+    )
+
+
+def _typical(sketch: Sketch | None) -> float | None:
+    """The median; the mean where more than half of the values are 0."""
+    return None if sketch is None else sketch.quantile(0.5) or sketch.mean
+
+
+def _worst(values: list[float | None]) -> float | None:
+    return max((value for value in values if value is not None), default=None)
