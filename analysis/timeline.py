@@ -114,8 +114,8 @@ def _client(frames: RunFrames, seconds: int) -> pd.DataFrame:
         "e2e_ms": (last[ok], (last - sent)[ok] * 1e3),
     }
     for name, (at_s, values) in samples.items():
-        for label, q in QUANTILES:
-            columns[f"{name}_{label}"] = quantile_by_second(at_s, values, q, seconds)
+        found = quantiles_by_second(at_s, values, tuple(q for _, q in QUANTILES), seconds)
+        columns |= {f"{name}_{label}": column for (label, _), column in zip(QUANTILES, found, strict=True)}
     return pd.DataFrame(columns)
 
 
@@ -133,19 +133,21 @@ def _places(at_s: Floats, seconds: int) -> tuple[npt.NDArray[np.int64], npt.NDAr
     return place, inside
 
 
-def quantile_by_second(at_s: Floats, values: Floats, q: float, seconds: int) -> Floats:
-    """The value of nearest rank ceil(q n) among each second's n; NaN where there is none."""
+def quantiles_by_second(at_s: Floats, values: Floats, quantiles: tuple[float, ...], seconds: int) -> list[Floats]:
+    """For each q the value of nearest rank ceil(q n) among each second's n; NaN where there is none."""
     place, inside = _places(at_s, seconds)
     inside &= ~np.isnan(values)
     place, values = place[inside], values[inside]
-    order = np.lexsort((values, place))
+    ordered = values[np.lexsort((values, place))]
     counts = np.bincount(place, minlength=seconds)
     starts = np.cumsum(counts) - counts
-    ranks = np.maximum(1, np.ceil(q * counts)).astype(np.int64)
-    result = np.full(seconds, np.nan)
-    filled = counts > 0
-    result[filled] = values[order][(starts + ranks - 1)[filled]]
-    return result
+    results = []
+    for q in quantiles:
+        ranks = np.maximum(1, np.ceil(q * counts)).astype(np.int64)
+        result = np.full(seconds, np.nan)
+        result[counts > 0] = ordered[(starts + ranks - 1)[counts > 0]]
+        results.append(result)
+    return results
 
 
 def _last_in_second(at_s: Floats, values: Floats, seconds: int) -> Floats:

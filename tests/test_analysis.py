@@ -109,7 +109,7 @@ def test_several_servers_have_columns_of_their_own(tmp_path: Path) -> None:
 def test_quantiles_by_second_are_of_nearest_rank(samples: list[tuple[float, float]], q: float) -> None:
     at_s = np.array([at for at, _ in samples])
     values = np.array([value for _, value in samples])
-    found = timeline.quantile_by_second(at_s, values, q, 5)
+    (found,) = timeline.quantiles_by_second(at_s, values, (q,), 5)
     for second in range(5):
         inside = sorted(value for at, value in samples if int(at) == second)
         if inside:
