@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from inferload.errors import UsageError
+from inferload.passing import PassingParser
 
 from . import launch, probe, running
 from .engines import ENGINES, Wanted, command_of
@@ -20,20 +21,6 @@ Examples:
 What follows -- goes to the engine as it is, after the launcher's own flags."""
 
 
-class _Passing(argparse.ArgumentParser):
-    """Keeps what follows `--` as `extra`, where the parser has a default for it; argparse takes it for positionals."""
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        given = list(args or ())
-        cut = given.index("--") if "--" in given else len(given)
-        if given[cut + 1 :] and self.get_default("extra") is None:
-            self.error(f"nothing may follow --: {' '.join(given[cut + 1 :])}")
-        parsed, unknown = super().parse_known_args(given[:cut], namespace)
-        if self.get_default("extra") is not None:
-            parsed.extra = tuple(given[cut + 1 :])
-        return parsed, unknown
-
-
 def register(subparsers: Any) -> None:
     """Add the sub-command."""
     parser = subparsers.add_parser(
@@ -43,7 +30,7 @@ def register(subparsers: Any) -> None:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    actions = parser.add_subparsers(metavar="ACTION", required=True, parser_class=_Passing)
+    actions = parser.add_subparsers(metavar="ACTION", required=True, parser_class=PassingParser)
     _add_up(actions)
     status = actions.add_parser("status", help="the servers that were started here; 1 where none is up")
     status.add_argument("--port", type=int, help="this one only")
