@@ -16,8 +16,8 @@ from gevent.event import Event
 from inferload import rundir
 from inferload.errors import UsageError
 from inferload.measure.clock import now_ns, wall_ns
-from inferload.swarm import messages
-from inferload.swarm.finale import Outcome, conclude
+from inferload.swarm import finale, messages
+from inferload.swarm.finale import Outcome
 from inferload.swarm.locust_csv import History
 from inferload.swarm.masterrun import MasterRun, Place
 from inferload.swarm.messages import Report
@@ -187,10 +187,11 @@ class Controller:
 
     def _conduct(self, run: MasterRun) -> None:
         logger.info("run directory: %s", run.place.path)
+        finale.begin(run)
         history = History(run.place.path, self.environment)
         run.conduct(self._locust_start)
         history.finish()
-        self.outcome = conclude(run, self.environment)
+        self.outcome = finale.conclude(run)
         logger.info("%s", self.outcome.headline)
         self.environment.process_exit_code = self._exit_code(self.outcome)
         if not self._headless:

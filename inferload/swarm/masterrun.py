@@ -74,8 +74,10 @@ class MasterRun:
         self.roster = Roster(list(_client_ids(runner)))
         self.scraping: Scraping | None = None
         self._runner = runner
+        self.rate_changes: list[tuple[int, float]] = []  # (instant, sessions per second) set by hand
         self._users = order.users
         self._aborting = False
+        self._marked: set[Phase] = set()
 
     # -- what the workers say
 
@@ -136,7 +138,9 @@ class MasterRun:
         self._users = users
         rate = self.order.rate_for(users)
         if rate is not None:
-            self._tell(messages.RATE, {"run_id": self.run_id, "at_ns": now_ns(), "sessions_per_s": rate})
+            at_ns = now_ns()
+            self.rate_changes.append((at_ns, rate))
+            self._tell(messages.RATE, {"run_id": self.run_id, "at_ns": at_ns, "sessions_per_s": rate})
 
     # -- the run
 
@@ -241,7 +245,18 @@ class MasterRun:
         if end_ns is not None:
             windows.append(PhaseWindow("drain", end_ns))
         self.windows = tuple(windows)
+        for window in windows:
+            self._mark_phase(window)
         self._tell(messages.WINDOWS, {"run_id": self.run_id, "windows": windows_to_wire(windows)})
+
+    def _mark_phase(self, window: PhaseWindow) -> None:
+        """A phase is marked once, when it is known that and when it begins."""
+        begun = window.phase == "drain" or self.drained.is_set() or not self.stop.is_set()
+        if begun and window.phase not in self._marked and (window.phase != "drain" or window.start_ns <= now_ns()):
+            self._marked.add(window.phase)
+            self.marks.add(
+                "phase", f"{window.phase} begins", self.anchor.to_wall_ns(window.start_ns), phase=window.phase
+            )
 
     def _drain(self) -> None:
         drain_s = self.order.scenario.phases.drain_s

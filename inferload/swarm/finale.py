@@ -1,0 +1,162 @@
+"""The end of a run, once all workers have drained: the verdict, the summary, the tables, and the report's own process."""
+
+import logging
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from inferload import rundir, scrapefile, turnfile
+from inferload.measure import console, evidence, servers, summary, validity
+from inferload.measure.exact import exact_values
+from inferload.measure.record import PHASES, Phase
+from inferload.runoptions import API_KEY_VARIABLE
+from inferload.swarm.lostload import count_lost_arrivals
+from inferload.swarm.manifest import manifest, started_at, versions
+from inferload.swarm.masterrun import MasterRun
+from inferload.wire.scrapehttp import MetricsUrl
+
+logger = logging.getLogger(__name__)
+
+_REPORT_S = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a run came to, in short."""
+
+    run_dir: Path
+    headline: str
+    measurement: str
+    passed: bool
+    engine: str
+
+
+def begin(run: MasterRun) -> None:
+    """Write the manifest as it stands before the load: a run that is killed has one too."""
+    rundir.write_json(run.place.path / rundir.MANIFEST, manifest(run, counts=None))
+
+
+def conclude(run: MasterRun) -> Outcome:
+    """Write the run's own documents, print its tables, and have the report made."""
+    folder = run.place.path
+    lost = count_lost_arrivals(run)
+    if lost:
+        run.marks.add("dropped", f"{lost} arrivals of lost workers were dropped", arrivals=lost)
+    turns = _turns(run)
+    document = summary.build(_input(run, turns))
+    rundir.write_json(folder / rundir.SUMMARY, document)
+    counts = {"sessions": document["sessions"], "turns": document["turns"]["by_phase"]["all"]}
+    rundir.write_json(folder / rundir.MANIFEST, manifest(run, counts))
+    (folder / rundir.TOKEN).unlink(missing_ok=True)
+    tables = console.tables(document)
+    print(tables, flush=True)
+    _report(folder)
+    verdict = document["verdict"]
+    return Outcome(
+        folder, tables.splitlines()[0], verdict["measurement"], bool(verdict["passed"]), run.preflight.facts.engine
+    )
+
+
+def _turns(run: MasterRun) -> pa.Table | None:
+    """Every worker's turns; None where some are on another disk, or died with their worker."""
+    here = str(run.place.path)
+    if run.roster.lost or not run.complete or any(m.facts.get("folder") != here for m in run.roster.members):
+        return None
+    return turnfile.read_turns(run.place.path)
+
+
+def _input(run: MasterRun, turns: pa.Table | None) -> summary.SummaryInput:
+    windows: dict[Phase, float] = {w.phase: run.window_s(w.phase) for w in run.windows}
+    entries = _servers(run)
+    facts = _facts(run, turns, entries)
+    judged = validity.judge(evidence.gather(run.seen.tallies, run.seen.health, windows, facts))
+    scenario = run.order.scenario
+    return summary.SummaryInput(
+        run={
+            "id": run.run_id,
+            "scenario": scenario.name,
+            "digest": scenario.digest,
+            "seed": scenario.seed,
+            "target": run.order.target.url,
+            "model": run.preflight.facts.model,
+            "engine": run.preflight.facts.engine,
+            "started_at": started_at(run),
+            "versions": versions(run),
+        },
+        tallies=run.seen.tallies,
+        health=run.seen.health,
+        windows=windows,
+        servers=entries,
+        verdict=judged,
+        gates=list(scenario.gates),
+        stamps=facts.stamps,
+        exact=None if turns is None else exact_values(turns),
+    )
+
+
+def _servers(run: MasterRun) -> list[dict[str, Any]]:
+    """The servers over the measure phase."""
+    window = next((w for w in run.windows if w.phase == "measure"), None)
+    if window is None or window.end_ns is None or not run.preflight.metrics_urls:
+        return []
+    start_ns, end_ns = run.anchor.to_wall_ns(window.start_ns), run.anchor.to_wall_ns(window.end_ns)
+    targets = [MetricsUrl.parse(url).target for url in run.preflight.metrics_urls]
+    return servers.servers_block(scrapefile.read_scrapes(run.place.path), start_ns, end_ns, targets)
+
+
+def _facts(run: MasterRun, turns: pa.Table | None, entries: list[dict[str, Any]]) -> evidence.RunFacts:
+    health = [run.seen.health.total(phase) for phase in PHASES]
+    remote = [member.rtt_ns / 2e6 for member in run.roster.members if member.client_id is not None]
+    restarts = [entry["restarts"] for entry in entries if entry["restarts"] is not None]
+    return evidence.RunFacts(
+        stamps="kernel" if any(one.reads_stamped for one in health) else "user",
+        workers=len(run.roster),
+        lost_workers=len(run.roster.lost),
+        report_gaps=sum(member.missing_reports for member in run.roster.members),
+        clock_uncertainty_ms=max(remote, default=None),
+        server_restarts=sum(restarts) if restarts else None,
+        warm_cache_share=_warm_cache_share(run, turns),
+        server_in_flight_mean=_in_flight(entries),
+    )
+
+
+def _in_flight(entries: list[dict[str, Any]]) -> float | None:
+    means = [entry[name]["mean"] for entry in entries for name in ("requests_running", "requests_waiting")]
+    known = [mean for mean in means if mean is not None]
+    return sum(known) if known and len(known) == len(means) else None
+
+
+def _warm_cache_share(run: MasterRun, turns: pa.Table | None) -> float | None:
+    """Of the prompt tokens of first turns, which share nothing with each other: how many were cached all the same."""
+    if turns is None or run.order.scenario.workload.system_prompt_tokens:
+        return None
+    known = pc.and_(pc.equal(turns["turn_index"], 0), pc.is_valid(turns["cached_tokens"]))
+    first = turns.filter(pc.and_(known, pc.is_valid(turns["input_tokens"])))
+    asked = pc.sum(first["input_tokens"]).as_py()
+    return pc.sum(first["cached_tokens"]).as_py() / asked if asked else None
+
+
+def _report(folder: Path) -> None:
+    """Have the pages made by a process of their own; one that fails changes nothing but a line in the log."""
+    if not any(entry.name == "report" for entry in entry_points(group="inferload.commands")):
+        logger.warning("the report command is not installed: no report.html; pip install inferload")
+        return
+    command = [sys.executable, "-m", "inferload", "report", str(folder)]
+    environment = {name: value for name, value in os.environ.items() if name != API_KEY_VARIABLE}
+    try:
+        made = subprocess.run(command, capture_output=True, text=True, timeout=_REPORT_S, check=False, env=environment)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        logger.warning("no report: %s; make it with: inferload report %s", error, folder)
+        return
+    if made.returncode:
+        last = (made.stderr.strip() or "no reason given").splitlines()[-1]
+        logger.warning("no report: %s; try again with: inferload report %s", last, folder)
+    else:
+        logger.info("report: %s", folder / rundir.REPORT_HTML)

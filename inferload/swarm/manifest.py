@@ -1,0 +1,71 @@
+"""`run.json`: all that is needed to know what a run was, and to run it again."""
+
+import os
+import platform
+import socket
+from datetime import UTC, datetime
+from typing import Any
+
+import locust
+
+from inferload import __version__, rundir
+from inferload.swarm.masterrun import MasterRun
+
+
+def versions(run: MasterRun) -> dict[str, str | None]:
+    """What took part, by version."""
+    return {
+        "inferload": __version__,
+        "locust": locust.__version__,
+        "python": platform.python_version(),
+        "server": run.preflight.facts.version,
+    }
+
+
+def started_at(run: MasterRun) -> str:
+    """When the run was begun, UTC."""
+    return datetime.fromtimestamp(run.anchor.wall_ns / 1e9, UTC).isoformat(timespec="milliseconds")
+
+
+def manifest(run: MasterRun, counts: dict[str, Any] | None) -> dict[str, Any]:
+    """The document; `counts` is None while the run is under way."""
+    order, facts, vocabulary = run.order, run.preflight.facts, run.preflight.vocabulary
+    return {
+        "format": rundir.FORMAT,
+        "id": run.run_id,
+        "scenario": {
+            "name": order.scenario.name,
+            "origin": order.origin,
+            "digest": order.scenario.digest,
+            "text": order.scenario.resolved_text(),
+            "overrides": order.overrides,
+        },
+        "seed": order.scenario.seed,
+        "target": order.target.url,
+        "model": facts.model,
+        "models": list(facts.models),
+        "engine": facts.engine,
+        "variant": None,
+        "max_model_len": facts.max_model_len,
+        "versions": versions(run),
+        "hosts": sorted({socket.gethostname(), *(str(m.facts.get("host")) for m in run.roster.members if m.facts)}),
+        "machine": {"system": platform.system(), "release": platform.release(), "cpus": os.cpu_count()},
+        "started_at": started_at(run),
+        "anchor": {"wall_ns": run.anchor.wall_ns, "mono_ns": run.anchor.mono_ns},
+        "phases": [
+            {
+                "phase": window.phase,
+                "start_wall_ns": run.anchor.to_wall_ns(window.start_ns),
+                "end_wall_ns": None if window.end_ns is None else run.anchor.to_wall_ns(window.end_ns),
+            }
+            for window in run.windows
+        ],
+        "workers": [member.manifest() for member in run.roster.members],
+        "metrics_urls": list(run.preflight.metrics_urls),
+        "insecure": run.own.tls.insecure,
+        "cache_isolation": {"isolate": order.scenario.cache.isolate, "by": "salt" if facts.salts else "first_line"},
+        "prompt_tokens": {"exactness": vocabulary.exactness, "error": vocabulary.error},
+        "counts": counts,
+        "stop_reason": run.stop_reason if counts is not None else None,
+        "complete": run.complete,
+    }
