@@ -1,0 +1,170 @@
+"""The tables that a run ends with on a terminal: from summary.json's document to text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from inferload.measure.measures import MEASURES
+from inferload.measure.summary import QUANTILES
+
+_COLUMNS = ("count", "mean", *QUANTILES, "max")
+_HEADS = {"p999": "p99.9"}
+_VERDICTS = {
+    "valid": "valid measurement",
+    "suspect": "SUSPECT measurement: look at the reasons before you use the figures",
+    "invalid": "INVALID measurement: do not use the figures",
+}
+Row = Sequence[str]
+
+
+def tables(summary: Mapping[str, Any]) -> str:
+    """The whole text, verdict first. A figure that is not known is a dash."""
+    parts = [_head(summary), _gates(summary), _latency(summary), _load(summary), _client(summary), _servers(summary)]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _head(summary: Mapping[str, Any]) -> str:
+    run, verdict = summary["run"], summary["verdict"]
+    on_simulator = run.get("engine") == "simulator"
+    lines = [_VERDICTS[verdict["measurement"]] + (" (of the simulator, not of a real server)" if on_simulator else "")]
+    lines += [_reason(reason) for reason in verdict["reasons"]]
+    window = _short(summary["window_s"])
+    lines.append(
+        f"{run.get('scenario')} on {run.get('target')}, model {run.get('model')}, engine {run.get('engine') or 'not known'}: "
+        f"{window} s measured, seed {run.get('seed')}"
+    )
+    return "\n".join(lines)
+
+
+def _reason(reason: Mapping[str, Any]) -> str:
+    where = "" if reason["phase"] == "measure" else f" (in the {reason['phase']} phase, which decides nothing)"
+    return f"  {reason['code']}: {reason['text']}{where}"
+
+
+def _gates(summary: Mapping[str, Any]) -> str:
+    verdict = summary["verdict"]
+    if not verdict["gates"]:
+        if verdict["passed"]:
+            return ""
+        return "FAILED: turns failed, and the scenario has no gates that would allow it"
+    rows = [
+        [
+            "passed" if gate["passed"] else "FAILED",
+            gate["gate"],
+            f"is {_short(gate['value'])}" if gate["value"] is not None else "",
+            gate.get("note") or "",
+        ]
+        for gate in verdict["gates"]
+    ]
+    return "gates\n" + _align(rows, "llll")
+
+
+def _latency(summary: Mapping[str, Any]) -> str:
+    latency = summary["latency"]
+    rows = [
+        [measure.name, *(_short(latency[measure.name][column]) for column in _COLUMNS)]
+        for measure in MEASURES
+        if latency.get(measure.name, {}).get("count")
+    ]
+    if not rows:
+        return "latency: not one turn ended well"
+    origin = "exact" if summary["percentiles_from"] == "records" else "percentiles within 0.25 %"
+    title = f"latency{_warning(summary)} ({origin}; - where fewer than 10 samples lie beyond)"
+    heads = ["", *(_HEADS.get(column, column) for column in _COLUMNS)]
+    return f"{title}\n" + _align([heads, *rows], "l" + "r" * len(_COLUMNS))
+
+
+def _load(summary: Mapping[str, Any]) -> str:
+    sessions, turns, rates = summary["sessions"], summary["turns"], summary["rates"]
+    failures = ", ".join(f"{name} {count}" for name, count in turns["by_failure"].items())
+    rows = [
+        [
+            "sessions",
+            f"{_short(rates['offered_sessions_per_s'])}/s offered, {_short(rates['achieved_sessions_per_s'])}/s achieved; "
+            f"{sessions['planned']} planned, {sessions['dropped']} dropped, {sessions['completed']} completed",
+        ],
+        [
+            "turns",
+            f"{_short(rates['turns_per_s'])}/s; {turns['sent']} sent, {turns['ok']} ok, {turns['failed']} failed"
+            + (f" ({failures})" if failures else "")
+            + f", {turns['unfinished']} unfinished",
+        ],
+        ["tokens", f"{_short(rates['output_tok_per_s'])}/s out, {_short(rates['input_tok_per_s'])}/s in"],
+        ["stalls", _stalls(summary["stalls"])],
+    ]
+    if rates["slo_attainment"] is not None:
+        share = _short(rates["slo_attainment"] * 100)
+        rows.append(["goodput", f"{_short(rates['goodput_turns_per_s'])} turns/s; {share} % met the SLO"])
+    return f"load{_warning(summary)}\n" + _align(rows, "ll")
+
+
+def _stalls(stalls: Mapping[str, Any]) -> str:
+    if not stalls["turns_with_stall"]:
+        return "none"
+    return f"in {stalls['turns_with_stall']} turns, longest {_short(stalls['longest_ms'])} ms"
+
+
+def _client(summary: Mapping[str, Any]) -> str:
+    client = summary["client"]
+    share = None if client["cpu_share"] is None else client["cpu_share"] * 100
+    rows = [
+        ["delay_ms", *(_short(client["delay_ms"][name]) for name in ("p50", "p99", "max"))],
+        ["loop_lag_ms", *(_short(client["loop_lag_ms"][name]) for name in ("p50", "p99", "max"))],
+    ]
+    title = f"client: {_short(share)} % of a core (worst worker), {client['stamps']} receive stamps"
+    return f"{title}\n" + _align([["", "p50", "p99", "max"], *rows], "lrrr")
+
+
+def _servers(summary: Mapping[str, Any]) -> str:
+    rows = []
+    for server in summary["servers"]:
+        hit_rate = server.get("prefix_cache_hit_rate")
+        rows.append(
+            [
+                server["target"],
+                _pair(server.get("kv_cache_usage"), 100),
+                _pair(server.get("requests_running"), 1),
+                _pair(server.get("requests_waiting"), 1),
+                _short(None if hit_rate is None else hit_rate * 100),
+                *(_short(server.get(name)) for name in ("preemptions", "prompt_tok_per_s", "generation_tok_per_s")),
+            ]
+        )
+    if not rows:
+        return "server: nothing was scraped"
+    heads = ["", "KV % mean/max", "running", "waiting", "hit %", "preempt", "prompt tok/s", "gen tok/s"]
+    return "server\n" + _align([heads, *rows], "lrrrrrrr")
+
+
+def _warning(summary: Mapping[str, Any]) -> str:
+    """What a table of figures that cannot be believed has in its title."""
+    return " [INVALID]" if summary["verdict"]["measurement"] == "invalid" else ""
+
+
+def _pair(block: Mapping[str, float | None] | None, times: float) -> str:
+    known = [None, None] if block is None else [block["mean"], block["max"]]
+    return "/".join(_short(None if value is None else value * times) for value in known)
+
+
+def _short(value: float | None) -> str:
+    """Three or more leading digits, never an exponent; a dash where there is no value."""
+    if value is None:
+        return "-"
+    if isinstance(value, int) or abs(value) >= 1000:
+        return f"{value:.0f}"
+    digits = 1 if abs(value) >= 100 else 2 if abs(value) >= 1 else 3
+    text = f"{value:.{digits}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def _align(rows: Sequence[Row], sides: str) -> str:
+    """Rows in columns, each as wide as its widest cell, to the left (l) or to the right (r)."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(sides))]
+    lines = []
+    for row in rows:
+        cells = [
+            cell.ljust(width) if side == "l" else cell.rjust(width)
+            for cell, width, side in zip(row, widths, sides, strict=True)
+        ]
+        lines.append("  " + "  ".join(cells).rstrip())
+    return "\n".join(lines)

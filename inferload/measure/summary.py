@@ -1,0 +1,233 @@
+"""summary.json: from books, health and verdict to the one document that says what a run came to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from inferload.measure import gates as gating
+from inferload.measure.health import HealthSet
+from inferload.measure.measures import MEASURES
+from inferload.measure.record import PHASES, Phase
+from inferload.measure.sketch import Sketch, rank
+from inferload.measure.tally import Tally, TallySet
+from inferload.measure.validity import Stamps, Verdict
+
+FORMAT = 1
+QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
+BEYOND = 10  # samples that must lie beyond a percentile for it to be printed
+_UNCOUNTED = 0.01  # a token rate is not known when more than this part of what it counts was never counted
+
+Values = Mapping[str, npt.NDArray[np.float64]]
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryInput:
+    """All that goes into a summary. `windows`: seconds that each phase lasted. `exact`: every value of the measure phase.
+
+    `exact` is used only where it holds as many values of every measure as the tallies counted: else turns are not all at
+    hand, and percentiles come from the sketches.
+    """
+
+    run: dict[str, Any]
+    tallies: TallySet
+    health: HealthSet
+    windows: Mapping[Phase, float]
+    verdict: Verdict
+    stamps: Stamps
+    servers: Sequence[dict[str, Any]] = ()
+    gates: Sequence[str] = ()
+    exact: Values | None = None
+    exact_by_class: Mapping[str, Values] | None = None
+    step_windows: Mapping[int, float] = field(default_factory=dict)
+
+
+def build(given: SummaryInput) -> dict[str, Any]:
+    """The document, numbers of the measure phase unless it says otherwise; None where not known."""
+    measured = given.tallies.total("measure")
+    window_s = given.windows.get("measure")
+    exact = given.exact if given.exact is not None and _complete(given.exact, measured) else None
+    summary: dict[str, Any] = {
+        "format": FORMAT,
+        "run": given.run,
+        "verdict": {},
+        "window_s": window_s,
+        "percentiles_from": "sketches" if exact is None else "records",
+        **_part(measured, window_s, exact),
+        "client": _client(given.health, given.stamps),
+        "servers": list(given.servers),
+        "by_class": _by_class(given),
+        "steps": _steps(given),
+    }
+    phases = {phase: _turns(given.tallies.total(phase)) for phase in PHASES}
+    summary["turns"]["by_phase"] = phases | {"all": _turns(given.tallies.total())}
+    quantile = _quantile(measured, given.health.total("measure").delay_ms, exact)
+    summary["verdict"] = _verdict(given, summary, quantile)
+    return summary
+
+
+def block_of(sketch: Sketch | None) -> dict[str, Any]:
+    """Count, mean, percentiles, extremes; a percentile with fewer than 10 samples beyond it is None."""
+    if sketch is None or sketch.count == 0:
+        return _block(0, None, lambda q: None, None, None)
+    return _block(sketch.count, sketch.mean, sketch.quantile, sketch.min, sketch.max)
+
+
+def exact_block(values: npt.NDArray[np.float64]) -> dict[str, Any]:
+    """The same from all values, without a sketch's error."""
+    n = len(values)
+    if n == 0:
+        return block_of(None)
+    placed = np.sort(values)
+    return _block(n, float(values.mean()), lambda q: float(placed[rank(q, n) - 1]), float(placed[0]), float(placed[-1]))
+
+
+def steady(count: int, q: float) -> bool:
+    """Whether enough samples lie beyond a percentile for it to be printed: n (1 - q) >= 10."""
+    return round(count * (1 - q), 6) >= BEYOND
+
+
+def _block(
+    count: int, mean: float | None, quantile: Callable[[float], float | None], low: float | None, high: float | None
+) -> dict[str, Any]:
+    placed = {name: _tidy(quantile(q)) if steady(count, q) else None for name, q in QUANTILES.items()}
+    return {"count": count, "mean": _tidy(mean), **placed, "min": _tidy(low), "max": _tidy(high)}
+
+
+def _tidy(value: float | None) -> float | None:
+    """To the nanosecond; what lies beyond is noise of arithmetic."""
+    return None if value is None else round(value, 6)
+
+
+def _complete(exact: Values, tally: Tally) -> bool:
+    """Whether the values are those of all turns that were counted."""
+    return all(
+        len(exact.get(measure.name, ()))
+        == (tally.sketches[measure.name].count if measure.name in tally.sketches else 0)
+        for measure in MEASURES
+    )
+
+
+def _part(tally: Tally, window_s: float | None, exact: Values | None) -> dict[str, Any]:
+    """What the whole measure phase, or one step of it, has."""
+    counted = tally.window_events - tally.window_events_uncounted
+    return {
+        "sessions": {
+            "planned": tally.sessions_planned,
+            "dropped": tally.sessions_dropped,
+            "started": tally.sessions_started,
+            "completed": tally.sessions_completed,
+        },
+        "turns": {name: _turns(tally)[name] for name in ("sent", "ok", "failed", "unfinished", "by_failure")},
+        "stalls": {"turns_with_stall": tally.turns_with_stall, "longest_ms": _tidy(tally.longest_stall_ms)},
+        "tokens_per_event": {"mean": tally.window_output_tokens / counted if counted else None},
+        "rates": _rates(tally, window_s),
+        "latency": _latency(tally, exact),
+    }
+
+
+def _turns(tally: Tally) -> dict[str, Any]:
+    return {
+        "sent": tally.turns_begun,
+        "ok": tally.ok,
+        "failed": tally.failed,
+        "unfinished": tally.unfinished,
+        "by_failure": dict(sorted(tally.by_failure.items())),
+        "by_status": {str(status): count for status, count in sorted(tally.by_status.items())},
+        "output_tokens": tally.output_tokens if tally.output_tokens_from else None,
+        "input_tokens": tally.input_tokens if tally.input_tokens_from else None,
+        "cached_tokens": tally.cached_tokens if tally.cached_tokens_from else None,
+    }
+
+
+def _latency(tally: Tally, exact: Values | None) -> dict[str, Any]:
+    names = [measure.name for measure in MEASURES if measure.name != "client_delay_ms"]
+    if exact is not None:
+        return {name: exact_block(exact.get(name, np.zeros(0))) for name in names}
+    return {name: block_of(tally.sketches.get(name)) for name in names}
+
+
+def _rates(tally: Tally, window_s: float | None) -> dict[str, float | None]:
+    """Counts over the same window. Sessions and turns: those planned in it; tokens: those that came in it."""
+
+    def per_s(count: int | None) -> float | None:
+        return count / window_s if window_s and count is not None else None
+
+    judged = tally.slo_judged > 0 and tally.slo_judged == tally.ended
+    return {
+        "offered_sessions_per_s": per_s(tally.sessions_planned),
+        "achieved_sessions_per_s": per_s(tally.window_sessions),
+        "turns_per_s": per_s(tally.ok),
+        "output_tok_per_s": per_s(_output_tokens(tally)),
+        "input_tok_per_s": per_s(_input_tokens(tally)),
+        "goodput_turns_per_s": per_s(tally.slo_met) if judged else None,
+        "slo_attainment": tally.slo_met / (tally.ended + tally.sessions_dropped) if judged else None,
+    }
+
+
+def _output_tokens(tally: Tally) -> int | None:
+    """Tokens that came in the window; None where too many of its events were never counted."""
+    known = tally.window_events_uncounted <= _UNCOUNTED * tally.window_events
+    return tally.window_output_tokens if known else None
+
+
+def _input_tokens(tally: Tally) -> int | None:
+    """Tokens of the prompts that were answered from the window on; None where too many turns did not report theirs."""
+    known = tally.input_tokens_from >= (1 - _UNCOUNTED) * tally.ok
+    return tally.window_input_tokens if known else None
+
+
+def _client(health: HealthSet, stamps: Stamps) -> dict[str, Any]:
+    total = health.total("measure")
+    shares = [worker.cpu_share for worker in health.by_worker("measure").values()]
+    return {
+        "delay_ms": block_of(total.delay_ms),
+        "loop_lag_ms": block_of(total.loop_lag_ms),
+        "cpu_share": max((share for share in shares if share is not None), default=None),
+        "stamps": stamps,
+    }
+
+
+def _by_class(given: SummaryInput) -> dict[str, Any]:
+    found = {}
+    for name, tally in given.tallies.by_class("measure").items():
+        exact = (given.exact_by_class or {}).get(name)
+        usable = exact if exact is not None and _complete(exact, tally) else None
+        found[name] = _part(tally, given.windows.get("measure"), usable)
+    return found
+
+
+def _steps(given: SummaryInput) -> list[dict[str, Any]]:
+    return [
+        {"step": step, "window_s": given.step_windows.get(step), **_part(tally, given.step_windows.get(step), None)}
+        for step, tally in given.tallies.by_step("measure").items()
+    ]
+
+
+def _quantile(measured: Tally, delay_ms: Sketch, exact: Values | None) -> gating.Quantile:
+    """The sample's own quantile, however few its samples are; None where there is none."""
+
+    def quantile(name: str, q: float) -> float | None:
+        if exact is not None and name in exact and len(exact[name]):
+            at = rank(q, len(exact[name])) - 1
+            return float(np.partition(exact[name], at)[at])
+        sketch = delay_ms if name == "client_delay_ms" else measured.sketches.get(name)
+        return None if sketch is None else sketch.quantile(q)
+
+    return quantile
+
+
+def _verdict(given: SummaryInput, summary: dict[str, Any], quantile: gating.Quantile) -> dict[str, Any]:
+    """With gates the run passes when all hold; without, when no turn of any phase failed."""
+    results = [gating.evaluate(gating.parse(text), summary, quantile) for text in given.gates]
+    passed = all(result.passed for result in results) if results else given.tallies.total().failed == 0
+    return {
+        "measurement": given.verdict.measurement,
+        "reasons": [reason.to_dict() for reason in given.verdict.reasons],
+        "gates": [result.to_dict() for result in results],
+        "passed": passed,
+    }
