@@ -183,15 +183,15 @@ class HealthSet:
         taken._healths, self._healths = self._healths, {}
         return taken
 
-    def to_wire(self) -> list[Any]:
+    def to_wire(self) -> dict[str, Any]:
         """Plain values, for a message or a file."""
-        return [[*key, health.to_wire()] for key, health in self.items()]
+        return {"workers": [[*key, health.to_wire()] for key, health in self.items()]}
 
     @classmethod
-    def from_wire(cls, wire: list[Any]) -> HealthSet:
+    def from_wire(cls, wire: dict[str, Any]) -> HealthSet:
         """The set that `to_wire` described."""
         made = cls()
-        made._healths = {(worker, phase): ClientHealth.from_wire(health) for worker, phase, health in wire}
+        made._healths = {(worker, phase): ClientHealth.from_wire(health) for worker, phase, health in wire["workers"]}
         return made
 
     def __eq__(self, other: object) -> bool:

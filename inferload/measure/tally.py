@@ -268,15 +268,15 @@ class TallySet:
         taken._tallies, self._tallies = self._tallies, {}
         return taken
 
-    def to_wire(self) -> list[Any]:
+    def to_wire(self) -> dict[str, Any]:
         """Plain values, for a message or a file."""
-        return [[*key, tally.to_wire()] for key, tally in self.items()]
+        return {"tallies": [[*key, tally.to_wire()] for key, tally in self.items()]}
 
     @classmethod
-    def from_wire(cls, wire: list[Any]) -> TallySet:
+    def from_wire(cls, wire: dict[str, Any]) -> TallySet:
         """The set that `to_wire` described."""
         made = cls()
-        made._tallies = {(phase, name, step): Tally.from_wire(tally) for phase, name, step, tally in wire}
+        made._tallies = {(phase, name, step): Tally.from_wire(tally) for phase, name, step, tally in wire["tallies"]}
         return made
 
     def __eq__(self, other: object) -> bool:
