@@ -42,8 +42,10 @@ def locust_command(arguments: argparse.Namespace, locustfile: Path) -> list[str]
         value = getattr(arguments, option.name)
         if value == option.default:
             continue
-        for one in [True] if option.switch else value if option.repeat else [value]:
-            command += [option.flag] if option.switch else [option.flag, one]
+        if option.switch:
+            command.append(option.flag)
+        for one in value if option.repeat else [] if option.switch else [value]:
+            command += [option.flag, one]
     return command + list(arguments.extra)
 
 

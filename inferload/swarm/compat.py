@@ -49,7 +49,7 @@ def _not_about_run_time(record: logging.LogRecord) -> bool:
     return not str(record.msg).startswith("No run time limit set")
 
 
-def check_after_parsing(check: Callable[[Any], None]) -> None:
+def check_after_parsing(check: Callable[[Any], object]) -> None:
     """Have `check` look at the parsed command line before Locust forks workers: later exits leave orphans."""
     get_parser = locust.main.get_parser
     if getattr(get_parser, "checks", False):

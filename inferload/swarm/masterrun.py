@@ -161,7 +161,7 @@ class MasterRun:
         if self.preflight.metrics_urls:
             interval_s = self.order.scenario.server.interval_s
             folder = self.place.path / rundir.SERVER_METRICS
-            self.scraping = Scraping(folder, self.preflight.metrics_urls, interval_s, self.own)
+            self.scraping = Scraping(folder, self.preflight.metrics_urls, interval_s, self.own, self.anchor)
 
     def conduct(self, start_users: Callable[[int, float], None]) -> None:
         """Run the phases to the end of the drain. `start_users` starts Locust's users and may block while they ramp."""
@@ -170,7 +170,8 @@ class MasterRun:
         measure_ns = start_ns + round(phases.warmup_s * NS_PER_S)
         end_ns = None if phases.measure_s is None else measure_ns + round(phases.measure_s * NS_PER_S)
         self._announce(start_ns, measure_ns, end_ns)
-        starter = gevent.spawn(start_users, self.order.users, self.order.spawn_per_s)
+        lead_s = max(0.0, (start_ns - now_ns()) / NS_PER_S)
+        starter = gevent.spawn_later(lead_s, start_users, self.order.users, self.order.spawn_per_s)
         watcher = gevent.spawn(self._watch_workers)
         try:
             self.stop.wait(None if end_ns is None else max(0.0, (end_ns - now_ns()) / NS_PER_S))

@@ -66,8 +66,8 @@ class Report:
     run_id: str
     name: str
     seq: int
-    tallies: dict[str, Any]
-    health: dict[str, Any]
+    tallies: list[Any]
+    health: list[Any]
     in_flight: int
     mono_ns: int
 

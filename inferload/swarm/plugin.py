@@ -27,18 +27,12 @@ def install(default_scenario: str) -> None:
         compat.apply()
     except UsageError as error:
         sys.exit(f"inferload: {error}")
-    compat.check_after_parsing(lambda parsed: options.check(parsed) and None)
-
-    @events.init_command_line_parser.add_listener
-    def _add_options(parser: Any) -> None:
-        options.add_options(parser, default_scenario)
-
-    @events.init.add_listener
-    def _begin(environment: Any, runner: Any, web_ui: Any, **_others: Any) -> None:
-        begin(environment, runner, web_ui)
+    compat.check_after_parsing(options.check)
+    events.init_command_line_parser.add_listener(lambda parser: options.add_options(parser, default_scenario))
+    events.init.add_listener(begin)
 
 
-def begin(environment: Any, runner: Any, web_ui: Any) -> None:
+def begin(environment: Any, runner: Any, web_ui: Any, **_others: Any) -> None:
     """Set this process up as what Locust made it: a worker, a master, or both in one."""
     parsed = environment.parsed_options
     own = options.own_settings(parsed)

@@ -10,18 +10,21 @@ from typing import Any
 
 import gevent
 
+from inferload.measure.clock import Anchor
 from inferload.runoptions import API_KEY_VARIABLE
 from inferload.swarm.workerrun import OwnSettings
 
 logger = logging.getLogger(__name__)
 
-_STOP_S = 8.0
+_STOP_S = 30.0  # a last scrape, and the join of a long run's parts
 
 
 class Scraping:
     """Reads the pages of the targets into a run directory until `stop`. `latest`: the newest line of each target."""
 
-    def __init__(self, folder: Path, urls: tuple[str, ...], interval_s: float, own: OwnSettings) -> None:
+    def __init__(
+        self, folder: Path, urls: tuple[str, ...], interval_s: float, own: OwnSettings, anchor: Anchor
+    ) -> None:
         self.latest: dict[str, dict[str, Any]] = {}
         command = [
             sys.executable,
@@ -31,6 +34,8 @@ class Scraping:
             str(folder),
             "--interval-s",
             f"{interval_s:g}",
+            "--anchor",  # its stamps keep to the run's clock
+            f"{anchor.wall_ns}:{anchor.mono_ns}",
         ]
         for url in urls:
             command += ["--target", url]

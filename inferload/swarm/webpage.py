@@ -13,41 +13,40 @@ _SCRIPT = "runline.js"
 
 def attach(web_ui: Any, controller: Controller) -> None:
     """Hook into the pages of a web UI."""
-    app = web_ui.app
-    base = web_ui.app_blueprint.url_prefix or "" if hasattr(web_ui, "app_blueprint") else ""
+    app, guarded = web_ui.app, web_ui.auth_required_if_enabled
+    base = web_ui.environment.parsed_options.web_base_path or ""
+    app.before_request(lambda: _look_before_a_start(web_ui, controller))
+    app.after_request(lambda response: _after(web_ui, controller, response, base))
+    app.add_url_rule(f"{base}/inferload/{_SCRIPT}", "inferload_script", guarded(_script))
+    app.add_url_rule(f"{base}/inferload/status", "inferload_status", guarded(lambda: jsonify(controller.status())))
 
-    @app.before_request
-    def _look_before_a_start() -> Response | None:
-        if request.method != "POST" or not request.path.endswith("/swarm") or controller.run is not None:
-            return None
-        try:
-            _take_form(web_ui.environment, request.form)
-            users, rate = int(request.form["user_count"]), float(request.form["spawn_rate"])
-            controller.admit(controller.wish_for(users, rate))
-        except UsageError as error:
-            return jsonify({"success": False, "message": str(error), "host": web_ui.environment.host})
-        except (KeyError, ValueError):
-            return None  # Locust's own check names the field
+
+def _look_before_a_start(web_ui: Any, controller: Controller) -> Response | None:
+    """Refuse a start of which no run could be made: the page is told why, and nothing begins."""
+    if request.method != "POST" or not request.path.endswith("/swarm") or controller.run is not None:
         return None
+    try:
+        _take_form(web_ui.environment, request.form)
+        users, rate = int(request.form["user_count"]), float(request.form["spawn_rate"])
+        controller.admit(controller.wish_for(users, rate))
+    except UsageError as error:
+        return jsonify({"success": False, "message": str(error), "host": web_ui.environment.host})
+    except (KeyError, ValueError):
+        return None  # Locust's own check names the field
+    return None
 
-    @app.after_request
-    def _after(response: Response) -> Response:
-        if request.path.endswith("/swarm") and controller.run is not None:
-            web_ui._cancel_run_time_timer()  # the controller ends the run, by draining it
-        if response.mimetype == "text/html" and request.path in (base, f"{base}/"):
-            page = response.get_data(as_text=True)
-            response.set_data(page.replace("</body>", f'<script src="./inferload/{_SCRIPT}"></script></body>'))
-        return response
 
-    @app.route(f"{base}/inferload/{_SCRIPT}")
-    @web_ui.auth_required_if_enabled
-    def _script() -> Response:
-        return Response(files("inferload.swarm").joinpath(_SCRIPT).read_text("utf-8"), mimetype="text/javascript")
+def _after(web_ui: Any, controller: Controller, response: Response, base: str) -> Response:
+    if request.path.endswith("/swarm") and controller.run is not None:
+        web_ui._cancel_run_time_timer()  # the controller ends the run, by draining it
+    if response.mimetype == "text/html" and request.path in (base, f"{base}/"):
+        page = response.get_data(as_text=True)
+        response.set_data(page.replace("</body>", f'<script src="{base}/inferload/{_SCRIPT}"></script></body>'))
+    return response
 
-    @app.route(f"{base}/inferload/status")
-    @web_ui.auth_required_if_enabled
-    def _status() -> Response:
-        return jsonify(controller.status())
+
+def _script() -> Response:
+    return Response(files("inferload.swarm").joinpath(_SCRIPT).read_text("utf-8"), mimetype="text/javascript")
 
 
 def _take_form(environment: Any, form: Any) -> None:
