@@ -66,8 +66,8 @@ class Report:
     run_id: str
     name: str
     seq: int
-    tallies: list[Any]
-    health: list[Any]
+    tallies: Any  # wire form of a TallySet
+    health: Any  # wire form of a HealthSet
     in_flight: int
     mono_ns: int
 
