@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 import simulator_process
 from inferload.deploy import launch, probe
@@ -13,6 +14,10 @@ from simulator_process import Simulator
 
 # Locust patches the standard library when it is imported; in the tests' own process nothing may be patched.
 os.environ["LOCUST_SKIP_MONKEY_PATCH"] = "1"
+
+# A busy machine is no fault of what is tested: hypothesis' limit on the time of an example is off.
+hypothesis.settings.register_profile("inferload", deadline=None)
+hypothesis.settings.load_profile("inferload")
 
 GOLDEN = Path(__file__).parent / "golden"
 
