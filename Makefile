@@ -11,8 +11,10 @@ TORCH_VERSION    ?= 2.13.0
 TORCH_INDEX      ?=
 export VENV_VLLM
 
+BROWSER := chromium chromium-driver
+
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-vllm demo demo-vllm test test-vllm lint bench soak clean
+.PHONY: help setup setup-vllm demo demo-vllm browser screenshots test test-vllm lint bench soak clean
 
 help:            ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
@@ -35,11 +37,24 @@ demo: $(READY)   ## a chat run against the simulator, to an open report
 demo-vllm: $(READY) setup-vllm  ## the same against real vLLM on the CPU, with a tiny model
 	$(BIN)/python -m inferload.deploy.demo --engine vllm-cpu
 
-test: $(READY)   ## all tests that need no real vLLM
+# A few tests drive a browser. As root on Debian and its like it is installed; elsewhere you are told, and those tests fail.
+browser:         ## Chromium and its driver
+	@command -v chromium >/dev/null && command -v chromedriver >/dev/null || \
+	if command -v apt-get >/dev/null && test "$$(id -u)" = 0; then \
+		{ apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -y -q $(BROWSER); } \
+			|| echo "make: no browser for the tests: apt-get install $(BROWSER) failed" >&2; \
+	else \
+		echo "make: the browser tests need Chromium and its driver: apt-get install $(BROWSER), or your system's like" >&2; \
+	fi
+
+test: $(READY) browser  ## all tests that need no real vLLM
 	$(BIN)/python -m pytest
 
 test-vllm: $(READY) setup-vllm  ## the tests that drive real vLLM on the CPU
 	$(BIN)/python -m pytest -m vllm
+
+screenshots: $(READY) browser  ## the pictures of the README, from a demo and a run by hand
+	PYTHONPATH=tests $(BIN)/python docs/screenshots.py
 
 lint: $(READY)   ## ruff and mypy
 	$(BIN)/ruff check .

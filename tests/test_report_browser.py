@@ -1,26 +1,22 @@
 """The report's page in a real browser: its script draws, and its own policy lets everything through that it needs."""
 
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
+import chromium
 import pytest
 import synthetic_run as synthetic
 from inferload.analysis import report
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-
 
 @pytest.mark.browser
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
 def test_the_page_draws_its_picture(tmp_path: Path) -> None:
     made = report.make(synthetic.write(tmp_path / "run"))
-    assert CHROMIUM is not None
     flags = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
     flags += ["--disable-component-update", "--disable-sync", f"--user-data-dir={tmp_path / 'profile'}"]
     command = [
-        CHROMIUM,
+        chromium.binary(),
         *flags,
         "--virtual-time-budget=8000",
         "--enable-logging=stderr",
