@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import gevent
+import gevent.lock
 
 from inferload import turnfile
 from inferload.measure.clock import Anchor
@@ -21,8 +22,10 @@ class TurnWriter:
         self._anchor = anchor
         self._columns = turnfile.TurnColumns()
         self._part = 0
+        self._writing = gevent.lock.Semaphore()
         self._closing = gevent.spawn(self._close_parts)
         folder.mkdir(parents=True, exist_ok=True)
+        turnfile.warm_up()  # the first table of a process would hold up its event loop
 
     def append(self, record: TurnRecord) -> None:
         """Keep a record; it is on disk within two parts' time."""
@@ -30,7 +33,8 @@ class TurnWriter:
 
     def finish(self) -> None:
         """Write what is left and join all parts into one."""
-        self._closing.kill()
+        with self._writing:  # a part that a thread is writing would come after the join, and stand beside it
+            self._closing.kill()
         self._write_part()
         self._threadpool.apply(turnfile.join_parts, (self._folder, self._worker))
 
@@ -40,12 +44,13 @@ class TurnWriter:
             self._write_part()
 
     def _write_part(self) -> None:
-        if not len(self._columns):
-            return
-        columns, self._columns = self._columns, turnfile.TurnColumns()
-        self._part += 1
-        arguments = (self._folder, self._worker, self._part, columns, self._anchor)
-        self._threadpool.apply(turnfile.write_part, arguments)
+        with self._writing:
+            if not len(self._columns):
+                return
+            columns, self._columns = self._columns, turnfile.TurnColumns()
+            self._part += 1
+            arguments = (self._folder, self._worker, self._part, columns, self._anchor)
+            self._threadpool.apply(turnfile.write_part, arguments)
 
     @property
     def _threadpool(self) -> "gevent.threadpool.ThreadPool":

@@ -1,0 +1,44 @@
+"""Turns on their way to disk: the end waits for a part that is being written."""
+
+import threading
+from pathlib import Path
+
+import gevent
+import pytest
+
+from inferload import turnfile
+from inferload.measure.clock import Anchor
+from inferload.measure.record import TurnRecord
+from inferload.swarm import turnwriter
+from inferload.swarm.turnwriter import TurnWriter
+
+
+def record(number: int) -> TurnRecord:
+    return TurnRecord(f"s{number}.0", f"s{number}", 0, "chat", "w0", "measure", 1, 2)
+
+
+def test_the_end_waits_for_a_part_that_is_being_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write, may_write, writing = turnfile.write_part, threading.Event(), threading.Event()
+
+    def slow(*arguments: object) -> Path:
+        if not writing.is_set():  # the first part only
+            writing.set()
+            assert may_write.wait(20)
+        return write(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(turnfile, "write_part", slow)
+    monkeypatch.setattr(turnwriter, "PART_S", 0.01)
+    turns = tmp_path / "turns"
+    writer = TurnWriter(turns, "w0", Anchor(0, 0))
+    writer.append(record(0))
+    with gevent.Timeout(20):
+        while not writing.is_set():
+            gevent.sleep(0.01)
+        writer.append(record(1))
+        ending = gevent.spawn(writer.finish)
+        ending.join(0.3)
+        assert not ending.ready(), "the parts were joined while one was still being written"
+        may_write.set()
+        ending.get()
+    assert [path.name for path in turns.iterdir()] == ["w0-all.parquet"]
+    assert turnfile.read_turns(tmp_path, ["turn_id"])["turn_id"].to_pylist() == ["s0.0", "s1.0"]
