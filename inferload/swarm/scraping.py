@@ -48,7 +48,13 @@ class Scraping:
         if own.credentials.api_key is not None:
             environment[API_KEY_VARIABLE] = own.credentials.api_key
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, text=True, bufsize=1
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environment,
+            text=True,
+            bufsize=1,
+            process_group=0,  # a Ctrl-C or SIGTERM to the whole group must not end the scrapes before the drain
         )
         self._reader = gevent.spawn(self._read)
 
