@@ -62,7 +62,9 @@ class ClosedLoop:
 
     def user(self) -> None:
         """One session of one user; returns when it is over."""
-        run, planned_ns = self._run, now_ns()
+        run = self._run
+        sleep_until(run.load_start_ns() or 0)  # a timer of the loop may go off some milliseconds early
+        planned_ns = now_ns()
         index = next(self._indexes)
         run.tallies.session_planned(run.phase_of(planned_ns), run.scenario.workload.kind)
         converse(run, index, planned_ns)

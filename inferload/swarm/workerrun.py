@@ -120,6 +120,10 @@ class WorkerRun:
                 return window.phase
         return self._windows[0].phase if self._windows else "measure"
 
+    def load_start_ns(self) -> int | None:
+        """When the first phase begins; None while nobody knows."""
+        return self._windows[0].start_ns if self._windows else None
+
     def load_end_ns(self) -> int | None:
         """When the measure phase ends; None while nobody knows."""
         return next((window.end_ns for window in self._windows if window.phase == "measure"), None)
