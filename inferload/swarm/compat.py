@@ -13,10 +13,12 @@ import locust
 import locust.argument_parser
 import locust.main
 import locust.stats
+import psutil
 
 from inferload.errors import UsageError
 
 SUPPORTED = "2.47."
+_WORKER_END_S = 3.0
 
 
 def apply() -> None:
@@ -72,6 +74,17 @@ def check_after_parsing(check: Callable[[Any], object]) -> None:
 
     checking.checks = True  # type: ignore[attr-defined]
     locust.main.get_parser = checking
+
+
+def end_forked_workers() -> None:
+    """At the end of a master that forked: Locust takes a worker that still runs for one that has ended, and leaves it behind."""
+    children = [child for child in psutil.Process().children() if child.is_running()]
+    _, left = psutil.wait_procs(children, timeout=_WORKER_END_S)
+    for child in left:
+        child.terminate()
+    _, left = psutil.wait_procs(left, timeout=_WORKER_END_S)
+    for child in left:
+        child.kill()
 
 
 def log_many(entry: Any, values_ms: Sequence[float]) -> None:

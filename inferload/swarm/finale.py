@@ -78,6 +78,7 @@ def _input(run: MasterRun, turns: pa.Table | None) -> summary.SummaryInput:
     facts = _facts(run, turns, entries)
     judged = validity.judge(evidence.gather(run.seen.tallies, run.seen.health, windows, facts))
     scenario = run.order.scenario
+    classes = run.seen.tallies.by_class("measure")
     return summary.SummaryInput(
         run={
             "id": run.run_id,
@@ -98,6 +99,7 @@ def _input(run: MasterRun, turns: pa.Table | None) -> summary.SummaryInput:
         gates=list(scenario.gates),
         stamps=facts.stamps,
         exact=None if turns is None else exact_values(turns),
+        exact_by_class=None if turns is None else {name: exact_values(turns, class_name=name) for name in classes},
     )
 
 
@@ -151,7 +153,15 @@ def _report(folder: Path) -> None:
     command = [sys.executable, "-m", "inferload", "report", str(folder)]
     environment = {name: value for name, value in os.environ.items() if name != API_KEY_VARIABLE}
     try:
-        made = subprocess.run(command, capture_output=True, text=True, timeout=_REPORT_S, check=False, env=environment)
+        made = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=_REPORT_S,
+            check=False,
+            env=environment,
+            process_group=0,  # a Ctrl-C that comes late must not cost the report
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         logger.warning("no report: %s; make it with: inferload report %s", error, folder)
         return

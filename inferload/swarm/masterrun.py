@@ -162,6 +162,7 @@ class MasterRun:
             interval_s = self.order.scenario.server.interval_s
             folder = self.place.path / rundir.SERVER_METRICS
             self.scraping = Scraping(folder, self.preflight.metrics_urls, interval_s, self.own, self.anchor)
+            self.scraping.wait_for_first(len(self.preflight.metrics_urls))
 
     def conduct(self, start_users: Callable[[int, float], None]) -> None:
         """Run the phases to the end of the drain. `start_users` starts Locust's users and may block while they ramp."""

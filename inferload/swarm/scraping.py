@@ -16,6 +16,7 @@ from inferload.swarm.workerrun import OwnSettings
 
 logger = logging.getLogger(__name__)
 
+_FIRST_S = 10.0
 _STOP_S = 30.0  # a last scrape, and the join of a long run's parts
 
 
@@ -57,6 +58,16 @@ class Scraping:
             process_group=0,  # a Ctrl-C or SIGTERM to the whole group must not end the scrapes before the drain
         )
         self._reader = gevent.spawn(self._read)
+
+    def wait_for_first(self, targets: int) -> None:
+        """Return once every target was scraped, so that the counters' first values are from before the load."""
+        with gevent.Timeout(_FIRST_S, False):
+            while len(self.latest) < targets:
+                gevent.sleep(0.02)
+        if len(self.latest) < targets:
+            logger.warning(
+                "%d of %d metrics pages gave no figures before the load began", targets - len(self.latest), targets
+            )
 
     def stop(self) -> None:
         """One last scrape and the last part written; killed where it does not end."""

@@ -98,12 +98,12 @@ class WorkerRun:
         self._results: gevent.queue.SimpleQueue = gevent.queue.SimpleQueue()
         self._unbooked = 0
         self._booker = gevent.spawn(self._book)
+        gc.collect()
+        gc.freeze()  # what stands now stays: no collection need look at it again
         self._pulse = Pulse()
         self.loop: ClosedLoop | OpenLoop = (
             ClosedLoop(self) if assignment.sessions_per_s is None else OpenLoop(self, assignment.sessions_per_s)
         )
-        gc.collect()
-        gc.freeze()  # what stands now stays: no collection need look at it again
 
     # -- phases
 
