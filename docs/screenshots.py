@@ -1,0 +1,135 @@
+"""Make the two pictures of the README: the report of `make demo`, and Locust's page in mid-run. Run it with `make screenshots`.
+
+A quiet machine makes better pictures: what else runs on it shows in the verdict.
+"""
+
+import base64
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import chromium
+import locust_process
+import simulator_process
+from chromium import Browser
+from locust_page import LocustPage
+
+ROOT = Path(__file__).parent.parent
+IMAGES = Path(__file__).parent / "images"
+LIMIT_BYTES = 400_000
+TRIES = 3  # demos for one whose measurement is valid
+SCALE = 0.75  # the report is wider than a README shows it
+TURNS = 150  # how far the run by hand has come in its picture
+
+# In a picture the place of the directory says nothing to anybody: what stands before its name is left out, visibly.
+_ELIDE = """
+const [parent, line] = [arguments[0], document.getElementById("inferload-line")];
+const elide = () => { if (line.textContent.includes(parent)) line.textContent = line.textContent.replace(parent, "…"); };
+new MutationObserver(elide).observe(line, {childList: true, characterData: true, subtree: true});
+elide();
+"""
+_BOTTOM = "return Math.ceil(document.getElementById('over-time').getBoundingClientRect().bottom + window.scrollY)"
+_DRAWN = "return document.querySelectorAll('#picture .trace path.js-line').length"
+
+
+def main() -> int:
+    IMAGES.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as scratch, chromium.running(Path(scratch) / "profile") as browser:
+        browser.execute_cdp_cmd("Emulation.setScrollbarsHidden", {"hidden": True})
+        picture_of_the_report(browser, report_of_a_demo())
+        picture_of_the_page(browser, Path(scratch))
+    return 0
+
+
+def report_of_a_demo() -> Path:
+    """The report of a demo whose measurement is valid, if there is one in a few tries; else of the last."""
+    for _ in range(TRIES):
+        report = demo()
+        measurement = locust_process.summary_of(report.parent)["verdict"]["measurement"]
+        print(f"{report.parent.name}: {measurement}", flush=True)
+        if measurement == "valid":
+            break
+    return report
+
+
+def demo() -> Path:
+    """Run the demo, which says last where its report is."""
+    command = [sys.executable, "-m", "inferload.deploy.demo", "--engine", "simulator"]
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
+    name, _, path = done.stdout.strip().rpartition("\n")[2].partition(": ")
+    if name != "report":
+        raise SystemExit(f"the demo left no report; it ended with {done.returncode}:\n{done.stdout}")
+    return Path(path)
+
+
+def picture_of_the_report(browser: Browser, report: Path) -> None:
+    """From the verdict down to the end of the chart."""
+    resize(browser, 1240, 1000)
+    browser.get(report.as_uri())
+    page = LocustPage(browser, report.as_uri())
+    page.until(lambda: browser.execute_script(_DRAWN), "the chart")
+    height = int(browser.execute_script(_BOTTOM)) + 16
+    resize(browser, 1240, height)  # the chart is drawn anew where its width has changed; it has not
+    shoot(browser, IMAGES / "report.png", 1240, height, SCALE)
+
+
+def picture_of_the_page(browser: Browser, scratch: Path) -> None:
+    """The Statistics tab, some way into a run whose users were raised by hand."""
+    resize(browser, 1400, 560)
+    with locust_page(browser, scratch) as page:
+        page.choose("demo")
+        page.fill(userCount="5", spawnRate="5")
+        page.submit()
+        page.until(lambda: page.header("Users") == "5", "five users")
+        browser.execute_script(_ELIDE, str(scratch))
+        page.press("Edit")
+        page.fill(userCount="20", spawnRate="10")
+        page.submit()
+        page.until(lambda: page.header("Users") == "20", "twenty users")
+        page.until(lambda: int(page.statistics().get("TURN", {}).get("# Requests", 0)) >= TURNS, f"{TURNS} turns")
+        browser.execute_script("window.scrollTo(0, 0)")
+        shoot(browser, IMAGES / "webui.png", 1400, 560)
+        page.press("Stop")
+        page.until(lambda: page.has_button("New"), "the end of the run")
+
+
+@contextmanager
+def locust_page(browser: Browser, scratch: Path) -> Iterator[LocustPage]:
+    """The page of a Locust that has a simulator to talk to; both end with the block."""
+    server, port = simulator_process.start(), locust_process.free_port()
+    web = ("--web-host", "127.0.0.1", "--web-port", str(port))
+    process = locust_process.start("--host", server.url, "--run-dir", str(scratch / "run"), *web, cwd=scratch)
+    try:
+        process.wait_for_line("Starting web interface")
+        page = LocustPage(browser, f"http://127.0.0.1:{port}/")
+        page.open()
+        yield page
+    finally:
+        browser.get("about:blank")
+        process.kill()
+        simulator_process.stop(server)
+
+
+def resize(browser: Browser, width: int, height: int) -> None:
+    """Give the page a size of its own, whatever the window's."""
+    metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+
+
+def shoot(browser: Browser, path: Path, width: int, height: int, scale: float = 1) -> None:
+    """Write what the page shows as a PNG, and say how large it is."""
+    clip: dict[str, Any] = {"x": 0, "y": 0, "width": width, "height": height, "scale": scale}
+    taken = browser.execute_cdp_cmd("Page.captureScreenshot", {"format": "png", "clip": clip})
+    data = base64.b64decode(taken["data"])
+    if len(data) > LIMIT_BYTES:
+        raise SystemExit(f"{path.name}: {len(data)} bytes, over {LIMIT_BYTES}; crop it")
+    path.write_bytes(data)
+    print(f"{path.relative_to(ROOT)}: {round(width * scale)} x {round(height * scale)}, {len(data) // 1000} kB")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
