@@ -14,7 +14,7 @@ export VENV_VLLM
 BROWSER := chromium chromium-driver
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-vllm demo demo-vllm browser screenshots test test-vllm lint bench soak clean
+.PHONY: help setup setup-vllm demo demo-vllm browser screenshots test test-vllm lint bench bench-quick bench-peers bench-programs soak clean
 
 help:            ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
@@ -61,5 +61,30 @@ lint: $(READY)   ## ruff and mypy
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# How true and how cheap the client is, beside others, against a server of known truth; these narrow a round. The page goes
+# where BENCH_OPTIONS says; --keep DIR there keeps the clients' own result files too.
+BENCH         := .cache/bench
+CASES         ?= base spread long tls eight bodies
+SIZES         ?= 100 300 600 1000
+PEERS         ?= vllm-rs vllm aiperf guidellm genai-bench
+BENCH_OPTIONS ?= --write docs/accuracy.md
+
+# TLS comes in where OpenSSL's headers are (libssl-dev); without them that one case has no figures.
+$(BENCH)/%: benchmarks/%.c $(wildcard benchmarks/*.h)
+	@mkdir -p $(@D)
+	@tls=$$(echo '#include <openssl/ssl.h>' | $(CC) -E -x c - >/dev/null 2>&1 && echo 1); \
+	$(CC) -std=c11 -O2 -Wall -Wextra $${tls:+-DWITH_TLS} -o $@.new $< $${tls:+-lssl -lcrypto} && mv $@.new $@
+
+bench-programs: $(BENCH)/paced_server $(BENCH)/reader  ## the paced server and the C reader
+
+bench-peers:     ## other load generators for `make bench`, each in an environment of its own (large downloads)
+	$(PYTHON) benchmarks/install_peers.py --into .cache/peers
+
+bench: $(READY) bench-programs  ## how true and how cheap: writes docs/accuracy.md (CASES, SIZES, PEERS narrow it)
+	$(BIN)/python -m benchmarks.bench --cases $(CASES) --sizes $(SIZES) --clients reader inferload $(PEERS) $(BENCH_OPTIONS)
+
+bench-quick:     ## the same in two minutes, on the screen only
+	@$(MAKE) --no-print-directory bench CASES="base spread" SIZES="20 100" PEERS=vllm-rs BENCH_OPTIONS=
+
 clean:           ## environments, caches and runs
-	rm -rf $(VENV) $(VENV_VLLM) .cache/models build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis runs
+	rm -rf $(VENV) $(VENV_VLLM) .cache/models $(BENCH) .cache/peers build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis runs

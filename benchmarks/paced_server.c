@@ -369,14 +369,15 @@ static void tokenize(struct connection *c) {
     char *ids = grow(NULL, c->body_kept * 6 + 64);
     size_t n = 0;
     long count = 0;
-    uint32_t hash = 0;
+    const uint32_t EMPTY = 2166136261u;
+    uint32_t hash = EMPTY;
     int inside = 0;
     for (at++; at < end; at++) {
         int over = *at == '"', escaped = *at == '\\' && at + 1 < end;
         int blank = over || *at == ' ' || (escaped && strchr("ntr", at[1]));
         if (inside && blank) n += (size_t)sprintf(ids + n, "%s%u", count++ ? "," : "", hash % 50000);
         if (over) break;
-        hash = blank ? 2166136261u : (hash ^ (unsigned char)*at) * 16777619u;
+        hash = blank ? EMPTY : (hash ^ (unsigned char)*at) * 16777619u;
         inside = !blank;
         at += escaped;
     }
@@ -476,8 +477,10 @@ static void keep_body(struct connection *c, const char *text, size_t n) {
 /* The request line and what matters of the headers; false where it is nothing we serve. */
 static int parse_head(struct connection *c) {
     char path[128], *query;
+    int whole = 0;
     c->head[c->head_length] = 0;
-    if (sscanf(c->head, "%7s %127s HTTP/1.1", c->method, path) != 2) return 0;
+    sscanf(c->head, "%7s %127s HTTP/1.1%n", c->method, path, &whole);
+    if (!whole) return 0;
     if ((query = strchr(path, '?'))) *query = 0;
     char *root = path;
     if (!strncmp(path, "http://", 7) || !strncmp(path, "https://", 8)) root = strchr(strstr(path, "//") + 2, '/');

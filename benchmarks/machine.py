@@ -1,0 +1,25 @@
+"""What machine a table was made on, and when: read from the system, for its head."""
+
+import os
+import platform
+from datetime import UTC, datetime
+from pathlib import Path
+
+
+def machine() -> dict[str, str]:
+    """Words for the head of the table."""
+    cpuinfo = Path("/proc/cpuinfo").read_text()
+    model = next((line.partition(":")[2].strip() for line in cpuinfo.splitlines() if line.startswith("model name")), "")
+    memory_kb = int(Path("/proc/meminfo").read_text().partition("MemTotal:")[2].split()[0])
+    return {
+        "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "cpu": f"{model or platform.machine()}, {os.cpu_count()} cores",
+        "memory": f"{memory_kb / 1024**2:.0f} GiB",
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+    }
+
+
+def others_busy() -> float:
+    """The load average of the last minute: what else ran just before."""
+    return os.getloadavg()[0]

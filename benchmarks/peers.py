@@ -1,0 +1,224 @@
+"""Other load generators beside ours: how each is called for a load, and how its own result file is read.
+
+Each lies in a folder of its own under .cache/peers (`make bench-peers`), and is only run where it does.
+"""
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from benchmarks.cases import Case
+from benchmarks.clients import MODEL, PROMPT_TOKENS, Call, Client, Load, count, number
+from benchmarks.reported import Reported
+from benchmarks.server import ROOT
+
+PEERS_DIR = ROOT / ".cache" / "peers"
+VLLM_VENV = ROOT / ".venv-vllm"
+BYTES_PER_TOKEN = 5  # four letters and a blank, in the tokenizer that the harness makes
+
+_OFFLINE = {"HF_HUB_OFFLINE": "1", "DO_NOT_TRACK": "1", "VLLM_NO_USAGE_STATS": "1"}
+
+
+def prompt_tokens(case: Case) -> int:
+    """Length of a prompt in tokens of the harness's own tokenizer."""
+    return max(PROMPT_TOKENS, case.body_bytes // BYTES_PER_TOKEN)
+
+
+def _absent(program: Path, target: str) -> Callable[[], str | None]:
+    return lambda: None if program.exists() else f"not installed: make {target}"
+
+
+def _version_of(venv: Path, package: str) -> Callable[[], str]:
+    """Read from the installed metadata's folder name, without starting anything."""
+
+    def read() -> str:
+        found = sorted(venv.glob(f"lib/python3*/site-packages/{package}-*.dist-info"))
+        return found[-1].name.removesuffix(".dist-info").partition("-")[2] if found else "unknown"
+
+    return read
+
+
+def _no_large_bodies(case: Case) -> str | None:
+    return "its prompts of this size take minutes to make" if case.body_bytes else None
+
+
+# ---- vLLM's two clients: one command line, one result file
+
+
+def _vllm_call(program: tuple[str, ...]) -> Callable[[Load], Call]:
+    def call(load: Load) -> Call:
+        case = load.case
+        argv = [*program, "bench", "serve", "--backend", "openai-chat", "--endpoint", "/v1/chat/completions"]
+        argv += ["--base-url", load.url, "--model", MODEL, "--tokenizer", str(load.tokenizer)]
+        argv += ["--dataset-name", "random", "--random-input-len", str(prompt_tokens(case))]
+        argv += ["--random-output-len", str(case.tokens), "--ignore-eos", "--num-prompts", str(load.turns)]
+        argv += ["--max-concurrency", str(load.streams), "--percentile-metrics", "ttft,itl"]
+        argv += ["--metric-percentiles", "50,99", "--save-result", "--result-dir", str(load.work)]
+        argv += ["--result-filename", "result.json", "--disable-tqdm"]
+        return Call((*argv, "--insecure") if case.tls else tuple(argv), _OFFLINE)
+
+    return call
+
+
+def _vllm_parse(load: Load) -> Reported:
+    said = json.loads((load.work / "result.json").read_text())
+    return Reported(
+        ttft_mean_ms=number(said.get("mean_ttft_ms")),
+        ttft_p99_ms=number(said.get("p99_ttft_ms")),
+        itl_p50_ms=number(said.get("p50_itl_ms")),
+        itl_p99_ms=number(said.get("p99_itl_ms")),
+        turns=count(said.get("completed")),
+        failed=count(said.get("failed")),
+        measured_s=number(said.get("duration")),
+    )
+
+
+_RUST = PEERS_DIR / "vllm-rs" / "vllm-rs"
+
+
+def _rust_version() -> str:
+    said = subprocess.run([str(_RUST), "--version"], capture_output=True, text=True, check=False).stdout.split()
+    return said[-1] if said else "unknown"
+
+
+# ---- AIPerf
+
+
+def _aiperf_call(load: Load) -> Call:
+    case = load.case
+    argv = [str(PEERS_DIR / "aiperf" / "bin" / "aiperf"), "profile", "-m", MODEL, "--url", load.url]
+    argv += ["--endpoint-type", "chat", "--streaming", "--concurrency", str(load.streams)]
+    argv += ["--request-count", str(load.turns), "--isl", str(prompt_tokens(case)), "--osl", str(case.tokens)]
+    argv += ["--tokenizer", str(load.tokenizer), "--use-server-token-count", "--extra-inputs", "ignore_eos:true"]
+    argv += ["--ui", "none", "--artifact-dir", str(load.work), "--export-level", "summary"]
+    # Its offline mode looks a local folder up in the hub's cache; an address where nobody listens keeps it local.
+    env = {"HF_ENDPOINT": "http://127.0.0.1:9", "DO_NOT_TRACK": "1"}
+    if load.certificate:
+        env["SSL_CERT_FILE"] = str(load.certificate.certificate)
+    return Call(tuple(argv), env)
+
+
+def _aiperf_parse(load: Load) -> Reported:
+    said = json.loads((load.work / "profile_export_aiperf.json").read_text())
+
+    def of(name: str, figure: str) -> float | None:
+        return number((said.get(name) or {}).get(figure))
+
+    return Reported(
+        ttft_mean_ms=of("time_to_first_token", "avg"),
+        ttft_p99_ms=of("time_to_first_token", "p99"),
+        itl_p50_ms=of("inter_chunk_latency", "p50"),
+        itl_p99_ms=of("inter_chunk_latency", "p99"),
+        turns=count(of("request_count", "avg")),
+        failed=count(of("error_request_count", "avg")) or 0,
+        measured_s=of("benchmark_duration", "avg"),
+        remarks=("with --use-server-token-count; ITL is its inter-chunk latency",),
+    )
+
+
+# ---- GuideLLM
+
+
+def _guidellm_call(load: Load) -> Call:
+    case = load.case
+    argv = [str(PEERS_DIR / "guidellm" / "bin" / "guidellm"), "run", "--disable-console"]
+    argv += ["--backend", f"kind=openai_http,target={load.url},model={MODEL}"]
+    argv += ["--profile", f"kind=concurrent,streams={load.streams}"]
+    argv += ["--constraint", f"kind=max_requests,count={load.turns}"]
+    argv += ["--tokenizer", f"kind=hf_auto,model={load.tokenizer}"]
+    argv += ["--data", f"kind=synthetic_text,prompt_tokens={prompt_tokens(case)},output_tokens={case.tokens}"]
+    argv += ["--output", f"kind=json,path={load.work / 'result.json'}"]
+    return Call(tuple(argv), _OFFLINE)
+
+
+def _guidellm_parse(load: Load) -> Reported:
+    measured = json.loads((load.work / "result.json").read_text())["benchmarks"][0]
+    metrics = measured["metrics"]
+
+    def of(name: str) -> dict[str, Any]:
+        found = metrics[name]["successful"]
+        return {"mean": found["mean"], **found["percentiles"]}
+
+    ttft, itl = of("time_to_first_token_ms"), of("inter_token_latency_ms")
+    return Reported(
+        ttft_mean_ms=number(ttft["mean"]),
+        ttft_p99_ms=number(ttft["p99"]),
+        itl_p50_ms=number(itl["p50"]),
+        itl_p99_ms=number(itl["p99"]),
+        turns=count(metrics["request_totals"]["successful"]),
+        failed=count(metrics["request_totals"]["errored"]),
+        measured_s=number(measured.get("duration")),
+        remarks=("its ITL is of means of turns, so no single gap shows",),
+    )
+
+
+# ---- genai-bench
+
+
+def _genai_call(load: Load) -> Call:
+    case = load.case
+    argv = [str(PEERS_DIR / "genai-bench" / "bin" / "genai-bench"), "benchmark", "--api-backend", "openai"]
+    argv += ["--api-base", load.url, "--api-key", "none", "--api-model-name", MODEL]
+    argv += ["--model-tokenizer", str(load.tokenizer), "--task", "text-to-text"]
+    argv += ["--traffic-scenario", f"D({prompt_tokens(case)},{case.tokens})"]
+    argv += ["--num-concurrency", str(load.streams), "--max-requests-per-run", str(load.turns)]
+    argv += ["--max-time-per-run", "2", "--experiment-base-dir", str(load.work), "--experiment-folder-name", "result"]
+    env = dict(_OFFLINE)
+    if load.certificate:
+        env["REQUESTS_CA_BUNDLE"] = str(load.certificate.certificate)
+    return Call(tuple(argv), env)
+
+
+def _genai_parse(load: Load) -> Reported:
+    file = next((load.work / "result").glob("D*_num_concurrency_*.json"))
+    said = json.loads(file.read_text())["aggregated_metrics"]
+    ttft = said["stats"]["ttft"]  # in seconds
+    mean_s, p99_s = number(ttft["mean"]), number(ttft["p99"])
+    return Reported(
+        ttft_mean_ms=None if mean_s is None else mean_s * 1e3,
+        ttft_p99_ms=None if p99_s is None else p99_s * 1e3,
+        turns=count(said["num_completed_requests"]),
+        failed=count(said["num_error_requests"]),
+        measured_s=number(said["run_duration"]),
+        remarks=("measures no ITL",),
+    )
+
+
+_ALL = (
+    Client("vllm-rs bench serve", _rust_version, _absent(_RUST, "bench-peers"), _vllm_call((str(_RUST),)), _vllm_parse),
+    Client(
+        "vllm bench serve",
+        _version_of(VLLM_VENV, "vllm"),
+        _absent(VLLM_VENV / "bin" / "vllm", "setup-vllm"),
+        _vllm_call((str(VLLM_VENV / "bin" / "vllm"),)),
+        _vllm_parse,
+        _no_large_bodies,
+    ),
+    Client(
+        "AIPerf",
+        _version_of(PEERS_DIR / "aiperf", "aiperf"),
+        _absent(PEERS_DIR / "aiperf" / "bin" / "aiperf", "bench-peers"),
+        _aiperf_call,
+        _aiperf_parse,
+        _no_large_bodies,
+    ),
+    Client(
+        "GuideLLM",
+        _version_of(PEERS_DIR / "guidellm", "guidellm"),
+        _absent(PEERS_DIR / "guidellm" / "bin" / "guidellm", "bench-peers"),
+        _guidellm_call,
+        _guidellm_parse,
+        _no_large_bodies,
+    ),
+    Client(
+        "genai-bench",
+        _version_of(PEERS_DIR / "genai-bench", "genai_bench"),
+        _absent(PEERS_DIR / "genai-bench" / "bin" / "genai-bench", "bench-peers"),
+        _genai_call,
+        _genai_parse,
+        _no_large_bodies,
+    ),
+)
+PEERS = dict(zip(("vllm-rs", "vllm", "aiperf", "guidellm", "genai-bench"), _ALL, strict=True))
