@@ -3,12 +3,14 @@
 Each patch says what is wrong without it. `tests/test_compat.py` shows each of them at work.
 """
 
+import contextlib
 import functools
 import logging
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import gevent
 import locust
 import locust.argument_parser
 import locust.main
@@ -16,6 +18,7 @@ import locust.stats
 import psutil
 
 from inferload.errors import UsageError
+from inferload.measure.clock import NS_PER_S, now_ns
 
 SUPPORTED = "2.47."
 _WORKER_END_S = 3.0
@@ -78,13 +81,20 @@ def check_after_parsing(check: Callable[[Any], object]) -> None:
 
 def end_forked_workers() -> None:
     """At the end of a master that forked: Locust takes a worker that still runs for one that has ended, and leaves it behind."""
-    children = [child for child in psutil.Process().children() if child.is_running()]
-    _, left = psutil.wait_procs(children, timeout=_WORKER_END_S)
-    for child in left:
-        child.terminate()
-    _, left = psutil.wait_procs(left, timeout=_WORKER_END_S)
-    for child in left:
-        child.kill()
+    left = _waited_for(psutil.Process().children())
+    for end in (psutil.Process.terminate, psutil.Process.kill):
+        for child in left:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                end(child)
+        left = _waited_for(left)
+
+
+def _waited_for(children: list[psutil.Process]) -> list[psutil.Process]:
+    """Those that are still there after a while. gevent's loop must be the one to reap: Locust asks it for them afterwards."""
+    deadline_ns = now_ns() + round(_WORKER_END_S * NS_PER_S)
+    while (left := [child for child in children if child.is_running()]) and now_ns() < deadline_ns:
+        gevent.sleep(0.02)
+    return left
 
 
 def log_many(entry: Any, values_ms: Sequence[float]) -> None:
