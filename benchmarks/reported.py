@@ -110,6 +110,12 @@ class Row:
         value = late.get("all", {}).get("p99") if isinstance(late, dict) else None
         return float(value) if isinstance(value, int | float) else None
 
+    @property
+    def body_kb(self) -> float | None:
+        """Mean size of the request bodies that the server got, in kB; None where it got none."""
+        turns, size = self.server.get("turns"), self.server.get("body_bytes")
+        return size / turns / 1e3 if isinstance(turns, int) and isinstance(size, int) and turns else None
+
 
 def marks(row: Row, case: Case) -> tuple[str, ...]:
     """What a reader of the row has to know: a client that did not keep up, a server that was late, failed turns."""
@@ -126,6 +132,8 @@ def marks(row: Row, case: Case) -> tuple[str, ...]:
     late = row.server_late_p99_ms
     if late is not None and late > SERVER_LATE_MS:
         found.append(f"server itself late: p99 {late:.1f} ms")
+    if case.body_bytes and row.body_kb is not None:
+        found.append(f"bodies of {row.body_kb:.0f} kB")
     if row.reported and row.reported.failed:
         found.append(f"{row.reported.failed} turns failed")
     if row.reported and row.reported.verdict:

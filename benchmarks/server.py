@@ -52,6 +52,7 @@ class PacedServer:
         if certificate:
             command += ["--tls-cert", str(certificate.certificate), "--tls-key", str(certificate.key)]
         self._certificate = certificate
+        self._connection: http.client.HTTPConnection | None = None
         with on_core(core):
             self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
@@ -66,6 +67,8 @@ class PacedServer:
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self._connection is not None:
+            self._connection.close()
         self._process.terminate()
         self._process.wait(10)
         if self._process.stdout is not None:
@@ -80,21 +83,20 @@ class PacedServer:
         return True
 
     def call(self, method: str, path: str) -> Any:
-        """The JSON of one of its pages."""
-        if self._certificate:
-            context = ssl.create_default_context(cafile=str(self._certificate.certificate))
-            connection: http.client.HTTPConnection = http.client.HTTPSConnection(
-                "127.0.0.1", self.port, timeout=20, context=context
-            )
-        else:
-            connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        """The JSON of one of its pages. The connection is kept: a TLS handshake for each look would cost the server time."""
+        if self._connection is None:
+            self._connection = self._connect()
         try:
-            connection.request(method, path)
-            return json.loads(connection.getresponse().read())
+            self._connection.request(method, path)
+            return json.loads(self._connection.getresponse().read())
         except (OSError, http.client.HTTPException) as error:
             raise ServerError(f"the paced server does not answer {path}: {error}") from error
-        finally:
-            connection.close()
+
+    def _connect(self) -> http.client.HTTPConnection:
+        if self._certificate is None:
+            return http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        context = ssl.create_default_context(cafile=str(self._certificate.certificate))
+        return http.client.HTTPSConnection("127.0.0.1", self.port, timeout=20, context=context)
 
     def stats(self) -> dict[str, Any]:
         """Counts, and its lateness in ms."""

@@ -296,6 +296,8 @@ def test_who_did_not_keep_up_is_marked() -> None:
     assert marks(row_with(None), case) == ("too short to tell CPU and rate",)
     said = marks(row_with(good, server_late_ms=2.5, failed=3, verdict="suspect (lag)"), case)
     assert said == ("server itself late: p99 2.5 ms", "3 turns failed", "its own verdict: suspect (lag)")
+    large = Row("bodies", "some client", "1.0", 100, Reported(), server={"turns": 4, "body_bytes": 2_000_000})
+    assert "bodies of 500 kB" in marks(large, CASES["bodies"])
 
 
 def test_points_over_the_reader() -> None:
