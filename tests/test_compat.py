@@ -6,6 +6,7 @@ import locust
 import locust.argument_parser
 import locust.main
 import locust.stats
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -52,19 +53,24 @@ def test_buckets_are_within_half_a_percent(value_ms: float) -> None:
 @given(st.lists(st.floats(0.01, 1e5), min_size=1, max_size=30))
 def test_many_samples_at_once_are_logged_as_one_by_one(values_ms: list[float]) -> None:
     one, many = (locust.stats.RequestStats(use_response_times_cache=False).get("chat", "ITL") for _ in range(2))
-    for value in values_ms:
-        one.log(value, 0)
-    compat.log_many(many, values_ms)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(locust.stats, "bucket_response_time", compat.bucket_ms)
+        for value in values_ms:
+            one.log(value, 0)
+        compat.log_many(many, np.array(values_ms))
     assert many.num_requests == one.num_requests == len(values_ms)
     assert many.total_response_time == pytest.approx(one.total_response_time)
     assert (many.min_response_time, many.max_response_time) == (min(values_ms), max(values_ms))
+    assert {round(bucket, 9): n for bucket, n in many.response_times.items()} == {
+        round(bucket, 9): n for bucket, n in one.response_times.items()
+    }
     assert sum(many.response_times.values()) == len(values_ms)
     assert sum(many.num_reqs_per_sec.values()) == len(values_ms)
 
 
 def test_no_samples_change_nothing() -> None:
     entry = locust.stats.RequestStats(use_response_times_cache=False).get("chat", "ITL")
-    compat.log_many(entry, [])
+    compat.log_many(entry, np.array([]))
     assert entry.num_requests == 0
 
 

@@ -1,19 +1,21 @@
 """The sans-IO parsers: whatever the split of the bytes, the same comes out."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from inferload.errors import UsageError
 from inferload.wire.http1 import ChunkedDecoder, Framing, Http1Error, parse_head, request_bytes
-from inferload.wire.sse import SseParser
+from inferload.wire.sse import SseParser, event_of_chunk
 from inferload.wire.target import Target
 
 
 def cuts(draw: st.DrawFn, data: bytes) -> list[bytes]:
     places = sorted(draw(st.lists(st.integers(0, len(data)), max_size=12)))
     edges = [0, *places, len(data)]
-    return [data[a:b] for a, b in zip(edges, edges[1:], strict=False)]
+    return [data[a:b] for a, b in pairwise(edges)]
 
 
 @st.composite
@@ -41,6 +43,39 @@ def test_sse_survives_any_split(case: tuple[list[bytes], list[bytes]]) -> None:
     parser = SseParser()
     assert [event for piece in pieces for event in parser.feed(piece)] == payloads
     assert parser.finish() == []
+
+
+@given(
+    st.binary(max_size=60) | st.builds(lambda d: b"%x\r\ndata: %s\n\n\r\n" % (len(d) + 8, d), st.binary(max_size=30))
+)
+def test_the_short_way_through_a_chunk_is_the_long_one(read: bytes) -> None:
+    event = event_of_chunk(read)
+    if event is None:
+        return
+    decoder, parser = ChunkedDecoder(), SseParser()
+    parser.feed(b"\n")  # past the beginning, where a byte-order mark may stand
+    assert parser.feed(decoder.feed(read)) == [event]
+    assert decoder.between_chunks
+    assert parser.between_events
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        b"9\r\ndata: x\n\n\r\n0\r\n\r\n",  # more than one chunk
+        b"8\r\ndata: x\n\n\r\n",  # a size that does not fit
+        b"9;a=b\r\ndata: x\n\n\r\n",
+        b"12\r\ndata: x\n\ndata: y\n\n\r\n",  # more than one event
+        b"10\r\ndata: x\ndata: y\n\n\r\n",  # more than one line
+        b"0\r\n\r\n",
+    ],
+)
+def test_what_is_not_one_event_in_one_chunk_takes_the_long_way(read: bytes) -> None:
+    assert event_of_chunk(read) is None
+
+
+def test_the_short_way_is_taken() -> None:
+    assert event_of_chunk(b"b\r\ndata: {}x\n\n\r\n") == b"{}x"
 
 
 def test_sse_joins_data_lines_and_keeps_line_separators_of_unicode() -> None:

@@ -115,6 +115,7 @@ class Agent:
             if run.closing:  # the last report is the drain's
                 return
             self._send(run.report())
+            run.tidy()
 
     def _send(self, report: Report) -> None:
         self._runner.send_message(messages.REPORT, report.to_wire())

@@ -1,9 +1,9 @@
 """What Locust's own tables and events learn of a turn: one request, and rows beside Aggregated for TTFT and ITL."""
 
-from itertools import pairwise
 from typing import Any
 
 from inferload.measure.clock import NS_PER_MS
+from inferload.measure.measures import gaps_ms
 from inferload.measure.record import TurnRecord
 from inferload.swarm import events
 from inferload.swarm.compat import log_many
@@ -29,10 +29,7 @@ def book_with_locust(environment: Any, result: TurnResult) -> None:
         ttft_ms = (record.first_ns - record.sent_ns) / NS_PER_MS
         stats, name = environment.stats, record.class_name
         stats.get(name, "TTFT").log(ttft_ms, 0)
-        offsets = record.event_ns
-        gaps_ms = [(b - a) / NS_PER_MS for a, b in pairwise(offsets)]
-        if gaps_ms:
-            log_many(stats.get(name, "ITL"), gaps_ms)
+        log_many(stats.get(name, "ITL"), gaps_ms(record))
     if record.finished:
         environment.events.request.fire(
             request_type="TURN",

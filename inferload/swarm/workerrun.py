@@ -12,7 +12,7 @@ import gevent.queue
 
 from inferload import rundir
 from inferload.errors import UsageError
-from inferload.measure.clock import Anchor, now_ns
+from inferload.measure.clock import NS_PER_S, Anchor, now_ns
 from inferload.measure.health import HealthSet
 from inferload.measure.record import Phase, PhaseWindow
 from inferload.measure.slo import Slo
@@ -34,6 +34,7 @@ from inferload.workload.sessions import Sessions
 logger = logging.getLogger(__name__)
 
 REPORT_S = 1.0
+TIDY_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +89,7 @@ class WorkerRun:
         self._windows: tuple[PhaseWindow, ...] = ()
         self._slo = slo_of(self.scenario)
         self._seq = 0
-        self._reported_ns = now_ns()
+        self._reported_ns = self._tidied_ns = now_ns()
         self._told: set[str] = set()
         target = Target.parse(assignment.target_url)
         self._client = Client(
@@ -100,6 +101,7 @@ class WorkerRun:
         self._booker = gevent.spawn(self._book)
         gc.collect()
         gc.freeze()  # what stands now stays: no collection need look at it again
+        gc.disable()  # turns leave no cycles behind; what others do is collected between turns, by `tidy`
         self._pulse = Pulse()
         self.loop: ClosedLoop | OpenLoop = (
             ClosedLoop(self) if assignment.sessions_per_s is None else OpenLoop(self, assignment.sessions_per_s)
@@ -184,6 +186,12 @@ class WorkerRun:
         health = self.health.at(self.assignment.name, phase)
         health.beat(loop_lags_ms, gc_pauses_ms, cpu_s, wall_s, stolen_s)
 
+    def tidy(self) -> None:
+        """Collect what cycles there are, if it is time: a pause that is measured like every other."""
+        if now_ns() - self._tidied_ns > TIDY_S * NS_PER_S:
+            self._tidied_ns = now_ns()
+            gc.collect(1)
+
     # -- the end
 
     def drain(self) -> None:
@@ -207,6 +215,7 @@ class WorkerRun:
         self.finished = True
         self._pulse.close()
         self._client.close()
+        gc.enable()
         gc.unfreeze()
 
 

@@ -1,77 +1,107 @@
 """One keep-alive connection whose reads are stamped before anything else is done with them.
 
 A read watcher stays registered for the connection's whole life and calls back from the event loop: no greenlet is woken and no
-`recv` fails for a chunk. The callback stamps, keeps the bytes and looks at most at their last four; parsing happens elsewhere
+`recv` fails for a chunk. The callback stamps, keeps the bytes and looks at their last four; parsing happens elsewhere
 (`Reply.body`). The kernel's receive stamp, where it can be had, dates a chunk that waited while this process was busy.
 """
 
 import socket
 import ssl
-import struct
+from array import array
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
-from inferload.measure.clock import now_ns, wall_ns
+import numpy as np
+
+from inferload.measure.clock import NS_PER_S, now_ns, wall_ns
 from inferload.wire.http1 import ChunkedDecoder, Framing, Http1Error, ReplyHead, parse_head
 
 SO_TIMESTAMPNS = 35  # Linux; the socket module has no name for it
 _READ_BYTES = 65_536
 _ANCILLARY_BYTES = socket.CMSG_SPACE(16)
-_timespec = struct.Struct("qq").unpack
-
-# What one read left behind: monotonic and wall time after it, the kernel's ancillary data, the bytes.
-Read = tuple[int, int, list[Any], bytes]
+# The largest ancillary payload that says nothing: a read without a kernel stamp.
+_NO_STAMP = bytes(16)
 
 
 class ConnectionLost(Exception):
     """The peer closed or reset the connection."""
 
 
+class Arrivals(NamedTuple):
+    """Some reads of a reply, parallel lists: bytes as they came, the instant of each, and what it waited in our process."""
+
+    data: list[bytes]
+    at_ns: list[int]
+    delay_ns: list[int]  # of those reads that carried a kernel stamp that can be believed; in order, but fewer
+    unstamped: int
+
+
 class Reply:
     """What came back for one request: stamped reads, in order, and whether they are all there.
 
-    `on_done` is called once, from the event loop, when the reply is complete or broken; it must not block.
+    Nothing is parsed when a read is taken. Where its last bytes may be the end of a chunked body, `on_tail` is called: whoever
+    reads the body then finds out. `on_done` is called once, when the reply is complete or broken. Both are called from the event
+    loop and must not block. Reads lie in flat arrays and lists of bytes, none of which the garbage collector has to look at.
     """
 
     __slots__ = (
-        "_decoder",
+        "_chunks",
+        "_data",
         "_left",
-        "_unframed",
+        "_mono_ns",
+        "_stamps",
+        "_wall_ns",
         "body_bytes",
         "complete",
         "done",
         "error",
+        "floor_ns",
         "head",
         "last_ns",
         "on_done",
-        "reads",
+        "on_tail",
     )
 
-    def __init__(self, on_done: Callable[[], None]) -> None:
+    def __init__(self, on_done: Callable[[], None], on_tail: Callable[[], None] | None = None) -> None:
         self.on_done = on_done
-        self.reads: list[Read] = []  # as they came, chunk framing and all
-        self._unframed: list[Read] = []  # older ones, framing taken off, not asked for yet
+        self.on_tail = on_tail or self._look_for_end
         self.head: ReplyHead | None = None
         self.complete = False
         self.done = False
         self.error: Exception | None = None
         self.last_ns: int | None = None  # monotonic time of the newest read
-        self.body_bytes = 0  # of body that came and was not parsed yet
-        self._decoder: ChunkedDecoder | None = None
+        self.floor_ns = 0  # no read can have arrived before: the request's sending, then the newest read handed over
+        self.body_bytes = 0  # that came and were not handed over yet
+        self._chunks: ChunkedDecoder | None = None
         self._left = 0
+        self._mono_ns, self._wall_ns = array("q"), array("q")
+        self._stamps: list[bytes] = []
+        self._data: list[bytes] = []
 
-    def take(self, read: Read) -> None:
+    @property
+    def waiting(self) -> int:
+        """How many reads have not been handed over."""
+        return len(self._data)
+
+    @property
+    def at_end(self) -> bool:
+        """Whether the last chunk has been handed over."""
+        return self._chunks is not None and self._chunks.done
+
+    def take(self, data: bytes, mono_ns: int, wall_ns: int, ancillary: list[Any]) -> None:
         """Keep a read; called from the event loop, so nothing here may be slow."""
-        data = read[3]
-        self.last_ns = read[0]
-        self.reads.append(read)
+        self.last_ns = mono_ns
+        self._mono_ns.append(mono_ns)
+        self._wall_ns.append(wall_ns)
+        self._stamps.append(ancillary[0][2] if ancillary else _NO_STAMP)
+        self._data.append(data)
         self.body_bytes += len(data)
         if self.head is None:
-            self._look_for_head(read)
-        elif self._decoder is not None:
+            self._look_for_head()
+        elif self._chunks is not None:
             # A chunked body ends in CRLF CRLF. An SSE chunk hardly ever does, so this is the only look at most reads.
             if len(data) < 4 or data.endswith(b"\r\n\r\n"):
-                self._verify_end()
+                self.on_tail()
         elif self.head.framing is Framing.LENGTH:
             self._left -= len(data)
             if self._left <= 0:
@@ -79,8 +109,11 @@ class Reply:
 
     def eof(self) -> None:
         """The peer closed its side."""
-        closes = self.head is not None and self.head.framing is Framing.CLOSE
-        self.finish(complete=closes, error=None if closes else ConnectionLost("the server closed the connection"))
+        if self.head is not None and self.head.framing is Framing.CLOSE:
+            self.finish(complete=True)
+            return
+        self._look_for_end()
+        self.finish(complete=False, error=ConnectionLost("the server closed the connection"))
 
     def finish(self, complete: bool, error: Exception | None = None) -> None:
         """No more is to come; the first call counts."""
@@ -88,78 +121,80 @@ class Reply:
             self.done, self.complete, self.error = True, complete, error
             self.on_done()
 
-    @property
-    def waiting(self) -> int:
-        """How many reads have not been asked for."""
-        return len(self.reads) + len(self._unframed)
+    def drop(self) -> None:
+        """Forget what was not handed over, and who was to be told."""
+        self._data.clear()
+        self.on_done = self.on_tail = _nothing
 
-    def body(self, most_reads: int) -> list[tuple[bytes, int, int | None]]:
-        """Hand over up to so many reads: (body bytes, instant of their arrival, client delay or None) for each.
+    def body(self, most_reads: int) -> Arrivals:
+        """Hand over up to so many reads, as they came; `unframe` takes the chunk framing off each, in order.
 
-        The instant is the kernel's stamp moved to the monotonic clock; where there is no believable stamp it is the time at
-        which we read, and the delay is None. Raises Http1Error where the framing is broken.
+        An instant is the kernel's receive stamp moved to the monotonic clock; where there is none, or where it would lie before
+        the request or in the future (the wall clock was stepped), it is the time at which we read.
         """
-        if len(self._unframed) < most_reads:
-            self._unframe(most_reads - len(self._unframed))
-        batch, self._unframed = self._unframed[:most_reads], self._unframed[most_reads:]
-        arrived = []
-        for mono_ns, wall_now_ns, ancillary, data in batch:
-            self.body_bytes -= len(data)
-            delay_ns = kernel_delay_ns(ancillary, wall_now_ns)
-            arrived.append((data, mono_ns - (delay_ns or 0), delay_ns))
-        return arrived
+        data = self._data[:most_reads]
+        mono = np.array(self._mono_ns[:most_reads])
+        wall = np.array(self._wall_ns[:most_reads])
+        seconds, nanoseconds = np.frombuffer(b"".join(self._stamps[:most_reads]), dtype=np.int64).reshape(-1, 2).T
+        for kept in (self._data, self._mono_ns, self._wall_ns, self._stamps):
+            del kept[:most_reads]
+        self.body_bytes -= sum(map(len, data))
+        delay = wall - (seconds * NS_PER_S + nanoseconds)
+        believed = (delay >= 0) & (mono - delay >= self.floor_ns)
+        at = np.maximum.accumulate(np.maximum(np.where(believed, mono - delay, mono), self.floor_ns))
+        if len(at):
+            self.floor_ns = int(at[-1])
+        return Arrivals(data, at.tolist(), delay[believed].tolist(), len(at) - int(believed.sum()))
 
-    def _unframe(self, most_reads: int) -> None:
-        batch, self.reads = self.reads[:most_reads], self.reads[most_reads:]
-        decoder = self._decoder
-        if decoder is None:
-            self._unframed += batch
-            return
-        for mono_ns, wall_now_ns, ancillary, data in batch:
-            piece = decoder.feed(data) if data and not decoder.done else b""
-            self.body_bytes -= len(data) - len(piece)
-            self._unframed.append((mono_ns, wall_now_ns, ancillary, piece))
+    @property
+    def unframe(self) -> Callable[[bytes], bytes]:
+        """What turns the next read into bytes of the body; it raises Http1Error where the framing is broken."""
+        return bytes if self._chunks is None else self._chunks.feed
 
-    def _look_for_head(self, read: Read) -> None:
+    @property
+    def between_chunks(self) -> bool:
+        """Whether a chunked body stands between two chunks."""
+        return self._chunks is not None and self._chunks.between_chunks
+
+    def _look_for_head(self) -> None:
         try:
-            found = parse_head(b"".join(kept[3] for kept in self.reads))
+            found = parse_head(b"".join(self._data))
         except Http1Error as error:
             self.finish(complete=False, error=error)
             return
         if found is None:
             return
         self.head, rest = found
-        self.reads = [(*read[:3], rest)]  # the head ends in this read: what follows has its stamp
+        for kept in (self._data, self._mono_ns, self._wall_ns, self._stamps):
+            del kept[:-1]
+        self._data[0] = rest  # the head ends in this read: what follows has its stamp
         self.body_bytes = len(rest)
         if self.head.framing is Framing.CHUNKED:
-            self._decoder = ChunkedDecoder()
+            self._chunks = ChunkedDecoder()
             if len(rest) < 4 or rest.endswith(b"\r\n\r\n"):
-                self._verify_end()
+                self.on_tail()
         elif self.head.framing is Framing.LENGTH:
             self._left = (self.head.length or 0) - len(rest)
             if self._left <= 0:
                 self.finish(complete=True)
 
-    def _verify_end(self) -> None:
-        """Take the framing off all that is there, to see whether the last chunk is in."""
-        decoder = self._decoder
-        assert decoder is not None
+    def _look_for_end(self) -> None:
+        """Try the framing on a copy of what is there: is the last chunk in?"""
+        if self._chunks is None or self.done:
+            return
+        trial = self._chunks.copy()
         try:
-            self._unframe(len(self.reads))
+            for piece in self._data:
+                trial.feed(piece)
         except Http1Error as error:
             self.finish(complete=False, error=error)
             return
-        if decoder.done:
+        if trial.done:
             self.finish(complete=True)
 
 
-def kernel_delay_ns(ancillary: list[Any], wall_now_ns: int) -> int | None:
-    """How long a chunk waited between the kernel and the read; None without a stamp, or where the wall clock stepped back."""
-    if not ancillary:
-        return None
-    seconds, nanoseconds = _timespec(ancillary[0][2][:16])
-    delay_ns = wall_now_ns - (seconds * 1_000_000_000 + nanoseconds)
-    return delay_ns if delay_ns >= 0 else None
+def _nothing() -> None:
+    """What is called where nobody listens any more."""
 
 
 class Connection:
@@ -235,7 +270,7 @@ class Connection:
         if self._reply is None or self._reply.done:
             self.close()  # nobody asked for anything
         else:
-            self._reply.take((mono_ns, wall_now_ns, ancillary, data))
+            self._reply.take(data, mono_ns, wall_now_ns, ancillary)
 
     def _lost(self, error: ConnectionLost | None) -> None:
         """End of the connection; an error of None is the peer's orderly close."""

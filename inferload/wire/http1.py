@@ -102,10 +102,21 @@ class ChunkedDecoder:
         self.done = False
         self.surplus = b""  # bytes after the end: none may come, we send one request at a time
 
+    def copy(self) -> "ChunkedDecoder":
+        """Another one that stands where this one does."""
+        other = ChunkedDecoder()
+        other._buffer, other._state, other._left, other.done = self._buffer, self._state, self._left, self.done
+        return other
+
+    @property
+    def between_chunks(self) -> bool:
+        """Whether what comes next is the first byte of a chunk."""
+        return self._state == "size" and not self._buffer and not self.done
+
     def feed(self, data: bytes) -> bytes:
-        """The body's bytes among these."""
-        if self._state == "size" and not self._buffer and (whole := self._whole_chunk(data)) is not None:
-            return whole
+        """The body's bytes among these; none after the end."""
+        if self.done:
+            return b""
         pieces: list[bytes] = []
         buffer = self._buffer + data
         while not self.done:
@@ -117,16 +128,6 @@ class ChunkedDecoder:
         self._buffer = b"" if self.done else buffer
         self.surplus = buffer if self.done else b""
         return b"".join(pieces)
-
-    def _whole_chunk(self, data: bytes) -> bytes | None:
-        """The payload where the bytes are one whole chunk and no more, as nearly every read of a stream is."""
-        end = data.find(b"\r\n", 1, 12)
-        if end < 0:
-            return None
-        size = _chunk_size(data[:end])
-        if size == 0 or len(data) != end + 2 + size + 2 or not data.endswith(b"\r\n"):
-            return None
-        return data[end + 2 : -2]
 
     def _data_step(self, buffer: bytes, pieces: list[bytes]) -> bytes:
         piece = buffer[: self._left]

@@ -17,6 +17,11 @@ class SseParser:
         self._skip_lf = False  # the last byte was a CR: an LF that comes next belongs to it
         self._at_start = True
 
+    @property
+    def between_events(self) -> bool:
+        """Whether what comes next is the first byte of an event."""
+        return not (self._buffer or self._skip_lf or self._at_start)
+
     def feed(self, data: bytes) -> list[bytes]:
         """The data of every event that these bytes complete; comments and events without data give nothing."""
         if self._skip_lf or b"\r" in data:
@@ -52,6 +57,29 @@ class SseParser:
             return buffer
         self._at_start = False
         return buffer.removeprefix(_BOM)
+
+
+def event_of_chunk(read: bytes) -> bytes | None:
+    """The data of an event where a read is one whole chunk (RFC 9112, 7.1) with one whole event of one `data` line in it.
+
+    Nearly every read of a stream is; None for all others. Only where both framings stand at a beginning.
+    """
+    cut = read.find(b"\r\ndata: ", 1, 16)
+    end = len(read) - 4
+    if (
+        cut < 0
+        or not read.endswith(b"\n\n\r\n")
+        or read.find(b"\n", cut + 8) != end
+        or read.find(b"\r", cut + 8) != end + 2
+    ):
+        return None
+    size = read[:cut]
+    if not size.isalnum():  # a chunk extension, say
+        return None
+    try:
+        return read[cut + 8 : end] if int(size, 16) == end - cut else None
+    except ValueError:
+        return None
 
 
 def _data_of(block: bytes) -> bytes | None:

@@ -17,17 +17,17 @@ from gevent.event import Event
 from inferload.measure.clock import now_ns
 from inferload.measure.record import Failure, Phase, TurnRecord
 from inferload.wire.answer import Answer
-from inferload.wire.connection import Connection, Reply
+from inferload.wire.connection import Arrivals, Connection, Reply
 from inferload.wire.dial import DialError
 from inferload.wire.http1 import Http1Error
-from inferload.wire.sse import SseParser
+from inferload.wire.sse import SseParser, event_of_chunk
 
 if TYPE_CHECKING:
     from inferload.wire.client import Client
 
 logger = logging.getLogger(__name__)
 
-_READS_PER_SLICE = 24
+_READS_PER_SLICE = 32
 _DETAIL_BYTES = 300
 
 
@@ -125,12 +125,13 @@ class Turn:
 
     def _begin_attempt(self) -> None:
         self._attempts += 1
-        self._reply = Reply(self._on_reply_done)
+        self._reply = Reply(self._on_reply_done, on_tail=self.digest)
         self._answer = Answer()
         self._parser = SseParser()
         self._delays = array("q")
         self._unstamped = 0
         self._head_checked = False
+        self._refused = False  # the body is not a stream of events, but says why there is none
         self._error_body = b""
         self._arrived_ns: int | None = None
         self._sent_ns: int | None = None
@@ -150,7 +151,7 @@ class Turn:
             self._connection = connection
             connection.expect(reply)
             request = self._client.request_bytes(self.request.body)
-            self._sent_ns = now_ns()
+            reply.floor_ns = self._sent_ns = now_ns()
             connection.send(request)
             self._written_ns = now_ns()
         except DialError as error:
@@ -186,16 +187,17 @@ class Turn:
         reply = self._reply
         if reply.head is not None and reply.waiting:
             try:
-                for data, at_ns, delay_ns in reply.body(_READS_PER_SLICE):
-                    self._arrived(data, at_ns, delay_ns)
+                self._arrived(reply.body(_READS_PER_SLICE))
             except Http1Error as error:
                 self._fail(Failure.BAD_HTTP, str(error))
                 reply.finish(complete=False, error=error)
-                reply.reads.clear()
+                reply.drop()
             if reply.waiting:
                 return False
+        if reply.at_end:
+            reply.finish(complete=True)
         self.queued = False
-        if reply.done:
+        if reply.done and reply is self._reply:
             self._record()
         return True
 
@@ -209,32 +211,35 @@ class Turn:
         self._reply.finish(complete=False)
         self._finish()
 
-    def _arrived(self, data: bytes, at_ns: int, delay_ns: int | None) -> None:
-        # A stamp before the request was sent, or before an earlier one, is the wall clock's doing.
-        floor_ns = max(self._sent_ns or 0, self._arrived_ns or 0)
-        if at_ns < floor_ns:
-            at_ns, delay_ns = (floor_ns, None) if delay_ns is None else (max(at_ns + delay_ns, floor_ns), None)
-        self._arrived_ns = at_ns
-        if delay_ns is None:
-            self._unstamped += 1
-        else:
-            self._delays.append(delay_ns)
+    def _arrived(self, reads: Arrivals) -> None:
+        self._delays.extend(reads.delay_ns)
+        self._unstamped += reads.unstamped
+        self._arrived_ns = reads.at_ns[-1]
         if not self._head_checked:
-            self._head_checked = True
             self._check_head()
-        if self._failure in (Failure.HTTP_4XX, Failure.HTTP_429, Failure.HTTP_5XX, Failure.HTTP_OTHER, Failure.NOT_SSE):
-            self._error_body = (self._error_body + data)[:_DETAIL_BYTES]
+        if self._refused:
+            self._error_body = (self._error_body + b"".join(map(self._reply.unframe, reads.data)))[:_DETAIL_BYTES]
             return
-        for event in self._parser.feed(data):
-            self._answer.event(event, at_ns)
+        reply, parser, event = self._reply, self._parser, self._answer.event
+        plain = reply.between_chunks and parser.between_events  # a slow read leaves both as they were, or clears this
+        for data, at_ns in zip(reads.data, reads.at_ns, strict=True):
+            whole = event_of_chunk(data) if plain else None
+            if whole is not None:
+                event(whole, at_ns)
+                continue
+            for found in parser.feed(reply.unframe(data)):
+                event(found, at_ns)
+            plain = reply.between_chunks and parser.between_events
 
     def _check_head(self) -> None:
         head = self._reply.head
         assert head is not None
+        self._head_checked = True
         kind = head.headers.get("content-type", "text/event-stream").partition(";")[0].strip().lower()
+        self._refused = head.status != 200 or kind != "text/event-stream"
         if head.status != 200:
             self._fail(_status_class(head.status), f"HTTP {head.status}")
-        elif kind != "text/event-stream":
+        elif self._refused:
             self._fail(Failure.NOT_SSE, f"200, but {kind} instead of text/event-stream")
 
     def _fail(self, failure: Failure, detail: str) -> None:
@@ -264,6 +269,8 @@ class Turn:
             detail += ": " + self._error_body.decode("utf-8", "replace").strip()
         text = "".join(self._answer.text)
         self.result = TurnResult(self._turn_record(), text, self._client.without_secrets(detail), self._unstamped)
+        reply, self._sender = self._reply, None
+        reply.drop()  # with the record made, nothing refers back to this turn: no work for the garbage collector
         self._recorded.set()
         self._client.recorded(self)
 
