@@ -1,7 +1,9 @@
 """Locust's page as a person uses it: fields, buttons, the Statistics tab, and our line at its foot."""
 
+import socket
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import urlsplit
 
 from chromium import Browser
 from selenium.webdriver.common.by import By
@@ -24,7 +26,8 @@ class LocustPage:
         self.url = url
 
     def open(self) -> None:
-        """Load it, and wait until its form is there."""
+        """Load it as soon as its server listens (Locust says so a moment too early), and wait until its form is there."""
+        self.until(self._answers, "an answer")
         self.browser.get(self.url)
         self.until(self._form_is_there, "the start form")
 
@@ -99,6 +102,14 @@ class LocustPage:
 
     def _scenario(self) -> Select:
         return Select(self.browser.find_element(By.NAME, "scenario"))
+
+    def _answers(self) -> bool:
+        parts = urlsplit(self.url)
+        try:
+            with socket.create_connection((parts.hostname, parts.port)):
+                return True
+        except OSError:
+            return False
 
     def _form_is_there(self) -> bool:
         return bool(self.browser.find_elements(By.XPATH, _FORM))
