@@ -50,10 +50,10 @@ struct connection {
 static struct {
     const char *host, *model, *certificate, *key;
     int port;
-    double ttft_ms, gap_ms, spread_ms, exit_after_s;
+    double ttft_ms, gap_ms, spread_ms, spin_us, exit_after_s;
     long tokens, tokens_per_event;
     uint64_t seed;
-} options = {.host = "127.0.0.1", .model = "paced", .ttft_ms = 50, .gap_ms = 10, .tokens = 100, .tokens_per_event = 1};
+} options = {.host = "127.0.0.1", .model = "paced", .ttft_ms = 50, .gap_ms = 10, .tokens = 100, .tokens_per_event = 1, .spin_us = 30};
 
 static struct {
     uint64_t turns, events, tokens, aborted, blocked, unstamped, body_bytes, connections;
@@ -62,11 +62,14 @@ static struct {
     int64_t since_ns;
 } stats;
 
-static struct connection **heap;
+static struct due {
+    int64_t at_ns; /* beside the pointer, so that sifting touches no connection */
+    struct connection *of;
+} *heap;
 static int heap_length, heap_size, running_turns;
 static struct connection *dead;
 static int poll_fd, listen_fd, timer_fd;
-static int64_t timer_set_for_ns;
+static int64_t timer_set_for_ns, spin_ns;
 static volatile sig_atomic_t stopping;
 static SSL_CTX *tls_context;
 static uint64_t seed_state;
@@ -77,44 +80,45 @@ static long long created;
 
 /* ---- due times: a binary heap ---- */
 
-static void heap_put(int at, struct connection *c) {
-    heap[at] = c;
-    c->place = at;
+static void heap_put(int at, struct due d) {
+    heap[at] = d;
+    d.of->place = at;
 }
 
-static void heap_rise(int at, struct connection *c) {
-    for (int parent; at && heap[parent = (at - 1) / 2]->due_ns > c->due_ns; at = parent) heap_put(at, heap[parent]);
-    heap_put(at, c);
+static void heap_rise(int at, struct due d) {
+    for (int parent; at && heap[parent = (at - 1) / 2].at_ns > d.at_ns; at = parent) heap_put(at, heap[parent]);
+    heap_put(at, d);
 }
 
-static void heap_sink(int at, struct connection *c) {
+static void heap_sink(int at, struct due d) {
     for (int child; (child = 2 * at + 1) < heap_length; at = child) {
-        if (child + 1 < heap_length && heap[child + 1]->due_ns < heap[child]->due_ns) child++;
-        if (heap[child]->due_ns >= c->due_ns) break;
+        if (child + 1 < heap_length && heap[child + 1].at_ns < heap[child].at_ns) child++;
+        if (heap[child].at_ns >= d.at_ns) break;
         heap_put(at, heap[child]);
     }
-    heap_put(at, c);
+    heap_put(at, d);
 }
 
 static void set_due(struct connection *c, int64_t due_ns) {
+    struct due d = {due_ns, c};
     int64_t before_ns = c->due_ns;
     c->due_ns = due_ns;
     if (c->place != NOT_DUE) {
-        if (due_ns < before_ns) heap_rise(c->place, c);
-        else heap_sink(c->place, c);
+        if (due_ns < before_ns) heap_rise(c->place, d);
+        else heap_sink(c->place, d);
         return;
     }
     if (heap_length == heap_size) heap = grow(heap, sizeof *heap * (size_t)(heap_size = heap_size ? 2 * heap_size : 1024));
-    heap_rise(heap_length++, c);
+    heap_rise(heap_length++, d);
 }
 
 static void unset_due(struct connection *c) {
     if (c->place == NOT_DUE) return;
     int at = c->place;
     c->place = NOT_DUE;
-    struct connection *last = heap[--heap_length];
-    if (last == c) return;
-    if (at && heap[(at - 1) / 2]->due_ns > last->due_ns) heap_rise(at, last);
+    struct due last = heap[--heap_length];
+    if (last.of == c) return;
+    if (at && heap[(at - 1) / 2].at_ns > last.at_ns) heap_rise(at, last);
     else heap_sink(at, last);
 }
 
@@ -583,16 +587,17 @@ static void accept_all(void) {
 
 static void fire_due(void) {
     for (int n = 0; n < EVENTS_A_TURN_OF_THE_LOOP && heap_length; n++) {
-        if (heap[0]->due_ns > now_ns()) return;
-        fire(heap[0]);
+        if (heap[0].at_ns > now_ns()) return;
+        fire(heap[0].of);
     }
 }
 
-/* The timer is absolute, and edge-triggered: it need not be read, only set anew. */
+/* The timer is absolute, and edge-triggered: it need not be read, only set anew. Shortly before an event is due the wait is
+ * a look without sleep: to fall asleep and be woken costs more than it saves. */
 static int wait_ms(void) {
     if (!heap_length) return 1000;
-    int64_t due_ns = heap[0]->due_ns;
-    if (due_ns <= now_ns()) return 0;
+    int64_t due_ns = heap[0].at_ns;
+    if (due_ns <= now_ns() + spin_ns) return 0;
     if (due_ns != timer_set_for_ns) {
         struct itimerspec when = {.it_value = {due_ns / SEC, due_ns % SEC}};
         timerfd_settime(timer_fd, TFD_TIMER_ABSTIME, &when, NULL);
@@ -648,6 +653,7 @@ static const char USAGE[] =
     "  --tokens-per-event N   tokens in one event, at most 500 (1)\n"
     "  --spread-ms X          the first turn of each connection ends up to X later, at random: its usage event is held\n"
     "                         back, so that streams which began together do not beat together; TTFT and gaps stay true (0)\n"
+    "  --spin-us X            do not sleep where the next event is due within so long (30)\n"
     "  --seed N               for texts, ids and the spread (0)\n"
     "  --model NAME           name of the model (paced)\n"
     "  --tls-cert PEM, --tls-key PEM   speak TLS (where built with OpenSSL)\n"
@@ -675,6 +681,7 @@ static void parse_options(int count, char **arguments) {
         else if (!strcmp(flag, "--tokens")) options.tokens = (long)number(flag, value, 1);
         else if (!strcmp(flag, "--tokens-per-event")) options.tokens_per_event = (long)number(flag, value, 1);
         else if (!strcmp(flag, "--spread-ms")) options.spread_ms = number(flag, value, 0);
+        else if (!strcmp(flag, "--spin-us")) options.spin_us = number(flag, value, 0);
         else if (!strcmp(flag, "--seed")) options.seed = (uint64_t)number(flag, value, 0);
         else if (!strcmp(flag, "--model")) options.model = value;
         else if (!strcmp(flag, "--tls-cert")) options.certificate = value;
@@ -696,6 +703,7 @@ int main(int count, char **arguments) {
     char text[4096];
     options.port = 8000;
     parse_options(count, arguments);
+    spin_ns = (int64_t)(options.spin_us * 1e3);
     raise_descriptor_limit();
     signal(SIGPIPE, SIG_IGN);
     struct sigaction action = {.sa_handler = stop}; /* no SA_RESTART: the wait must end */
