@@ -116,7 +116,7 @@ def test_the_document_has_the_keys_that_pipelines_rely_on() -> None:
     assert set(summary["sessions"]) == {"planned", "dropped", "started", "completed"}
     assert set(summary["turns"]) == {"sent", "ok", "failed", "unfinished", "by_failure", "by_phase"}
     assert set(summary["turns"]["by_phase"]) == {"warmup", "measure", "drain", "all"}
-    assert set(summary["stalls"]) == {"turns_with_stall", "longest_ms"}
+    assert set(summary["stalls"]) == {"turns_with_stall", "longest_ms", "turns_with_client_stall"}
     assert set(summary["rates"]) == {
         *("offered_sessions_per_s", "achieved_sessions_per_s", "turns_per_s", "output_tok_per_s", "input_tok_per_s"),
         *("goodput_turns_per_s", "slo_attainment"),

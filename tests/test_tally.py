@@ -232,3 +232,27 @@ def test_books_say_what_does_not_add_up() -> None:
     assert [fault.split(":")[0] for fault in books(tallies)] == ["warmup", "measure", "drain"]
     assert "5 sessions were planned, but 3 dropped and 3 started" in books(tallies)[1]
     assert "1 turns were begun, but 0 ended well" in books(tallies)[2]
+
+
+@pytest.mark.parametrize(
+    ("pauses", "server", "client"),
+    [
+        ([], (1, 400), 0),
+        ([(S + 60 * MS, S + 120 * MS)], (1, 400), 0),  # the client stood still for a small part of it
+        ([(S + 70 * MS, S + 440 * MS)], (0, None), 1),
+        ([(S + 0 * MS, S + 200 * MS), (S + 300 * MS, S + 500 * MS)], (0, None), 1),
+        ([(S + 700 * MS, S + 1100 * MS)], (1, 400), 0),  # some other time
+    ],
+)
+def test_a_stall_in_which_the_client_stood_still_is_the_clients(
+    pauses: list[tuple[int, int]], server: tuple[int, int | None], client: int
+) -> None:
+    record = turn(
+        event_ns=array("q", [50 * MS, 60 * MS, 460 * MS]), sent_ns=S, last_ns=S + 460 * MS, closed_ns=S + 460 * MS
+    )
+    tallies = TallySet()
+    tallies.fold(record, [], None, pauses)
+    tally = tallies.total()
+    assert (tally.turns_with_stall, tally.longest_stall_ms) == server
+    assert tally.turns_with_client_stall == client
+    assert tally.sketches["itl_ms"].max == 400  # the gap itself stays what was seen

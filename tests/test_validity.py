@@ -53,6 +53,7 @@ EDGES: list[tuple[str, dict[str, Any], dict[str, Any] | None, dict[str, Any] | N
     ("client_delay", {"delay_p99_ms": 1.0}, {"delay_p99_ms": 1.01}, {"delay_p99_ms": 5.01}),
     ("client_delay", {"delay_p99_ms": 5.0, "itl_ms": None}, {"delay_p99_ms": 5.1, "itl_ms": None}, None),
     ("loop_lag", {"loop_lag_p99_ms": 5.0}, {"loop_lag_p99_ms": 5.1}, {"loop_lag_p99_ms": 50.1}),
+    ("client_pause", {"loop_lag_max_ms": 250.0}, {"loop_lag_max_ms": 251.0}, {"loop_lag_max_ms": 1001.0}),
     ("cpu", {"cpu_share": 0.85}, {"cpu_share": 0.86}, {"cpu_share": 0.98}),
     ("steal", {"steal_share": 0.05}, {"steal_share": 0.06}, {"steal_share": 0.21}),
     ("gc_pause", {"gc_pause_max_ms": 50.0}, {"gc_pause_max_ms": 51.0}, {"gc_pause_max_ms": 251.0}),

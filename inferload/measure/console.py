@@ -100,9 +100,11 @@ def _load(summary: Mapping[str, Any]) -> str:
 
 
 def _stalls(stalls: Mapping[str, Any]) -> str:
+    own = stalls.get("turns_with_client_stall")
+    client = f"; {own} more turns stood still with this client, which is not the server's doing" if own else ""
     if not stalls["turns_with_stall"]:
-        return "none"
-    return f"in {stalls['turns_with_stall']} turns, longest {_short(stalls['longest_ms'])} ms"
+        return "none" + client
+    return f"in {stalls['turns_with_stall']} turns, longest {_short(stalls['longest_ms'])} ms" + client
 
 
 def _client(summary: Mapping[str, Any]) -> str:

@@ -53,6 +53,7 @@ def _of_phase(phase: Phase, tally: Tally, health: HealthSet, window_s: float) ->
         itl_ms=_typical(tally.sketches.get("itl_ms")),
         ttft_ms=_typical(tally.sketches.get("ttft_ms")),
         loop_lag_p99_ms=_worst([one.loop_lag_ms.quantile(0.99) for one in each]),
+        loop_lag_max_ms=_worst([one.longest_loop_lag_ms for one in each]),
         cpu_share=_worst([one.cpu_share for one in each]),
         steal_share=_worst([one.steal_share for one in each]),
         gc_pause_max_ms=_worst([one.gc_pause_ms.max for one in each]),

@@ -32,7 +32,8 @@ class Evidence:
     delay_p99_ms: float | None = None  # of the client
     itl_ms: float | None = None  # median gap; the mean, where the median is 0
     ttft_ms: float | None = None  # median
-    loop_lag_p99_ms: float | None = None  # of the worst worker, as the next four
+    loop_lag_p99_ms: float | None = None  # of the worst worker, as the next five
+    loop_lag_max_ms: float | None = None
     cpu_share: float | None = None
     steal_share: float | None = None
     gc_pause_max_ms: float | None = None
@@ -184,6 +185,16 @@ RULES: tuple[Rule, ...] = (
         lambda e: f"a worker's event loop was {_short(e.loop_lag_p99_ms)} ms late in 1 % of its beats",
         "the process was held up: requests leave late, and what arrives together is read as one",
         "use more workers, each on a core of its own; look for other work on the machine",
+    ),
+    Rule(
+        "client_pause",
+        lambda e: e.loop_lag_max_ms,
+        250,
+        1000,
+        "ms, longest of the worst worker",
+        lambda e: f"a worker stood still for {_short(e.loop_lag_max_ms)} ms",
+        "what arrived meanwhile was read at once, dated by the last of it: gaps and stalls of that time are the client's",
+        "look for what stopped the process: other work on the machine, a paused guest, a listener that blocks",
     ),
     Rule(
         "cpu",

@@ -123,7 +123,11 @@ def _part(tally: Tally, window_s: float | None, exact: Values | None) -> dict[st
             "completed": tally.sessions_completed,
         },
         "turns": {name: _turns(tally)[name] for name in ("sent", "ok", "failed", "unfinished", "by_failure")},
-        "stalls": {"turns_with_stall": tally.turns_with_stall, "longest_ms": _tidy(tally.longest_stall_ms)},
+        "stalls": {
+            "turns_with_stall": tally.turns_with_stall,
+            "longest_ms": _tidy(tally.longest_stall_ms),
+            "turns_with_client_stall": tally.turns_with_client_stall,
+        },
         "tokens_per_event": {"mean": tally.window_output_tokens / counted if counted else None},
         "rates": _rates(tally, window_s),
         "latency": _latency(tally, exact),

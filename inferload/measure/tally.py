@@ -10,7 +10,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from inferload.measure.measures import MEASURES, STALL_MS, gaps_ms
+import numpy as np
+
+from inferload.measure.measures import MEASURES, STALL_MS, Floats, gaps_ms
 from inferload.measure.record import PHASES, Phase, PhaseWindow, TurnRecord
 from inferload.measure.sketch import Sketch
 from inferload.measure.slo import Slo
@@ -25,6 +27,7 @@ _PER_EVENT = tuple(
 )
 
 Key = tuple[Phase, str, int | None]  # phase, class, step
+Pause = tuple[int, int]  # from and until, monotonic ns: a client's event loop did nothing in between
 
 
 @dataclass(slots=True)
@@ -47,6 +50,7 @@ class Tally:
     cached_tokens_from: int = 0
     events: int = 0  # output events of turns of every end
     turns_with_stall: int = 0
+    turns_with_client_stall: int = 0  # a gap as long as a stall, but this client stood still in it
     slo_met: int = 0
     slo_judged: int = 0  # turns of which it is known whether they met the SLO; 0 where there is none
     turn_ns: int = 0  # sum over turns, sent to closed
@@ -139,8 +143,8 @@ class Tally:
         if record.sent_ns is not None:
             self.turn_ns += record.closed_ns - record.sent_ns
 
-    def count_latencies(self, record: TurnRecord) -> None:
-        """Put every measure of a turn that ended well into its sketch."""
+    def count_latencies(self, record: TurnRecord, pauses: Sequence[Pause] = ()) -> None:
+        """Put every measure of a turn that ended well into its sketch. `pauses`: when this client stood still."""
         for name, per_turn in _PER_TURN:
             value = per_turn(record)
             if value is not None:
@@ -149,10 +153,8 @@ class Tally:
         if not len(gaps):
             return
         self.sketch("itl_ms").add_many(gaps)
-        longest = float(gaps.max())
-        if longest > STALL_MS:
-            self.turns_with_stall += 1
-            self._stalled(longest)
+        if float(gaps.max()) > STALL_MS:
+            self._count_stalls(record, gaps, pauses)
         for name, per_event in _PER_EVENT:
             values = per_event(record)
             if len(values):
@@ -169,9 +171,30 @@ class Tally:
         self.window_in_flight_ns += happened.in_flight_ns
         self.window_sessions += happened.session_begun
 
+    def _count_stalls(self, record: TurnRecord, gaps: Floats, pauses: Sequence[Pause]) -> None:
+        """A gap counts against the server unless this client stood still for half of it or more."""
+        assert record.event_ns is not None
+        assert record.sent_ns is not None
+        own, client = 0.0, False
+        for index in np.flatnonzero(gaps > STALL_MS).tolist():
+            start_ns, end_ns = (record.sent_ns + record.event_ns[place] for place in (index, index + 1))
+            if 2 * _overlap_ns(start_ns, end_ns, pauses) >= end_ns - start_ns:
+                client = True
+            else:
+                own = max(own, float(gaps[index]))
+        self.turns_with_client_stall += client
+        if own:
+            self.turns_with_stall += 1
+            self._stalled(own)
+
     def _stalled(self, gap_ms: float | None) -> None:
         if gap_ms is not None and (self.longest_stall_ms is None or gap_ms > self.longest_stall_ms):
             self.longest_stall_ms = gap_ms
+
+
+def _overlap_ns(start_ns: int, end_ns: int, pauses: Sequence[Pause]) -> int:
+    """How much of an interval lies in pauses."""
+    return sum(max(0, min(end_ns, until_ns) - max(start_ns, from_ns)) for from_ns, until_ns in pauses)
 
 
 _COUNTS = tuple(item.name for item in fields(Tally) if item.type == "int")
@@ -205,12 +228,14 @@ class TallySet:
         """A turn that was begun; its end is counted by `fold`."""
         self.at(phase, class_name, step).turns_begun += 1
 
-    def fold(self, record: TurnRecord, windows: Sequence[PhaseWindow], slo: Slo | None) -> None:
-        """Count a turn that has ended, and what of it happened in which window."""
+    def fold(
+        self, record: TurnRecord, windows: Sequence[PhaseWindow], slo: Slo | None, pauses: Sequence[Pause] = ()
+    ) -> None:
+        """Count a turn that has ended, and what of it happened in which window. `pauses`: when this client stood still."""
         tally = self.at(record.phase, record.class_name, record.step)
         tally.count_end(record)
         if record.ok:
-            tally.count_latencies(record)
+            tally.count_latencies(record, pauses)
         met = None if slo is None else slo.met(record)
         if met is not None:
             tally.slo_judged += 1

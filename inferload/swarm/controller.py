@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import gevent
+from flask import has_request_context
 from gevent.event import Event
 
 from inferload import rundir
@@ -79,6 +80,8 @@ class Controller:
 
     def stop(self, *arguments: Any, **options: Any) -> None:
         """End the run in good order, then let Locust stop its users."""
+        if self._workers_are_silent() and not has_request_context():
+            return  # Locust's own idea; a worker that is busy getting ready comes back, and a run knows whom it has lost
         self.finish("a stop from the web UI")
         self._locust_stop(*arguments, **options)
 
@@ -86,6 +89,10 @@ class Controller:
         """Locust is about to end, whatever the reason: not before the run has."""
         self._shutting_down = True
         self.finish("the end of the process")
+
+    def _workers_are_silent(self) -> bool:
+        under_way = self._preparing or self.run is not None
+        return under_way and hasattr(self._runner, "clients") and self._runner.worker_count <= 0
 
     # -- ends
 

@@ -33,6 +33,7 @@ from inferload.swarm.workerrun import OwnSettings
 logger = logging.getLogger(__name__)
 
 _PINGS = 5
+_PING_S = 15.0
 _READY_S = 30.0
 _LEAD_NS = 200_000_000  # phases are announced so long before they begin, so that every worker knows in time
 _ABORT_S = 10.0  # what workers may take to write their files once they have given up
@@ -215,7 +216,7 @@ class MasterRun:
             for member in self.roster.members:
                 self._tell(messages.PING, {"sent_ns": now_ns()}, member)
             gevent.sleep(0.02)
-        deadline_ns = now_ns() + 5 * NS_PER_S
+        deadline_ns = now_ns() + round(_PING_S * NS_PER_S)
         while any(member.rtt_ns == 0 for member in self.roster.members):
             if now_ns() > deadline_ns:
                 missing = ", ".join(member.name for member in self.roster.members if member.rtt_ns == 0)

@@ -8,6 +8,8 @@ import gevent
 from inferload.measure import clock
 
 _PERIOD_NS = 20 * clock.NS_PER_MS
+_PAUSE_NS = 50 * clock.NS_PER_MS  # a beat as late as this is a pause, which stalls are held against
+_PAUSES_KEPT = 64
 _USER_HZ = 100  # unit of /proc/stat, fixed in Linux's ABI
 
 
@@ -15,6 +17,7 @@ class Pulse:
     """Beats every 20 ms from the event loop; what a beat is late by is the time that the loop was busy or held up."""
 
     def __init__(self) -> None:
+        self.pauses: list[tuple[int, int]] = []  # the newest times at which the loop stood still: from, until
         self.loop_lags_ms: list[float] = []
         self.gc_pauses_ms: list[float] = []
         self._cpu_ns, self._at_ns, self._steal_s = clock.cpu_ns(), clock.now_ns(), steal_s()
@@ -43,6 +46,8 @@ class Pulse:
     def _beat(self) -> None:
         at_ns = clock.now_ns()
         self.loop_lags_ms.append(max(0, at_ns - self._due_ns) / clock.NS_PER_MS)
+        if at_ns - self._due_ns > _PAUSE_NS:
+            self.pauses = [*self.pauses[1 - _PAUSES_KEPT :], (self._due_ns - _PERIOD_NS, at_ns)]
         # The loop's own timer slips with each late beat; the next is due a period after this one at the earliest.
         self._due_ns = max(self._due_ns + _PERIOD_NS, at_ns)
 

@@ -145,7 +145,7 @@ class WorkerRun:
     def _on_turn(self, result: TurnResult) -> None:
         """Take a result from the event loop: count it, keep it, and leave what may block to the booker."""
         record = result.record
-        self.tallies.fold(record, self._windows, self._slo)
+        self.tallies.fold(record, self._windows, self._slo, self._pulse.pauses)
         self.health.delays(record, result.reads_unstamped)
         self._turns.append(record)
         self._unbooked += 1
