@@ -36,6 +36,7 @@ def test_default_arguments_are_built_once(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(locust.argument_parser, "default_args_dict", counted)
     monkeypatch.setattr(locust.stats, "bucket_response_time", locust.stats.bucket_response_time)
+    monkeypatch.setattr(locust.stats.StatsEntry, "to_dict", locust.stats.StatsEntry.to_dict)
     compat.apply()
     compat.apply()
     first = locust.argument_parser.default_args_dict()
@@ -66,6 +67,17 @@ def test_many_samples_at_once_are_logged_as_one_by_one(values_ms: list[float]) -
     }
     assert sum(many.response_times.values()) == len(values_ms)
     assert sum(many.num_reqs_per_sec.values()) == len(values_ms)
+
+
+def test_the_page_gets_fractions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locust.stats, "bucket_response_time", locust.stats.bucket_response_time)
+    monkeypatch.setattr(locust.stats.StatsEntry, "to_dict", locust.stats.StatsEntry.to_dict)
+    compat.apply()
+    entry = locust.stats.RequestStats(use_response_times_cache=False).get("chat", "ITL")
+    for value in (8.374, 8.37, 9.991):
+        entry.log(value, 0)
+    row = entry.to_dict(escape_string_values=True)
+    assert (row["min_response_time"], row["median_response_time"], row["max_response_time"]) == (8.37, 8.37, 9.99)
 
 
 def test_no_samples_change_nothing() -> None:

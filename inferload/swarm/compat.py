@@ -34,6 +34,7 @@ def apply() -> None:
         )
     _cache_default_arguments()
     locust.stats.bucket_response_time = bucket_ms
+    _keep_fractions()
     logging.getLogger("locust.main").addFilter(_not_about_run_time)
 
 
@@ -42,6 +43,23 @@ def _cache_default_arguments() -> None:
     current = locust.argument_parser.default_args_dict
     if not hasattr(current, "cache_info"):
         locust.argument_parser.default_args_dict = functools.cache(current)
+
+
+def _keep_fractions() -> None:
+    """Locust's page and console get the shortest and the longest in whole milliseconds, so 8.37 ms would be shown as 8."""
+    original = locust.stats.StatsEntry.to_dict
+    if getattr(original, "keeps_fractions", False):
+        return
+
+    @functools.wraps(original)
+    def to_dict(self: Any, *arguments: Any, **options: Any) -> dict[str, Any]:
+        row: dict[str, Any] = original(self, *arguments, **options)
+        row["min_response_time"] = round(self.min_response_time or 0, 2)
+        row["max_response_time"] = round(self.max_response_time, 2)
+        return row
+
+    to_dict.keeps_fractions = True  # type: ignore[attr-defined]
+    locust.stats.StatsEntry.to_dict = to_dict
 
 
 def bucket_ms(response_time_ms: float) -> float:
