@@ -1,5 +1,6 @@
 """The run directory: its file names, its format version, its manifest, and how one is made."""
 
+import contextlib
 import json
 import secrets
 import tempfile
@@ -62,6 +63,14 @@ def create(path: Path) -> str:
     except OSError as error:
         raise UsageError(f"run directory {path}: {error.strerror}; name another with --run-dir") from error
     return token
+
+
+def withdraw(path: Path) -> None:
+    """Take back what `create` made, where a run came to nothing; what holds anything stays."""
+    (path / TOKEN).unlink(missing_ok=True)
+    for folder in (path / SERVER_METRICS, path / TURNS, path):
+        with contextlib.suppress(OSError):
+            folder.rmdir()
 
 
 def next_free(path: Path) -> Path:

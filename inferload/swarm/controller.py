@@ -182,6 +182,7 @@ class Controller:
             run.prepare()
         except UsageError:
             run.close()
+            rundir.withdraw(path)
             raise
         return run
 
