@@ -7,6 +7,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 import simulator_process
+from e2e_runs import Stage
 from inferload.deploy import launch, probe
 from inferload.deploy.engines import Wanted
 from inferload.deploy.running import Server
@@ -52,6 +53,14 @@ def simulator() -> Iterator[Callable[..., Simulator]]:
     yield start
     for each in started:
         simulator_process.stop(each)
+
+
+@pytest.fixture(scope="session")
+def stage(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    """Whole runs of the end-to-end tests that were selected: they are played side by side, from the first such test on."""
+    made = Stage(request.session.items, tmp_path_factory.mktemp("e2e"))
+    yield made
+    made.close()
 
 
 @pytest.fixture(scope="session")

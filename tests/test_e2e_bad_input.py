@@ -1,0 +1,429 @@
+"""What cannot work is refused in one line that names it; what breaks in mid-run is counted; and no key gets out."""
+
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+from e2e_runs import (
+    Ended,
+    Fleet,
+    Place,
+    Scene,
+    Stage,
+    begun,
+    check_books,
+    check_files,
+    quiet_port,
+    scenario,
+    scenes,
+    until,
+)
+from locust_process import ROOT, csv_rows
+
+NO_KEY = {"OPENAI_API_KEY": ""}
+
+# -- refused
+
+
+def unknown_key(place: Place) -> list[str]:
+    file = scenario(place.folder, arrivals={"kind": "closed", "usres": 4, "spawn_per_s": 1})
+    return ["--host", place.simulator().url, "--scenario", str(file)]
+
+
+def negative_rate(place: Place) -> list[str]:
+    file = scenario(place.folder, arrivals={"kind": "poisson", "sessions_per_s": -1})
+    return ["--host", place.simulator().url, "--scenario", str(file)]
+
+
+def unknown_scenario(place: Place) -> list[str]:
+    return ["--host", place.simulator().url, "--scenario", "smoek"]
+
+
+def missing_host(_place: Place) -> list[str]:
+    return ["--scenario", "smoke"]
+
+
+def no_such_host(_place: Place) -> list[str]:
+    return ["--scenario", "smoke", "--host", "http://nowhere.invalid:8000"]
+
+
+def nobody_listens(_place: Place) -> list[str]:
+    return ["--scenario", "smoke", "--host", f"http://127.0.0.1:{quiet_port()}"]
+
+
+def key_missing(place: Place) -> list[str]:
+    return ["--scenario", "smoke", "--host", place.simulator("--api-key", "sk-right").url]
+
+
+def wrong_key(place: Place) -> list[str]:
+    file = place.folder / "key"
+    file.write_text("sk-wrong\n")
+    return [*key_missing(place), "--api-key-file", str(file)]
+
+
+def unknown_model(place: Place) -> list[str]:
+    return ["--scenario", "smoke", "--host", place.simulator("--model", "tiny").url, "--model", "huge"]
+
+
+def html_page(place: Place) -> list[str]:
+    page = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 15\r\n\r\n<html>hi</html>"
+    return ["--scenario", "smoke", "--host", place.server(lambda sock, _request: sock.sendall(page)).url]
+
+
+def html_answer(place: Place) -> list[str]:
+    simulator = place.simulator()
+    simulator.chaos(kind="html", count=1)
+    return ["--scenario", "smoke", "--host", simulator.url]
+
+
+def metrics_dead(place: Place) -> list[str]:
+    dead = f"http://127.0.0.1:{quiet_port()}/metrics"
+    return ["--scenario", "smoke", "--host", place.simulator().url, "--metrics-url", dead]
+
+
+def metrics_other(place: Place) -> list[str]:
+    url = place.simulator().url
+    return ["--scenario", "smoke", "--host", url, "--metrics-url", f"{url}/v1/models"]
+
+
+def run_dir_full(place: Place) -> list[str]:
+    place.run_dir.mkdir()
+    (place.run_dir / "precious.txt").write_text("do not touch")
+    return ["--scenario", "smoke", "--host", place.simulator().url]
+
+
+def run_dir_below_a_file(place: Place) -> list[str]:
+    place.run_dir.write_text("a file")
+    return ["--scenario", "smoke", "--host", place.simulator().url, "--run-dir", str(place.run_dir / "run")]
+
+
+def run_dir_unwritable(place: Place) -> list[str]:
+    return ["--scenario", "smoke", "--host", place.simulator().url, "--run-dir", "/proc/run"]
+
+
+def no_users(place: Place) -> list[str]:
+    return ["--scenario", "smoke", "--host", place.simulator().url, "-u", "-3"]
+
+
+# What each is told: the thing, the value where there is one, and the remedy.
+REFUSED: dict[Callable[[Place], list[str]], tuple[str, ...]] = {
+    unknown_key: ("scenario.yaml:", "usres", "unknown key; did you mean users?"),
+    negative_rate: ("scenario.yaml:", "sessions_per_s", "must be greater than 0, is -1"),
+    unknown_scenario: ("smoek", "smoke"),
+    missing_host: ("--host: missing", "--host http://server:8000"),
+    no_such_host: ("nowhere.invalid", "host right?"),
+    nobody_listens: ("127.0.0.1:", "refused", "is the server started"),
+    key_missing: ("/v1/models", "401", "--api-key-file", "OPENAI_API_KEY"),
+    wrong_key: ("/v1/models", "401", "--api-key-file"),
+    unknown_model: ("--model huge", "it serves tiny"),
+    html_page: ("/v1/models", "text/html instead of a list of models", "OpenAI-compatible"),
+    html_answer: ("no streamed answer from model simulator", "text/html", "see the server's log"),
+    metrics_dead: ("--metrics-url http://127.0.0.1:", "refused", "--metrics-url none"),
+    metrics_other: ("/v1/models", "not a Prometheus page", "name the right page"),
+    run_dir_full: ("run directory", "not empty", "--run-dir"),
+    run_dir_below_a_file: ("run directory", "--run-dir"),
+    run_dir_unwritable: ("run directory /proc/run", "cannot be written", "--run-dir"),
+    no_users: ("users", "-3"),
+}
+BY_NAME = {play.__name__: play for play in REFUSED}
+BOTH = ("unknown_key", "nobody_listens", "run_dir_full")  # the others with two processes only, where orphans can be
+
+
+def refused(place: Place, name: str, mode: str) -> Ended:
+    fleet = place.fleet(mode, *BY_NAME[name](place), env=NO_KEY)
+    return Ended(place.run_dir, fleet.ended(), fleet.text)
+
+
+@scenes(
+    refused, *((name, mode) for name in BY_NAME for mode in ("local", "processes") if mode != "local" or name in BOTH)
+)
+def test_it_is_refused_in_one_line(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    name = scene.arguments[0]
+    complaints = [line for line in ended.text.splitlines() if line.startswith("inferload: ") or "/ERROR/" in line]
+    assert len(complaints) == 1, ended.text
+    for part in REFUSED[BY_NAME[name]]:
+        assert part in complaints[0]
+    assert "Traceback" not in ended.text, ended.text
+    assert ended.code == 2, ended.text
+    assert "sk-wrong" not in ended.text
+    left = [path.name for path in ended.run_dir.iterdir()] if ended.run_dir.is_dir() else []
+    assert left == (["precious.txt"] if name == "run_dir_full" else []), "a run that was not made left something"
+
+
+def by_command(place: Place, *_: Any) -> Ended:
+    """`inferload run` with a mistake of the scenario, and with one in its own arguments."""
+    command = [sys.executable, "-m", "inferload", "run"]
+    outputs, codes = [], []
+    for words in ([unknown_key(place)[3], "--host", "http://127.0.0.1:1"], ["smoke"]):
+        done = subprocess.run(
+            [*command, *words],
+            cwd=place.folder,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        outputs.append(done.stderr)
+        codes.append(done.returncode)
+    return Ended(place.run_dir, max(codes), outputs[0], seen={"codes": codes, "outputs": outputs})
+
+
+@scenes(by_command, ())
+def test_the_command_refuses_as_well(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    assert ended.seen["codes"] == [2, 2]
+    assert "did you mean users?" in ended.seen["outputs"][0]
+    assert "--host" in ended.seen["outputs"][1]
+    assert "Traceback" not in "".join(ended.seen["outputs"])
+
+
+# -- only warned
+
+
+def no_metrics(place: Place) -> Ended:
+    """A server whose default metrics page is not there."""
+    simulator = place.simulator()
+
+    def all_but_metrics(sock: socket.socket, request: bytes) -> None:
+        if request.startswith(b"GET /metrics"):
+            sock.sendall(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+            return
+        with socket.create_connection(("127.0.0.1", simulator.port)) as behind:
+            behind.sendall(request.replace(b"\r\n", b"\r\nConnection: close\r\n", 1))
+            while data := behind.recv(65536):
+                sock.sendall(data)
+        sock.shutdown(socket.SHUT_RDWR)
+
+    url = place.server(all_but_metrics).url
+    file = scenario(place.folder, phases={"measure_s": 1, "drain_s": 20})
+    fleet = place.fleet("local", "--host", f"{url}/v1", "--scenario", str(file), "--on-invalid", "warn", env=NO_KEY)
+    return Ended(place.run_dir, fleet.ended(), fleet.text, simulator.stats()["requests"], {"url": url})
+
+
+@scenes(no_metrics, ())
+def test_a_default_metrics_page_that_is_not_there_is_a_warning(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    warning = next(line for line in ended.text.splitlines() if "/WARNING/" in line and "metrics" in line)
+    assert f"{ended.seen['url']}/metrics: HTTP 404" in warning
+    assert "--metrics-url" in warning
+    assert "Traceback" not in ended.text, ended.text
+    assert ended.code == 0, ended.text
+    assert ended.summary["servers"] == []
+    assert ended.summary["turns"]["ok"] > 0
+    check_files(ended.run_dir, metrics=False)
+    check_books(ended)
+
+
+# -- breaks in mid-run
+
+FAULTS: dict[str, tuple[dict[str, Any], str]] = {
+    "status": ({"status": 500}, "http_5xx"),
+    "cut": ({"after_events": 2}, "cut"),
+    "error_event": ({"after_events": 2}, "server_error"),
+    "garbage": ({"after_events": 2}, "bad_http"),
+    "stall": ({"ms": 3000, "after_events": 2}, "timeout_between_events"),
+    "html": ({}, "not_sse"),
+}
+TIMES = 3
+
+
+def faults(place: Place, mode: str) -> Ended:
+    simulator = place.simulator()
+    file = scenario(place.folder, request={"timeouts": {"between_events_s": 1.0}})
+    fleet = place.fleet(mode, "--host", simulator.url, "--scenario", str(file), "--on-invalid", "warn", env=NO_KEY)
+    begun(place.run_dir)
+    for kind, (values, _) in FAULTS.items():
+        simulator.chaos(kind=kind, count=TIMES, **values)
+        until(lambda: not simulator.json("GET", "/chaos")["active"], f"{kind} to befall")
+    finished = simulator.stats()["requests"]["finished"]
+    until(lambda: simulator.stats()["requests"]["finished"] > finished + 8, "turns after the faults")
+    fleet.signal(signal.SIGINT, whole_group=False)
+    return Ended(place.run_dir, fleet.ended(), fleet.text)
+
+
+@scenes(faults, ("local",), ("processes",))
+def test_faults_in_mid_run_are_counted_by_class(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    expected = {failure: TIMES for _, failure in FAULTS.values()}
+    assert "Traceback" not in ended.text, ended.text
+    assert ended.summary["turns"]["by_failure"] == expected
+    assert ended.summary["turns"]["failed"] == TIMES * len(FAULTS)
+    assert ended.code == 1, ended.text
+    check_files(ended.run_dir)
+    check_books(ended)
+    table = csv_rows(ended.run_dir / "locust_failures.csv")
+    assert sum(int(row["Occurrences"]) for row in table) == TIMES * len(FAULTS)
+    for failure in expected:
+        assert f"turn failed ({failure}" in ended.text
+        assert any(failure in row["Error"] for row in table)
+
+
+# -- exit codes
+
+LONG = 2400  # tokens: a minute
+CODES: dict[str, tuple[dict[str, Any], tuple[str, ...], int]] = {
+    "gates hold": ({"gates": ["p50(ttft_ms) < 60000", "failed_ratio < 0.01"]}, ("--on-invalid", "warn"), 0),
+    "a gate fails": ({"gates": ["p50(ttft_ms) < 0.001", "failed_ratio < 0.01"]}, ("--on-invalid", "warn"), 1),
+    "a gate on an unknown value": (
+        {"gates": ["p50(tpot_ms) < 60000"], "workload__output_tokens": 1},
+        ("--on-invalid", "warn"),
+        1,
+    ),
+    "invalid goes before a gate": ({"gates": ["p50(ttft_ms) < 0.001"], "workload__output_tokens": LONG}, (), 3),
+    "invalid is only warned of": ({"workload__output_tokens": LONG}, ("--on-invalid", "warn"), 0),
+}
+
+
+def exits(place: Place, name: str) -> Ended:
+    changes, words, _ = CODES[name]
+    phases = {"measure_s": 1, "drain_s": 0.5 if changes.get("workload__output_tokens") == LONG else 30}
+    file = scenario(place.folder, phases=phases, **changes)
+    fleet = place.fleet("local", "--host", place.simulator().url, "--scenario", str(file), *words, env=NO_KEY)
+    return Ended(place.run_dir, fleet.ended(), fleet.text)
+
+
+@scenes(exits, *((name,) for name in CODES))
+def test_the_exit_code_says_what_came_of_it(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    name = scene.arguments[0]
+    changes, _, code = CODES[name]
+    verdict = ended.summary["verdict"]
+    assert ended.code == code, ended.text
+    assert [one["gate"] for one in verdict["gates"]] == changes.get("gates", [])
+    if "invalid" in name:
+        assert verdict["measurement"] == "invalid"
+        assert "unfinished_drain" in ended.codes
+        assert "INVALID measurement" in ended.text
+    else:
+        assert verdict["passed"] == (code == 0)
+        assert ended.codes == set()
+    if "unknown" in name:
+        assert [(one["value"], one["passed"]) for one in verdict["gates"]] == [(None, False)]
+
+
+# -- keys
+
+TAP = """
+import os
+from inferload.swarm import plugin
+from inferload.swarm.users import InferenceUser
+from locust.rpc import protocol
+
+serialize = protocol.Message.serialize
+
+
+def tapped(message):
+    data = serialize(message)
+    with open(f"wire-{os.getpid()}.bin", "ab") as file:
+        file.write(data)
+    return data
+
+
+protocol.Message.serialize = tapped
+plugin.install(default_scenario="smoke")
+
+
+class ChatUser(InferenceUser):
+    pass
+"""
+PAGES = (
+    "/",
+    "/inferload/status",
+    "/stats/requests",
+    "/logs",
+    "/exceptions",
+    "/stats/report",
+    "/stats/failures/csv",
+    "/tasks",
+)
+
+
+def canary(place: Place, where: str, mode: str) -> Ended:
+    """A run with a key that the server wants, a header of one's own, and a server that echoes the key in an error."""
+    key, header = f"sk-canary-{secrets.token_hex(8)}", f"header-canary-{secrets.token_hex(8)}"
+    tap, key_file = place.folder / "tap.py", place.folder / "key"
+    tap.write_text(TAP)
+    key_file.write_text(key + "\n")
+    simulator = place.simulator("--api-key", key)
+    words = ["--header", f"X-Tenant: {header}"]
+    words += ["--api-key-file", str(key_file)] if where == "file" else []
+    file = scenario(place.folder)
+    master = ["--host", simulator.url, "--scenario", str(file), *words]
+    env = {"OPENAI_API_KEY": key if where == "environment" else ""}
+    fleet = place.fleet(mode, *master, web=True, env=env, worker_arguments=words, locustfile=tap)
+    commands = [command_lines(fleet)]
+    fleet.wait_for_page()
+    commands.append(command_lines(fleet))
+    pages = looked_at(fleet)
+    assert fleet.post("/swarm", user_count=4, spawn_rate=50)["success"]
+    begun(place.run_dir)
+    simulator.chaos(kind="status", count=2, status=401, message=f"what is {key}?")
+    until(lambda: not simulator.json("GET", "/chaos")["active"], "two turns refused")
+    finished = simulator.stats()["requests"]["finished"]
+    until(lambda: simulator.stats()["requests"]["finished"] > finished + 8, "turns")
+    commands.append(command_lines(fleet))
+    pages |= {f"{path} in the run": body for path, body in looked_at(fleet).items()}
+    assert fleet.post("/stop")["success"]
+    pages |= {f"{path} at the end": body for path, body in looked_at(fleet).items()}
+    fleet.signal(signal.SIGINT, whole_group=False)
+    code = fleet.ended()
+    messages = {path.name: path.read_bytes() for path in place.folder.glob("wire-*.bin")}
+    seen = {"key": key, "header": header, "pages": pages, "messages": messages, "commands": commands}
+    return Ended(place.run_dir, code, fleet.text, seen=seen)
+
+
+def command_lines(fleet: Fleet) -> dict[int, bytes]:
+    """Of every process of the fleet that is alive."""
+    found = {}
+    for pid in fleet.pids():
+        try:
+            found[pid] = Path(f"/proc/{pid}/cmdline").read_bytes()
+        except OSError:
+            continue
+    return found
+
+
+def looked_at(fleet: Fleet) -> dict[str, bytes]:
+    return {path: fleet.get(path) for path in PAGES}
+
+
+def contents(run_dir: Path) -> dict[str, bytes]:
+    """Every file of a run as it stands on disk; of Parquet also what is in it, unpacked."""
+    found = {}
+    for path in run_dir.rglob("*"):
+        if path.is_file():
+            found[path.name] = path.read_bytes()
+        if path.suffix == ".parquet":
+            table = pq.read_table(path)
+            found[f"{path.name}, unpacked"] = repr((table.to_pydict(), table.schema.metadata)).encode()
+    return found
+
+
+@scenes(canary, ("environment", "processes"), ("file", "by_hand"))
+def test_no_key_gets_out(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    seen = ended.seen
+    turns = ended.summary["turns"]["by_phase"]["all"]
+    assert turns["ok"] > 8, "the key was not sent"
+    assert turns["by_failure"] == {"http_4xx": 2}
+    assert "turn failed (http_4xx 401)" in ended.text
+    assert "what is ***" in ended.text  # it was echoed, and blotted out
+    assert len(seen["messages"]) == 3  # a master and two workers spoke
+    assert all(b"inferload_" in sent for sent in seen["messages"].values())
+    assert len(seen["commands"][-1]) == 4  # master, workers, scraper
+    places = {**contents(ended.run_dir), **seen["pages"], **seen["messages"], "output": ended.text.encode()}
+    assert len(places) > 40
+    for name, data in places.items():
+        assert seen["key"].encode() not in data, f"the key is in {name}"
+        assert seen["header"].encode() not in data, f"the header is in {name}"
+    for commands in seen["commands"]:
+        for pid, command in commands.items():
+            assert seen["key"].encode() not in command, f"the key is in the command line of {pid}: {command!r}"

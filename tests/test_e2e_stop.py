@@ -1,0 +1,183 @@
+"""Each way to end a run, in each mode, with long streams in flight: none is lost, and nobody is left behind."""
+
+import signal
+import time
+from typing import Any
+
+import pytest
+from e2e_runs import (
+    MODES,
+    SOAK,
+    STREAM_S,
+    TOKENS,
+    Ended,
+    Fleet,
+    Place,
+    Scene,
+    Stage,
+    begun,
+    check_books,
+    check_files,
+    check_keys,
+    check_straddle,
+    contract_code,
+    mark,
+    scenario,
+    scenes,
+    until,
+)
+from simulator_process import Simulator
+
+USERS = 4
+SIGNALS = {
+    "sigint": (signal.SIGINT, False),
+    "sigint_to_all": (signal.SIGINT, True),
+    "sigterm": (signal.SIGTERM, False),
+    "sigterm_to_all": (signal.SIGTERM, True),
+}
+WAYS = ("run_time", "web", "scenario_end", *SIGNALS)
+CASES = [(way, mode) for way in WAYS for mode in MODES]
+if not SOAK:  # a signal to all where it differs most from one to the master alone
+    CASES = [one for one in CASES if not one[0].endswith("_to_all") or one[1] == "processes"] + [
+        ("sigterm_to_all", "by_hand")
+    ]
+LENGTHS = {"dist": "uniform", "min": TOKENS // 3, "max": TOKENS}  # so that some turns end before the stop
+
+
+def streaming(simulator: Simulator, run_dir: Any) -> None:
+    """Wait until every user has a stream in flight, and a first turn has ended."""
+
+    def full() -> bool:
+        counts = simulator.stats()["requests"]
+        return bool(counts["running"] == USERS and counts["finished"] > 1)
+
+    begun(run_dir)
+    until(full, "streams of all users")
+
+
+def over(place: Place, fleet: Fleet, simulator: Simulator, **seen: Any) -> Ended:
+    code = fleet.ended()
+    return Ended(place.run_dir, code, fleet.text, simulator.stats()["requests"], seen)
+
+
+def stop(place: Place, way: str, mode: str) -> Ended:
+    """One run, ended in one way."""
+    simulator = place.simulator()
+    stop_s = round(STREAM_S * 0.8)
+    measure_s = stop_s if way == "scenario_end" else 300
+    file = scenario(place.folder, workload__output_tokens=LENGTHS, arrivals__users=USERS, phases__measure_s=measure_s)
+    words = ["--host", simulator.url, "--scenario", str(file)]
+    words += ["-t", f"{stop_s}s"] if way == "run_time" else []
+    fleet = place.fleet(mode, *words, web=way == "web")
+    if way == "web":
+        web_stop(fleet, simulator, place)
+    elif way in SIGNALS:
+        streaming(simulator, place.run_dir)
+        fleet.signal(*SIGNALS[way])
+    return over(place, fleet, simulator)
+
+
+def web_stop(fleet: Fleet, simulator: Simulator, place: Place) -> None:
+    fleet.wait_for_page()
+    answer = fleet.post("/swarm", user_count=USERS, spawn_rate=50)
+    assert answer["success"], answer
+    streaming(simulator, place.run_dir)
+    assert fleet.post("/stop")["success"]
+    until(lambda: "headline" in fleet.get_json("/inferload/status"), "the run's outcome on the page")
+    fleet.signal(signal.SIGINT, whole_group=False)
+
+
+@scenes(stop, *CASES)
+def test_nothing_in_flight_is_lost(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    way = scene.arguments[0]
+    assert "Traceback" not in ended.text, ended.text
+    check_files(ended.run_dir)
+    summary = ended.summary
+    check_keys(summary)
+    check_books(ended)
+    check_straddle(ended, USERS)
+    assert summary["turns"]["by_phase"]["all"]["unfinished"] == 0
+    assert summary["turns"]["by_phase"]["all"]["failed"] == 0
+    assert ended.codes == set(), summary["verdict"]
+    assert ended.code == contract_code(summary), ended.text
+    assert (mark(ended.run_dir, "stop") is None) == (way in ("run_time", "scenario_end"))
+
+
+def twice(place: Place, mode: str, to_all: bool) -> Ended:
+    """Ctrl-C, and once it drains, Ctrl-C again; streams of ten times the usual length."""
+    simulator = place.simulator()
+    file = scenario(place.folder, workload__output_tokens=TOKENS * 10, arrivals__users=USERS)
+    fleet = place.fleet(mode, "--host", simulator.url, "--scenario", str(file))
+    begun(place.run_dir)
+    tokens = "vllm:generation_tokens_total"
+    until(lambda: simulator.metric(tokens) > 10 * USERS, "streams of all users")
+    fleet.signal(signal.SIGINT, to_all)
+    fleet.master.wait_for_line("draining")
+    pressed_s = time.monotonic()
+    fleet.signal(signal.SIGINT, to_all)
+    return over(place, fleet, simulator, took_s=time.monotonic() - pressed_s)
+
+
+@scenes(
+    twice, ("local", True), ("processes", True), ("by_hand", False), *SOAK * (("processes", False), ("by_hand", True))
+)
+def test_a_second_ctrl_c_gives_up_what_is_in_flight(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    assert "Traceback" not in ended.text, ended.text
+    check_files(ended.run_dir)
+    check_books(ended)
+    summary = ended.summary
+    assert (
+        summary["turns"]["by_phase"]["all"] | {"sent": USERS, "ok": 0, "failed": 0, "unfinished": USERS}
+        == (summary["turns"]["by_phase"]["all"])
+    )
+    assert ended.codes >= {"unfinished_drain", "no_turns"}
+    assert summary["verdict"]["measurement"] == "invalid"
+    assert ended.code == 3
+    assert mark(ended.run_dir, "abort") is not None
+    assert all(row["event_ns"] and row["failure"] == "unfinished" for row in ended.turns)  # what came is kept
+    longest_s = max(row["closed_ns"] - row["sent_ns"] for row in ended.turns) / 1e9
+    assert ended.seen["took_s"] < STREAM_S * 10 - longest_s, "it waited for the streams all the same"
+
+
+def short_drain(place: Place, mode: str) -> Ended:
+    """Streams that outlast the drain."""
+    simulator = place.simulator()
+    file = scenario(
+        place.folder, workload__output_tokens=TOKENS * 10, arrivals__users=USERS, phases={"measure_s": 1, "drain_s": 1}
+    )
+    fleet = place.fleet(mode, "--host", simulator.url, "--scenario", str(file))
+    return over(place, fleet, simulator)
+
+
+@scenes(short_drain, *((mode,) for mode in MODES if SOAK or mode != "by_hand"))
+def test_a_drain_that_does_not_finish_is_said(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    assert "Traceback" not in ended.text, ended.text
+    check_files(ended.run_dir)
+    check_books(ended)
+    assert ended.summary["turns"]["by_phase"]["all"]["unfinished"] == USERS
+    reason = next(one for one in ended.summary["verdict"]["reasons"] if one["code"] == "unfinished_drain")
+    assert reason["value"] == 1.0
+    assert f"{USERS} of {USERS} turns" in reason["text"]
+    assert ended.code == 3
+    assert mark(ended.run_dir, "unfinished_drain") is not None
+
+
+@pytest.mark.parametrize("name", ["summary.json", "marks.jsonl"])
+def test_the_check_of_files_can_fail(tmp_path: Any, name: str) -> None:
+    for folder in ("turns", "server_metrics"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "w0-all.parquet").write_text("x")
+    from e2e_runs import FILES
+
+    for each in FILES - {name}:
+        (tmp_path / each).write_text("x")
+    with pytest.raises(AssertionError):
+        check_files(tmp_path)
+    (tmp_path / name).write_text("x")
+    check_files(tmp_path)
+    (tmp_path / ".run-token").write_text("x")
+    with pytest.raises(AssertionError):
+        check_files(tmp_path)

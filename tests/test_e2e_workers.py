@@ -1,0 +1,375 @@
+"""Workers that die, stand still, never come, or are more than one: what the run then says, and that it says the truth."""
+
+import json
+import os
+import signal
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from itertools import takewhile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from e2e_runs import (
+    Ended,
+    Place,
+    Scene,
+    Stage,
+    begun,
+    check_books,
+    check_files,
+    contract_code,
+    mark,
+    marks_of,
+    scenario,
+    scenes,
+    until,
+)
+from locust_process import csv_rows
+
+from inferload.workload.arrivals import Schedule, unit_process
+
+USERS = 6
+RATE = 20
+SEED = 7
+
+# A locustfile whose users write down, by process, each turn as it ends: a second account of what a worker did.
+WITNESS = """
+import os
+from inferload.swarm import events, plugin
+from inferload.swarm.users import InferenceUser
+
+plugin.install(default_scenario="smoke")
+
+
+class ChatUser(InferenceUser):
+    pass
+
+
+@events.turn_end.add_listener
+def write_down(record, **_others):
+    with open(f"witness-{os.getpid()}.txt", "a") as file:
+        file.write(f"{record.worker} {record.turn_id} {record.closed_ns}\\n")
+"""
+
+
+def closed(place: Place, **changes: Any) -> Path:
+    return scenario(place.folder, arrivals__users=USERS, workload__output_tokens=8, **changes)
+
+
+def open_loop(place: Place, **changes: Any) -> Path:
+    arrivals = {"kind": "poisson", "sessions_per_s": RATE}
+    return scenario(place.folder, arrivals=arrivals, workload__output_tokens=2, seed=SEED, **changes)
+
+
+# -- killed
+
+
+def killed(place: Place, mode: str, loop: str) -> Ended:
+    """kill -9 of one of two workers after some 14 s of load; Ctrl-C once the loss is noticed and a while has passed."""
+    simulator = place.simulator()
+    witness = place.folder / "witness.py"
+    witness.write_text(WITNESS)
+    file = open_loop(place) if loop == "open" else closed(place)
+    fleet = place.fleet(mode, "--host", simulator.url, "--scenario", str(file), locustfile=witness)
+    begun(place.run_dir)
+    start_s = mark(place.run_dir, "phase", "measure")["wall_ns"] / 1e9
+    until(lambda: time.time() > start_s + 14, "14 s of load")
+    pid = fleet.worker_pids()[0]
+    killed_wall_ns, killed_ns = time.time_ns(), time.monotonic_ns()
+    os.kill(pid, signal.SIGKILL)
+    lost = until(lambda: mark(place.run_dir, "worker_lost"), "a mark of the loss", 20)
+    lost_s = time.monotonic()
+    until(lambda: time.monotonic() > lost_s + 2, "2 s of load after the loss")
+    fleet.signal(signal.SIGINT, whole_group=False)
+    code = fleet.ended(killed=pid)
+    told = [line.split() for line in (place.folder / f"witness-{pid}.txt").read_text().splitlines()]
+    seen = {
+        "noticed_s": (lost["wall_ns"] - killed_wall_ns) / 1e9,
+        "lost": lost,
+        "worker": told[0][0],
+        "old": {turn_id for _, turn_id, closed_ns in told if int(closed_ns) < killed_ns - 10e9},
+        "killed_wall_ns": killed_wall_ns,
+    }
+    return Ended(place.run_dir, code, fleet.text, seen=seen)
+
+
+@scenes(killed, ("processes", "closed"), ("by_hand", "open"))
+def test_a_killed_worker_is_noticed_and_its_older_turns_are_kept(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    seen, loop = ended.seen, scene.arguments[1]
+    assert "Traceback" not in ended.text, ended.text
+    assert 0 < seen["noticed_s"] < 5
+    assert seen["lost"]["worker"] == seen["worker"]
+    assert f"worker {seen['worker']} lost" in ended.text
+    assert ended.code == 3, ended.text
+    assert ended.summary["verdict"]["measurement"] == "invalid"
+    assert "lost_worker" in ended.codes
+    check_files(ended.run_dir, killed=seen["worker"])
+
+    rows = ended.turns
+    kept = {row["turn_id"] for row in rows if row["worker"] == seen["worker"]}
+    assert len(seen["old"]) > 20
+    assert seen["old"] <= kept
+    after = [row for row in rows if row["worker"] != seen["worker"] and row["planned_ns"] > 15e9]
+    assert after, "the other worker did not go on"
+    sessions = ended.summary["sessions"]
+    if loop == "closed":
+        assert most_at_once(row for row in rows if row["worker"] != seen["worker"]) == USERS // 2  # and not more
+    else:
+        assert sessions["planned"] == sessions["dropped"] + sessions["started"]
+        assert sessions["planned"] == due(ended.run_dir)
+        # 4 s until it is noticed and 2 s more, at half of the rate
+        assert sessions["dropped"] >= RATE / 2 * 3
+        assert "dropped_sessions" in ended.codes
+
+
+def most_at_once(rows: Iterator[dict[str, Any]]) -> int:
+    """How many of these turns were in flight at the same time, at most."""
+    steps = sorted((at, step) for row in rows for at, step in ((row["sent_ns"], 1), (row["closed_ns"], -1)))
+    now, most = 0, 0
+    for _, step in steps:
+        now += step
+        most = max(most, now)
+    return most
+
+
+def due(run_dir: Path) -> int:
+    """How many sessions the schedule had for the measure phase of a run."""
+    manifest = json.loads((run_dir / "run.json").read_text())
+    phase = next(one for one in manifest["phases"] if one["phase"] == "measure")
+    length_s = (phase["end_wall_ns"] - phase["start_wall_ns"]) / 1e9
+    return sum(1 for _ in takewhile(lambda unit: unit / RATE < length_s, unit_process("poisson", SEED)))
+
+
+# -- standing still
+
+
+def stopped(place: Place, mode: str, still_s: int) -> Ended:
+    """SIGSTOP of one worker for a while."""
+    simulator = place.simulator()
+    file = closed(place, phases__measure_s=300)
+    fleet = place.fleet(mode, "--host", simulator.url, "--scenario", str(file))
+    begun(place.run_dir)
+    until(lambda: simulator.stats()["requests"]["running"] == USERS, "streams of all users")
+    pid = fleet.worker_pids()[0]
+    os.kill(pid, signal.SIGSTOP)
+    since_s = time.monotonic()
+    kind = "worker_lost" if still_s > 4 else "worker_silent"
+    until(lambda: time.monotonic() > since_s + still_s, "its standing still")
+    os.kill(pid, signal.SIGCONT)
+    until(lambda: mark(place.run_dir, kind), f"a mark {kind}")
+    finished = simulator.stats()["requests"]["finished"]
+    until(lambda: simulator.stats()["requests"]["finished"] > finished + 2 * USERS, "more turns")
+    fleet.signal(signal.SIGINT, whole_group=False)
+    return Ended(place.run_dir, fleet.ended(), fleet.text, simulator.stats()["requests"])
+
+
+@scenes(stopped, ("processes", 2), ("by_hand", 2))
+def test_a_worker_that_stands_still_is_marked_and_the_run_goes_on(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    assert "Traceback" not in ended.text, ended.text
+    assert mark(ended.run_dir, "worker_silent") is not None
+    assert mark(ended.run_dir, "worker_lost") is None
+    check_files(ended.run_dir)
+    check_books(ended)
+    assert ended.codes == set(), ended.summary["verdict"]
+    assert ended.code == contract_code(ended.summary)
+    lags = [
+        one
+        for one in ended.summary["verdict"]["reasons"]
+        if one["code"] in ("loop_lag", "client_delay", "client_pause")
+    ]
+    assert lags, "two seconds without a read, and nothing is said of the client"
+
+
+@scenes(stopped, ("by_hand", 6))
+def test_a_worker_that_was_given_up_drains_all_the_same_when_it_wakes(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    assert "Traceback" not in ended.text, ended.text
+    assert ended.code == 3
+    assert "lost_worker" in ended.codes
+    check_files(ended.run_dir)
+    everything = ended.summary["turns"]["by_phase"]["all"]
+    assert everything["sent"] == len(ended.turns) == ended.simulator_stats["started"] - 1
+
+
+def slow_to_start(place: Place) -> Ended:
+    """Both workers stand still between their coming and the load, until Locust has given them up."""
+    simulator = place.simulator()
+    file = closed(place, phases__measure_s=2)
+    fleet = place.fleet("by_hand", "--host", simulator.url, "--scenario", str(file))
+    fleet.master.wait_for_line("2 workers connected")
+    for one in fleet.by_hand:
+        one.send(signal.SIGSTOP)
+    fleet.master.wait_for_line("The last worker went missing")
+    for one in fleet.by_hand:
+        one.send(signal.SIGCONT)
+    return Ended(place.run_dir, fleet.ended(), fleet.text, simulator.stats()["requests"])
+
+
+@scenes(slow_to_start, ())
+def test_workers_that_are_slow_to_start_are_waited_for(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    assert "Traceback" not in ended.text, ended.text
+    check_files(ended.run_dir)
+    check_books(ended)
+    assert ended.summary["window_s"] == 2
+    assert ended.codes == set(), ended.summary["verdict"]
+    assert mark(ended.run_dir, "stop") is None
+
+
+def all_killed(place: Place) -> Ended:
+    """kill -9 of both workers."""
+    simulator = place.simulator()
+    fleet = place.fleet("processes", "--host", simulator.url, "--scenario", str(closed(place)))
+    begun(place.run_dir)
+    until(lambda: simulator.stats()["requests"]["running"] == USERS, "streams of all users")
+    for pid in fleet.worker_pids():
+        os.kill(pid, signal.SIGKILL)
+    return Ended(place.run_dir, fleet.ended(), fleet.text)
+
+
+@scenes(all_killed, ())
+def test_the_loss_of_every_worker_ends_the_run_and_says_so(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    assert "Traceback" not in ended.text, ended.text
+    assert ended.code == 3
+    assert mark(ended.run_dir, "stop")["text"] == "stopped by the loss of every worker"
+    assert {one["worker"] for one in marks_of(ended.run_dir) if one["kind"] == "worker_lost"} == {"w0", "w1"}
+    assert "lost_worker" in ended.codes
+    assert (ended.run_dir / "report.md").exists()
+
+
+# -- never there
+
+
+def nobody(place: Place, mode: str) -> Ended:
+    """A master that waits for two workers, of whom one comes."""
+    simulator = place.simulator()
+    words = ["--host", simulator.url, "--scenario", str(closed(place))]
+    fleet = place.fleet(mode, *words, workers=1, expected=2)
+    return Ended(place.run_dir, fleet.ended(), fleet.text, simulator.stats()["requests"])
+
+
+@scenes(nobody, ("by_hand",))
+def test_workers_that_do_not_come_end_the_run(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    errors = [line for line in ended.text.splitlines() if "ERROR" in line]
+    assert len(errors) == 1, ended.text
+    assert "workers: 1 of 2 came within 60 s; start the missing ones with --worker" in errors[0]
+    assert "Traceback" not in ended.text
+    assert ended.code == 2
+    assert ended.simulator_stats["started"] == 0
+    assert not ended.run_dir.exists()
+
+
+# -- the same seed
+
+
+def seeded(place: Place, workers: int, seed: int) -> Ended:
+    simulator = place.simulator()
+    lengths = {"dist": "uniform", "min": 4, "max": 12}
+    file = closed(place, workload={
+        "kind": "chat", "turns": {"dist": "uniform", "min": 1, "max": 3}, "prompt_tokens": lengths, "output_tokens": lengths,
+    })  # fmt: skip
+    words = ["--host", simulator.url, "--scenario", str(file), "-t", "4s", "--seed", str(seed)]
+    fleet = place.fleet("processes", *words, workers=workers)
+    return Ended(place.run_dir, fleet.ended(), fleet.text, simulator.stats()["requests"])
+
+
+def asked(ended: Ended, sessions: int) -> dict[str, list[tuple[int, int, int]]]:
+    """(turn, tokens asked for, tokens of the prompt) of the first sessions of a run."""
+    found = defaultdict(list)
+    for row in ended.turns:
+        if int(row["session_id"][1:]) < sessions:
+            found[row["session_id"]].append((row["turn_index"], row["max_tokens"], row["input_tokens"]))
+    return {name: sorted(turns) for name, turns in found.items()}
+
+
+SEEDED = [
+    Scene(f"seeded-{workers}-{seed}", seeded, (workers, seed)) for workers, seed in ((1, 5), (2, 5), (3, 5), (1, 6))
+]
+
+
+@pytest.mark.parametrize("scene", SEEDED, ids=str)
+def test_each_of_these_runs_is_whole(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    check_files(ended.run_dir)
+    check_books(ended)
+    assert len({row["worker"] for row in ended.turns}) == scene.arguments[0]
+    assert ended.code == contract_code(ended.summary)
+
+
+@pytest.mark.parametrize("scene", SEEDED[:1], ids=["1 to 3 workers"])
+@pytest.mark.parametrize("others", [SEEDED[1:]], ids=["same seed"])
+def test_the_same_seed_asks_the_same_of_any_number_of_workers(stage: Stage, scene: Scene, others: list[Scene]) -> None:
+    one, two, three, other_seed = (asked(stage.result(each), 12) for each in (scene, *others))
+    assert len(one) == 12
+    assert len({turn for turns in one.values() for turn in turns}) > 6  # they do differ among each other
+    assert one == two == three
+    assert one != other_seed
+
+
+@pytest.mark.parametrize("scene", SEEDED[1:2], ids=str)
+def test_first_tokens_and_gaps_stay_out_of_aggregated(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    rows = {row["Type"] or row["Name"]: row for row in csv_rows(ended.run_dir / "locust_stats.csv")}
+    assert set(rows) == {"TURN", "TTFT", "ITL", "Aggregated"}
+    turns = ended.turns
+    assert int(rows["TTFT"]["Request Count"]) == len(turns)
+    assert int(rows["ITL"]["Request Count"]) == sum(len(row["event_ns"]) - 1 for row in turns)
+    assert int(rows["Aggregated"]["Request Count"]) == int(rows["TURN"]["Request Count"]) == len(turns)
+    assert rows["Aggregated"]["Average Response Time"] == rows["TURN"]["Average Response Time"]
+    assert float(rows["TTFT"]["Average Response Time"]) == pytest.approx(
+        sum(row["first_ns"] - row["sent_ns"] for row in turns) / len(turns) / 1e6, rel=1e-3
+    )
+
+
+# -- open loop
+
+
+def arriving(place: Place, by_hand: bool) -> Ended:
+    """A Poisson process over two processes; with `by_hand`, the users are doubled from the web UI in mid-run."""
+    simulator = place.simulator()
+    file = open_loop(place, phases={"measure_s": 6, "drain_s": 20})
+    fleet = place.fleet("processes", "--host", simulator.url, "--scenario", str(file), web=by_hand)
+    if by_hand:
+        fleet.wait_for_page()
+        assert fleet.post("/swarm", user_count=RATE, spawn_rate=RATE)["success"]
+        begun(place.run_dir)
+        until(lambda: simulator.stats()["requests"]["finished"] > RATE * 2, "two seconds' sessions")
+        assert fleet.post("/swarm", user_count=RATE * 2, spawn_rate=RATE)["success"]
+        until(lambda: "headline" in fleet.get_json("/inferload/status"), "the run's outcome on the page")
+        fleet.signal(signal.SIGINT, whole_group=False)
+    return Ended(place.run_dir, fleet.ended(), fleet.text, simulator.stats()["requests"])
+
+
+@scenes(arriving, (False,), (True,))
+def test_arrivals_keep_to_the_schedule(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    assert "Traceback" not in ended.text, ended.text
+    check_files(ended.run_dir)
+    check_books(ended)
+    manifest = json.loads((ended.run_dir / "run.json").read_text())
+    start_ns = next(one for one in manifest["phases"] if one["phase"] == "measure")["start_wall_ns"]
+    schedule = Schedule(unit_process("poisson", SEED), RATE)
+    for one in marks_of(ended.run_dir):
+        if one["kind"] == "users":
+            schedule.set_rate((one["wall_ns"] - start_ns) / 1e9, RATE * one["users"] / RATE)
+    assert schedule.sessions_per_s == RATE * (2 if scene.arguments[0] else 1)
+    expected_s = {}
+    while (arrival := schedule.next()) is not None and arrival.due_s < 6:
+        expected_s[f"s{arrival.index}"] = arrival.due_s
+    anchors = {worker["name"]: worker["anchor"]["wall_ns"] for worker in manifest["workers"]}
+    found_s = {row["session_id"]: (row["planned_ns"] + anchors[row["worker"]] - start_ns) / 1e9 for row in ended.turns}
+    # The mark is written a moment before the rate changes: the last arrival may fall on the other side of the end.
+    assert set(found_s) ^ set(expected_s) <= {f"s{len(expected_s)}", f"s{len(expected_s) - 1}"}
+    late_s = {name: found_s[name] - expected_s[name] for name in found_s if name in expected_s}
+    assert max(map(abs, late_s.values())) < 0.1, late_s
+    sessions = ended.summary["sessions"]
+    assert sessions["planned"] == sessions["dropped"] + sessions["started"]
+    assert abs(sessions["planned"] - len(expected_s)) <= 1
+    assert sessions["dropped"] == 0
+    assert {row["worker"] for row in ended.turns} == {"w0", "w1"}
