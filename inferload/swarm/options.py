@@ -1,6 +1,5 @@
 """The options that a locustfile of ours adds to Locust's, and what is checked of them before Locust forks workers."""
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from inferload.errors import UsageError
 from inferload.runoptions import API_KEY_VARIABLE, RUN_OPTIONS
 from inferload.swarm.compat import AnyOf
 from inferload.swarm.workerrun import OwnSettings
+from inferload.wire import given
 from inferload.wire.client import Credentials
 from inferload.wire.dial import TlsSettings
 from inferload.wire.target import Target
@@ -65,8 +65,8 @@ def check(options: Any) -> Checked:
 def own_settings(options: Any) -> OwnSettings:
     """This process's key, headers, TLS and run directory."""
     return OwnSettings(
-        credentials=Credentials(_api_key(options.api_key_file)),
-        headers=tuple(_header(text) for text in options.header or ()),
+        credentials=Credentials(given.api_key(options.api_key_file, API_KEY_VARIABLE)),
+        headers=tuple(given.header(text) for text in options.header or ()),
         tls=TlsSettings(Path(options.ca_file) if options.ca_file else None, bool(options.insecure)),
         run_dir=Path(options.run_dir).absolute() if options.run_dir else None,
     )
@@ -105,26 +105,3 @@ def metrics_urls(given: list[str] | None) -> tuple[str, ...] | None:
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise UsageError(f"--metrics-url {url}: not an address; say it as http://server:8000/metrics")
     return tuple(given)
-
-
-def _api_key(path: str) -> str | None:
-    if not path:
-        return os.environ.get(API_KEY_VARIABLE) or None
-    try:
-        key = Path(path).read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "not text"
-        raise UsageError(f"--api-key-file {path}: {why}; name a readable file with the key alone") from error
-    if not key or not key.isascii() or not key.isprintable() or " " in key:
-        raise UsageError(f"--api-key-file {path}: holds no key; the file has the key alone, on one line")
-    return key
-
-
-def _header(text: str) -> tuple[str, str]:
-    name, colon, value = text.partition(":")
-    name, value = name.strip(), value.strip()
-    fits = colon and name and all(c.isalnum() or c in "-_" for c in name) and value.isprintable() and value.isascii()
-    if not fits or not name.isascii():
-        # The text itself stays out of the message: what looks like a header may be a key.
-        raise UsageError("--header: not 'NAME: VALUE'; write it as --header 'X-Tenant: a'")
-    return name, value
