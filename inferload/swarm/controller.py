@@ -45,6 +45,7 @@ class Controller:
         self.trouble: str | None = None  # why the last start could not be made
         self.on_invalid_warns = environment.parsed_options.on_invalid == "warn"
         self._own = own
+        self._shown = environment.parsed_options.num_users, environment.parsed_options.spawn_rate
         self._wish = wish
         self._expected_workers = expected_workers
         self._headless = bool(environment.parsed_options.headless)
@@ -82,7 +83,7 @@ class Controller:
         """End the run in good order, then let Locust stop its users."""
         if self._workers_are_silent() and not has_request_context():
             return  # Locust's own idea; a worker that is busy getting ready comes back, and a run knows whom it has lost
-        self.finish("a stop from the web UI")
+        self.finish("the web UI")
         self._locust_stop(*arguments, **options)
 
     def quitting(self, environment: Any, **_others: Any) -> None:
@@ -163,6 +164,7 @@ class Controller:
         finally:
             self._preparing = False
             self.run = None
+            self._shown_again()
             self._idle.set()
         if (self._headless or self._leaving) and not self._shutting_down:
             self._quit()
@@ -215,6 +217,11 @@ class Controller:
         self.trouble = why
         logger.error("%s", why)
         self.environment.process_exit_code = EXIT_USAGE
+
+    def _shown_again(self) -> None:
+        """The start form shows what it did at first: a field that is left so means the scenario's value, each time."""
+        options = self.environment.parsed_options
+        options.num_users, options.spawn_rate = self._shown
 
     def _wait_for_workers(self) -> None:
         """Missing workers are waited for, with a line now and then, and not for ever."""

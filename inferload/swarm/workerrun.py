@@ -34,7 +34,7 @@ from inferload.workload.sessions import Sessions
 logger = logging.getLogger(__name__)
 
 REPORT_S = 1.0
-TIDY_S = 60.0
+TIDY_S = 600.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from inferload.wire.target import Target
 from inferload.wire.turn import Turn, TurnRequest, TurnResult
 
 _SWEEP_S = 0.25
-_DIGEST_BYTES = 16_384  # a live stream holds about this much unparsed at the most, times one sweep
+_DIGEST_BYTES = 4_096  # a live stream holds about this much unparsed at the most, times one sweep
 
 
 @dataclass(frozen=True, slots=True)
