@@ -23,6 +23,10 @@ TOKENS_PER_WORD = 1.3
 _MAX_COST = 16  # a word that falls into more tokens than this is left out
 _TAIL = 256  # the last tokens are chosen word by word; beyond any gap that costs up to 16 can leave
 _TABLE = 1 << 16  # one 16-bit random number names one word
+_PASSAGE = 64  # words of a ready-made passage; a long text begins with single words and goes on in passages
+_PASSAGES = _TABLE // _PASSAGE
+_LONG = 1024  # so many words at once are taken as passages: half a megabyte of single words would hold up every stream
+_STRIDE = 40_503  # odd, so that its multiples visit all of a table whose size is a power of two
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,8 @@ class Vocabulary:
     _reach: tuple[bool, ...] = field(init=False, repr=False, compare=False)
     _table: tuple[str, ...] = field(init=False, repr=False, compare=False)
     _cost_table: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    _passages: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    _passage_costs: tuple[int, ...] = field(init=False, repr=False, compare=False)
     _by_cost: Mapping[int, tuple[str, ...]] = field(init=False, repr=False, compare=False)
     _step: int = field(init=False, repr=False, compare=False)
 
@@ -58,6 +64,11 @@ class Vocabulary:
         object.__setattr__(self, "_by_cost", by_cost)
         object.__setattr__(self, "_table", tuple(self.words[i % size] for i in range(_TABLE)))
         object.__setattr__(self, "_cost_table", tuple(costs[i % size] for i in range(_TABLE)) if costs else ())
+        places = [[(i * _PASSAGE + j) * _STRIDE % _TABLE for j in range(_PASSAGE)] for i in range(_PASSAGES)]
+        passages = tuple(" ".join(map(self._table.__getitem__, place)) for place in places)
+        object.__setattr__(self, "_passages", passages)
+        cost_of = self._cost_table.__getitem__
+        object.__setattr__(self, "_passage_costs", tuple(sum(map(cost_of, p)) for p in places) if costs else ())
 
     @property
     def exact_from(self) -> int | None:
@@ -88,7 +99,14 @@ class Vocabulary:
         return " ".join(words)
 
     def _bulk(self, count: int, rng: Random) -> tuple[list[str], int]:
-        """So many words at random and what they cost (0 where costs are unknown)."""
+        """So many words at random and what they cost (0 where costs are unknown); of many words most come in passages."""
+        if count >= _LONG:
+            words, cost = self._bulk(_PASSAGE + count % _PASSAGE, rng)  # no two texts begin alike
+            picks = np.frombuffer(rng.randbytes(2 * (count // _PASSAGE - 1)), "<u2") % _PASSAGES
+            words += map(self._passages.__getitem__, picks.tolist())
+            return words, cost + (
+                sum(map(self._passage_costs.__getitem__, picks.tolist())) if self._passage_costs else 0
+            )
         picks = np.frombuffer(rng.randbytes(2 * count), "<u2").tolist()  # the same words on any machine's byte order
         cost = sum(map(self._cost_table.__getitem__, picks)) if self._cost_table else 0
         return list(map(self._table.__getitem__, picks)), cost
