@@ -206,7 +206,7 @@ def _hosts(hosts: object) -> str:
     return f"on {', '.join(dict.fromkeys(found))}" if found else ""
 
 
-_LEADING = (("TTFT, median", "ttft_ms"), ("Inter-token latency, median", "itl_ms"), ("End to end, median", "e2e_ms"))
+_LEADING = (("TTFT, median", "ttft_ms"), ("ITL, median", "itl_ms"), ("E2E, median", "e2e_ms"))
 
 
 def _tiles(summary: Mapping[str, Any] | None) -> tuple[Tile, ...]:
