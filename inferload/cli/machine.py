@@ -1,0 +1,126 @@
+"""Readings of this machine: limits, cores, ports, clocks, memory, packages. What they are judged to be is in measure/checks.py."""
+
+import os
+import platform
+import re
+import resource
+import sys
+from importlib import metadata
+from pathlib import Path
+
+import psutil
+
+from inferload.measure import checks
+from inferload.measure.checks import Check, Package, Ticks
+from inferload.measure.clock import now_ns
+from inferload.wire import checkup
+
+LOOK_S = 0.5
+_REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)\s*\(?([<>=!~][^;)]*)?\)?")
+_PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_QUOTA = Path("/sys/fs/cgroup/cpu.max")
+_MEMORY_LIMIT = Path("/sys/fs/cgroup/memory.max")
+_MEMORY_USED = Path("/sys/fs/cgroup/memory.current")
+_STAT = Path("/proc/stat")
+
+
+def look() -> list[Check]:
+    """Every check of this machine; takes a little over half a second."""
+    before = _ticks()
+    late_ms = checkup.timer_lateness_ms(LOOK_S)
+    after = _ticks()
+    return [
+        Check("ok", "machine", described()),
+        checks.python(sys.version_info[:3]),
+        checks.packages(packages()),
+        checks.open_files(*_open_files()),
+        checks.cores(*cores()),
+        *_ports(),
+        checks.kernel_stamps(checkup.kernel_stamps()),
+        checks.clock(_clock_step_ns()),
+        checks.steal(before, after),
+        checks.loop_timers(late_ms),
+        checks.memory(*_memory_mb()),
+    ]
+
+
+def described() -> str:
+    """Processor, cores and system, in a few words."""
+    return f"{_processor()}, {os.cpu_count()} cores, {platform.system()} {platform.release()}"
+
+
+def packages() -> list[Package]:
+    """What inferload's own metadata asks for, extras left out, and what is installed of it; empty where it is not installed."""
+    try:
+        wanted = metadata.requires("inferload") or []
+    except metadata.PackageNotFoundError:
+        return [Package("inferload", "", None)]
+    own = Package("inferload", "", metadata.version("inferload"))
+    return [own, *(_package(text) for text in wanted if "extra ==" not in text)]
+
+
+def _package(requirement: str) -> Package:
+    found = _REQUIREMENT.match(requirement)
+    assert found is not None, requirement
+    name = found[1]
+    try:
+        return Package(name, (found[2] or "").strip(), metadata.version(name))
+    except metadata.PackageNotFoundError:
+        return Package(name, (found[2] or "").strip(), None)
+
+
+def cores() -> tuple[int, int, float | None]:
+    """(cores that this process may run on, cores of the machine, quota in cores or None)."""
+    usable = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+    quota, _, period = (_text(_QUOTA) or "max").partition(" ")
+    limit = int(quota) / int(period) if quota.isdigit() and period.strip().isdigit() else None
+    return usable, os.cpu_count() or usable, limit
+
+
+def _processor() -> str:
+    found = re.search(r"(?m)^model name\s*:\s*(.+)$", _text(Path("/proc/cpuinfo")) or "")
+    return found[1].strip() if found else platform.processor() or platform.machine()
+
+
+def _open_files() -> tuple[int, int]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return (-1 if soft == resource.RLIM_INFINITY else soft), (-1 if hard == resource.RLIM_INFINITY else hard)
+
+
+def _ports() -> list[Check]:
+    """One check; none where the system does not say."""
+    fields = (_text(_PORT_RANGE) or "").split()
+    return [checks.ports(int(fields[0]), int(fields[1]))] if len(fields) == 2 else []
+
+
+def _clock_step_ns() -> int:
+    """The smallest step between two readings one after the other."""
+    smallest, last_ns = 1 << 62, now_ns()
+    for _ in range(2_000):
+        at_ns = now_ns()
+        if at_ns > last_ns:
+            smallest = min(smallest, at_ns - last_ns)
+        last_ns = at_ns
+    return smallest
+
+
+def _memory_mb() -> tuple[float, float]:
+    """(free, all), of the machine or of the container where that has less."""
+    of_machine = psutil.virtual_memory()
+    free, total = float(of_machine.available), float(of_machine.total)
+    limit, used = (_text(_MEMORY_LIMIT) or "").strip(), (_text(_MEMORY_USED) or "").strip()
+    if limit.isdigit() and used.isdigit() and int(limit) < total:
+        free, total = min(free, float(int(limit) - int(used))), float(limit)
+    return free / 1e6, total / 1e6
+
+
+def _ticks() -> Ticks | None:
+    return Ticks.parse(_text(_STAT) or "")
+
+
+def _text(path: Path) -> str | None:
+    """A small file of the system's; None where it has none."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
