@@ -8,13 +8,6 @@ from inferload.measure import checks
 from inferload.measure.checks import Check
 from inferload.runoptions import RUN_OPTIONS
 
-_OPTIONS
-from inferload.wire import checkup, given
-from inferload.wire.client import ClientSettings, Credentials
-from inferload.wire.dial import TlsSettings
-from inferload.wire.probe import ServerFacts, probe
-from inferload.wire.target import Target
-
 _OPTIONS = ("--model", "--api-key-file", "--header", "--ca-file", "--insecure")
 
 
