@@ -91,6 +91,16 @@ def test_calibration_takes_few_calls_and_small_ones(name: str) -> None:
     assert VOCABULARIES[name][1] < 60
 
 
+@pytest.mark.parametrize("n", [1024, 1100, 5000, 40_000])
+@pytest.mark.parametrize("tokenize", EXACT, ids=lambda tokenize: tokenize.__name__)
+def test_a_long_text_is_exact_and_unlike_any_other(tokenize: Tokenize, n: int) -> None:
+    vocabulary, _ = VOCABULARIES[tokenize.__name__]
+    texts = [vocabulary.text(n, Random(seed)) for seed in range(4)]
+    extra = SPECIALS.get(tokenize.__name__, 0)
+    assert [len(tokenize(text)) - extra for text in texts] == [n] * 4
+    assert len({text[:200] for text in texts}) == 4
+
+
 def test_a_tokenizer_without_word_costs_is_called_approximate_with_its_error() -> None:
     vocabulary, _ = VOCABULARIES["third_of_the_letters"]
     assert vocabulary.exactness == "approximate"
