@@ -2,18 +2,39 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import gevent
 from gevent.event import Event
 
 from inferload.measure.clock import NS_PER_S, now_ns
-from inferload.wire.turn import TurnRequest
+from inferload.measure.record import Phase
+from inferload.measure.tally import TallySet
+from inferload.swarm.messages import Assignment
+from inferload.wire.turn import Turn, TurnRequest
 from inferload.workload.arrivals import Schedule, stripe, unit_process
 from inferload.workload.conversation import Conversation, Settings, isolation
+from inferload.workload.scenario import Scenario
+from inferload.workload.sessions import Sessions
 
-if TYPE_CHECKING:
-    from inferload.swarm.workerrun import WorkerRun
+
+class Host(Protocol):
+    """What sessions need of the run that they belong to."""
+
+    @property
+    def assignment(self) -> Assignment: ...
+    @property
+    def scenario(self) -> Scenario: ...
+    @property
+    def sessions(self) -> Sessions: ...
+    @property
+    def tallies(self) -> TallySet: ...
+    @property
+    def open(self) -> bool: ...
+    def phase_of(self, at_ns: int) -> Phase: ...
+    def load_start_ns(self) -> int | None: ...
+    def load_end_ns(self) -> int | None: ...
+    def start_turn(self, request: TurnRequest) -> Turn: ...
 
 
 def sleep_until(at_ns: int) -> None:
@@ -22,7 +43,7 @@ def sleep_until(at_ns: int) -> None:
         gevent.sleep(left_ns / NS_PER_S)
 
 
-def converse(run: WorkerRun, index: int, planned_ns: int) -> None:
+def converse(run: Host, index: int, planned_ns: int) -> None:
     """Run session `index`: every turn after the answer to the one before and its think time. A failed turn ends it."""
     plan = run.sessions.plan(index)
     phase = run.phase_of(planned_ns)
@@ -56,7 +77,7 @@ def converse(run: WorkerRun, index: int, planned_ns: int) -> None:
 class ClosedLoop:
     """Each Locust user is one person: a new session whenever the last one is over."""
 
-    def __init__(self, run: WorkerRun) -> None:
+    def __init__(self, run: Host) -> None:
         self._run = run
         self._indexes = stripe(run.assignment.stripe, run.assignment.stripes)
 
@@ -76,7 +97,7 @@ class ClosedLoop:
 class OpenLoop:
     """Sessions begin when the schedule says, whatever became of the ones before; Locust's users only stand for the rate."""
 
-    def __init__(self, run: WorkerRun, sessions_per_s: float) -> None:
+    def __init__(self, run: Host, sessions_per_s: float) -> None:
         self._run = run
         arrivals = run.scenario.arrivals
         units = unit_process(arrivals.kind, run.scenario.seed)

@@ -12,20 +12,12 @@ from inferload.wire.dial import Dialer, TlsSettings
 from inferload.wire.http1 import request_bytes
 from inferload.wire.pump import Pump
 from inferload.wire.target import Target
-from inferload.wire.turn import Turn, TurnRequest, TurnResult
+from inferload.wire.turn import Timeouts, Turn, TurnRequest, TurnResult
+
+__all__ = ["Client", "ClientSettings", "Credentials", "Timeouts", "standing_headers"]
 
 _SWEEP_S = 0.25
 _DIGEST_BYTES = 4_096  # a live stream holds about this much unparsed at the most, times one sweep
-
-
-@dataclass(frozen=True, slots=True)
-class Timeouts:
-    """Limits of one turn in seconds; a turn that passes one has failed with the class of that name."""
-
-    connect_s: float = 10.0
-    first_event_s: float = 600.0
-    between_events_s: float = 120.0
-    turn_s: float = 3600.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import logging
 from array import array
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import gevent
 from gevent.event import Event
@@ -20,10 +21,9 @@ from inferload.wire.answer import Answer
 from inferload.wire.connection import Arrivals, Connection, Reply
 from inferload.wire.dial import DialError
 from inferload.wire.http1 import Http1Error
+from inferload.wire.pump import Pump
 from inferload.wire.sse import SseParser, event_of_chunk
-
-if TYPE_CHECKING:
-    from inferload.wire.client import Client
+from inferload.wire.target import Target
 
 logger = logging.getLogger(__name__)
 
@@ -56,10 +56,42 @@ class TurnResult:
     reads_unstamped: int = 0  # reads that carried no kernel stamp that could be believed
 
 
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """Limits of one turn in seconds; a turn that passes one has failed with the class of that name."""
+
+    connect_s: float = 10.0
+    first_event_s: float = 600.0
+    between_events_s: float = 120.0
+    turn_s: float = 3600.0
+
+
+class Owner(Protocol):
+    """What a turn needs of the client that runs it."""
+
+    @property
+    def target(self) -> Target: ...
+    @property
+    def model(self) -> str: ...
+    @property
+    def worker(self) -> str: ...
+    @property
+    def timeouts(self) -> Timeouts: ...
+    @property
+    def pump(self) -> Pump: ...
+    @property
+    def without_secrets(self) -> Callable[[str], str]: ...
+    def idle_connection(self) -> Connection | None: ...
+    def dial(self) -> Connection: ...
+    def keep(self, connection: Connection) -> None: ...
+    def request_bytes(self, body: bytes) -> bytes: ...
+    def recorded(self, turn: Turn) -> None: ...
+
+
 class Turn:
     """A turn under way. `wait` blocks the calling greenlet until it is recorded."""
 
-    def __init__(self, client: Client, request: TurnRequest) -> None:
+    def __init__(self, client: Owner, request: TurnRequest) -> None:
         self.request = request
         self.result: TurnResult | None = None
         self.started_ns = now_ns()
