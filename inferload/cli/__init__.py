@@ -7,12 +7,12 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from inferload import __version__
-from inferload.cli import doctor, run, scenario
+from inferload.cli import calibrate, doctor, run, scenario
 from inferload.errors import UsageError
 from inferload.passing import PassingParser
 
 # The load path's own sub-commands, as functions of the sub-parsers.
-BUILT_IN: tuple[Callable[[Any], None], ...] = (run.register, scenario.register, doctor.register)
+BUILT_IN: tuple[Callable[[Any], None], ...] = (run.register, scenario.register, doctor.register, calibrate.register)
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -1,0 +1,136 @@
+"""`inferload calibrate`: how many streams and tokens a second one worker of this machine measures truly."""
+
+import argparse
+import contextlib
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from inferload.errors import UsageError
+from inferload.measure import calibration
+from inferload.measure.calibration import Calibration, Machine, Pace, Point, Seen
+
+LADDER, SECONDS = (50, 100, 200, 400, 800), 8.0
+QUICK_LADDER, QUICK_SECONDS = (50, 200, 400), 4.0
+_PACE, _QUICK_PACE = Pace(), Pace(tokens=50)
+_MOST = 10_000
+
+_DESCRIPTION = """Find how many streams one worker of this machine measures truly. The embedded simulator sends tokens at
+known times, from a process and, where there are two, a core of its own; short runs of rising size are held against that
+truth. It takes two minutes or so, in which nothing else should run on this machine."""
+
+
+def register(commands: Any) -> None:
+    """Add the sub-command."""
+    parser = commands.add_parser(
+        "calibrate",
+        help="how many streams and tokens/s one worker of this machine measures truly",
+        description=_DESCRIPTION,
+        epilog="Exit code: 0 a size was measured truly, 3 none was. The result is kept; a run planned past it warns.",
+    )
+    parser.add_argument("--quick", action="store_true", help="three sizes of four seconds")
+    parser.add_argument("--sizes", type=_sizes, metavar="N,N", help="streams to try, instead of 50,100,200,400,800")
+    parser.add_argument("--json", action="store_true", help="print what is stored as JSON")
+    parser.set_defaults(run=run)
+
+
+def _sizes(text: str) -> tuple[int, ...]:
+    try:
+        sizes = sorted({int(part) for part in text.split(",")})
+    except ValueError:
+        sizes = []
+    if not sizes or sizes[0] < 1 or sizes[-1] > _MOST:
+        raise argparse.ArgumentTypeError(f"{text!r}: not numbers of streams from 1 to {_MOST}; say it as 50,100")
+    return tuple(sizes)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Try sizes, print the table and the answer, store them."""
+    from inferload.cli import calibrationruns, machine  # they load what no other command should
+
+    pace, seconds = (_QUICK_PACE, QUICK_SECONDS) if arguments.quick else (_PACE, SECONDS)
+    ladder = arguments.sizes or (QUICK_LADDER if arguments.quick else LADDER)
+    say = _quiet if arguments.json else _aloud
+    with tempfile.TemporaryDirectory(prefix="inferload-calibrate-") as work:
+        bench = calibrationruns.Bench(Path(work), pace, seconds)
+        points = climb(bench.measure, ladder, pace, refine=not arguments.quick, say=say)
+    made = Calibration.of(
+        datetime.now(UTC).isoformat(timespec="seconds"), Machine.this(machine.described()), _versions(), pace, points
+    )
+    say(f"\n{calibration.answer(points)}")
+    if made is None:
+        print("inferload: nothing is stored; calibrate again when this machine is idle", file=sys.stderr)
+        return 3
+    say(f"stored in {_stored(made)}")
+    if arguments.json:
+        print(made.to_json(), end="")
+    return 3 if made.streams is None else 0
+
+
+def climb(
+    measure: Callable[[int], Seen], ladder: tuple[int, ...], pace: Pace, refine: bool, say: Callable[[str], None]
+) -> list[Point]:
+    """Every size that was tried, in the order in which it was; a row of the table is said as soon as it is there."""
+    points: list[Point] = []
+    say(HEAD)
+    while (size := calibration.next_size(points, ladder, refine)) is not None:
+        points.append(calibration.point(size, pace, measure(size)))
+        say(row(points[-1]))
+    return points
+
+
+HEAD = (
+    f"{'streams':>7} {'tok/s':>8} {'TTFT error':>11} {'ITL p99 error':>14} {'delay p99':>10} {'loop lag':>15} {'CPU':>5} "
+    f"{'server late':>12}  verdict\n"
+    f"{'':>7} {'':>8} {'mean, ms':>11} {'ms':>14} {'ms':>10} {'ms':>15} {'':>5} {'p99, ms':>12}"
+)
+
+
+def row(point: Point) -> str:
+    """A size's line of the table."""
+    seen = point.seen
+    lag = "?" if seen.loop_lag_ms is None else f"{seen.loop_lag_ms:.2f} ({seen.loop_lag_at})"
+    cpu = "?" if seen.cpu_share is None else f"{seen.cpu_share:.0%}"
+    rate = "?" if seen.output_tok_per_s is None else f"{seen.output_tok_per_s:,.0f}"
+    return (
+        f"{point.streams:>7} {rate:>8} {_signed(point.ttft_error_ms):>11} {_signed(point.itl_p99_error_ms):>14} "
+        f"{_plain(seen.delay_p99_ms):>10} {lag:>15} {cpu:>5} {_plain(seen.server_late_p99_ms):>12}  {point.outcome}"
+        + (f": {point.why}" if point.why else "")
+    )
+
+
+def _signed(value: float | None) -> str:
+    return "?" if value is None else f"{value:+.2f}"
+
+
+def _plain(value: float | None) -> str:
+    return "?" if value is None else f"{value:.2f}"
+
+
+def _stored(made: Calibration) -> Path:
+    where = calibration.folder(os.environ, Path.home())
+    try:
+        return calibration.store(made, where)
+    except OSError as error:
+        raise UsageError(f"{where}: {error.strerror}; name a folder that can be written in XDG_CACHE_HOME") from error
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": ".".join(map(str, sys.version_info[:3]))}
+    for name in ("inferload", "locust", "gevent"):
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    return found
+
+
+def _aloud(text: str) -> None:
+    print(text, flush=True)
+
+
+def _quiet(_text: str) -> None:
+    """Nothing: the JSON alone is wanted."""
