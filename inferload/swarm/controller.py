@@ -16,6 +16,7 @@ from gevent.event import Event
 
 from inferload import rundir
 from inferload.errors import UsageError
+from inferload.measure import calibration
 from inferload.measure.clock import now_ns, wall_ns
 from inferload.swarm import finale, messages
 from inferload.swarm.finale import Outcome
@@ -186,6 +187,8 @@ class Controller:
             run.close()
             rundir.withdraw(path)
             raise
+        if not order.scenario.open_loop and (past := calibration.planned_past(order.users, len(run.roster))):
+            logger.warning("%s", past)
         return run
 
     def _looked_at(self, order: Order) -> Preflight:
