@@ -10,6 +10,7 @@ from pathlib import Path
 import gevent
 import pytest
 import trustme
+from scripted_server import HEAD, Script, ScriptedServer, chunk, chunked, send
 
 from inferload.measure.clock import now_ns
 from inferload.measure.record import Failure
@@ -17,7 +18,6 @@ from inferload.wire.client import Client, ClientSettings, Credentials, Timeouts
 from inferload.wire.dial import TlsSettings
 from inferload.wire.target import Target
 from inferload.wire.turn import TurnRequest, TurnResult
-from scripted_server import HEAD, Script, ScriptedServer, chunk, chunked, send
 
 
 def event(

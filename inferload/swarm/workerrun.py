@@ -17,7 +17,7 @@ from inferload.measure.health import HealthSet
 from inferload.measure.record import Phase, PhaseWindow
 from inferload.measure.slo import Slo
 from inferload.measure.tally import TallySet
-from inferload.swarm.bookings import book_with_locust
+from inferload.swarm.bookings import LocustBooks
 from inferload.swarm.messages import Assignment, Report
 from inferload.swarm.pulse import Pulse
 from inferload.swarm.sessions import ClosedLoop, OpenLoop
@@ -85,7 +85,6 @@ class WorkerRun:
         self.closing = False
         self.finished = False
         self.folder = folder_of(assignment, own)
-        self._environment = environment
         self._windows: tuple[PhaseWindow, ...] = ()
         self._slo = slo_of(self.scenario)
         self._seq = 0
@@ -98,6 +97,7 @@ class WorkerRun:
         self._turns = TurnWriter(self.folder / rundir.TURNS, assignment.name, self.anchor)
         self._results: gevent.queue.SimpleQueue = gevent.queue.SimpleQueue()
         self._unbooked = 0
+        self._books = LocustBooks(environment)
         self._booker = gevent.spawn(self._book)
         gc.collect()
         gc.freeze()  # what stands now stays: no collection need look at it again
@@ -155,7 +155,7 @@ class WorkerRun:
         while True:
             result = self._results.get()
             self._tell_first(result)
-            book_with_locust(self._environment, result)
+            self._books.book(result)
             self._unbooked -= 1
 
     def _tell_first(self, result: TurnResult) -> None:
@@ -173,6 +173,7 @@ class WorkerRun:
     def report(self) -> Report:
         """What happened since the last report."""
         self._take_pulse()
+        self._books.flush()
         seq, self._seq = self._seq, self._seq + 1
         tallies, health = self.tallies.take().to_wire(), self.health.take().to_wire()
         name = self.assignment.name

@@ -66,6 +66,7 @@ class _Event(msgspec.Struct):
 
 
 _decode = msgspec.json.Decoder(_Event).decode
+_decode_many = msgspec.json.Decoder(list[_Event]).decode
 
 
 class Answer:
@@ -110,6 +111,22 @@ class Answer:
         self.failure: Failure | None = None
         self.detail = ""
 
+    def events(self, data: list[bytes], at_ns: list[int]) -> None:
+        """Take the data of several events in order, each complete at its instant: decoded in one go where that can be done."""
+        try:
+            decoded = _decode_many(b"[" + b",".join(data) + b"]")
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            decoded = []
+        if len(decoded) != len(data) or not data:  # one of them is no event of a completion: [DONE], say
+            for one, at in zip(data, at_ns, strict=True):
+                self.event(one, at)
+            return
+        if self.first_event_ns is None:
+            self.first_event_ns = at_ns[0]
+        self.last_event_ns = at_ns[-1]
+        for event, at in zip(decoded, at_ns, strict=True):
+            self._take(event, at, data)
+
     def event(self, data: bytes, at_ns: int) -> None:
         """Take the data of one event, complete at that instant."""
         if self.first_event_ns is None:
@@ -123,9 +140,19 @@ class Answer:
         except (msgspec.DecodeError, UnicodeDecodeError):
             self._fail(Failure.BAD_EVENT, data)
             return
+        self._take(event, at_ns, [data])
+
+    def _take(self, event: _Event, at_ns: int, data: list[bytes]) -> None:
         if event.error is not None:
-            self._fail(Failure.SERVER_ERROR, data)
+            self._fail(Failure.SERVER_ERROR, b" ".join(data))
             return
+        if event.usage is None and self.uncounted and self.first_visible_ns is not None and len(event.choices) == 1:
+            choice = event.choices[0]  # nearly every event of a stream takes this short way
+            if choice.delta is not None and choice.delta.content and choice.finish_reason is None:
+                self.text.append(choice.delta.content)
+                self.event_ns.append(at_ns)
+                self.event_tokens.append(0)
+                return
         if self.request_id is None:
             self.request_id = event.id
         carried = False

@@ -17,7 +17,7 @@ from inferload.wire.turn import Timeouts, Turn, TurnRequest, TurnResult
 __all__ = ["Client", "ClientSettings", "Credentials", "Timeouts", "standing_headers"]
 
 _SWEEP_S = 0.25
-_DIGEST_BYTES = 4_096  # a live stream holds about this much unparsed at the most, times one sweep
+_DIGEST_BYTES = 12_288  # a live stream holds about this much unparsed at the most, times one sweep
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,11 +126,10 @@ class Client:
     def _sweep(self) -> None:
         at_ns = now_ns()
         for turn in list(self._live):
-            overdue = turn.overdue(at_ns)
-            if overdue is not None:
-                turn.give_up(*overdue)
-            elif turn.unparsed_bytes > _DIGEST_BYTES:
+            if turn.unparsed_bytes > _DIGEST_BYTES:
                 turn.digest()
+            if at_ns >= turn.look_ns and (overdue := turn.overdue(at_ns)) is not None:
+                turn.give_up(*overdue)
 
 
 def standing_headers(settings: ClientSettings) -> dict[str, str]:

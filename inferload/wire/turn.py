@@ -15,7 +15,7 @@ from typing import Protocol
 import gevent
 from gevent.event import Event
 
-from inferload.measure.clock import now_ns
+from inferload.measure.clock import NS_PER_S, now_ns
 from inferload.measure.record import Failure, Phase, TurnRecord
 from inferload.wire.answer import Answer
 from inferload.wire.connection import Arrivals, Connection, Reply
@@ -27,8 +27,9 @@ from inferload.wire.target import Target
 
 logger = logging.getLogger(__name__)
 
-_READS_PER_SLICE = 32
+_READS_PER_SLICE = 64
 _DETAIL_BYTES = 300
+_LOOK_NS = NS_PER_S // 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +96,7 @@ class Turn:
         self.request = request
         self.result: TurnResult | None = None
         self.started_ns = now_ns()
+        self.look_ns = 0  # when to ask next whether it is overdue
         self.queued = False  # waits in the pump
         self._client = client
         self._recorded = Event()
@@ -123,20 +125,27 @@ class Turn:
         self._reply.finish(complete=False)
 
     def overdue(self, at_ns: int) -> tuple[Failure, str] | None:
-        """The time-out that the turn has run into, if any. Asks for parsing first where that could tell."""
-        limits = self._client.timeouts
-        if at_ns - self.started_ns > limits.turn_s * 1e9:
+        """The time-out that the turn has run into, if any; asks for parsing first where that could tell.
+
+        `look_ns` is when it is worth asking again.
+        """
+        limits, self.look_ns = self._client.timeouts, at_ns + _LOOK_NS
+        turn_left_ns = self.started_ns + round(limits.turn_s * NS_PER_S) - at_ns
+        if turn_left_ns < 0:
             return Failure.TIMEOUT_TURN, f"not over after {limits.turn_s:g} s"
         if self._sent_ns is None:
             return None
         seen_ns = self._answer.last_event_ns
-        silent_s = (at_ns - (seen_ns or self._sent_ns)) / 1e9
+        silent_ns = at_ns - (seen_ns or self._sent_ns)
+        shorter_s = min(limits.first_event_s, limits.between_events_s)
         if self._reply.waiting and self._reply.head is not None:
-            if silent_s > min(limits.first_event_s, limits.between_events_s):
+            if silent_ns > shorter_s * NS_PER_S:
                 self.digest()
             return None
         limit_s = limits.first_event_s if seen_ns is None else limits.between_events_s
-        if silent_s <= limit_s:
+        if silent_ns <= limit_s * NS_PER_S:
+            quiet_left_ns = round(shorter_s * NS_PER_S) - silent_ns
+            self.look_ns = at_ns + max(0, min(turn_left_ns, quiet_left_ns))
             return None
         if seen_ns is None:
             return Failure.TIMEOUT_FIRST_EVENT, f"no event within {limit_s:g} s"
@@ -252,16 +261,21 @@ class Turn:
         if self._refused:
             self._error_body = (self._error_body + b"".join(map(self._reply.unframe, reads.data)))[:_DETAIL_BYTES]
             return
-        reply, parser, event = self._reply, self._parser, self._answer.event
+        reply, parser = self._reply, self._parser
+        events: list[bytes] = []
+        instants: list[int] = []
         plain = reply.between_chunks and parser.between_events  # a slow read leaves both as they were, or clears this
         for data, at_ns in zip(reads.data, reads.at_ns, strict=True):
             whole = event_of_chunk(data) if plain else None
             if whole is not None:
-                event(whole, at_ns)
+                events.append(whole)
+                instants.append(at_ns)
                 continue
             for found in parser.feed(reply.unframe(data)):
-                event(found, at_ns)
+                events.append(found)
+                instants.append(at_ns)
             plain = reply.between_chunks and parser.between_events
+        self._answer.events(events, instants)
 
     def _check_head(self) -> None:
         head = self._reply.head

@@ -1,0 +1,52 @@
+"""The answer that events add up to is the same, however many of them are taken at once."""
+
+import json
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from inferload.wire.answer import Answer
+
+text = st.none() | st.sampled_from(["", "a", "ü\u2028", "日"])
+deltas = st.fixed_dictionaries(
+    {},
+    optional={
+        "role": st.just("assistant"),
+        "content": text,
+        "reasoning_content": text,
+        "tool_calls": st.just([{"index": 0, "function": {"name": "f", "arguments": "{"}}]),
+    },
+)
+choices = st.fixed_dictionaries(
+    {"index": st.just(0), "delta": deltas, "finish_reason": st.sampled_from([None, None, None, "stop"])}
+)
+counts = st.none() | st.integers(0, 9)
+usages = st.none() | st.fixed_dictionaries({"prompt_tokens": counts, "completion_tokens": counts})
+documents = st.fixed_dictionaries(
+    {"id": st.just("c1"), "choices": st.lists(choices, max_size=2)},
+    optional={
+        "usage": usages,
+        "metrics": st.just({"queue_time_ms": 1.0}),
+        "error": st.none() | st.just({"message": "no"}),
+    },
+)
+odd = st.sampled_from([b"[DONE]", b"{", b"1],[2", b"", b'{"choices": 3}', b"\xff"])
+events = st.lists(documents.map(lambda document: json.dumps(document).encode()) | odd, max_size=12)
+
+
+def seen(answer: Answer) -> dict[str, Any]:
+    return {name: getattr(answer, name) for name in Answer.__slots__ if name not in ("detail", "metrics")} | {
+        "queue_ms": None if answer.metrics is None else answer.metrics.queue_time_ms
+    }
+
+
+@given(events, st.integers(1, 12))
+def test_many_at_once_are_as_one_by_one(data: list[bytes], size: int) -> None:
+    one, many = Answer(), Answer()
+    for at_ns, event in enumerate(data):
+        one.event(event, at_ns)
+    for start in range(0, len(data), size):
+        batch = data[start : start + size]
+        many.events(batch, list(range(start, start + len(batch))))
+    assert seen(many) == seen(one)
