@@ -5,7 +5,9 @@ these files have Locust's columns, every row, and fractions. `--csv` is left to 
 """
 
 import csv
+from bisect import bisect_right
 from datetime import UTC, datetime
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -87,9 +89,12 @@ def _ms(value: float | None) -> float | str:
 
 
 def _percentiles(entry: Any) -> list[float | str]:
-    if not entry.num_requests:
+    """As Locust counts them: the longest time such that no more than n q samples are shorter."""
+    if not entry.num_requests or not entry.response_times:
         return ["N/A"] * len(PERCENTILES)
-    return [_ms(entry.get_response_time_percentile(q)) for q in PERCENTILES]
+    buckets = sorted(entry.response_times.items())
+    shorter = list(accumulate((count for _, count in buckets), initial=0))[:-1]
+    return [_ms(buckets[bisect_right(shorter, int(entry.num_requests * q)) - 1][0]) for q in PERCENTILES]
 
 
 def _stats_row(entry: Any) -> list[Any]:
