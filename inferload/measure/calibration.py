@@ -90,7 +90,9 @@ def point(streams: int, pace: Pace, seen: Seen) -> Point:
 def _unresolved(pace: Pace, seen: Seen) -> tuple[Outcome, str] | None:
     """Why nothing can be said of the client; None where something can."""
     late_ms = seen.server_late_p99_ms
-    if seen.measurement is None or seen.ttft_mean_ms is None or seen.itl_p99_ms is None:
+    if seen.measurement is not None and seen.ttft_mean_ms is not None and seen.itl_p99_ms is None:
+        return "unresolved", "too few tokens came for a p99 of their gaps; try more streams"
+    if seen.measurement is None or seen.ttft_mean_ms is None:
         return "unresolved", f"the run came to no figures ({seen.reasons[0] if seen.reasons else 'no reason given'})"
     if late_ms is None or seen.server_late_mean_ms is None:
         return "unresolved", "the server did not say how late it was"
