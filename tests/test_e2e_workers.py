@@ -245,6 +245,31 @@ def test_the_loss_of_every_worker_ends_the_run_and_says_so(stage: Stage, scene: 
     assert (ended.run_dir / "report.md").exists()
 
 
+def sent_home(place: Place) -> Ended:
+    """SIGTERM to one of two workers alone, in mid-run; Ctrl-C once that is noticed."""
+    simulator = place.simulator()
+    fleet = place.fleet("by_hand", "--host", simulator.url, "--scenario", str(closed(place)))
+    begun(place.run_dir)
+    until(lambda: simulator.stats()["requests"]["running"] == USERS, "streams of all users")
+    os.kill(fleet.worker_pids()[0], signal.SIGTERM)
+    until(lambda: mark(place.run_dir, "worker_left"), "the mark of the worker that left")
+    fleet.signal(signal.SIGINT, whole_group=False)
+    return Ended(place.run_dir, fleet.ended(), fleet.text)
+
+
+@scenes(sent_home, ())
+def test_a_worker_that_is_stopped_on_its_own_keeps_its_turns_and_spoils_the_measurement(
+    stage: Stage, scene: Scene
+) -> None:
+    ended: Ended = stage.result(scene)
+    assert "Traceback" not in ended.text, ended.text
+    assert ended.code == 3
+    assert "lost_worker" in ended.codes
+    everything = ended.summary["turns"]["by_phase"]["all"]
+    assert everything["unfinished"] == 0
+    assert everything["sent"] == everything["ok"] == len(ended.turns)
+
+
 # -- never there
 
 

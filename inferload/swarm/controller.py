@@ -281,7 +281,7 @@ class Controller:
                 "elapsed_s": round(run.elapsed_s(), 1),
                 "draining": run.stop.is_set(),
                 "in_flight": sum(member.in_flight for member in run.roster.present),
-                "workers_lost": [member.name for member in run.roster.lost],
+                "workers_lost": [member.name for member in run.roster.gone],
             }
         elif self.outcome is not None:
             state |= {

@@ -120,7 +120,7 @@ def _facts(run: MasterRun, turns: pa.Table | None, entries: list[dict[str, Any]]
     return evidence.RunFacts(
         stamps="kernel" if any(one.reads_stamped for one in health) else "user",
         workers=len(run.roster),
-        lost_workers=len(run.roster.lost),
+        lost_workers=len(run.roster.gone),
         report_gaps=sum(member.missing_reports for member in run.roster.members),
         clock_uncertainty_ms=max(remote, default=None),
         server_restarts=sum(restarts) if restarts else None,

@@ -11,7 +11,7 @@ def count_lost_arrivals(run: MasterRun) -> int:
     rate = run.order.sessions_per_s
     if rate is None or not run.windows:
         return 0
-    return sum(_of_worker(run, member, rate) for member in run.roster.lost)
+    return sum(_of_worker(run, member, rate) for member in run.roster.gone)
 
 
 def _of_worker(run: MasterRun, member: Member, sessions_per_s: float) -> int:

@@ -36,6 +36,7 @@ _PINGS = 5
 _PING_S = 15.0
 _READY_S = 30.0
 _LEAD_NS = 200_000_000  # phases are announced so long before they begin, so that every worker knows in time
+_SAME_SIGNAL_S = 1.0  # a signal to the whole group reaches a worker a little before or after the master
 _ABORT_S = 10.0  # what workers may take to write their files once they have given up
 
 
@@ -78,6 +79,7 @@ class MasterRun:
         self.rate_changes: list[tuple[int, float]] = []  # (instant, sessions per second) set by hand
         self._users = order.users
         self._aborting = False
+        self._over = False  # the load has ended as planned
         self._marked: set[Phase] = set()
 
     # -- what the workers say
@@ -113,6 +115,18 @@ class MasterRun:
         if member is not None and data["run_id"] == self.run_id:
             member.drained = True
             self._look_whether_drained()
+            gevent.spawn_later(_SAME_SIGNAL_S, self._look_whether_left, member)
+
+    def _look_whether_left(self, member: Member) -> None:
+        """A worker that drained though nobody asked the run to has been stopped on its own."""
+        if self.stop.is_set() or self._over:
+            return
+        member.left = True
+        text = f"worker {member.name} was stopped on its own: its turns are recorded, its part of the load is missing"
+        self.marks.add("worker_left", text, worker=member.name)
+        logger.error("%s from here on", text)
+        if all(one.drained for one in self.roster.present):
+            self.request_stop("the end of every worker")
 
     # -- what people say
 
@@ -265,6 +279,7 @@ class MasterRun:
             )
 
     def _drain(self) -> None:
+        self._over = True
         drain_s = self.order.scenario.phases.drain_s
         self._tell(messages.DRAIN, {"run_id": self.run_id})
         if not self.drained.wait(drain_s):

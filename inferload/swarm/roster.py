@@ -25,6 +25,7 @@ class Member:
     ready: bool = False
     drained: bool = False
     lost: bool = False
+    left: bool = False  # drained by itself while the run went on: somebody stopped it
     next_seq: int = 0
     missing_reports: int = 0
     longest_silence_s: float = 0.0
@@ -71,6 +72,7 @@ class Member:
             "clock_rtt_ns": self.rtt_ns,
             "wall_offset_ns": self.wall_offset_ns,
             "lost": self.lost,
+            "left": self.left,
             "missing_reports": self.missing_reports,
             "longest_silence_s": round(self.longest_silence_s, 3),
         }
@@ -97,6 +99,11 @@ class Roster:
     def present(self) -> list[Member]:
         """Those that are not lost."""
         return [member for member in self.members if not member.lost]
+
+    @property
+    def gone(self) -> list[Member]:
+        """Those whose part of the load is missing from some moment on: lost, or left."""
+        return [member for member in self.members if member.lost or member.left]
 
     @property
     def lost(self) -> list[Member]:
