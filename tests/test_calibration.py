@@ -6,9 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import locust_process
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from simulator_process import Simulator
 
 from inferload import cli
 from inferload.cli import calibrate, calibrationruns
@@ -229,6 +231,28 @@ def test_a_run_looks_at_the_calibration_of_this_machine(tmp_path: Path, monkeypa
     said = calibration.planned_past(500, 1)
     assert said is not None
     assert "calibration of 2026-01-02" in said
+
+
+def test_a_run_that_is_planned_past_it_says_so_before_it_starts(
+    simulator: Callable[..., Simulator], tmp_path: Path
+) -> None:
+    calibration.store(replace(HUNDRED, machine=Machine.this(), streams=1), tmp_path / "cache" / "inferload")
+    (tmp_path / "short.yaml").write_text(calibrationruns.scenario_text(2, Pace(ttft_ms=5, gap_ms=1, tokens=5), 1.0))
+    running = locust_process.start(
+        *("--headless", "--scenario", "short.yaml", "--host", simulator("--ttft-ms", "5", "--itl-ms", "1").url),
+        *("--run-dir", "run", "--metrics-url", "none", "--on-invalid", "warn"),
+        cwd=tmp_path,
+        env={"XDG_CACHE_HOME": str(tmp_path / "cache")},
+    )
+    try:
+        warned = running.wait_for_line("2 streams per worker")
+        running.wait_for_line("run directory")
+        assert running.exit_code() == 0, running.text
+    finally:
+        running.kill()
+    assert "WARNING" in warned
+    assert "calibration of 2026-01-02" in warned
+    assert running.text.index("streams per worker") < running.text.index("run directory")
 
 
 # -- the runs
