@@ -144,6 +144,25 @@ def test_the_answer_is_one_sentence_with_the_limit_and_its_cause() -> None:
     assert "a smaller size was disturbed" in calibration.answer(points_of({50: bad, 100: good(100)}))
 
 
+def test_figures_that_were_right_all_the_same_are_remarked() -> None:
+    wary = replace(FINE, measurement="suspect", reasons=("the loop was late",))
+    seen = {
+        50: good(50),
+        100: wary,
+        200: replace(good(200), measurement="suspect"),
+        400: replace(good(400), ttft_mean_ms=90.0),
+        800: good(800),
+    }
+    points = points_of(seen)
+    assert [point.figures_true for point in points] == [True, True, True, False, True]
+    assert calibration.figures_true_to(points) == 200  # what lies beyond a size that was wrong is not trusted
+    assert calibration.remark(points[:3]).startswith(
+        "The figures themselves were within a tenth of the truth up to 200"
+    )
+    assert calibration.remark(points[:1]) == ""
+    assert calibration.figures_true_to(points_of({50: replace(FINE, server_late_p99_ms=9.0)})) is None
+
+
 # -- what is kept
 
 

@@ -63,6 +63,8 @@ def run(arguments: argparse.Namespace) -> int:
         datetime.now(UTC).isoformat(timespec="seconds"), Machine.this(machine.described()), _versions(), pace, points
     )
     say(f"\n{calibration.answer(points)}")
+    if remark := calibration.remark(points):
+        say(remark)
     if made is None:
         print("inferload: nothing is stored; calibrate again when this machine is idle", file=sys.stderr)
         return 3

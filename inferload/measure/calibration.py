@@ -72,6 +72,9 @@ class Point:
     itl_p99_error_ms: float | None
     outcome: Outcome
     why: str  # "" where the outcome is valid
+    figures_true: (
+        bool | None
+    )  # whether the truth bears the figures out, whatever the run's own verdict; None: unresolved
 
     @property
     def true(self) -> bool:
@@ -83,8 +86,9 @@ def point(streams: int, pace: Pace, seen: Seen) -> Point:
     """Hold a run against the truth."""
     ttft_error_ms = None if seen.ttft_mean_ms is None else seen.ttft_mean_ms - pace.ttft_ms
     itl_error_ms = None if seen.itl_p99_ms is None else seen.itl_p99_ms - pace.gap_ms
-    outcome, why = _unresolved(pace, seen) or _own_verdict(seen) or _held_against_truth(streams, pace, seen)
-    return Point(streams, seen, ttft_error_ms, itl_error_ms, outcome, why)
+    unresolved, held = _unresolved(pace, seen), _held_against_truth(streams, pace, seen)
+    outcome, why = unresolved or _own_verdict(seen) or held
+    return Point(streams, seen, ttft_error_ms, itl_error_ms, outcome, why, None if unresolved else held[0] == "valid")
 
 
 def _unresolved(pace: Pace, seen: Seen) -> tuple[Outcome, str] | None:
@@ -112,7 +116,7 @@ def _own_verdict(seen: Seen) -> tuple[Outcome, str] | None:
 
 
 def _held_against_truth(streams: int, pace: Pace, seen: Seen) -> tuple[Outcome, str]:
-    """A run that calls itself valid: does the truth bear it out? What was the server's lateness is not the client's error."""
+    """Does the truth bear the figures out? What was the server's lateness is not the client's error."""
     ttft_off_ms = (seen.ttft_mean_ms or 0.0) - pace.ttft_ms - (seen.server_late_mean_ms or 0.0)
     itl_off_ms = (seen.itl_p99_ms or 0.0) - pace.gap_ms - (seen.server_late_p99_ms or 0.0)
     read, sent = seen.output_tok_per_s or 0.0, pace.tok_per_s(streams)
@@ -152,6 +156,24 @@ def above(points: Sequence[Point]) -> Point | None:
     """The smallest size beyond the best one; None where the best was the largest."""
     top = best(points)
     return min((p for p in points if top is None or p.streams > top.streams), key=lambda p: p.streams, default=None)
+
+
+def figures_true_to(points: Sequence[Point]) -> int | None:
+    """The largest size up to which the truth bore every run's figures out, whatever their verdicts; None: not even the smallest."""
+    found = None
+    for point in sorted(points, key=lambda point: point.streams):
+        if not point.figures_true:
+            break
+        found = point.streams
+    return found
+
+
+def remark(points: Sequence[Point]) -> str:
+    """What is to be said beside the answer: a verdict warns before figures go wrong. "" where there is nothing."""
+    top, to = best(points), figures_true_to(points)
+    if to is None or to <= (0 if top is None else top.streams):
+        return ""
+    return f"The figures themselves were within a tenth of the truth up to {to} streams: a verdict warns before they go wrong."
 
 
 def answer(points: Sequence[Point]) -> str:
