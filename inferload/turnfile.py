@@ -225,7 +225,9 @@ def write_part(folder: Path, worker: str, part_number: int, columns: TurnColumns
     """Write one part, whole or not at all. May run in a native thread; the columns must not grow meanwhile."""
     path = folder / f"{_safe(worker)}-{part_number:05}.parquet"
     temporary = path.with_name(path.name + ".tmp")
-    pq.write_table(to_table(columns, anchor, worker), temporary, compression="zstd")
+    pq.write_table(
+        to_table(columns, anchor, worker), temporary, compression="lz4"
+    )  # the joined file is compressed better
     temporary.replace(path)
     return path
 
@@ -234,7 +236,7 @@ def warm_up() -> None:
     """Write one turn to nowhere: the first table of a process holds Python's lock for some 30 ms, better before the load."""
     columns = TurnColumns()
     columns.append(TurnRecord("", "", 0, "", "", "measure", 0, 0, event_ns=array("q", [0])))
-    pq.write_table(to_table(columns, Anchor(0, 0), ""), pa.BufferOutputStream(), compression="zstd")
+    pq.write_table(to_table(columns, Anchor(0, 0), ""), pa.BufferOutputStream(), compression="lz4")
 
 
 def join_parts(folder: Path, worker: str) -> None:

@@ -35,13 +35,16 @@ class Agent:
         register(messages.DRAIN, self._on_drain)
         register(messages.ABORT, self._on_abort)
 
-    def user(self) -> None:
-        """What a Locust user does once: a session in a closed loop, nothing while nothing may begin."""
+    def user(self, free_ns: int | None) -> int | None:
+        """What a Locust user does once: a session in a closed loop, nothing while nothing may begin.
+
+        `free_ns` and what is returned: since when the user is free, None where it is new.
+        """
         run = self._run
         if run is not None and run.open:
-            run.loop.user()
-        else:
-            gevent.sleep(1)
+            return run.loop.user(free_ns)
+        gevent.sleep(1)
+        return None
 
     def end(self) -> None:
         """Finish the run that is under way, if there is one: nothing begins, what is in flight is waited for."""

@@ -17,6 +17,9 @@ from inferload.workload.conversation import Conversation, Settings, isolation
 from inferload.workload.scenario import Scenario
 from inferload.workload.sessions import Sessions
 
+# A person whose request failed does not ask again at once; without this a server that is down would be asked in a loop.
+_AFTER_FAILURE_NS = NS_PER_S
+
 
 class Host(Protocol):
     """What sessions need of the run that they belong to."""
@@ -43,8 +46,12 @@ def sleep_until(at_ns: int) -> None:
         gevent.sleep(left_ns / NS_PER_S)
 
 
-def converse(run: Host, index: int, planned_ns: int) -> None:
-    """Run session `index`: every turn after the answer to the one before and its think time. A failed turn ends it."""
+def converse(run: Host, index: int, planned_ns: int) -> int:
+    """Run session `index`: every turn after the answer to the one before and its think time. A failed turn ends it.
+
+    Returns when its caller is free again: at the last answer's end, whenever this client got round to noticing; a while
+    after a failure.
+    """
     plan = run.sessions.plan(index)
     phase = run.phase_of(planned_ns)
     run.tallies.session_started(phase, plan.class_name)
@@ -55,7 +62,7 @@ def converse(run: Host, index: int, planned_ns: int) -> None:
             planned_ns += round(turn.think_time_s * NS_PER_S)
             sleep_until(planned_ns)
             if not run.open:
-                return
+                return now_ns()
         request = TurnRequest(
             body=talk.body(turn_index),
             turn_id=f"s{index}.{turn_index}",
@@ -68,10 +75,11 @@ def converse(run: Host, index: int, planned_ns: int) -> None:
         )
         result = run.start_turn(request).wait()
         if result.record.failure is not None:
-            return
+            return result.record.closed_ns + _AFTER_FAILURE_NS
         talk.add_answer(result.text)
         planned_ns = result.record.closed_ns
     run.tallies.session_completed(phase, plan.class_name)
+    return planned_ns
 
 
 class ClosedLoop:
@@ -81,14 +89,17 @@ class ClosedLoop:
         self._run = run
         self._indexes = stripe(run.assignment.stripe, run.assignment.stripes)
 
-    def user(self) -> None:
-        """One session of one user; returns when it is over."""
+    def user(self, free_ns: int | None) -> int:
+        """One session of a user who has been free since `free_ns` (None: is new); returns since when it is free again."""
         run = self._run
         sleep_until(run.load_start_ns() or 0)  # a timer of the loop may go off some milliseconds early
-        planned_ns = now_ns()
+        planned_ns = now_ns() if free_ns is None else free_ns
+        sleep_until(planned_ns)
+        if not run.open:
+            return planned_ns
         index = next(self._indexes)
         run.tallies.session_planned(run.phase_of(planned_ns), run.scenario.workload.kind)
-        converse(run, index, planned_ns)
+        return converse(run, index, planned_ns)
 
     def close(self) -> None:
         """Nothing of ours begins sessions."""
@@ -117,9 +128,10 @@ class OpenLoop:
         self._schedule.set_rate(max(0.0, (at_ns - self._start_ns) / NS_PER_S), sessions_per_s)
         self._changed.set()
 
-    def user(self) -> None:
+    def user(self, free_ns: int | None) -> int:
         """A user has nothing to do by itself."""
         gevent.sleep(3600)
+        return now_ns()
 
     def close(self) -> None:
         """No more arrivals. Those that were due in the measure phase and did not get away are dropped, and counted."""

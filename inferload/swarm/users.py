@@ -10,6 +10,7 @@ class InferenceUser(User):
     """One person of a closed loop, who has one session at a time; in an open loop one share of the rate."""
 
     abstract = True
+    _free_ns: int | None = None  # since when this user has had no session
 
     def wait_time(self) -> float:
         """Sessions follow one another at once: pauses belong to the scenario."""
@@ -22,4 +23,4 @@ class InferenceUser(User):
         if agent is None:  # a locustfile without plugin.install(), or a master: nothing to do here
             gevent.sleep(1)
         else:
-            agent.user()
+            self._free_ns = agent.user(self._free_ns)

@@ -1,13 +1,16 @@
-"""Work put off until the event loop has nothing to read, in slices, so that a burst of endings delays nobody's stamp."""
+"""Work put off from the read path, in slices between two polls of the event loop, so that a burst of endings delays nobody's stamp.
+
+Each turn of the loop first takes all reads that are ready, then gives so much time at the most to what waits here. A read
+that is late by that much is dated by the kernel all the same; only what lasts longer than the gap between two tokens would
+merge them. Left to moments in which nothing is ready to be read, the work would starve under load, and users with it.
+"""
 
 from collections import deque
 from typing import Any, Protocol
 
 from inferload.measure.clock import now_ns
 
-# Under a load that never leaves the loop idle, work older than this is done all the same, for so long at a time.
-_PATIENCE_S = 0.05
-_TURN_NS = 2_000_000
+_QUANTUM_NS = 1_000_000
 
 
 class Job(Protocol):
@@ -23,13 +26,12 @@ class Job(Protocol):
 
 
 class Pump:
-    """Steps jobs in order whenever the loop is idle. Everything runs in the event loop itself: no greenlet is switched."""
+    """Steps jobs in order, in the event loop itself: no greenlet is switched."""
 
     def __init__(self, loop: Any) -> None:
         self._jobs: deque[Job] = deque()
-        self._idle = loop.idle()
-        self._patience = loop.timer(_PATIENCE_S, _PATIENCE_S)
-        self._last_step_ns = 0
+        self._between_polls = loop.prepare()
+        self._awake = loop.idle()  # while it is active the loop does not wait for reads
 
     def __len__(self) -> int:
         return len(self._jobs)
@@ -38,19 +40,19 @@ class Pump:
         """Put a job at the end of the line."""
         self._jobs.append(job)
         if len(self._jobs) == 1:
-            self._last_step_ns = now_ns()
-            self._idle.start(self._step)
-            self._patience.again(self._catch_up)
+            self._between_polls.start(self._work)
+            self._awake.start(_nothing)
 
     def close(self) -> None:
         """Leave the loop; jobs that wait are forgotten."""
         self._jobs.clear()
-        for watcher in (self._idle, self._patience):
+        for watcher in (self._between_polls, self._awake):
             watcher.stop()
             watcher.close()
 
-    def _step(self) -> None:
-        if self._jobs:
+    def _work(self) -> None:
+        until_ns = now_ns() + _QUANTUM_NS
+        while self._jobs:
             job = self._jobs[0]
             try:
                 finished = job.step()
@@ -59,14 +61,12 @@ class Pump:
                 finished = True
             if finished:
                 self._jobs.popleft()
-            self._last_step_ns = now_ns()
+            if now_ns() >= until_ns:
+                break
         if not self._jobs:
-            self._idle.stop()
-            self._patience.stop()
+            self._between_polls.stop()
+            self._awake.stop()
 
-    def _catch_up(self) -> None:
-        begun_ns = now_ns()
-        if begun_ns - self._last_step_ns < _PATIENCE_S * 1e9:
-            return
-        while self._jobs and now_ns() - begun_ns < _TURN_NS:
-            self._step()
+
+def _nothing() -> None:
+    """An idle watcher's callback."""
