@@ -18,7 +18,7 @@ FORMAT = 1
 FILE = "calibration.json"
 _SHARE = 0.1  # of a gap, or of TTFT: what may be added to it; the verdict's own limit for the client's delay
 _KEPT_UP = 0.9  # under this part of the true token rate the client holds its streams back
-_ENOUGH = 2  # sizes in a row that are not measured truly: larger ones are not tried
+_ENOUGH = 2  # sizes in a row that went wrong: larger ones are not tried
 _NEAR = 1.25  # two sizes that are no further apart than this need none between them
 
 # valid, suspect, invalid: the run's own verdict. untrue: it said valid, and its figures are off. unresolved: the server was
@@ -135,10 +135,13 @@ def best(points: Sequence[Point]) -> Point | None:
 
 
 def next_size(points: Sequence[Point], ladder: Sequence[int], refine: bool = True) -> int | None:
-    """What to try next: up the ladder until two sizes in a row were not true, then once between true and not; None: done."""
+    """What to try next: up the ladder until two sizes in a row went wrong, then once between true and not; None: done.
+
+    A size that is only suspect while its figures are right does not end the climb: a moment's disturbance does as much.
+    """
     tried = {point.streams for point in points}
     climbed = [point for point in points if point.streams in ladder]
-    stopped = len(climbed) >= _ENOUGH and not any(point.true for point in climbed[-_ENOUGH:])
+    stopped = len(climbed) >= _ENOUGH and not any(point.figures_true for point in climbed[-_ENOUGH:])
     left = [size for size in ladder if size not in tried]
     if left and not stopped:
         return min(left)
