@@ -70,7 +70,10 @@ class LocustProcess:
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit() and int(entry.name) != self.process.pid:
                 with contextlib.suppress(OSError):
-                    if os.getsid(int(entry.name)) == self.process.pid and "State:\tZ" not in (entry / "status").read_text():
+                    if (
+                        os.getsid(int(entry.name)) == self.process.pid
+                        and "State:\tZ" not in (entry / "status").read_text()
+                    ):
                         found.append(int(entry.name))
         return sorted(found)
 
@@ -84,7 +87,9 @@ class LocustProcess:
         self.process.wait(10)
 
 
-def start(*arguments: str, cwd: Path, locustfile: Path | None = None, env: dict[str, str] | None = None) -> LocustProcess:
+def start(
+    *arguments: str, cwd: Path, locustfile: Path | None = None, env: dict[str, str] | None = None
+) -> LocustProcess:
     """Start `locust -f locustfiles/chat.py ARGUMENTS` in a session of its own."""
     command = [sys.executable, "-m", "locust", "-f", str(locustfile or ROOT / "locustfiles" / "chat.py"), *arguments]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(ROOT), **(env or {})}
