@@ -93,9 +93,8 @@ def climbed(capacity: int, ladder: Sequence[int], refine: bool = True) -> list[P
     """What a machine that measures so many streams truly is tried with."""
 
     def measure(streams: int) -> Seen:
-        return (
-            good(streams) if streams <= capacity else replace(good(streams), measurement="suspect", reasons=("late",))
-        )
+        over = replace(good(streams), measurement="suspect", reasons=("late",), ttft_mean_ms=90.0)
+        return good(streams) if streams <= capacity else over
 
     return calibrate.climb(measure, tuple(ladder), PACE, refine, say=lambda _text: None)
 
@@ -112,6 +111,17 @@ def climbed(capacity: int, ladder: Sequence[int], refine: bool = True) -> list[P
 )
 def test_sizes_rise_until_two_fail_and_one_lies_between(capacity: int, tried: list[int]) -> None:
     assert [point.streams for point in climbed(capacity, calibrate.LADDER)] == tried
+
+
+def test_a_verdict_alone_does_not_end_the_climb() -> None:
+    wary = calibrate.climb(
+        lambda streams: replace(good(streams), measurement="suspect"),
+        (50, 100, 200),
+        PACE,
+        True,
+        say=lambda _text: None,
+    )
+    assert [point.streams for point in wary] == [50, 100, 200, 25]
 
 
 def test_a_quick_one_does_not_refine() -> None:
