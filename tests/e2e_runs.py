@@ -45,6 +45,7 @@ FILES = {
 # Reasons that a crowded test machine can give by itself: they say nothing about the case at hand.
 CROWDED = {
     "client_delay",
+    "client_lag",
     "loop_lag",
     "client_pause",
     "cpu",

@@ -50,8 +50,14 @@ def test_a_good_run_is_valid() -> None:
 # code, what is just within every limit, what is just suspect, what is just invalid (None: that level does not exist)
 EDGES: list[tuple[str, dict[str, Any], dict[str, Any] | None, dict[str, Any] | None]] = [
     ("no_turns", {"turns_finished": 1}, None, {"turns_finished": 0}),
-    ("client_delay", {"delay_p99_ms": 1.0}, {"delay_p99_ms": 1.01}, {"delay_p99_ms": 5.01}),
-    ("client_delay", {"delay_p99_ms": 5.0, "itl_ms": None}, {"delay_p99_ms": 5.1, "itl_ms": None}, None),
+    ("client_delay", {"delay_p99_ms": 5.0}, {"delay_p99_ms": 5.01}, {"delay_p99_ms": 10.01}),
+    ("client_delay", {"delay_p99_ms": 500.0, "itl_ms": None}, None, None),
+    (
+        "client_lag",
+        {"lag_mean_ms": 50.0, "turn_mean_s": 1.0},
+        {"lag_mean_ms": 51.0, "turn_mean_s": 1.0},
+        {"lag_mean_ms": 251.0, "turn_mean_s": 1.0},
+    ),
     ("loop_lag", {"loop_lag_p99_ms": 5.0}, {"loop_lag_p99_ms": 5.1}, {"loop_lag_p99_ms": 50.1}),
     ("client_pause", {"loop_lag_max_ms": 250.0}, {"loop_lag_max_ms": 251.0}, {"loop_lag_max_ms": 1001.0}),
     ("cpu", {"cpu_share": 0.85}, {"cpu_share": 0.86}, {"cpu_share": 0.98}),
@@ -128,7 +134,7 @@ def test_a_run_without_a_measure_phase_measured_nothing() -> None:
 def test_the_words_name_the_figure_and_the_remedy() -> None:
     verdict = judge([replace(GOOD, delay_p99_ms=14.02)])
     assert verdict.reasons[0].text == (
-        "the client added up to 14 ms to 1 % of what it read, against a median gap of 10 ms and TTFT of 50 ms; "
+        "the client added up to 14 ms to 1 % of the gaps, whose median is 10 ms; "
         "use more workers, each on a core of its own, or fewer streams"
     )
 

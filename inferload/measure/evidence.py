@@ -59,6 +59,7 @@ def _of_phase(phase: Phase, tally: Tally, health: HealthSet, window_s: float) ->
         gc_pause_max_ms=_worst([one.gc_pause_ms.max for one in each]),
         stamped_share=all_workers.stamped_share,
         window_s=window_s,
+        lag_mean_ms=tally.sketches["lag_ms"].mean if "lag_ms" in tally.sketches else None,
         turn_mean_s=tally.turn_ns / NS_PER_S / tally.ended if tally.ended else None,
         in_flight_mean=tally.window_in_flight_ns / NS_PER_S / window_s if window_s else None,
         rate_times_time=tally.turn_ns / NS_PER_S / window_s if window_s else None,
