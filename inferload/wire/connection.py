@@ -17,7 +17,7 @@ from inferload.measure.clock import NS_PER_S, now_ns, wall_ns
 from inferload.wire.http1 import ChunkedDecoder, Framing, Http1Error, ReplyHead, parse_head
 
 SO_TIMESTAMPNS = 35  # Linux; the socket module has no name for it
-_READ_BYTES = 65_536
+_READ_BYTES = 2_048  # more would be allocated, cleared by the kernel and given back for each token of 200 bytes
 _ANCILLARY_BYTES = socket.CMSG_SPACE(16)
 # The largest ancillary payload that says nothing: a read without a kernel stamp.
 _NO_STAMP = bytes(16)
