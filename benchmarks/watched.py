@@ -16,9 +16,10 @@ _TICK_HZ = os.sysconf("SC_CLK_TCK")
 
 @contextmanager
 def on_core(core: int) -> Iterator[None]:
-    """Children started meanwhile inherit this core; the harness itself goes back to where it was."""
+    """Children started meanwhile inherit this core; the harness itself, wherever it is pinned, goes back to there."""
     before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {core} if core in before else before)
+    with suppress(OSError):  # a machine that lacks the core: the row's server lateness will show it
+        os.sched_setaffinity(0, {core})
     try:
         yield
     finally:

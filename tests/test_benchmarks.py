@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import os
 import re
 import shutil
 import socket
@@ -21,7 +22,7 @@ from benchmarks.cases import CASES, Case  # noqa: E402
 from benchmarks.clients import INFERLOAD, READER, Load, scenario_text  # noqa: E402
 from benchmarks.reported import Reported, Row, Sample, Spent, Streaming, marks, peak_while_streaming, streaming  # noqa: E402
 from benchmarks.server import PROGRAMS, Certificate, PacedServer, ServerError, make_certificate  # noqa: E402
-from benchmarks.watched import run_watched  # noqa: E402
+from benchmarks.watched import on_core, run_watched  # noqa: E402
 
 COMPILER = shutil.which("cc") or shutil.which("gcc")
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no C compiler on this machine")
@@ -371,3 +372,22 @@ def test_a_peer_is_asked_for_the_load(name: str, tmp_path: Path) -> None:
     said = " ".join(peers.PEERS[name].call(load_of("base", tmp_path)).argv)
     for part in ("http://127.0.0.1:9", "100", "1100", str(tmp_path / "tokenizer")):
         assert part in said
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core is all there is")
+def test_a_client_gets_its_own_core_wherever_the_harness_is_pinned() -> None:
+    first, second, *_ = sorted(os.sched_getaffinity(0))
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {second})
+    try:
+        with on_core(first):
+            child = subprocess.run(
+                [sys.executable, "-c", "import os; print(os.sched_getaffinity(0))"],
+                capture_output=True,
+                text=True,
+                check=True,
+            )
+        assert os.sched_getaffinity(0) == {second}
+    finally:
+        os.sched_setaffinity(0, before)
+    assert child.stdout.strip() == str({first})
