@@ -37,6 +37,7 @@ class Host(Protocol):
     def phase_of(self, at_ns: int) -> Phase: ...
     def load_start_ns(self) -> int | None: ...
     def load_end_ns(self) -> int | None: ...
+    def await_turn(self) -> None: ...
     def start_turn(self, request: TurnRequest) -> Turn: ...
 
 
@@ -63,6 +64,9 @@ def converse(run: Host, index: int, planned_ns: int) -> int:
             sleep_until(planned_ns)
             if not run.open:
                 return now_ns()
+        run.await_turn()
+        if not run.open and turn_index:
+            return now_ns()
         request = TurnRequest(
             body=talk.body(turn_index),
             turn_id=f"s{index}.{turn_index}",

@@ -2,6 +2,7 @@
 
 import gc
 import logging
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +36,7 @@ logger = logging.getLogger(__name__)
 
 REPORT_S = 1.0
 TIDY_S = 600.0
+SWITCH_S = 0.001
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,8 @@ class WorkerRun:
         self._unbooked = 0
         self._books = LocustBooks(environment)
         self._booker = gevent.spawn(self._book)
+        # gevent polls for reads at least this often while greenlets run, and a native thread gives the interpreter back so soon.
+        sys.setswitchinterval(SWITCH_S)
         gc.collect()
         gc.freeze()  # what stands now stays: no collection need look at it again
         gc.disable()  # turns leave no cycles behind; what others do is collected between turns, by `tidy`
@@ -136,6 +140,10 @@ class WorkerRun:
     def in_flight(self) -> int:
         """Turns begun whose records are not booked yet."""
         return self._client.in_flight + self._unbooked
+
+    def await_turn(self) -> None:
+        """Wait until this greenlet may build its request: a crowd that became ready at once would hold up all reads."""
+        self._client.pump.wait()
 
     def start_turn(self, request: TurnRequest) -> Turn:
         """Send a turn; the books know of it from here on."""

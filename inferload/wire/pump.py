@@ -8,6 +8,8 @@ merge them. Left to moments in which nothing is ready to be read, the work would
 from collections import deque
 from typing import Any, Protocol
 
+from gevent.event import Event
+
 from inferload.measure.clock import now_ns
 
 _QUANTUM_NS = 1_000_000
@@ -23,6 +25,20 @@ class Job(Protocol):
     def fail(self, error: Exception) -> None:
         """Take note that a step raised; the job is not stepped again."""
         ...
+
+
+class _Wake:
+    """Lets one greenlet go on; the loop polls for reads before the next."""
+
+    def __init__(self) -> None:
+        self.event = Event()
+
+    def step(self) -> bool:
+        self.event.set()
+        return True
+
+    def fail(self, error: Exception) -> None:
+        """Nothing can go wrong."""
 
 
 class Pump:
@@ -43,6 +59,12 @@ class Pump:
             self._between_polls.start(self._work)
             self._awake.start(_nothing)
 
+    def wait(self) -> None:
+        """Block the calling greenlet until it is its turn: of many that become ready together, one goes on between two polls."""
+        wake = _Wake()
+        self.add(wake)
+        wake.event.wait()
+
     def close(self) -> None:
         """Leave the loop; jobs that wait are forgotten."""
         self._jobs.clear()
@@ -61,7 +83,7 @@ class Pump:
                 finished = True
             if finished:
                 self._jobs.popleft()
-            if now_ns() >= until_ns:
+            if isinstance(job, _Wake) or now_ns() >= until_ns:
                 break
         if not self._jobs:
             self._between_polls.stop()
