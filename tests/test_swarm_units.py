@@ -73,7 +73,7 @@ def test_a_run_directory_that_is_not_empty_or_cannot_be_written(tmp_path: Path) 
 
 def test_a_worker_may_be_given_the_masters_directory(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
-    options.check(parsed(run_dir=str(tmp_path), worker=True, host=None))
+    assert options.check(parsed(run_dir=str(tmp_path), worker=True, host=None)).own.run_dir == tmp_path
 
 
 def test_an_endless_scenario_needs_an_end_without_a_page(tmp_path: Path) -> None:

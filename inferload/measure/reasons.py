@@ -171,8 +171,8 @@ RULES: tuple[Rule, ...] = (
         1.00,
         "p99 of the client's delay over the median gap",
         _client_delay_text,
-        "the kernel's stamp dates what waited in the client, so TTFT is not touched; but tokens that wait together are read "
-        "as one and share a stamp, and then the gaps, above all their upper percentiles, are the client's",
+        "the kernel's stamp dates what waited in the client; but tokens that wait together are read as one and share the "
+        "newest stamp: then gaps, and TTFT where a first token is among them, are the client's in their upper percentiles",
         "use more workers, each on a core of its own, or fewer streams",
     ),
     Rule(
