@@ -30,7 +30,7 @@ from locust_process import csv_rows
 
 from inferload.workload import scenario as scenarios
 from inferload.workload.arrivals import Schedule, unit_process
-from inferload.workload.prompts import approximate
+from inferload.workload.script import outline
 from inferload.workload.sessions import Sessions
 
 USERS = 6
@@ -336,7 +336,7 @@ def test_the_same_seed_asks_the_same_of_any_number_of_workers(stage: Stage, scen
     assert one == two == three
     scenario_text = json.loads((stage.result(scene).run_dir / "run.json").read_text())["scenario"]["text"]
     planned, other_seed = (
-        [[turn.output_tokens for turn in Sessions(made, approximate()).plan(index).turns] for index in range(12)]
+        [[turn.ask.output_tokens for turn in outline(Sessions(made).begin(index).script, index)] for index in range(12)]
         for made in (scenarios.from_text(scenario_text, "run.json").changed({"seed": seed}) for seed in (5, 6))
     )
     assert [[tokens for _, tokens, _ in one[f"s{index}"]] for index in range(12)] == planned

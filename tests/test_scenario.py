@@ -20,6 +20,8 @@ from inferload.workload.jsonschema import json_schema
 from inferload.workload.scenario import Closed, Scenario, from_text, load
 from inferload.workload.yamltext import parse, scalar
 
+KINDS = list(json_schema()["properties"]["workload"]["discriminator"]["mapping"])
+
 SMALL = """\
 schema: 1
 name: small
@@ -33,7 +35,7 @@ schema: 1
 name: my chat
 workload:
   kind: chat
-  source: {kind: sharegpt, path: x.json}
+  source: {kind: synthetik}
   turns: {dist: geometric, mean: 0.4, maxi: 12}
   think_time_s: {dist: lognormal, p50: 4, p95: 2}
   prompt_tokens: {dist: lognrmal, p50: 300, p95: 1500}
@@ -94,10 +96,10 @@ def test_the_documented_example() -> None:
     [
         ("schema: 2", "schema: is 2; this version reads schema 1"),
         ("schema: true", "schema: must be a whole number, is true"),
-        ("workload: {kind: agent}", "workload.kind: agent is not yet in this version, which has chat"),
+        ("workload: {kind: chta}", "workload.kind: is 'chta'; did you mean chat?"),
         ("workload: {kind: chats}", "workload.kind: is 'chats'; did you mean chat?"),
-        ("workload: chat", "workload: must be {kind: chat, ...}, is 'chat'"),
-        ("workload: {}", "workload.kind: missing; one of chat"),
+        ("workload: chat", f"workload: must be {{kind: {' | '.join(KINDS)}, ...}}, is 'chat'"),
+        ("workload: {}", f"workload.kind: missing; one of {', '.join(KINDS)}"),
         (
             "arrivals: {kind: gamma}",
             "arrivals.kind: gamma is not yet in this version, which has closed, constant, poisson",

@@ -21,6 +21,7 @@ from inferload.swarm.lostload import count_lost_arrivals
 from inferload.swarm.manifest import manifest, started_at, versions
 from inferload.swarm.masterrun import MasterRun
 from inferload.wire.scrapehttp import MetricsUrl
+from inferload.workload.sessions import Sessions
 
 logger = logging.getLogger(__name__)
 
@@ -136,8 +137,8 @@ def _in_flight(entries: list[dict[str, Any]]) -> float | None:
 
 
 def _warm_cache_share(run: MasterRun, turns: pa.Table | None) -> float | None:
-    """Of the prompt tokens of first turns, which share nothing with each other: how many were cached all the same."""
-    if turns is None or run.order.scenario.workload.system_prompt_tokens:
+    """Of the prompt tokens of first turns, where they share nothing with each other: how many were cached all the same."""
+    if turns is None or Sessions(run.order.scenario).first_turns_share():
         return None
     known = pc.and_(pc.equal(turns["turn_index"], 0), pc.is_valid(turns["cached_tokens"]))
     first = turns.filter(pc.and_(known, pc.is_valid(turns["input_tokens"])))

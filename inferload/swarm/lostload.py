@@ -4,6 +4,7 @@ from inferload.measure.clock import NS_PER_S
 from inferload.swarm.masterrun import MasterRun
 from inferload.swarm.roster import Member
 from inferload.workload.arrivals import Schedule, unit_process
+from inferload.workload.sessions import Sessions
 
 
 def count_lost_arrivals(run: MasterRun) -> int:
@@ -23,6 +24,7 @@ def _of_worker(run: MasterRun, member: Member, sessions_per_s: float) -> int:
     schedule = Schedule(units, sessions_per_s, member.stripe, len(run.roster))
     for at_ns, rate in run.rate_changes:
         schedule.set_rate(max(0.0, (at_ns - start_ns) / NS_PER_S), rate)
+    sessions = Sessions(run.order.scenario)
     dropped = 0
     while (arrival := schedule.next()) is not None:
         due_ns = start_ns + round(arrival.due_s * NS_PER_S)
@@ -30,8 +32,8 @@ def _of_worker(run: MasterRun, member: Member, sessions_per_s: float) -> int:
             break
         if due_ns >= member.heard_ns:
             phase = next(w.phase for w in run.windows if w.holds(due_ns))
-            kind = run.order.scenario.workload.kind
-            run.seen.tallies.session_planned(phase, kind)
-            run.seen.tallies.session_dropped(phase, kind)
+            class_name = sessions.class_of(arrival.index)
+            run.seen.tallies.session_planned(phase, class_name)
+            run.seen.tallies.session_dropped(phase, class_name)
             dropped += 1
     return dropped

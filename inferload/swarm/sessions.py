@@ -1,89 +1,30 @@
-"""How sessions are run on a worker: the conversation of one, and the two ways in which they begin."""
+"""How sessions begin on a worker: by users of a closed loop, or by the clock of an open one."""
 
 from __future__ import annotations
-
-from typing import Protocol
 
 import gevent
 from gevent.event import Event
 
 from inferload.measure.clock import NS_PER_S, now_ns
-from inferload.measure.record import Phase
-from inferload.measure.tally import TallySet
-from inferload.swarm.messages import Assignment
-from inferload.wire.turn import Turn, TurnRequest
+from inferload.swarm.talk import Host, Talk, sleep_until
 from inferload.workload.arrivals import Schedule, stripe, unit_process
-from inferload.workload.conversation import Conversation, Settings, isolation
-from inferload.workload.scenario import Scenario
-from inferload.workload.sessions import Sessions
-
-# A person whose request failed does not ask again at once; without this a server that is down would be asked in a loop.
-_AFTER_FAILURE_NS = NS_PER_S
-
-
-class Host(Protocol):
-    """What sessions need of the run that they belong to."""
-
-    @property
-    def assignment(self) -> Assignment: ...
-    @property
-    def scenario(self) -> Scenario: ...
-    @property
-    def sessions(self) -> Sessions: ...
-    @property
-    def tallies(self) -> TallySet: ...
-    @property
-    def open(self) -> bool: ...
-    def phase_of(self, at_ns: int) -> Phase: ...
-    def load_start_ns(self) -> int | None: ...
-    def load_end_ns(self) -> int | None: ...
-    def await_turn(self) -> None: ...
-    def start_turn(self, request: TurnRequest) -> Turn: ...
-
-
-def sleep_until(at_ns: int) -> None:
-    """Sleep to an instant, never for an interval: what is late does not make the next one late."""
-    while (left_ns := at_ns - now_ns()) > 0:
-        gevent.sleep(left_ns / NS_PER_S)
+from inferload.workload.bodies import isolation
 
 
 def converse(run: Host, index: int, planned_ns: int) -> int:
-    """Run session `index`: every turn after the answer to the one before and its think time. A failed turn ends it.
+    """Run session `index`: every turn after the answer to the one before and its pause. A failed turn ends it.
 
     Returns when its caller is free again: at the last answer's end, whenever this client got round to noticing; a while
     after a failure.
     """
-    plan = run.sessions.plan(index)
+    session = run.sessions.begin(index)
     phase = run.phase_of(planned_ns)
-    run.tallies.session_started(phase, plan.class_name)
+    run.tallies.session_started(phase, session.class_name)
     separate = isolation(run.scenario.cache.isolate, run.assignment.run_id, index, run.assignment.takes_salt)
-    talk = Conversation(plan, run.sessions.vocabulary, Settings.of(run.scenario, run.assignment.model, separate))
-    for turn_index, turn in enumerate(plan.turns):
-        if turn_index:
-            planned_ns += round(turn.think_time_s * NS_PER_S)
-            sleep_until(planned_ns)
-            if not run.open:
-                return now_ns()
-        run.await_turn()
-        if not run.open and turn_index:
-            return now_ns()
-        request = TurnRequest(
-            body=talk.body(turn_index),
-            turn_id=f"s{index}.{turn_index}",
-            session_id=f"s{index}",
-            turn_index=turn_index,
-            class_name=plan.class_name,
-            phase=run.phase_of(planned_ns),
-            planned_ns=planned_ns,
-            max_tokens=turn.output_tokens,
-        )
-        result = run.start_turn(request).wait()
-        if result.record.failure is not None:
-            return result.record.closed_ns + _AFTER_FAILURE_NS
-        talk.add_answer(result.text)
-        planned_ns = result.record.closed_ns
-    run.tallies.session_completed(phase, plan.class_name)
-    return planned_ns
+    ended = Talk(run, session, separate, planned_ns).perform()
+    if ended.complete:
+        run.tallies.session_completed(phase, session.class_name)
+    return ended.at_ns
 
 
 class ClosedLoop:
@@ -102,7 +43,7 @@ class ClosedLoop:
         if not run.open:
             return planned_ns
         index = next(self._indexes)
-        run.tallies.session_planned(run.phase_of(planned_ns), run.scenario.workload.kind)
+        run.tallies.session_planned(run.phase_of(planned_ns), run.sessions.class_of(index))
         return converse(run, index, planned_ns)
 
     def close(self) -> None:
@@ -148,9 +89,9 @@ class OpenLoop:
             if end_ns is None or due_ns >= end_ns:
                 return
             self._schedule.next()
-            phase, kind = run.phase_of(due_ns), run.scenario.workload.kind
-            run.tallies.session_planned(phase, kind)
-            run.tallies.session_dropped(phase, kind)
+            phase, class_name = run.phase_of(due_ns), run.sessions.class_of(arrival.index)
+            run.tallies.session_planned(phase, class_name)
+            run.tallies.session_dropped(phase, class_name)
 
     def _arrive(self) -> None:
         run = self._run
@@ -166,5 +107,5 @@ class OpenLoop:
             if not run.open or (end_ns is not None and due_ns >= end_ns):
                 return
             self._schedule.next()
-            run.tallies.session_planned(run.phase_of(due_ns), run.scenario.workload.kind)
+            run.tallies.session_planned(run.phase_of(due_ns), run.sessions.class_of(arrival.index))
             gevent.spawn(converse, run, arrival.index, due_ns)

@@ -29,6 +29,7 @@ from inferload.wire.dial import TlsSettings
 from inferload.wire.target import Target
 from inferload.wire.turn import Turn, TurnRequest, TurnResult
 from inferload.workload import scenario as scenarios
+from inferload.workload.bodies import Texts
 from inferload.workload.prompts import Vocabulary
 from inferload.workload.sessions import Sessions
 
@@ -65,9 +66,9 @@ def client_settings(
     )
 
 
-def slo_of(scenario: scenarios.Scenario) -> Slo | None:
-    """The scenario's limits per turn; None where it sets none. In an open loop the caller's wait counts, from the plan."""
-    limits = scenario.slo
+def slo_of(scenario: scenarios.Scenario, class_name: str) -> Slo | None:
+    """The limits of a class's turns; None where there are none. In an open loop the caller's wait counts, from the plan."""
+    limits = scenario.slo_of(class_name)
     if (limits.ttft_ms, limits.tpot_ms, limits.e2e_ms, limits.itl_ms) == (None, None, None, None):
         return None
     return Slo(limits.ttft_ms, limits.tpot_ms, limits.e2e_ms, limits.itl_ms, from_plan=scenario.open_loop)
@@ -79,7 +80,8 @@ class WorkerRun:
     def __init__(self, assignment: Assignment, own: OwnSettings, environment: Any) -> None:
         self.assignment = assignment
         self.scenario = scenarios.from_text(assignment.scenario_text, assignment.origin)
-        self.sessions = Sessions(self.scenario, Vocabulary.from_wire(assignment.vocabulary))
+        self.sessions = Sessions(self.scenario)
+        self.texts = Texts(Vocabulary.from_wire(assignment.vocabulary), self.scenario.seed)
         self.tallies = TallySet()
         self.health = HealthSet()
         self.anchor = Anchor.take()
@@ -88,7 +90,7 @@ class WorkerRun:
         self.finished = False
         self.folder = folder_of(assignment, own)
         self._windows: tuple[PhaseWindow, ...] = ()
-        self._slo = slo_of(self.scenario)
+        self._slos = {name: slo_of(self.scenario, name) for name in self.sessions.classes}
         self._seq = 0
         self._reported_ns = self._tidied_ns = now_ns()
         self._told: set[str] = set()
@@ -153,7 +155,7 @@ class WorkerRun:
     def _on_turn(self, result: TurnResult) -> None:
         """Take a result from the event loop: count it, keep it, and leave what may block to the booker."""
         record = result.record
-        self.tallies.fold(record, self._windows, self._slo, self._pulse.pauses)
+        self.tallies.fold(record, self._windows, self._slos[record.class_name], self._pulse.pauses)
         self.health.delays(record, result.reads_unstamped)
         self._turns.append(record)
         self._unbooked += 1

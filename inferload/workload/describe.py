@@ -3,15 +3,15 @@
 Means and extremes are those of sessions that this seed really draws, not of the laws in the file.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
 
 from inferload.workload.arrivals import unit_process
-from inferload.workload.prompts import approximate
 from inferload.workload.scenario import Closed, ConstantRate, Poisson, Scenario
-from inferload.workload.sessions import SessionPlan, Sessions
+from inferload.workload.script import outline
+from inferload.workload.sessions import Sessions
 
 SAMPLE = 1_000  # sessions that are drawn for the means
 COUNTED = 1_000_000  # arrivals beyond this are not counted one by one
@@ -24,9 +24,10 @@ class Expected:
     sessions: int
     turns: tuple[int, ...]  # of each session
     think_s: tuple[float, ...]  # of each later turn
-    prompt_tokens: tuple[int, ...]  # of each turn: its own new message
+    prompt_tokens: tuple[int, ...]  # of each turn: what is new in it
     output_tokens: tuple[int, ...]  # of each turn
     input_tokens: tuple[int, ...]  # of each turn: all that its request carries
+    history: bool  # whether some request carries an earlier answer
 
     @property
     def think_s_per_session(self) -> float:
@@ -36,26 +37,18 @@ class Expected:
 
 def expected(scenario: Scenario, sessions: int) -> Expected:
     """Draw the first sessions of the scenario's seed and add them up."""
-    source = Sessions(scenario, approximate())
-    plans = [source.plan(index) for index in range(sessions)]
-    turns = [turn for plan in plans for turn in plan.turns]
+    source = Sessions(scenario)
+    plans = [tuple(outline(source.begin(index).script, index)) for index in range(sessions)]
+    turns = [turn for plan in plans for turn in plan]
     return Expected(
         sessions=sessions,
-        turns=tuple(len(plan.turns) for plan in plans),
-        think_s=tuple(turn.think_time_s for plan in plans for turn in plan.turns[1:]),
-        prompt_tokens=tuple(turn.prompt_tokens for turn in turns),
-        output_tokens=tuple(turn.output_tokens for turn in turns),
-        input_tokens=tuple(tokens for plan in plans for tokens in _input_tokens(scenario, plan)),
+        turns=tuple(len(plan) for plan in plans),
+        think_s=tuple(turn.ask.pause_s for plan in plans for turn in plan[1:]),
+        prompt_tokens=tuple(turn.new_tokens or 0 for turn in turns),
+        output_tokens=tuple(turn.ask.output_tokens or 0 for turn in turns),
+        input_tokens=tuple(turn.input_tokens or 0 for turn in turns),
+        history=any(message.role == "assistant" for turn in turns for message in turn.ask.messages),
     )
-
-
-def _input_tokens(scenario: Scenario, plan: SessionPlan) -> Iterator[int]:
-    """Tokens of each turn's request, where every answer is as long as planned."""
-    workload, said = scenario.workload, 0
-    for turn in plan.turns:
-        yield workload.system_prompt_tokens + said + turn.prompt_tokens
-        if workload.history == "live":
-            said += turn.prompt_tokens + turn.output_tokens
 
 
 def arrivals_within(scenario: Scenario, duration_s: float) -> int | None:
@@ -139,7 +132,7 @@ def _request(scenario: Scenario, sample: Expected) -> list[str]:
         f"{_spread(sample.output_tokens)} tokens in an answer, {forced}",
     ]
     if sample.input_tokens != sample.prompt_tokens:
-        carried = "its history" if scenario.workload.history == "live" else "the system prompt"
+        carried = "its history" if sample.history else "the system prompt"
         lines.append(
             f"{_spread(sample.input_tokens)} tokens in a request with {carried}, the chat template's come on top"
         )

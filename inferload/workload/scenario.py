@@ -12,8 +12,6 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import (
     AfterValidator,
-    BaseModel,
-    ConfigDict,
     Field,
     JsonValue,
     PlainSerializer,
@@ -22,9 +20,11 @@ from pydantic import (
 
 from inferload.measure import gates
 from inferload.workload import catalog
-from inferload.workload.distributions import Constant, Count, Duration, NonNegative, Positive
+from inferload.workload.distributions import NonNegative, Positive
 from inferload.workload.faults import ScenarioError, faults_of
 from inferload.workload.frozen import freeze, thaw
+from inferload.workload.parts import AtLeastOne, Flag, Part, SloLimits, Whole
+from inferload.workload.workloads import Mix, Workload
 from inferload.workload.yamltext import Parsed, parse, scalar
 
 # What inferload writes into every request itself, and where a scenario says it instead.
@@ -89,9 +89,6 @@ def _extra_body(value: dict[str, JsonValue]) -> dict[str, JsonValue]:
     return value
 
 
-Whole = Annotated[int, Field(strict=True, ge=0)]
-AtLeastOne = Annotated[int, Field(strict=True, ge=1)]
-Flag = Annotated[bool, Field(strict=True)]
 Json = Annotated[
     dict[str, JsonValue], AfterValidator(_extra_body), AfterValidator(freeze), PlainSerializer(thaw, dict[str, Any])
 ]
@@ -102,41 +99,6 @@ Headers = Annotated[
     PlainSerializer(thaw, dict[str, str]),
 ]
 Gates = Annotated[tuple[Annotated[str, AfterValidator(_gate)], ...], Field(strict=False)]
-ZERO = Constant(value=0.0)
-ONE = Constant(value=1.0)
-
-
-class Part(BaseModel):
-    """A mapping of the file: unknown keys are errors, nothing changes once loaded."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Synthetic(Part):
-    """Text of exact token counts from the bundled word list."""
-
-    kind: Literal["synthetic"] = Field(description="synthetic: words with known token counts")
-
-
-class Chat(Part):
-    """Conversations of people: each turn adds one message and waits for the answer."""
-
-    kind: Literal["chat"] = Field(description="chat")
-    source: Annotated[Synthetic, Field(discriminator="kind")] = Field(
-        default=Synthetic(kind="synthetic"), description="where the text comes from: {kind: synthetic}"
-    )
-    turns: Count = Field(default=ONE, description="turns of a session: a number or {dist: ...}")
-    think_time_s: Duration = Field(
-        default=ZERO, description="pause before each later turn, in seconds: a number or {dist: ...}"
-    )
-    prompt_tokens: Count = Field(description="tokens of each turn's own new message: a number or {dist: ...}")
-    output_tokens: Count = Field(description="tokens of each answer, as max_tokens: a number or {dist: ...}")
-    system_prompt_tokens: Whole = Field(
-        default=0, description="tokens of a system prompt that all sessions share; 0: none"
-    )
-    history: Literal["live", "none"] = Field(
-        default="live", description="live: a turn carries all earlier messages and answers; none: only its own message"
-    )
 
 
 class Closed(Part):
@@ -207,15 +169,6 @@ class Cache(Part):
     )
 
 
-class SloLimits(Part):
-    """Limits that each turn must meet to count as good; null: no such limit."""
-
-    ttft_ms: Positive | None = Field(default=None, description="time to first token; from the plan in an open loop")
-    tpot_ms: Positive | None = Field(default=None, description="time per output token after the first")
-    e2e_ms: Positive | None = Field(default=None, description="whole answer")
-    itl_ms: Positive | None = Field(default=None, description="p99 of the gaps within the turn")
-
-
 class Server(Part):
     """How the server's own metrics are read."""
 
@@ -224,7 +177,6 @@ class Server(Part):
     )
 
 
-Workload = Annotated[Chat, Field(discriminator="kind")]
 Arrivals = Annotated[Closed | ConstantRate | Poisson, Field(discriminator="kind")]
 
 
@@ -249,6 +201,12 @@ class Scenario(Part):
     def open_loop(self) -> bool:
         """Whether sessions start by the clock, however slow the server is."""
         return not isinstance(self.arrivals, Closed)
+
+    def slo_of(self, class_name: str) -> SloLimits:
+        """The limits that turns of a class are judged by: its own, else the scenario's."""
+        classes = self.workload.classes if isinstance(self.workload, Mix) else ()
+        own = next((one.slo for one in classes if one.name == class_name), None)
+        return self.slo if own is None else own
 
     @property
     def digest(self) -> str:

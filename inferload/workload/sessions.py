@@ -1,55 +1,65 @@
-"""What each session asks: lengths and pauses of its turns, drawn from the scenario by the session's own seed."""
+"""The sessions of a run by index: which class each belongs to, and its script, drawn by the session's own seed."""
 
+from bisect import bisect_right
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from itertools import accumulate
 from random import Random
+from typing import Any
 
-from inferload.workload.distributions import draw_count
-from inferload.workload.prompts import Vocabulary
-from inferload.workload.scenario import Chat, Scenario
+from inferload.workload.chat import chat
+from inferload.workload.messages import SHARED, Message
+from inferload.workload.scenario import Scenario
+from inferload.workload.script import Script, Session, outline
+from inferload.workload.workloads import Mix, Single
 
-
-@dataclass(frozen=True, slots=True)
-class TurnPlan:
-    """One turn: tokens of its own new message, tokens asked for, and the pause before it (0 for a session's first)."""
-
-    prompt_tokens: int
-    output_tokens: int
-    think_time_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class SessionPlan:
-    """Session `index` of the run: the same on any worker."""
-
-    index: int
-    class_name: str
-    turns: tuple[TurnPlan, ...]
-
-
-def _chat(workload: Chat, index: int, rng: Random) -> SessionPlan:
-    turns = []
-    for number in range(draw_count(workload.turns, rng)):
-        # Drawn for the first turn too, so that all turns take the same random numbers.
-        think_time_s = workload.think_time_s.draw(rng)
-        prompt_tokens = draw_count(workload.prompt_tokens, rng)
-        output_tokens = draw_count(workload.output_tokens, rng)
-        turns.append(TurnPlan(prompt_tokens, output_tokens, think_time_s if number else 0.0))
-    return SessionPlan(index, workload.kind, tuple(turns))
-
-
-# How a session of each kind of workload is drawn.
-PLANNERS: Mapping[str, Callable[[Chat, int, Random], SessionPlan]] = {"chat": _chat}
+# How a session of each kind of workload is scripted: workload, session index, the session's own random numbers.
+SCRIPTS: Mapping[str, Callable[[Any, int, Random], Script]] = {"chat": chat}
 
 
 class Sessions:
     """All sessions of a run, by index; nothing is drawn before it is asked for."""
 
-    def __init__(self, scenario: Scenario, vocabulary: Vocabulary) -> None:
-        self.scenario = scenario
-        self.vocabulary = vocabulary
+    def __init__(self, scenario: Scenario) -> None:
+        self._seed = scenario.seed
+        workload = scenario.workload
+        self._classes: tuple[tuple[str, Single], ...]
+        if isinstance(workload, Mix):
+            self._classes = tuple((one.name, one.workload) for one in workload.classes)
+            self._bounds = [*accumulate(one.share for one in workload.classes)]
+        else:
+            self._classes = ((workload.kind, workload),)
+            self._bounds = [1.0]
 
-    def plan(self, index: int) -> SessionPlan:
-        """Session `index`: drawn anew at each call, and always the same."""
-        workload = self.scenario.workload
-        return PLANNERS[workload.kind](workload, index, Random(f"{self.scenario.seed}/session/{index}"))
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Names of all classes, in the order of the file."""
+        return tuple(name for name, _workload in self._classes)
+
+    def class_of(self, index: int) -> str:
+        """The class that session `index` belongs to: its figures are kept apart from other classes'."""
+        return self._classes[self._place(index)][0]
+
+    def begin(self, index: int) -> Session:
+        """Session `index`, its script at the beginning: drawn anew at each call, and always the same."""
+        class_name, workload = self._classes[self._place(index)]
+        script = SCRIPTS[workload.kind](workload, index, Random(f"{self._seed}/session/{index}"))
+        return Session(index, class_name, script)
+
+    def first_turns_share(self) -> bool:
+        """Whether first turns of different sessions have a beginning in common, so that a cold cache may hit all the same."""
+        firsts = (next(outline(self.begin(index).script, index), None) for index in range(_LOOKED_AT))
+        return any(turn is not None and _shares(turn.ask.messages[0]) for turn in firsts)
+
+    def _place(self, index: int) -> int:
+        """Place of session `index`'s class: by its own die, so that no other session's class depends on it."""
+        if len(self._classes) == 1:
+            return 0
+        die = Random(f"{self._seed}/class/{index}").random()
+        return min(bisect_right(self._bounds, die), len(self._classes) - 1)
+
+
+_LOOKED_AT = 20
+
+
+def _shares(first: Message) -> bool:
+    return first.pieces[0].key.startswith(SHARED) or first.pieces[0].literal is not None

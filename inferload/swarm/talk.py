@@ -1,0 +1,135 @@
+"""One session on the wire: its script says what to ask next, this sends it in time and says what came back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import gevent
+
+from inferload.measure.clock import NS_PER_S, now_ns
+from inferload.measure.record import Phase
+from inferload.measure.tally import TallySet
+from inferload.swarm.messages import Assignment
+from inferload.wire.turn import Turn, TurnRequest, TurnResult
+from inferload.workload.bodies import BodyWriter, Isolation, Settings, Texts
+from inferload.workload.scenario import Scenario
+from inferload.workload.script import Ask, Fork, Reply, Script, Sent, Session
+from inferload.workload.sessions import Sessions
+
+# A person whose request failed does not ask again at once; without this a server that is down would be asked in a loop.
+AFTER_FAILURE_NS = NS_PER_S
+
+
+class Host(Protocol):
+    """What sessions need of the run that they belong to."""
+
+    @property
+    def assignment(self) -> Assignment: ...
+    @property
+    def scenario(self) -> Scenario: ...
+    @property
+    def sessions(self) -> Sessions: ...
+    @property
+    def texts(self) -> Texts: ...
+    @property
+    def tallies(self) -> TallySet: ...
+    @property
+    def open(self) -> bool: ...
+    def phase_of(self, at_ns: int) -> Phase: ...
+    def load_start_ns(self) -> int | None: ...
+    def load_end_ns(self) -> int | None: ...
+    def await_turn(self) -> None: ...
+    def start_turn(self, request: TurnRequest) -> Turn: ...
+
+
+def sleep_until(at_ns: int) -> None:
+    """Sleep to an instant, never for an interval: what is late does not make the next one late."""
+    while (left_ns := at_ns - now_ns()) > 0:
+        gevent.sleep(left_ns / NS_PER_S)
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a script ended: since when its caller is free, whether it was run to its end, and its last reply."""
+
+    at_ns: int
+    complete: bool
+    last: Reply | None = None
+
+
+class Talk:
+    """A session under way. `arrived_ns`: when it was due to begin."""
+
+    def __init__(self, run: Host, session: Session, isolated: Isolation, arrived_ns: int) -> None:
+        self._run = run
+        self._session = session
+        self._arrived_ns = arrived_ns
+        self._isolated = isolated
+        self._settings = Settings.of(run.scenario, run.assignment.model)
+
+    def perform(self) -> Ended:
+        """Run the session's script to its end, to the first failed turn, or until the run takes no more turns."""
+        return self._script(self._session.script, "", self._arrived_ns)
+
+    def _script(self, script: Script, path: str, at_ns: int) -> Ended:
+        """One script from an instant on; a fork's child has a path of its own."""
+        bodies = BodyWriter(self._run.texts, self._settings, self._isolated)
+        sent: Sent = None
+        last: Reply | None = None
+        number = 0
+        while True:
+            try:
+                effect = script.send(sent)
+            except StopIteration:
+                return Ended(at_ns, complete=True, last=last)
+            if isinstance(effect, Fork):
+                children = self._fork(effect, path, at_ns)
+                at_ns = max(child.at_ns for child in children)
+                if not all(child.complete for child in children):
+                    return Ended(at_ns, complete=False)
+                sent = tuple(child.last for child in children)
+                continue
+            planned_ns = self._planned(effect, at_ns)
+            if not self._waited_for(planned_ns, begun=bool(path or number)):
+                return Ended(now_ns(), complete=False)
+            result = self._ask(effect, bodies.body(effect), path, number, planned_ns)
+            record = result.record
+            if record.failure is not None:
+                return Ended(record.closed_ns + AFTER_FAILURE_NS, complete=False)
+            sent = last = Reply(result.text, record.output_tokens, finish_reason=record.finish_reason)
+            at_ns = record.closed_ns
+            number += 1
+
+    def _fork(self, fork: Fork, path: str, at_ns: int) -> list[Ended]:
+        greenlets = [gevent.spawn(self._script, child, f"{path}/{name}", at_ns) for name, child in fork.children]
+        gevent.joinall(greenlets, raise_error=True)
+        return [greenlet.value for greenlet in greenlets]
+
+    def _planned(self, ask: Ask, at_ns: int) -> int:
+        """When a turn is to be sent: after the answer before it and a pause, or when a trace says, if that is later."""
+        if ask.due_s is not None:
+            return max(at_ns, self._arrived_ns + round(ask.due_s * NS_PER_S))
+        return at_ns + round(ask.pause_s * NS_PER_S)
+
+    def _waited_for(self, planned_ns: int, begun: bool) -> bool:
+        """Whether the turn may be sent, once it is time; a session's first turn may always."""
+        sleep_until(planned_ns)
+        if begun and not self._run.open:
+            return False
+        self._run.await_turn()
+        return self._run.open or not begun
+
+    def _ask(self, ask: Ask, body: bytes, path: str, number: int, planned_ns: int) -> TurnResult:
+        run, session = self._run, self._session
+        request = TurnRequest(
+            body=body,
+            turn_id=f"s{session.index}{path}.{number}",
+            session_id=f"s{session.index}{path}",
+            turn_index=number,
+            class_name=session.class_name,
+            phase=run.phase_of(planned_ns),
+            planned_ns=planned_ns,
+            max_tokens=ask.output_tokens,
+        )
+        return run.start_turn(request).wait()

@@ -1,0 +1,168 @@
+"""Request bodies: complete JSON of chat completions out of messages, each message encoded once.
+
+A body of half a megabyte is mostly history; so every message is kept as bytes and a turn only joins them.
+"""
+
+from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Literal
+
+import msgspec
+
+from inferload.workload.frozen import thaw
+from inferload.workload.messages import SHARED, Message, Piece
+from inferload.workload.prompts import Vocabulary
+from inferload.workload.scenario import Request, Scenario
+from inferload.workload.script import Ask
+
+
+@dataclass(frozen=True, slots=True)
+class Isolation:
+    """How a session's prefixes are kept apart: a `cache_salt` (vLLM), a unique first line (any server), or not."""
+
+    kind: Literal["salt", "first_line", "none"] = "none"
+    value: str = ""
+
+    @property
+    def first_line(self) -> str:
+        """What stands in front of a context's first message."""
+        return f"[{self.value}]\n" if self.kind == "first_line" else ""
+
+
+def isolation(isolate: Literal["run", "session", "none"], run_id: str, index: int, takes_salt: bool) -> Isolation:
+    """What a scenario's `cache.isolate` means for session `index` of a run, on a server that takes salts or does not."""
+    if isolate == "none":
+        return Isolation()
+    return Isolation("salt" if takes_salt else "first_line", run_id if isolate == "run" else f"{run_id}/{index}")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What all bodies of a run have in common. `seed` is the run's: made-up text follows from it and from its key."""
+
+    model: str
+    request: Request
+    seed: int = 0
+
+    @classmethod
+    def of(cls, scenario: Scenario, model: str) -> "Settings":
+        """The scenario's part, with the model of the run."""
+        return cls(model, scenario.request, scenario.seed)
+
+
+class Texts:
+    """The text of pieces. What all sessions share is kept, encoded; the rest is made when it is asked for."""
+
+    def __init__(self, vocabulary: Vocabulary, seed: int) -> None:
+        self.vocabulary = vocabulary
+        self._seed = seed
+        self._shared: dict[tuple[str, tuple[Piece, ...]], bytes] = {}
+
+    def of(self, piece: Piece) -> str:
+        """The piece's text."""
+        if piece.literal is not None:
+            return piece.literal
+        return self.vocabulary.text(piece.tokens or 1, Random(f"{self._seed}/{piece.key}"))
+
+    def encoded(self, pieces: tuple[Piece, ...], first_line: str = "") -> bytes:
+        """Several pieces as one JSON string, behind a first line."""
+        if not all(piece.key.startswith(SHARED) for piece in pieces):
+            return self._encode(pieces, first_line)
+        found = self._shared.get((first_line, pieces))
+        if found is None:
+            found = self._encode(pieces, first_line)
+            if len(self._shared) < _SHARED_KEPT:
+                self._shared[first_line, pieces] = found
+        return found
+
+    def _encode(self, pieces: tuple[Piece, ...], first_line: str) -> bytes:
+        text = first_line + _joined([self.of(piece) for piece in pieces])
+        return msgspec.json.encode(_sendable(text))
+
+
+_SHARED_KEPT = 4096  # a first line of its own for each session would fill the memory
+
+
+class BodyWriter:
+    """The bodies of one session. Messages that stay in the context from one turn to the next are encoded once."""
+
+    def __init__(self, texts: Texts, settings: Settings, isolated: Isolation) -> None:
+        self._texts = texts
+        self._settings = settings
+        self._isolation = isolated
+        # By identity, since a message of half a megabyte takes long to compare; the message is held, so that it stays it.
+        self._encoded: MutableMapping[tuple[int, bool], tuple[Message, bytes]] = {}
+
+    def body(self, ask: Ask) -> bytes:
+        """The whole JSON body of a turn; the same bytes however often it is asked for (a second attempt)."""
+        kept = {}
+        for place, message in enumerate(ask.messages):
+            key = id(message), place == 0
+            kept[key] = self._encoded.get(key) or (message, self._message(message, first=place == 0))
+        self._encoded = kept  # what has left the context is forgotten
+        model = msgspec.json.encode(ask.model or self._settings.model)
+        messages = b",".join([encoded for _message, encoded in kept.values()])
+        return b"".join((b'{"model":', model, b',"messages":[', messages, b"],", self._options(ask)))
+
+    def _message(self, message: Message, first: bool) -> bytes:
+        """A message as JSON; the first one of a context carries the line that keeps its prefix apart."""
+        text = self._texts.encoded(message.pieces, self._isolation.first_line if first else "")
+        parts = [b'{"role":"', message.role.encode(), b'","content":', text]
+        if message.images:
+            parts[-1] = _with_images(message.images, text)
+        if message.reasoning:
+            parts += [b',"reasoning":', msgspec.json.encode(_sendable(message.reasoning))]
+        if message.tool_calls:
+            calls = [
+                {"id": call.call_id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+                for call in message.tool_calls
+            ]
+            parts += [b',"tool_calls":', msgspec.json.encode(calls)]
+        if message.tool_call_id is not None:
+            parts += [b',"tool_call_id":', msgspec.json.encode(message.tool_call_id)]
+        return b"".join((*parts, b"}"))
+
+    def _options(self, ask: Ask) -> bytes:
+        """What follows the messages, closing brace included."""
+        request = self._settings.request
+        options: dict[str, Any] = {"stream": True, "stream_options": _stream_options(request)}
+        if ask.output_tokens is not None:
+            options["max_tokens"] = ask.output_tokens
+        if request.ignore_eos:
+            options["ignore_eos"] = True
+        if ask.tools:
+            options["tools"] = msgspec.Raw(ask.tools)
+        if ask.tool_choice is not None:
+            options["tool_choice"] = ask.tool_choice
+        if self._isolation.kind == "salt":
+            options["cache_salt"] = self._isolation.value
+        return msgspec.json.encode(options | thaw(request.extra_body) | dict(ask.extra_body))[1:]
+
+
+def _joined(texts: list[str]) -> str:
+    """Pieces of one message with a blank between them, where neither side has one: words stay words."""
+    return texts[0] if len(texts) == 1 else "".join(_spaced(texts))
+
+
+def _spaced(texts: list[str]) -> list[str]:
+    parts: list[str] = []
+    for text in texts:
+        if parts and parts[-1] and text and not parts[-1][-1].isspace() and not text[0].isspace():
+            parts.append(" ")
+        parts.append(text)
+    return parts
+
+
+def _with_images(images: tuple[str, ...], text: bytes) -> bytes:
+    parts = [msgspec.json.encode({"type": "image_url", "image_url": {"url": url}}) for url in images]
+    return b"[" + b",".join((*parts, b'{"type":"text","text":' + text + b"}")) + b"]"
+
+
+def _stream_options(request: Request) -> Mapping[str, bool]:
+    return {"include_usage": True} | ({"continuous_usage_stats": True} if request.continuous_usage else {})
+
+
+def _sendable(text: str) -> str:
+    """The text with halves of surrogate pairs joined, or replaced where the other half never came: no UTF-8 else."""
+    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -1,0 +1,65 @@
+"""What a request's context is made of, before it is text: pieces with an identity and a length, messages of pieces.
+
+A plan needs no text: equal pieces are equal text, so what two requests share can be told from their pieces alone. The
+text itself is made when a request's body is (`bodies`).
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+Role = Literal["system", "user", "assistant", "tool"]
+
+# Pieces whose key begins so are the same in every session of a run: their text is kept, not made anew.
+SHARED = "shared/"
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A stretch of text. `literal` None: words drawn by the run's seed and `key`, of `tokens` tokens; equal pieces are
+    equal text in all sessions of a run. With a literal, `tokens` is what it is thought to cost; None: not known."""
+
+    key: str
+    tokens: int | None
+    literal: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A call that the assistant made; `arguments` is JSON."""
+
+    call_id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message. `reasoning`: what the assistant thought before it, sent back only where there is any."""
+
+    role: Role
+    pieces: tuple[Piece, ...]
+    reasoning: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str | None = None  # of a tool's result: which call it answers
+    images: tuple[str, ...] = ()  # URLs, `data:` included, in front of the text
+
+    @property
+    def tokens(self) -> int | None:
+        """Tokens of its own text, without what a chat template puts around it; None where a piece's are not known."""
+        return tokens_of(self.pieces)
+
+
+def tokens_of(pieces: Iterable[Piece]) -> int | None:
+    """Tokens of several pieces together; None where one's are not known."""
+    total = 0
+    for piece in pieces:
+        if piece.tokens is None:
+            return None
+        total += piece.tokens
+    return total
+
+
+def text_message(role: Role, key: str, tokens: int) -> Message:
+    """A message of one piece of made-up text."""
+    return Message(role, (Piece(key, tokens),))

@@ -1,0 +1,27 @@
+"""What all parts of a scenario file are made of: mappings that refuse unknown keys, and plain values with their limits."""
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from inferload.workload.distributions import Positive
+
+Whole = Annotated[int, Field(strict=True, ge=0)]
+AtLeastOne = Annotated[int, Field(strict=True, ge=1)]
+Flag = Annotated[bool, Field(strict=True)]
+Share = Annotated[float, Field(strict=True, gt=0, le=1, allow_inf_nan=False)]
+
+
+class Part(BaseModel):
+    """A mapping of the file: unknown keys are errors, nothing changes once loaded."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class SloLimits(Part):
+    """Limits that each turn must meet to count as good; null: no such limit."""
+
+    ttft_ms: Positive | None = Field(default=None, description="time to first token; from the plan in an open loop")
+    tpot_ms: Positive | None = Field(default=None, description="time per output token after the first")
+    e2e_ms: Positive | None = Field(default=None, description="whole answer")
+    itl_ms: Positive | None = Field(default=None, description="p99 of the gaps within the turn")

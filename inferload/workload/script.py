@@ -1,0 +1,133 @@
+"""A session as a script: a generator that says what to ask next and is told what came back. Pure: no clock, no sockets.
+
+Whoever runs a script does what it yields: an `Ask` is one turn, and the script goes on with its `Reply`; a `Fork` is
+several scripts at once, and the script goes on with their last replies once all are over. Scripts can be run against
+a server (`inferload.swarm`), or against their own plan (`outline`), which tells what a scenario will do before it does it.
+"""
+
+from collections.abc import Generator, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from inferload.workload.messages import Message, Piece, ToolCall
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One turn to be sent. `messages`: its whole context, earlier answers included.
+
+    `pause_s` (think or tool time) counts from the end of the answer before it, of a first turn from the session's arrival.
+    `due_s`, instead, from the arrival: the turn is planned then, or when the answer before it is in, if that is later.
+    """
+
+    messages: tuple[Message, ...]
+    output_tokens: int | None  # as the endpoint's limit; None: no limit is sent
+    pause_s: float = 0.0
+    due_s: float | None = None
+    pause: Literal["think", "tool"] = "think"
+    tools: bytes = b""  # JSON array of the tools that may be called
+    tool_choice: Any = None
+    model: str | None = None  # None: the run's
+    cancel_after_s: float | None = None  # the caller goes away so long after sending
+    extra_body: Mapping[str, Any] = field(default_factory=dict)  # on top of the scenario's
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a turn came to. `text` None: nothing was sent, this is a plan's reply of `output_tokens` tokens."""
+
+    text: str | None
+    output_tokens: int | None
+    key: str = ""  # a planned answer's identity
+    reasoning: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    finish_reason: str | None = None
+    failed: bool = False
+
+    def message(self, keep_reasoning: bool = False) -> Message:
+        """The answer as a message of later contexts."""
+        piece = Piece(self.key, self.output_tokens, self.text)
+        return Message("assistant", (piece,), self.reasoning if keep_reasoning else "", self.tool_calls)
+
+
+@dataclass(frozen=True, slots=True)
+class Fork:
+    """Scripts that run at the same time, each with its name; the forking one goes on when all are over."""
+
+    children: tuple[tuple[str, "Script"], ...]
+
+
+Effect = Ask | Fork
+# What a script is sent: None to begin with, a Reply after an Ask, the children's last replies after a Fork.
+Sent = Reply | tuple[Reply | None, ...] | None
+Script = Generator[Effect, Sent, None]
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """Session `index` of the run: the same on any worker."""
+
+    index: int
+    class_name: str
+    script: Script
+    arrives_s: float | None = None  # where a trace says when; else the schedule does
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedTurn:
+    """A turn as a plan has it. `path`: names of the forks that lead to it, "" for the session's own."""
+
+    ask: Ask
+    path: str
+    number: int  # in its own script, from 0
+
+    @property
+    def new_tokens(self) -> int | None:
+        """Tokens of what is said anew: the messages behind the last answer. None where they are not known."""
+        total = 0
+        for message in reversed(self.ask.messages):
+            if message.role == "assistant" or (message.role == "system" and total):
+                break
+            if message.tokens is None:
+                return None
+            total += message.tokens
+        return total
+
+    @property
+    def input_tokens(self) -> int | None:
+        """Tokens of the whole context, without what a chat template puts around messages. None where not known."""
+        total = 0
+        for message in self.ask.messages:
+            if message.tokens is None:
+                return None
+            total += message.tokens
+        return total
+
+
+def outline(script: Script, index: int, path: str = "") -> Iterator[PlannedTurn]:
+    """The turns of a script where every answer is as long as planned; a fork's children one after the other."""
+    sent: Sent = None
+    number = 0
+    while True:
+        try:
+            effect = script.send(sent)
+        except StopIteration:
+            return
+        if isinstance(effect, Fork):
+            last: list[Reply | None] = []
+            for name, child in effect.children:
+                turns = [*outline(child, index, f"{path}/{name}")]
+                yield from turns
+                last.append(planned_reply(turns[-1], index) if turns else None)
+            sent = tuple(last)
+            continue
+        turn = PlannedTurn(effect, path, number)
+        yield turn
+        sent = planned_reply(turn, index)
+        number += 1
+
+
+def planned_reply(turn: PlannedTurn, index: int) -> Reply:
+    """The reply of a plan: as long as asked for."""
+    return Reply(None, turn.ask.output_tokens, key=f"answer/{index}{turn.path}/{turn.number}")

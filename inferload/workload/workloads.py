@@ -1,0 +1,83 @@
+"""What a scenario may ask, as the file says it: the kinds of workload and where their text comes from."""
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, field_validator
+
+from inferload.workload.distributions import Constant, Count, Duration
+from inferload.workload.parts import Part, Share, SloLimits, Whole
+
+ZERO = Constant(value=0.0)
+ONE = Constant(value=1.0)
+
+
+class Synthetic(Part):
+    """Text of exact token counts from the bundled word list."""
+
+    kind: Literal["synthetic"] = Field(description="synthetic: words with known token counts")
+
+
+class Chat(Part):
+    """Conversations of people: each turn adds one message and waits for the answer."""
+
+    kind: Literal["chat"] = Field(description="chat")
+    source: Annotated[Synthetic, Field(discriminator="kind")] = Field(
+        default=Synthetic(kind="synthetic"), description="where the text comes from: {kind: synthetic}"
+    )
+    turns: Count = Field(default=ONE, description="turns of a session: a number or {dist: ...}")
+    think_time_s: Duration = Field(
+        default=ZERO, description="pause before each later turn, in seconds: a number or {dist: ...}"
+    )
+    prompt_tokens: Count = Field(description="tokens of each turn's own new message: a number or {dist: ...}")
+    output_tokens: Count = Field(description="tokens of each answer, as max_tokens: a number or {dist: ...}")
+    system_prompt_tokens: Whole = Field(
+        default=0, description="tokens of a system prompt that all sessions share; 0: none"
+    )
+    history: Literal["live", "none"] = Field(
+        default="live", description="live: a turn carries all earlier messages and answers; none: only its own message"
+    )
+
+
+# A kind of workload that a whole run, or one class of a mix, can be of.
+Single = Annotated[Chat, Field(discriminator="kind")]
+
+
+def _class_name(value: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}", value):
+        raise ValueError("must be letters, digits, '.', '_' or '-', at most 32: it names a row of every table")
+    return value
+
+
+class MixClass(Part):
+    """One class of a mix."""
+
+    name: Annotated[str, AfterValidator(_class_name)] = Field(description="its name in tables, files and gates")
+    share: Share = Field(description="its share of the sessions; all shares add up to 1")
+    workload: Single = Field(description="what its sessions ask: {kind: chat, ...}")
+    slo: SloLimits | None = Field(default=None, description="limits of its turns; null: the scenario's")
+
+
+class Mix(Part):
+    """Several classes of sessions in one run, each with its own figures."""
+
+    kind: Literal["mix"] = Field(description="mix: several classes in one run")
+    classes: Annotated[tuple[MixClass, ...], Field(strict=False, min_length=1)] = Field(
+        description="list of {name, share, workload, slo}"
+    )
+
+    @field_validator("classes", mode="after")
+    @classmethod
+    def _adds_up(cls, classes: tuple[MixClass, ...]) -> tuple[MixClass, ...]:
+        total = sum(one.share for one in classes)
+        if abs(total - 1) > 1e-6:
+            shares = " + ".join(f"{one.share:g}" for one in classes)
+            raise ValueError(f"shares are {shares} = {total:g}; they must add up to 1")
+        names = [one.name for one in classes]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"class {twice[0]} stands twice; each needs a name of its own")
+        return classes
+
+
+Workload = Annotated[Chat | Mix, Field(discriminator="kind")]

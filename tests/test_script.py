@@ -1,0 +1,46 @@
+"""Scripts: what a session asks, told without a server."""
+
+from inferload.workload.messages import Message, Piece, text_message
+from inferload.workload.script import Ask, Fork, Reply, Script, outline
+
+GOAL = text_message("user", "goal", 10)
+
+
+def child(name: str, turns: int) -> Script:
+    said: tuple[Message, ...] = (GOAL,)
+    for number in range(turns):
+        reply = yield Ask((*said, text_message("user", f"{name}/{number}", 5)), 3, pause_s=float(number))
+        assert isinstance(reply, Reply)
+        said += (reply.message(),)
+
+
+def parent() -> Script:
+    reply = yield Ask((GOAL,), 7)
+    assert isinstance(reply, Reply)
+    ends = yield Fork((("a", child("a", 2)), ("b", child("b", 1)), ("idle", child("idle", 0))))
+    assert isinstance(ends, tuple)
+    found = [end.message() for end in ends if isinstance(end, Reply)]
+    yield Ask((GOAL, reply.message(), *found), 4)
+
+
+def test_an_outline_names_each_turn_by_its_fork_and_its_number() -> None:
+    turns = list(outline(parent(), 9))
+    assert [(turn.path, turn.number) for turn in turns] == [("", 0), ("/a", 0), ("/a", 1), ("/b", 0), ("", 1)]
+    assert turns[2].ask.pause_s == 1.0
+
+
+def test_planned_answers_are_as_long_as_asked_for_and_known_by_their_place() -> None:
+    last = list(outline(parent(), 9))[-1]
+    assert [message.role for message in last.ask.messages] == ["user", "assistant", "assistant", "assistant"]
+    assert last.ask.messages[1].pieces == (Piece("answer/9/0", 7),)
+    assert last.ask.messages[2].pieces == (Piece("answer/9/a/1", 3),)
+    assert last.input_tokens == 10 + 7 + 3 + 3
+
+
+def test_tokens_that_are_not_known_are_none() -> None:
+    def script() -> Script:
+        yield Ask((Message("user", (Piece("", None, "how are you"),)),), 4)
+
+    (turn,) = outline(script(), 0)
+    assert turn.new_tokens is None
+    assert turn.input_tokens is None
