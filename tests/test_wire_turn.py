@@ -18,6 +18,7 @@ from inferload.wire.client import Client, ClientSettings, Credentials, Timeouts
 from inferload.wire.dial import TlsSettings
 from inferload.wire.target import Target
 from inferload.wire.turn import TurnRequest, TurnResult
+from inferload.workload.messages import ToolCall
 
 
 def event(
@@ -174,6 +175,28 @@ def test_reasoning_and_tool_calls_are_output_but_not_visible(ask: Callable[..., 
     assert record.event_ns is not None
     assert len(record.event_ns) == 2
     assert record.first_visible_ns is None
+
+
+def test_what_was_thought_and_called_is_kept(ask: Callable[..., TurnResult]) -> None:
+    def part(index: int, arguments: str, **first: str) -> dict[str, object]:
+        name = {"name": first["name"]} if first else {}
+        return {"index": index, **({"id": first["id"]} if first else {}), "function": {**name, "arguments": arguments}}
+
+    events = [
+        event(reasoning="Let me "),
+        event(reasoning_content="see."),
+        event("I look."),
+        event("Now", tool_calls=[part(0, "", id="c0", name="read")]),  # both in one event, behind visible text
+        event(tool_calls=[part(0, '{"path"'), part(1, '{"a": 1}', id="c1", name="add")]),
+        event(tool_calls=[part(0, ': "x"}')]),
+        event(finish="tool_calls"),
+        DONE,
+    ]
+    result = ask(send(chunked(*events)))
+    assert (result.text, result.reasoning) == ("I look.Now", "Let me see.")
+    assert result.tool_calls == (ToolCall("c0", "read", '{"path": "x"}'), ToolCall("c1", "add", '{"a": 1}'))
+    assert result.record.event_ns is not None
+    assert len(result.record.event_ns) == 6
 
 
 TEXT = b"HTTP/1.1 %s\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n%s"

@@ -97,7 +97,7 @@ class Talk:
             record = result.record
             if record.failure is not None:
                 return Ended(record.closed_ns + AFTER_FAILURE_NS, complete=False)
-            sent = last = Reply(result.text, record.output_tokens, finish_reason=record.finish_reason)
+            sent = last = _reply(result)
             at_ns = record.closed_ns
             number += 1
 
@@ -133,3 +133,15 @@ class Talk:
             max_tokens=ask.output_tokens,
         )
         return run.start_turn(request).wait()
+
+
+def _reply(result: TurnResult) -> Reply:
+    """What a script is told of a turn."""
+    record = result.record
+    return Reply(
+        result.text,
+        record.output_tokens,
+        reasoning=result.reasoning,
+        tool_calls=result.tool_calls,
+        finish_reason=record.finish_reason,
+    )

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from inferload.measure.record import Failure
+from inferload.wire.toolcalls import ToolCalls
 
 DONE = b"[DONE]"
 
@@ -22,6 +23,8 @@ class _Function(msgspec.Struct):
 
 
 class _ToolCall(msgspec.Struct):
+    index: int | None = None
+    id: str | None = None
     function: _Function | None = None
 
 
@@ -86,9 +89,11 @@ class Answer:
         "last_event_ns",
         "metrics",
         "output_tokens",
+        "reasoning",
         "request_id",
         "running_tokens",
         "text",
+        "tool_calls",
         "uncounted",
     )
 
@@ -101,6 +106,8 @@ class Answer:
         self.last_event_ns: int | None = None
         self.first_visible_ns: int | None = None
         self.text: list[str] = []
+        self.reasoning: list[str] = []
+        self.tool_calls: ToolCalls | None = None
         self.finish_reason: str | None = None
         self.request_id: str | None = None
         self.input_tokens: int | None = None
@@ -148,8 +155,13 @@ class Answer:
             return
         if event.usage is None and self.uncounted and self.first_visible_ns is not None and len(event.choices) == 1:
             choice = event.choices[0]  # nearly every event of a stream takes this short way
-            if choice.delta is not None and choice.delta.content and choice.finish_reason is None:
-                self.text.append(choice.delta.content)
+            delta = choice.delta
+            if (
+                delta is not None
+                and delta.content
+                and not (choice.finish_reason or delta.tool_calls or delta.reasoning or delta.reasoning_content)
+            ):
+                self.text.append(delta.content)
                 self.event_ns.append(at_ns)
                 self.event_tokens.append(0)
                 return
@@ -186,8 +198,21 @@ class Answer:
             self.text.append(visible)
             if self.first_visible_ns is None:
                 self.first_visible_ns = at_ns
-            return True
-        return delta is not None and bool(delta.reasoning_content or delta.reasoning or delta.tool_calls)
+        return (delta is not None and self._unseen(delta)) or bool(visible)
+
+    def _unseen(self, delta: _Delta) -> bool:
+        """Whether the delta carried what nobody reads as text, reasoning or a part of a tool call; keeps it."""
+        thought = delta.reasoning or delta.reasoning_content
+        if thought:
+            self.reasoning.append(thought)
+        if delta.tool_calls and self.tool_calls is None:
+            self.tool_calls = ToolCalls()
+        for place, call in enumerate(delta.tool_calls or ()):
+            function = call.function or _Function()
+            assert self.tool_calls is not None
+            key = place if call.index is None else call.index
+            self.tool_calls.add(key, call.id, function.name, function.arguments)
+        return bool(thought or delta.tool_calls)
 
     def _count(self, event: _Event, carried: bool, at_ns: int) -> None:
         """Book what usage says, and the event where its content or the running count shows that it was output."""

@@ -24,6 +24,7 @@ from inferload.wire.http1 import Http1Error
 from inferload.wire.pump import Pump
 from inferload.wire.sse import SseParser, event_of_chunk
 from inferload.wire.target import Target
+from inferload.workload.messages import ToolCall
 
 logger = logging.getLogger(__name__)
 
@@ -55,6 +56,8 @@ class TurnResult:
     text: str
     detail: str
     reads_unstamped: int = 0  # reads that carried no kernel stamp that could be believed
+    reasoning: str = ""  # what it thought before it spoke, where the server keeps that apart
+    tool_calls: tuple[ToolCall, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,8 +316,15 @@ class Turn:
         detail = self._detail
         if self._error_body:
             detail += ": " + self._error_body.decode("utf-8", "replace").strip()
-        text = "".join(self._answer.text)
-        self.result = TurnResult(self._turn_record(), text, self._client.without_secrets(detail), self._unstamped)
+        answer = self._answer
+        self.result = TurnResult(
+            self._turn_record(),
+            "".join(answer.text),
+            self._client.without_secrets(detail),
+            self._unstamped,
+            reasoning="".join(answer.reasoning),
+            tool_calls=() if answer.tool_calls is None else answer.tool_calls.made(),
+        )
         reply, self._sender = self._reply, None
         reply.drop()  # with the record made, nothing refers back to this turn: no work for the garbage collector
         self._recorded.set()
