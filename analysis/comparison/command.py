@@ -1,0 +1,94 @@
+"""`inferload compare`: a baseline against candidates, from run directories or other clients' result files."""
+
+import argparse
+import os
+from pathlib import Path
+from typing import Any
+
+from inferload.errors import UsageError
+from inferload.measure.gates import GateError
+
+EXIT_REGRESSED = 4
+
+_DESCRIPTION = """Compares configurations by pairs of runs under the same schedule (the same scenario and seed). Each of BASE and
+CAND is a run directory, a folder of run directories (repeats), or a result file of vllm bench serve, AIPerf, GuideLLM or
+genai-bench; NAME=PATH gives it a name."""
+
+_EPILOG = """A verdict needs pairs: at least 3 runs a side with seeds that match, each on a server start of its own; 6 or more are
+wanted. With fewer the difference is shown and not judged. Exit codes: 0 compared; 2 cannot be read; 4 with
+--fail-on-regression when a figure became worse, or with --strict also when nothing could be judged."""
+
+
+def register(subparsers: Any) -> None:
+    """Add the sub-command."""
+    parser = subparsers.add_parser(
+        "compare",
+        help="which configuration is better, by how much, and how sure",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("baseline", metavar="BASE", help="the side that others are held against: [NAME=]PATH")
+    add("candidates", nargs="+", metavar="CAND", help="one side or more: [NAME=]PATH")
+    add("--primary", default=None, metavar="FIGURE", help="the figure that decides, as in a gate (mean(ttft_ms))")
+    add("--allow", action="append", default=[], metavar="KEY", help="a key of the scenario that is meant to differ")
+    add(
+        "--format",
+        choices=("text", "markdown", "json", "junit"),
+        default="text",
+        help="of what is printed (%(default)s)",
+    )
+    add(
+        "--write", type=Path, default=None, metavar="DIR", help="also write comparison.md, .json and .xml (JUnit) there"
+    )
+    add("--fail-on-regression", action="store_true", help=f"exit with {EXIT_REGRESSED} when a figure became worse")
+    add("--strict", action="store_true", help="with it: also when no verdict could be given")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Compare, print, and judge; the exit code."""
+    from . import said  # pandas and scipy take a second: not in the way of the other commands
+    from .compare import compare
+    from .figures import ALL, DEFAULT_PRIMARY, figure
+    from .sides import NAMES
+
+    try:
+        primary = figure(arguments.primary or DEFAULT_PRIMARY)
+    except GateError as error:
+        raise UsageError(f"--primary {arguments.primary}: {error}") from error
+    names = tuple(dict.fromkeys((primary.name, *NAMES)))
+    baseline = _side(arguments.baseline, names)
+    candidates = [_side(given, names) for given in arguments.candidates]
+    comparisons = [compare(baseline, candidate, primary, ALL, arguments.allow) for candidate in candidates]
+    forms = {"text": said.text, "markdown": said.markdown, "json": said.json_text, "junit": said.junit}
+    print(forms[arguments.format](comparisons), end="")
+    if arguments.write is not None:
+        _write(arguments.write, {"md": said.markdown, "json": said.json_text, "xml": said.junit}, comparisons)
+    if os.environ.get("GITHUB_ACTIONS") == "true":
+        for one in comparisons:
+            print(f"::{'error' if one.regressed else 'notice'} title=inferload compare::{said.headline(one)}")
+    if not arguments.fail_on_regression:
+        return 0
+    judged = all(one.tested for one in comparisons)
+    failed = any(one.regressed for one in comparisons) or (arguments.strict and not judged)
+    return EXIT_REGRESSED if failed else 0
+
+
+def _side(given: str, names: tuple[str, ...]) -> Any:
+    from .sides import read_side
+
+    label, sign, rest = given.partition("=")
+    if sign and not Path(given).exists():
+        return read_side(Path(rest), label, names)
+    return read_side(Path(given), None, names)
+
+
+def _write(folder: Path, forms: dict[str, Any], comparisons: list[Any]) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for suffix, form in forms.items():
+            (folder / f"comparison.{suffix}").write_text(form(comparisons), encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"--write {folder}: {error.strerror}; name a folder that can be written") from error

@@ -1,0 +1,156 @@
+"""A baseline against a candidate, by pairs of runs: better, worse, no difference found, or no comparison, and how sure."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from . import paired, plausible
+from .comparable import Differences, differences
+from .figures import Figure
+from .sides import Run, Side
+
+ALPHA = 0.05
+# Fewer pairs than this can never reject by sign flips at 0.05, whatever they show.
+PAIRS_WANTED = 6
+
+Answer = Literal["better", "worse", "no difference found", "not tested", "not comparable", "not known"]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One figure on both sides. `effect` None: not known on both; `p`: adjusted for the family that the figure is of."""
+
+    figure: Figure
+    primary: bool
+    baseline: float | None
+    candidate: float | None
+    effect: paired.Effect | None
+    p: float | None
+    answer: Answer
+
+    @property
+    def change(self) -> float | None:
+        """Candidate / baseline - 1: over pairs where there are some, else of the two values."""
+        if self.effect is not None:
+            return self.effect.ratio - 1
+        return self.candidate / self.baseline - 1 if self.baseline and self.candidate is not None else None
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """All that is said of one candidate. `conditional`: why the answer holds for these server starts only."""
+
+    baseline: Side
+    candidate: Side
+    differences: Differences
+    pairs: tuple[tuple[Run, Run], ...]
+    unpaired: tuple[Run, ...]
+    rows: tuple[Row, ...]
+    conditional: str
+    implausible: tuple[str, ...]
+
+    @property
+    def primary(self) -> Row:
+        """The figure that was declared before anybody looked."""
+        return next(row for row in self.rows if row.primary)
+
+    @property
+    def tested(self) -> bool:
+        """Whether the pairs carry a verdict at all."""
+        return self.primary.answer in ("better", "worse", "no difference found")
+
+    @property
+    def regressed(self) -> bool:
+        """Whether the primary figure, or one of the others, became worse for certain."""
+        return any(row.answer == "worse" for row in self.rows)
+
+
+def compare(
+    baseline: Side, candidate: Side, primary: Figure, others: Sequence[Figure], allowed: Collection[str] = ()
+) -> Comparison:
+    """Compare two sides: one primary figure at alpha 0.05, Holm over all others."""
+    differ = differences(baseline, candidate, allowed)
+    pairs, unpaired = _pairs(baseline, candidate)
+    conditional = _conditional(baseline, candidate)
+    comparable = not differ.refusals
+    testable = comparable and not conditional and len(pairs) >= 3
+    figures = (primary, *(other for other in others if other.name != primary.name))
+    effects = {one.name: _effect(pairs, one) for one in figures}
+    raw = {name: found.p for name, found in effects.items() if found is not None and found.p is not None}
+    adjusted = paired.holm({name: p for name, p in raw.items() if name != primary.name})
+    if primary.name in raw:
+        adjusted[primary.name] = raw[primary.name]
+    rows = tuple(
+        Row(
+            figure=one,
+            primary=one is primary,
+            baseline=baseline.mean(one.name),
+            candidate=candidate.mean(one.name),
+            effect=effects[one.name],
+            p=adjusted.get(one.name),
+            answer=_answer(one, effects[one.name], adjusted.get(one.name), testable)
+            if comparable
+            else "not comparable",
+        )
+        for one in figures
+    )
+    return Comparison(
+        baseline, candidate, differ, pairs, unpaired, rows, conditional, _implausible(baseline, candidate)
+    )
+
+
+def _answer(figure: Figure, effect: paired.Effect | None, p: float | None, testable: bool) -> Answer:
+    if effect is None:
+        return "not known"
+    if not testable or p is None:
+        return "not tested"
+    if p >= ALPHA:
+        return "no difference found"
+    return "better" if figure.change_is_good(effect.ratio) else "worse"
+
+
+def _effect(pairs: Sequence[tuple[Run, Run]], figure: Figure) -> paired.Effect | None:
+    values = [(one.value(figure.name), other.value(figure.name)) for one, other in pairs]
+    known = [(one, other) for one, other in values if one is not None and other is not None and one > 0 and other > 0]
+    if not known or len(known) < len(values):
+        return None
+    before, after = zip(*known, strict=True)
+    return paired.effect(before, after)
+
+
+def _pairs(baseline: Side, candidate: Side) -> tuple[tuple[tuple[Run, Run], ...], tuple[Run, ...]]:
+    """Runs of one schedule on both sides: by seed, and in the order of their starts where a seed stands several times."""
+    left = list(candidate.runs)
+    pairs, alone = [], []
+    for run in baseline.runs:
+        partner = next((other for other in left if other.seed == run.seed), None)
+        if partner is None:
+            alone.append(run)
+        else:
+            left.remove(partner)
+            pairs.append((run, partner))
+    return tuple(pairs), (*alone, *left)
+
+
+def _conditional(baseline: Side, candidate: Side) -> str:
+    """Why a verdict would hold for these starts of the servers only; empty where each run had a start of its own."""
+    for side in (baseline, candidate):
+        starts = [run.start for run in side.runs]
+        known = [start for start in starts if start is not None]
+        if len(side.runs) > 1 and len(set(known)) < len(side.runs):
+            said = (
+                "one server start"
+                if len(set(known)) == 1 and len(known) == len(starts)
+                else "starts that are not known"
+            )
+            return f"{side.label}: {len(side.runs)} runs on {said}: repeats inside one start are one sample of a configuration"
+    return ""
+
+
+def _implausible(baseline: Side, candidate: Side) -> tuple[str, ...]:
+    found = []
+    for side in (baseline, candidate):
+        for run in side.runs:
+            faults = plausible.faults(run.figures, run.concurrency, run.input_tokens, run.output_tokens)
+            found += [f"{side.label}, {run.label}: {fault}" for fault in faults]
+    return tuple(found)

@@ -1,0 +1,121 @@
+"""Statistics of pairs: one run of a baseline and one of a candidate under the same schedule, repeated.
+
+The unit is the pair, never the turn: turns of one run share its server, its queue and its luck. The statistic of a pair is
+the log of the ratio candidate / baseline of one figure (a mean, a quantile, a rate), so that a change is a factor. Pure maths.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import exp, log, sqrt
+
+import numpy as np
+from scipy import optimize, stats
+
+LEVEL = 0.95
+POWER = 0.8
+_EXACT_PAIRS = 16  # 65,536 sign patterns; beyond that the pattern is sampled
+_PATTERNS = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What the pairs say of one figure. None where there are too few pairs (two for an interval, three for a p)."""
+
+    pairs: int
+    ratio: float  # geometric mean of candidate / baseline
+    low: float | None = None  # interval of the ratio, by t on the logs
+    high: float | None = None
+    p: float | None = None  # paired t, two-sided
+    p_sign_flip: float | None = None  # exact, without the assumption that log ratios are normal
+    sd_log: float | None = None  # between pairs
+    detectable: float | None = None  # the smallest change up that so many such pairs find with a power of 0.8
+
+
+def effect(baseline: Sequence[float], candidate: Sequence[float], level: float = LEVEL) -> Effect:
+    """The effect of a candidate on one positive figure; value i of both sides is of pair i. ValueError for other input."""
+    if len(baseline) != len(candidate) or not baseline:
+        raise ValueError(f"{len(baseline)} and {len(candidate)} values make no pairs")
+    if min(*baseline, *candidate) <= 0:
+        raise ValueError("ratios need positive values")
+    logs = np.log(np.asarray(candidate, float) / np.asarray(baseline, float))
+    pairs, mean = len(logs), float(logs.mean())
+    if pairs < 2:
+        return Effect(pairs, exp(mean))
+    sd = float(logs.std(ddof=1))
+    half = float(stats.t.ppf(0.5 + level / 2, pairs - 1)) * sd / sqrt(pairs)
+    if pairs < 3:
+        return Effect(pairs, exp(mean), exp(mean - half), exp(mean + half), sd_log=sd)
+    return Effect(
+        pairs=pairs,
+        ratio=exp(mean),
+        low=exp(mean - half),
+        high=exp(mean + half),
+        p=_paired_t(mean, sd, pairs),
+        p_sign_flip=sign_flip(logs.tolist()),
+        sd_log=sd,
+        detectable=detectable(sd, pairs, 1 - level),
+    )
+
+
+def _paired_t(mean: float, sd: float, pairs: int) -> float:
+    if sd == 0:
+        return 0.0 if mean else 1.0
+    return float(2 * stats.t.sf(abs(mean) / (sd / sqrt(pairs)), pairs - 1))
+
+
+def sign_flip(log_ratios: Sequence[float], seed: int = 0) -> float:
+    """Two-sided p of the sign-flip test: how many patterns of signs make a sum at least as far from 0 as the one seen.
+
+    With n pairs it cannot fall below 2 / 2^n: 0.0625 for 5, so that 6 are the fewest that can reject at 0.05.
+    """
+    logs = np.abs(np.asarray(log_ratios, float))
+    seen = abs(float(np.sum(log_ratios)))
+    if len(logs) <= _EXACT_PAIRS:
+        signs = np.array(list(product((-1.0, 1.0), repeat=len(logs))))
+        return float(np.mean(np.abs(signs @ logs) >= seen * (1 - 1e-12)))
+    signs = np.random.default_rng(seed).choice((-1.0, 1.0), size=(_PATTERNS, len(logs)))
+    extreme = int(np.sum(np.abs(signs @ logs) >= seen * (1 - 1e-12)))
+    return (extreme + 1) / (_PATTERNS + 1)  # the pattern seen is one of them
+
+
+def power(change: float, sd_log: float, pairs: int, alpha: float = 1 - LEVEL) -> float:
+    """Probability that a paired t at `alpha` finds a true change (0.1: 10 % more), by the noncentral t distribution."""
+    if pairs < 2:
+        return 0.0
+    if sd_log == 0:
+        return 1.0 if change else alpha
+    centre = abs(log(1 + change)) / (sd_log / sqrt(pairs))
+    limit = float(stats.t.ppf(1 - alpha / 2, pairs - 1))
+    # Far from the centre the library has no digits left and says NaN: there the tail is all, or nothing.
+    above = float(np.nan_to_num(stats.nct.sf(limit, pairs - 1, centre), nan=1.0))
+    below = float(np.nan_to_num(stats.nct.cdf(-limit, pairs - 1, centre), nan=0.0))
+    return min(1.0, above + below)
+
+
+def detectable(sd_log: float, pairs: int, alpha: float = 1 - LEVEL, wanted: float = POWER) -> float | None:
+    """The smallest rise (0.1: 10 %) that so many pairs with this sd find with the wanted power; None: not with so few."""
+    if pairs < 2:
+        return None
+    if sd_log == 0:
+        return 0.0
+    most = 20 * sd_log  # as a log; more than any plan of two pairs or more needs, or it finds nothing useful
+    if power(exp(most) - 1, sd_log, pairs, alpha) < wanted:
+        return None
+    found = optimize.brentq(lambda size: power(exp(size) - 1, sd_log, pairs, alpha) - wanted, 1e-9 * sd_log, most)
+    return exp(found) - 1
+
+
+def pairs_needed(change: float, sd_log: float, alpha: float = 1 - LEVEL, wanted: float = POWER) -> int | None:
+    """How many pairs find a change with the wanted power; None: more than 1,000."""
+    return next((pairs for pairs in range(2, 1001) if power(change, sd_log, pairs, alpha) >= wanted), None)
+
+
+def holm(p_values: Mapping[str, float]) -> dict[str, float]:
+    """Holm's adjusted p of several figures looked at together: each may be held against the family's alpha."""
+    adjusted: dict[str, float] = {}
+    worst = 0.0
+    for place, (name, p) in enumerate(sorted(p_values.items(), key=lambda entry: entry[1])):
+        worst = max(worst, min(1.0, p * (len(p_values) - place)))
+        adjusted[name] = worst
+    return adjusted

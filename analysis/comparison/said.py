@@ -1,0 +1,241 @@
+"""A comparison in words and tables: for a terminal, for a pull request, for a machine."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+from xml.etree import ElementTree
+
+from ..wording import NOT_KNOWN, number
+from .compare import ALPHA, PAIRS_WANTED, Comparison, Row
+from .figures import TABLE, Figure
+from .paired import POWER
+from .sides import Side
+
+
+def headline(comparison: Comparison) -> str:
+    """What a reader has to know first: one sentence, with the change, its interval and what it rests on."""
+    row, name = comparison.primary, comparison.candidate.label
+    against = f"{name} against {comparison.baseline.label}"
+    if row.answer == "not comparable":
+        return f"{against}: not comparable because of {comparison.differences.refusals[0]}"
+    if row.answer == "not known":
+        return f"{against}: {row.figure.name} is not known on both sides"
+    change = _change_words(row)
+    if row.answer == "not tested":
+        return f"{against}: {row.figure.title} is {change}; {_why_not_tested(comparison)}"
+    if row.answer == "no difference found":
+        return f"{against}: no difference found in {row.figure.title} ({change}); {_could_have_found(row)}"
+    return f"{against}: {row.answer.upper()}, {row.figure.title} is {change}, p = {_p(row.p)} over {len(comparison.pairs)} pairs"
+
+
+def _change_words(row: Row) -> str:
+    if row.change is None:
+        return NOT_KNOWN
+    moved = "higher" if row.change > 0 else "lower"
+    said = f"{abs(row.change):.1%} {moved}" if abs(row.change) >= 5e-4 else "the same"
+    return f"{said}{_interval(row)}"
+
+
+def _interval(row: Row) -> str:
+    effect = row.effect
+    if effect is None or effect.low is None or effect.high is None:
+        return ""
+    return f" (95 %: {effect.low - 1:+.1%} to {effect.high - 1:+.1%})"
+
+
+def _why_not_tested(comparison: Comparison) -> str:
+    if comparison.conditional:
+        return f"no verdict: {comparison.conditional}"
+    pairs = len(comparison.pairs)
+    if not pairs:
+        return "no verdict: no run of one side has the seed of one of the other"
+    return f"a difference between {_plural(pairs, 'pair')} of runs, no verdict: {PAIRS_WANTED} pairs or more carry one"
+
+
+def _could_have_found(row: Row) -> str:
+    size = None if row.effect is None else row.effect.detectable
+    if size is None:
+        return "what this plan could have found cannot be told"
+    return f"this plan could have found {size:.1%} with a power of {POWER:g}"
+
+
+def _p(p: float | None) -> str:
+    return NOT_KNOWN if p is None else f"{p:.3f}" if p >= 0.001 else "under 0.001"
+
+
+def _plural(count: int, word: str) -> str:
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"
+
+
+Cells = Sequence[Sequence[str]]
+
+
+def effects_table(comparison: Comparison) -> Cells:
+    """Every figure of a comparison: both sides, the change with its interval, p and the answer."""
+    rows = [
+        ["figure", comparison.baseline.label, comparison.candidate.label, "change", "95 %", "p", "p by sign flips", ""]
+    ]
+    for row in comparison.rows:
+        if row.baseline is None and row.candidate is None and not row.primary:
+            continue  # nobody knows it on either side: a line of "not known" says nothing
+        effect = row.effect
+        rows.append(
+            [
+                f"{row.figure.title}, {row.figure.unit}" + (" (primary)" if row.primary else ""),
+                number(row.baseline),
+                number(row.candidate),
+                NOT_KNOWN if row.change is None else f"{row.change:+.2%}",
+                "" if effect is None or effect.low is None or effect.high is None
+                else f"{effect.low - 1:+.1%} to {effect.high - 1:+.1%}",
+                "" if row.p is None else _p(row.p),
+                "" if effect is None or effect.p_sign_flip is None else _p(effect.p_sign_flip),
+                row.answer,
+            ]
+        )  # fmt: skip
+    return rows
+
+
+def sides_table(sides: Sequence[Side], figures: Sequence[Figure] = TABLE) -> Cells:
+    """Configurations by figures, a mean over each side's runs."""
+    rows = [["configuration", "runs", *(f"{figure.title} ({figure.unit})" for figure in figures)]]
+    for side in sides:
+        rows.append([side.label, str(len(side.runs)), *(number(side.mean(figure.name), 4) for figure in figures)])
+    return rows
+
+
+def improvement_table(baseline: Side, candidates: Sequence[Side], figures: Sequence[Figure] = TABLE) -> Cells:
+    """Change of each configuration against the baseline, in per cent of the baseline."""
+    rows = [["change against " + baseline.label, *(figure.title for figure in figures)]]
+    for side in candidates:
+        cells = []
+        for figure in figures:
+            before, after = baseline.mean(figure.name), side.mean(figure.name)
+            cells.append(NOT_KNOWN if not before or after is None else f"{after / before - 1:+.2%}")
+        rows.append([side.label, *cells])
+    return rows
+
+
+def text(comparisons: Sequence[Comparison]) -> str:
+    """For a terminal."""
+    sides = (comparisons[0].baseline, *(one.candidate for one in comparisons))
+    parts = [_aligned(sides_table(sides)), _aligned(improvement_table(sides[0], sides[1:]))]
+    for one in comparisons:
+        parts.append("\n".join([headline(one), *_remarks(one), "", _aligned(effects_table(one))]))
+    return "\n\n".join(parts) + f"\n\n{_family(comparisons)}\n"
+
+
+def markdown(comparisons: Sequence[Comparison]) -> str:
+    """For a pull request."""
+    sides = (comparisons[0].baseline, *(one.candidate for one in comparisons))
+    parts = [*(f"**{headline(one)}**" for one in comparisons)]
+    parts += [_piped(sides_table(sides)), _piped(improvement_table(sides[0], sides[1:]))]
+    for one in comparisons:
+        remarks = "\n".join(f"* {remark}" for remark in _remarks(one))
+        parts += [f"### {one.candidate.label} against {one.baseline.label}", *([remarks] if remarks else [])]
+        parts.append(_piped(effects_table(one)))
+    return "\n\n".join([*parts, _family(comparisons)]) + "\n"
+
+
+def _remarks(one: Comparison) -> list[str]:
+    remarks = [f"compared: {line}" for line in one.differences.compared]
+    remarks += [f"not comparable: {line}" for line in one.differences.refusals]
+    remarks += [f"implausible: {line}" for line in one.implausible]
+    remarks += [f"note: {line}" for line in one.differences.warnings]
+    if one.conditional:
+        remarks.append(f"conditional on these starts: {one.conditional}")
+    if one.unpaired:
+        remarks.append(f"left out, without a partner of the same seed: {', '.join(run.label for run in one.unpaired)}")
+    return remarks
+
+
+def _family(comparisons: Sequence[Comparison]) -> str:
+    count = len(comparisons)
+    several = "" if count == 1 else f"; {count} candidates: their primary figures together at most {count * ALPHA:g}"
+    return (
+        f"A change is called at p < {ALPHA:g} by a paired t over pairs of runs: the primary figure by itself, all others "
+        f"together by Holm, so that at most {ALPHA:g} of comparisons without a difference call one in each of the two{several}."
+    )
+
+
+def _aligned(rows: Cells) -> str:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = []
+    for place, row in enumerate(rows):
+        cells = [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+        lines.append("  ".join(cells).rstrip())
+        if place == 0:
+            lines.append("  ".join("-" * width for width in widths))
+    return "\n".join(lines)
+
+
+def _piped(rows: Cells) -> str:
+    head, *body = [[cell.replace("|", "\\|") for cell in row] for row in rows]
+    rule = [":---", *("---:" for _ in head[1:])]
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, rule, *body))
+
+
+def document(comparisons: Sequence[Comparison]) -> dict[str, Any]:
+    """For a machine: everything that the tables say, unrounded."""
+    return {
+        "format": 1,
+        "baseline": comparisons[0].baseline.label,
+        "candidates": [
+            {
+                "candidate": one.candidate.label,
+                "headline": headline(one),
+                "answer": one.primary.answer,
+                "regressed": one.regressed,
+                "pairs": len(one.pairs),
+                "conditional": one.conditional or None,
+                "refusals": list(one.differences.refusals),
+                "warnings": list(one.differences.warnings),
+                "compared": list(one.differences.compared),
+                "implausible": list(one.implausible),
+                "figures": [_figure_document(row) for row in one.rows],
+            }
+            for one in comparisons
+        ],
+    }
+
+
+def _figure_document(row: Row) -> dict[str, Any]:
+    effect = row.effect
+    return {
+        "figure": row.figure.name,
+        "primary": row.primary,
+        "better": row.figure.better,
+        "baseline": row.baseline,
+        "candidate": row.candidate,
+        "change": row.change,
+        "low": None if effect is None or effect.low is None else effect.low - 1,
+        "high": None if effect is None or effect.high is None else effect.high - 1,
+        "p": row.p,
+        "p_sign_flip": None if effect is None else effect.p_sign_flip,
+        "detectable": None if effect is None else effect.detectable,
+        "answer": row.answer,
+    }
+
+
+def json_text(comparisons: Sequence[Comparison]) -> str:
+    """The document as JSON text."""
+    return json.dumps(document(comparisons), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def junit(comparisons: Sequence[Comparison]) -> str:
+    """JUnit XML: a suite for each candidate, a case for each figure; worse is a failure, what was not tested is skipped."""
+    root = ElementTree.Element("testsuites", name="inferload compare")
+    for one in comparisons:
+        failures = sum(row.answer == "worse" for row in one.rows)
+        skipped = sum(row.answer not in ("better", "worse", "no difference found") for row in one.rows)
+        counts = {"tests": str(len(one.rows)), "failures": str(failures), "skipped": str(skipped)}
+        name = f"{one.candidate.label} against {one.baseline.label}"
+        suite = ElementTree.SubElement(root, "testsuite", {"name": name, **counts})
+        for row in one.rows:
+            case = ElementTree.SubElement(suite, "testcase", classname=one.candidate.label, name=row.figure.name)
+            said = f"{row.figure.title} is {_change_words(row)}: {row.answer}"
+            if row.answer == "worse":
+                ElementTree.SubElement(case, "failure", message=said)
+            elif row.answer not in ("better", "no difference found"):
+                ElementTree.SubElement(case, "skipped", message=said)
+    ElementTree.indent(root)
+    return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"

@@ -1,0 +1,170 @@
+"""One side of a comparison: runs of one configuration, read from run directories or from what other clients wrote."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from inferload import rundir
+from inferload.errors import UsageError
+from inferload.measure.server_names import PROCESS_START
+from inferload.scrapefile import read_scrapes
+
+from . import imported
+from .figures import ALL, value_of
+
+NAMES = tuple(figure.name for figure in ALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run's figures and what it was. `asks`: what must be equal on both sides; `server`: what may be what is compared.
+
+    `seed`: the schedule's; None: not known, then it pairs by its place. `start`: identity of the server's start.
+    """
+
+    path: Path
+    label: str
+    figures: Mapping[str, float | None]
+    seed: int | None = None
+    start: str | None = None
+    level: str = "not judged"  # valid | suspect | invalid | not judged (another client's)
+    reasons: tuple[str, ...] = ()
+    asks: Mapping[str, Any] = field(default_factory=dict)
+    server: Mapping[str, Any] = field(default_factory=dict)
+    output_tokens: float | None = None  # mean of a turn that ended well
+    input_tokens: float | None = None
+    concurrency: float | None = None  # the most requests at once, where the load had such a limit
+    started_at: str = ""
+    notes: tuple[str, ...] = ()
+
+    def value(self, name: str) -> float | None:
+        """A figure by name; None where it is not known."""
+        return self.figures.get(name)
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """The runs of one configuration, in the order in which they were made."""
+
+    label: str
+    runs: tuple[Run, ...]
+
+    def mean(self, name: str) -> float | None:
+        """Mean of a figure over the runs; None where one run does not know it."""
+        found = [run.value(name) for run in self.runs]
+        known = [value for value in found if value is not None]
+        return sum(known) / len(known) if known and len(known) == len(found) else None
+
+
+def read_side(path: Path, label: str | None = None, names: tuple[str, ...] = NAMES) -> Side:
+    """A side from a run directory, a folder of run directories, or a result file of another client. UsageError: none of these."""
+    if path.is_file():
+        runs = [_foreign(path)]
+    elif (path / rundir.MANIFEST).is_file():
+        runs = [read_run(path, names)]
+    else:
+        runs = [read_run(each, names) for each in sorted(path.glob("*")) if (each / rundir.MANIFEST).is_file()]
+        runs += [_foreign(each) for each in sorted(path.glob("*.json"))]
+    if not runs:
+        what = "is no run directory and holds none" if path.is_dir() else "no such file or directory"
+        raise UsageError(f"{path}: {what}; name a run directory, a folder of them, or another client's result file")
+    runs.sort(key=lambda run: run.started_at)
+    return Side(label or path.name, tuple(runs))
+
+
+def read_run(path: Path, names: tuple[str, ...] = NAMES) -> Run:
+    """A run directory of ours; UsageError where it has no summary to compare by."""
+    manifest = _json(path / rundir.MANIFEST)
+    if not (path / rundir.SUMMARY).is_file():
+        raise UsageError(f"{path}: has no {rundir.SUMMARY}: the run ended before it was written; leave this run out")
+    summary = _json(path / rundir.SUMMARY)
+    verdict = summary.get("verdict") or {}
+    turns = summary.get("turns") or {}
+    scenario = manifest.get("scenario") or {}
+    return Run(
+        path=path,
+        label=path.name,
+        figures={name: value_of(name, summary) for name in names},
+        seed=manifest.get("seed"),
+        start=_server_start(path),
+        level=str(verdict.get("measurement")),
+        reasons=tuple(str(reason.get("text")) for reason in verdict.get("reasons") or ()),
+        asks=_asks(scenario.get("text")),
+        server={
+            "model": manifest.get("model"),
+            "engine": manifest.get("engine"),
+            "variant": manifest.get("variant"),
+            "target": manifest.get("target"),
+            "machine": manifest.get("machine"),
+            "inferload": (manifest.get("versions") or {}).get("inferload"),
+        },
+        output_tokens=_per_turn(turns, "output_tokens"),
+        input_tokens=_per_turn(turns, "input_tokens"),
+        started_at=str(manifest.get("started_at") or ""),
+    )
+
+
+def _per_turn(turns: Mapping[str, Any], name: str) -> float | None:
+    measured = (turns.get("by_phase") or {}).get("measure") or {}
+    total, ok = measured.get(name), measured.get("ok")
+    return total / ok if isinstance(total, int) and ok else None
+
+
+def _asks(text: str | None) -> dict[str, Any]:
+    """What the scenario asks, flat, without its name and seed: those may differ between runs that compare."""
+    data = yaml.safe_load(text) if text else None
+    if not isinstance(data, dict):
+        return {}
+    dropped = ("name", "seed", "gates", "slo", "server")
+    return dict(_flat({key: value for key, value in data.items() if key not in dropped}))
+
+
+def _flat(data: Mapping[str, Any], path: str = "") -> list[tuple[str, Any]]:
+    found: list[tuple[str, Any]] = []
+    for key, value in data.items():
+        place = f"{path}.{key}" if path else str(key)
+        if isinstance(value, Mapping) and value:
+            found += _flat(value, place)
+        else:
+            found.append((place, value))
+    return found
+
+
+def _server_start(path: Path) -> str | None:
+    """When the server that was asked was started, as its own metrics say; None where they do not."""
+    started = read_scrapes(path, [PROCESS_START])
+    if not len(started):
+        return None
+    stamps = sorted({(str(row["target"]), round(row["value"], 1)) for row in started.to_pylist()})
+    return "; ".join(f"{target} at {value}" for target, value in stamps)
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path}: cannot be read ({error}); is it a run directory of inferload?") from error
+    if not isinstance(document, dict):
+        raise UsageError(f"{path}: is no JSON object; is it a run directory of inferload?")
+    return document
+
+
+def _foreign(path: Path) -> Run:
+    result = imported.read(path)
+    return Run(
+        path=path,
+        label=path.stem,
+        figures=result.figures,
+        seed=result.seed,
+        asks=result.asks,
+        server={"model": result.model, "client": result.client},
+        output_tokens=result.output_tokens,
+        input_tokens=result.input_tokens,
+        concurrency=result.concurrency,
+        started_at=result.started_at,
+        notes=result.notes,
+    )

@@ -1,0 +1,292 @@
+"""Comparisons: what may be compared, what the pairs say, and the figures of texts that others printed."""
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from inferload.analysis.comparison import said
+from inferload.analysis.comparison.compare import Comparison, compare
+from inferload.analysis.comparison.figures import ALL, figure
+from inferload.analysis.comparison.plausible import faults
+from inferload.analysis.comparison.sides import NAMES, Run, Side, read_side
+
+from inferload import cli
+from inferload.errors import UsageError
+
+PRIMARY = figure("mean(ttft_ms)")
+SCENARIO = (
+    "schema: 1\nname: {name}\nseed: {seed}\nworkload: {{kind: chat, prompt_tokens: {prompt}, output_tokens: 50}}\n"
+)
+
+
+def run(
+    seed: int, ttft_ms: float, start: str | None = None, tokens: float = 50.0, level: str = "valid", **asks: Any
+) -> Run:
+    figures: dict[str, float | None] = dict.fromkeys(NAMES)
+    figures |= {"mean(ttft_ms)": ttft_ms, "turns_per_s": 1000 / ttft_ms, "mean(e2e_ms)": ttft_ms + 500}
+    return Run(
+        path=Path("x"),
+        label=f"run-{seed}",
+        figures=figures,
+        seed=seed,
+        start=start or f"start-{seed}-{ttft_ms}",
+        level=level,
+        reasons=() if level == "valid" else ("the client was late",),
+        asks={"workload.kind": "chat", **asks},
+        server={"engine": "vllm 0.32.0"},
+        output_tokens=tokens,
+        input_tokens=100.0,
+    )
+
+
+def sides(change: float, pairs: int, jitter: float = 0.02, seed: int = 1) -> tuple[Side, Side]:
+    """Pairs that share a schedule's luck, and each run a little of its own."""
+    dice = random.Random(seed)
+    before, after = [], []
+    for pair in range(pairs):
+        luck = dice.gauss(0, 0.3)
+        for runs, factor in ((before, 1.0), (after, 1.0 + change)):
+            runs.append(run(pair, 100 * factor * 2.718 ** (luck + dice.gauss(0, jitter))))
+    return Side("base", tuple(before)), Side("new", tuple(reversed(after)))
+
+
+def compared(baseline: Side, candidate: Side, *allowed: str) -> Comparison:
+    return compare(baseline, candidate, PRIMARY, ALL, allowed)
+
+
+def test_a_change_shows_through_the_luck_that_pairs_share() -> None:
+    found = compared(*sides(0.10, 8))
+    assert found.primary.answer == "worse"
+    assert found.regressed
+    assert found.primary.change == pytest.approx(0.10, abs=0.04)
+    assert compared(*sides(-0.10, 8)).primary.answer == "better"
+    assert "WORSE, Mean TTFT is " in said.headline(found)
+
+
+def test_no_difference_says_what_could_have_been_found() -> None:
+    found = compared(*sides(0.0, 8))
+    assert found.primary.answer == "no difference found"
+    assert not found.regressed
+    assert "this plan could have found " in said.headline(found)
+
+
+def test_two_pairs_are_a_difference_and_no_verdict() -> None:
+    found = compared(*sides(0.5, 2))
+    assert found.primary.answer == "not tested"
+    assert not found.tested
+    assert "no verdict: 6 pairs or more carry one" in said.headline(found)
+
+
+def test_runs_on_one_server_start_are_one_sample() -> None:
+    before = Side("base", tuple(run(seed, 100 + seed, "one start") for seed in range(6)))
+    after = Side("new", tuple(run(seed, 200 + seed) for seed in range(6)))
+    found = compared(before, after)
+    assert found.primary.answer == "not tested"
+    assert "base: 6 runs on one server start" in said.headline(found)
+
+
+def test_runs_pair_by_seed_and_what_has_no_partner_is_named() -> None:
+    before = Side("base", tuple(run(seed, 100.0 + seed) for seed in (1, 2, 3, 4)))
+    after = Side("new", tuple(run(seed, 110.0 + seed) for seed in (4, 3, 2, 9)))
+    found = compared(before, after)
+    assert [(one.seed, other.seed) for one, other in found.pairs] == [(2, 2), (3, 3), (4, 4)]
+    assert [one.label for one in found.unpaired] == ["run-1", "run-9"]
+    assert "without a partner of the same seed: run-1, run-9" in said.text([found])
+
+
+def test_what_was_asked_must_be_equal() -> None:
+    before, after = Side("base", (run(1, 100),)), Side("new", (run(1, 100, **{"workload.turns": 3}),))
+    found = compared(before, after)
+    assert found.primary.answer == "not comparable"
+    assert said.headline(found) == "new against base: not comparable because of workload.turns: nothing against 3"
+    allowed = compared(before, after, "workload.turns")
+    assert allowed.primary.answer == "not tested"
+    assert "compared: workload.turns: nothing against 3" in said.text([allowed])
+
+
+def test_runs_that_are_not_valid_are_not_compared() -> None:
+    found = compared(Side("base", (run(1, 100),)), Side("new", (run(1, 90, level="invalid"),)))
+    assert "new: run run-1 is not a valid measurement (the client was late)" in said.headline(found)
+    doubtful = compared(Side("base", (run(1, 100),)), Side("new", (run(1, 90, level="suspect"),)))
+    assert "new: run run-1 is suspect (the client was late)" in said.text([doubtful])
+
+
+def test_shorter_answers_are_named_before_they_look_like_speed() -> None:
+    found = compared(Side("base", (run(1, 100),)), Side("new", (run(1, 100, tokens=40.0),)))
+    assert "the candidate's answers are 20.0% shorter (40 against 50 tokens)" in said.text([found])
+
+
+@pytest.mark.parametrize(("form", "name"), [(said.text, "txt"), (said.markdown, "md"), (said.json_text, "json")])
+def test_how_a_comparison_reads(
+    form: Callable[[list[Comparison]], str], name: str, golden: Callable[[str, str], None]
+) -> None:
+    baseline, candidate = sides(0.10, 8)
+    other = Side("same", sides(0.0, 8, seed=5)[1].runs)
+    golden(f"comparison.{name}", form([compared(baseline, candidate), compared(baseline, other)]))
+
+
+def test_junit_counts_what_failed_and_what_was_not_tested() -> None:
+    suite = ElementTree.fromstring(said.junit([compared(*sides(0.3, 8))]))[0]
+    assert suite.get("tests") == str(len(suite)) == str(len(ALL))
+    failed = [case.get("name") for case in suite if case.find("failure") is not None]
+    assert failed == ["mean(ttft_ms)", "turns_per_s", "mean(e2e_ms)"]
+    assert suite.get("failures") == "3"
+    assert suite.get("skipped") == str(len(ALL) - 3)
+
+
+# --- files
+
+
+def write_run(folder: Path, seed: int, ttft_ms: float, prompt: int = 20, name: str = "s") -> Path:
+    folder.mkdir(parents=True)
+    text = SCENARIO.format(name=name, seed=seed, prompt=prompt)
+    manifest = {
+        "scenario": {"name": name, "text": text},
+        "seed": seed,
+        "started_at": f"2026-01-0{seed}",
+        "engine": "vllm",
+    }
+    turns = {"failed": 0, "ok": 10, "by_phase": {"measure": {"ok": 10, "output_tokens": 500, "input_tokens": 200}}}
+    summary = {
+        "verdict": {"measurement": "valid", "reasons": []},
+        "turns": turns,
+        "sessions": {"planned": 10, "dropped": 0},
+        "rates": {"turns_per_s": 2.0, "output_tok_per_s": 100.0, "input_tok_per_s": 40.0},
+        "latency": {"ttft_ms": {"count": 10, "mean": ttft_ms}},
+        "client": {},
+    }
+    (folder / "run.json").write_text(json.dumps(manifest))
+    (folder / "summary.json").write_text(json.dumps(summary))
+    return folder
+
+
+def test_a_side_is_a_run_or_a_folder_of_runs(tmp_path: Path) -> None:
+    write_run(tmp_path / "base" / "b", 2, 90)
+    write_run(tmp_path / "base" / "a", 3, 110, name="another-name")
+    side = read_side(tmp_path / "base")
+    assert [one.seed for one in side.runs] == [2, 3]
+    assert side.mean("mean(ttft_ms)") == 100
+    assert side.runs[0].asks == side.runs[1].asks
+    assert read_side(tmp_path / "base" / "a").runs[0].value("total_tok_per_s") == 140
+    assert side.runs[0].output_tokens == 50
+
+
+@pytest.mark.parametrize(
+    ("made", "said_of_it"),
+    [
+        (lambda path: None, "no such file or directory"),
+        (lambda path: path.mkdir(), "is no run directory and holds none"),
+        (lambda path: path.write_text("{}"), "no result of vllm bench serve, AIPerf, GuideLLM or genai-bench"),
+        (lambda path: path.write_text('{"request_throughput": 1'), "cannot be read as JSON"),
+        (
+            lambda path: path.write_text('{"aiperf_version": "1", "input_config": 3}'),
+            "looks like a result of AIPerf, but",
+        ),
+    ],
+)
+def test_what_is_no_side(tmp_path: Path, made: Callable[[Path], object], said_of_it: str) -> None:
+    made(tmp_path / "x")
+    with pytest.raises(UsageError, match=said_of_it):
+        read_side(tmp_path / "x")
+
+
+def test_a_run_that_was_cut_off_is_refused_by_name(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "r", 1, 100)
+    (folder / "summary.json").unlink()
+    with pytest.raises(UsageError, match="the run ended before it was written"):
+        read_side(folder)
+
+
+def test_the_command_says_worse_by_its_exit_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for seed in range(1, 8):
+        write_run(tmp_path / "base" / str(seed), seed, 100 + seed)
+        write_run(tmp_path / "new" / str(seed), seed, 120 + seed * 1.1)
+    argv = ["compare", str(tmp_path / "base"), f"tuned={tmp_path / 'new'}", "--write", str(tmp_path / "out")]
+    # No metrics page, so nobody knows the server's starts.
+    assert cli.main([*argv, "--fail-on-regression"]) == 0
+    assert "7 runs on starts that are not known" in capsys.readouterr().out
+    assert cli.main([*argv, "--fail-on-regression", "--strict"]) == 4
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "comparison.json",
+        "comparison.md",
+        "comparison.xml",
+    ]
+    capsys.readouterr()
+    assert cli.main([*argv, "--primary", "p95(tftt_ms)"]) == 2
+    assert "did you mean ttft_ms?" in capsys.readouterr().err
+
+
+RESULTS = Path(__file__).parent / "data" / "results"
+
+
+@pytest.mark.parametrize("name", ["vllm-bench", "vllm-rs", "aiperf", "guidellm", "genai-bench"])
+def test_results_of_other_clients_are_sides(name: str) -> None:
+    # All five were pointed at one paced server: 20 streams, TTFT 50 ms, a gap of 10 ms, 100 tokens a turn.
+    (one,) = read_side(RESULTS / f"{name}.json").runs
+    assert one.output_tokens == 100
+    assert one.concurrency == 20
+    assert one.value("mean(ttft_ms)") == pytest.approx(50, rel=0.2)
+    assert one.value("turns_per_s") == pytest.approx(19, rel=0.05)
+    assert one.value("output_tok_per_s") == pytest.approx(1900, rel=0.05)
+    for figure_name, truth in (("p50(itl_ms)", 10), ("mean(tpot_ms)", 10), ("p50(e2e_ms)", 1040)):
+        value = one.value(figure_name)
+        assert value is None or value == pytest.approx(truth, rel=0.05)
+    assert faults(one.figures, one.concurrency, one.input_tokens, one.output_tokens) == []
+
+
+def test_results_of_two_clients_do_not_compare() -> None:
+    found = compared(read_side(RESULTS / "vllm-bench.json"), read_side(RESULTS / "aiperf.json"))
+    assert said.headline(found).startswith(
+        "aiperf against vllm-bench: not comparable because of client: vllm bench serve against AIPerf 0.13.0"
+    )
+
+
+# --- what others printed
+
+
+def test_a_block_that_breaks_littles_law_is_named() -> None:
+    # An article's A/B block: concurrency 5, E2E 1654.2 ms at the median, and 12.3 requests a second.
+    (fault,) = faults({"turns_per_s": 12.3, "p50(e2e_ms)": 1654.2, "mean(e2e_ms)": None}, concurrency=5)
+    assert fault.startswith("Little's law: 5 requests at once of 1.65 s each are at most 3.02 req/s, but 12.3 req/s")
+
+
+def test_token_sums_are_checked() -> None:
+    figures = {"turns_per_s": 4.0, "output_tok_per_s": 500.0, "total_tok_per_s": 1200.0}
+    found = faults(figures, input_tokens=200.0, output_tokens=100.0)
+    assert len(found) == 1
+    assert "output tokens: 400 tok/s by turns/s and tokens per turn, but 500 tok/s are reported" in found[0]
+
+
+# Qwen3-4B on a T4 with vLLM 0.8.4, blog post "vLLM 推理性能优化实验与分析", 2025-08-26: (req/s, tok/s, TTFT, TPOT, E2E).
+PUBLISHED = {
+    "chat": (
+        {
+            "baseline": (1.31, 611.47, 7983.40, 139.22, 29372.42),
+            "chunked prefill 8192": (1.38, 643.33, 6631.39, 139.42, 27798.67),
+        },
+        ("+5.34%", "+5.21%", "-16.94%", "+0.14%", "-5.36%"),
+    ),
+    "agent, dynamic": (
+        {"baseline": (3.52, 858.57, 2521.91, 106.28, 28348.81), "all": (3.88, 946.56, 892.64, 101.74, 25616.53)},
+        ("+10.23%", "+10.25%", "-64.60%", "-4.27%", "-9.64%"),
+    ),
+    "agent, static": (
+        {"baseline": (3.55, 867.10, 2346.06, 105.89, 28077.46), "all": (4.13, 1008.58, 834.21, 95.44, 24025.38)},
+        ("+16.34%", "+16.32%", "-64.44%", "-9.87%", "-14.43%"),
+    ),
+}
+COLUMNS = ("turns_per_s", "output_tok_per_s", "mean(ttft_ms)", "mean(tpot_ms)", "mean(e2e_ms)")
+
+
+@pytest.mark.parametrize("table", list(PUBLISHED))
+def test_published_tables_come_out_with_their_own_percentages(table: str) -> None:
+    rows, percentages = PUBLISHED[table]
+    made = [
+        Side(label, (Run(Path(), label, dict(zip(COLUMNS, values, strict=True))),)) for label, values in rows.items()
+    ]
+    shown = said.improvement_table(made[0], made[1:], [figure(name) for name in COLUMNS])
+    assert tuple(shown[1][1:]) == percentages
