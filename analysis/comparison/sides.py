@@ -73,7 +73,7 @@ def read_side(path: Path, label: str | None = None, names: tuple[str, ...] = NAM
         what = "is no run directory and holds none" if path.is_dir() else "no such file or directory"
         raise UsageError(f"{path}: {what}; name a run directory, a folder of them, or another client's result file")
     runs.sort(key=lambda run: run.started_at)
-    return Side(label or path.name, tuple(runs))
+    return Side(label or (path.stem if path.is_file() else path.name), tuple(runs))
 
 
 def read_run(path: Path, names: tuple[str, ...] = NAMES) -> Run:
