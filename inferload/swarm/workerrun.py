@@ -63,6 +63,7 @@ def client_settings(
         timeouts=ClientTimeouts(limits.connect_s, limits.first_event_s, limits.between_events_s, limits.turn_s),
         credentials=own.credentials,
         headers=(*scenario.request.headers.items(), *own.headers),
+        endpoint=scenario.request.endpoint,
     )
 
 

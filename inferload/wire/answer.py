@@ -52,7 +52,7 @@ class _Usage(msgspec.Struct):
     prompt_tokens_details: _PromptDetails | None = None
 
 
-class _Metrics(msgspec.Struct):
+class PerRequestMetrics(msgspec.Struct):
     """vLLM's per-request metrics (`--enable-per-request-metrics`)."""
 
     queue_time_ms: float | None = None
@@ -64,7 +64,7 @@ class _Event(msgspec.Struct):
     id: str | None = None
     choices: list[_Choice] = []
     usage: _Usage | None = None
-    metrics: _Metrics | None = None
+    metrics: PerRequestMetrics | None = None
     error: Any = None
 
 
@@ -113,7 +113,7 @@ class Answer:
         self.input_tokens: int | None = None
         self.output_tokens: int | None = None
         self.cached_tokens: int | None = None
-        self.metrics: _Metrics | None = None
+        self.metrics: PerRequestMetrics | None = None
         self.closed = False  # [DONE] was seen
         self.failure: Failure | None = None
         self.detail = ""

@@ -7,12 +7,14 @@ import gevent
 
 from inferload.measure.clock import now_ns
 from inferload.measure.record import Failure
+from inferload.wire.answers import ANSWERS
 from inferload.wire.connection import Connection
 from inferload.wire.dial import Dialer, TlsSettings
 from inferload.wire.http1 import request_bytes
 from inferload.wire.pump import Pump
 from inferload.wire.target import Target
 from inferload.wire.turn import Timeouts, Turn, TurnRequest, TurnResult
+from inferload.workload.endpoints import ENDPOINTS, Endpoint
 
 __all__ = ["Client", "ClientSettings", "Credentials", "Timeouts", "standing_headers"]
 
@@ -49,7 +51,7 @@ class ClientSettings:
     timeouts: Timeouts = field(default_factory=Timeouts)
     credentials: Credentials = field(default_factory=Credentials)
     headers: tuple[tuple[str, str], ...] = ()
-    path: str = "/chat/completions"  # below the API's root
+    endpoint: Endpoint = "chat"
 
 
 class Client:
@@ -62,6 +64,7 @@ class Client:
         self.timeouts = settings.timeouts
         self.pump = Pump(gevent.get_hub().loop)
         self.without_secrets = settings.credentials.without
+        self.new_answer = ANSWERS[settings.endpoint]
         self._on_turn = on_turn
         self._dialer = Dialer(settings.target, settings.tls, settings.timeouts.connect_s)
         self._idle: list[Connection] = []
@@ -148,5 +151,5 @@ def standing_headers(settings: ClientSettings) -> dict[str, str]:
 
 def _head_maker(settings: ClientSettings, prefix: str) -> Callable[[bytes], bytes]:
     headers = {"Accept": "text/event-stream", "Content-Type": "application/json", **standing_headers(settings)}
-    path = prefix + settings.target.api + settings.path
+    path = prefix + settings.target.api + ENDPOINTS[settings.endpoint].path
     return lambda body: request_bytes("POST", path, headers, body)

@@ -1,6 +1,5 @@
 """The look at a server before any load: is it there, what does it serve, what is it, and does it stream an answer."""
 
-import json
 from dataclasses import dataclass, replace
 
 from inferload.errors import UsageError
@@ -9,6 +8,11 @@ from inferload.measure.record import Failure
 from inferload.wire.client import Client, ClientSettings
 from inferload.wire.fetch import Fetched, Fetcher, FetchError
 from inferload.wire.turn import TurnRequest, TurnResult
+from inferload.workload.bodies import BodyWriter, Isolation, Settings, Texts
+from inferload.workload.messages import Message, Piece
+from inferload.workload.prompts import approximate
+from inferload.workload.scenario import Request
+from inferload.workload.script import Ask
 
 _KEY_HINT = "give the key with --api-key-file, or in OPENAI_API_KEY"
 
@@ -53,18 +57,12 @@ def probe(settings: ClientSettings, model: str | None) -> ServerFacts:
 
 def first_token(settings: ClientSettings) -> TurnResult:
     """One streamed turn of one token, outside every count; UsageError, in one line, where it does not come."""
-    document = {
-        "model": settings.model,
-        "messages": [{"role": "user", "content": "Hello"}],
-        "max_tokens": 1,
-        "stream": True,
-        "stream_options": {"include_usage": True},
-    }
+    question = Message("user", (Piece("hello", None, "Hello"),))
+    sent = Settings(settings.model, Request(endpoint=settings.endpoint, ignore_eos=False))
+    body = BodyWriter(Texts(approximate(), 0), sent, Isolation()).body(Ask((question,), 1))
     client = Client(replace(settings, worker="preflight"), lambda _result: None)
     try:
-        request = TurnRequest(
-            json.dumps(document).encode(), "preflight", "preflight", 0, "preflight", "warmup", now_ns()
-        )
+        request = TurnRequest(body, "preflight", "preflight", 0, "preflight", "warmup", now_ns())
         result = client.start(request).wait()
     finally:
         client.close()

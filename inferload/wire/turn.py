@@ -89,6 +89,7 @@ class Owner(Protocol):
     def dial(self) -> Connection: ...
     def keep(self, connection: Connection) -> None: ...
     def request_bytes(self, body: bytes) -> bytes: ...
+    def new_answer(self) -> Answer: ...
     def recorded(self, turn: Turn) -> None: ...
 
 
@@ -170,7 +171,7 @@ class Turn:
     def _begin_attempt(self) -> None:
         self._attempts += 1
         self._reply = Reply(self._on_reply_done, on_tail=self.digest)
-        self._answer = Answer()
+        self._answer = self._client.new_answer()
         self._parser = SseParser()
         self._delays = array("q")
         self._unstamped = 0

@@ -1,15 +1,16 @@
-"""Request bodies: complete JSON of chat completions out of messages, each message encoded once.
+"""Request bodies: complete JSON out of messages, in the dialect of the run's endpoint, each message encoded once.
 
 A body of half a megabyte is mostly history; so every message is kept as bytes and a turn only joins them.
 """
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import MutableMapping
 from dataclasses import dataclass
 from random import Random
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
+from inferload.workload.dialects import DIALECTS, sendable
 from inferload.workload.frozen import thaw
 from inferload.workload.messages import SHARED, Message, Piece
 from inferload.workload.prompts import Vocabulary
@@ -78,7 +79,7 @@ class Texts:
 
     def _encode(self, pieces: tuple[Piece, ...], first_line: str) -> bytes:
         text = first_line + _joined([self.of(piece) for piece in pieces])
-        return msgspec.json.encode(_sendable(text))
+        return msgspec.json.encode(sendable(text))
 
 
 _SHARED_KEPT = 4096  # a first line of its own for each session would fill the memory
@@ -90,51 +91,31 @@ class BodyWriter:
     def __init__(self, texts: Texts, settings: Settings, isolated: Isolation) -> None:
         self._texts = texts
         self._settings = settings
+        self._dialect = DIALECTS[settings.request.endpoint]
         self._isolation = isolated
         # By identity, since a message of half a megabyte takes long to compare; the message is held, so that it stays it.
         self._encoded: MutableMapping[tuple[int, bool], tuple[Message, bytes]] = {}
 
     def body(self, ask: Ask) -> bytes:
         """The whole JSON body of a turn; the same bytes however often it is asked for (a second attempt)."""
-        kept = {}
+        encoded, kept = [], {}
         for place, message in enumerate(ask.messages):
             key = id(message), place == 0
             kept[key] = self._encoded.get(key) or (message, self._message(message, first=place == 0))
+            encoded.append(kept[key])
         self._encoded = kept  # what has left the context is forgotten
         model = msgspec.json.encode(ask.model or self._settings.model)
-        messages = b",".join([encoded for _message, encoded in kept.values()])
-        return b"".join((b'{"model":', model, b',"messages":[', messages, b"],", self._options(ask)))
+        return b"".join((b'{"model":', model, b",", self._dialect.context(encoded), b",", self._options(ask)))
 
     def _message(self, message: Message, first: bool) -> bytes:
         """A message as JSON; the first one of a context carries the line that keeps its prefix apart."""
         text = self._texts.encoded(message.pieces, self._isolation.first_line if first else "")
-        parts = [b'{"role":"', message.role.encode(), b'","content":', text]
-        if message.images:
-            parts[-1] = _with_images(message.images, text)
-        if message.reasoning:
-            parts += [b',"reasoning":', msgspec.json.encode(_sendable(message.reasoning))]
-        if message.tool_calls:
-            calls = [
-                {"id": call.call_id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-                for call in message.tool_calls
-            ]
-            parts += [b',"tool_calls":', msgspec.json.encode(calls)]
-        if message.tool_call_id is not None:
-            parts += [b',"tool_call_id":', msgspec.json.encode(message.tool_call_id)]
-        return b"".join((*parts, b"}"))
+        return self._dialect.message(message, text)
 
     def _options(self, ask: Ask) -> bytes:
         """What follows the messages, closing brace included."""
         request = self._settings.request
-        options: dict[str, Any] = {"stream": True, "stream_options": _stream_options(request)}
-        if ask.output_tokens is not None:
-            options["max_tokens"] = ask.output_tokens
-        if request.ignore_eos:
-            options["ignore_eos"] = True
-        if ask.tools:
-            options["tools"] = msgspec.Raw(ask.tools)
-        if ask.tool_choice is not None:
-            options["tool_choice"] = ask.tool_choice
+        options = self._dialect.options(request, ask)
         if self._isolation.kind == "salt":
             options["cache_salt"] = self._isolation.value
         return msgspec.json.encode(options | thaw(request.extra_body) | dict(ask.extra_body))[1:]
@@ -152,17 +133,3 @@ def _spaced(texts: list[str]) -> list[str]:
             parts.append(" ")
         parts.append(text)
     return parts
-
-
-def _with_images(images: tuple[str, ...], text: bytes) -> bytes:
-    parts = [msgspec.json.encode({"type": "image_url", "image_url": {"url": url}}) for url in images]
-    return b"[" + b",".join((*parts, b'{"type":"text","text":' + text + b"}")) + b"]"
-
-
-def _stream_options(request: Request) -> Mapping[str, bool]:
-    return {"include_usage": True} | ({"continuous_usage_stats": True} if request.continuous_usage else {})
-
-
-def _sendable(text: str) -> str:
-    """The text with halves of surrogate pairs joined, or replaced where the other half never came: no UTF-8 else."""
-    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -128,6 +128,7 @@ def _session(scenario: Scenario, sample: Expected) -> list[str]:
 def _request(scenario: Scenario, sample: Expected) -> list[str]:
     forced = "forced to that length" if scenario.request.ignore_eos else "or shorter, as the model ends it"
     lines = [
+        *_ENDPOINT.get(scenario.request.endpoint, ()),
         f"{_spread(sample.prompt_tokens)} new tokens in a turn's message",
         f"{_spread(sample.output_tokens)} tokens in an answer, {forced}",
     ]
@@ -138,6 +139,15 @@ def _request(scenario: Scenario, sample: Expected) -> list[str]:
         )
     longest = max(map(sum, zip(sample.input_tokens, sample.output_tokens, strict=True)))
     return [*lines, f"the server must take {longest:,} tokens and the chat template's, of the sessions drawn here"]
+
+
+_ENDPOINT: Mapping[str, Sequence[str]] = {
+    "completions": (
+        "sent to /completions: the texts one after the other as a prompt, blank lines between them, no chat template",
+    ),
+    "responses": ("sent to /responses",),
+    "messages": ("sent to /messages, which has no way to force a length",),
+}
 
 
 def _load(scenario: Scenario, sample: Expected) -> list[str]:

@@ -16,11 +16,15 @@ from pydantic import (
     JsonValue,
     PlainSerializer,
     ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
 )
 
 from inferload.measure import gates
 from inferload.workload import catalog
 from inferload.workload.distributions import NonNegative, Positive
+from inferload.workload.endpoints import ENDPOINTS, Endpoint
 from inferload.workload.faults import ScenarioError, faults_of
 from inferload.workload.frozen import freeze, thaw
 from inferload.workload.parts import AtLeastOne, Flag, Part, SloLimits, Whole
@@ -31,10 +35,14 @@ from inferload.workload.yamltext import Parsed, parse, scalar
 RESERVED = {
     "model": "is --model of the run",
     "messages": "come from the workload",
+    "prompt": "comes from the workload",
+    "input": "comes from the workload",
+    "system": "comes from the workload",
     "stream": "is always on",
     "stream_options": "are set by request.continuous_usage",
     "max_tokens": "is workload.output_tokens",
     "max_completion_tokens": "is workload.output_tokens",
+    "max_output_tokens": "is workload.output_tokens",
     "ignore_eos": "is request.ignore_eos",
     "cache_salt": "is set by cache.isolate",
     "n": "is always 1: one answer a turn",
@@ -145,6 +153,11 @@ class Timeouts(Part):
 class Request(Part):
     """What goes into each request beside its messages."""
 
+    endpoint: Endpoint = Field(
+        default="chat",
+        description="where turns are sent, below the API's root: chat (/chat/completions), completions, responses, "
+        "or messages (as Anthropic has it)",
+    )
     ignore_eos: Flag = Field(
         default=True, description="force every answer to its planned length, so that runs compare (an option of vLLM)"
     )
@@ -157,6 +170,27 @@ class Request(Part):
     )
     headers: Headers = Field(default={}, validate_default=True, description="more headers; never a key")
     timeouts: Timeouts = Field(default=Timeouts(), description="limits of one turn, in seconds")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _default_of_endpoint(cls, data: Any) -> Any:
+        """Lengths are forced by default where the endpoint can."""
+        if isinstance(data, dict) and data.get("endpoint") in _UNFORCED and "ignore_eos" not in data:
+            return {**data, "ignore_eos": False}
+        return data
+
+    @field_validator("ignore_eos", "continuous_usage", mode="after")
+    @classmethod
+    def _endpoint_can(cls, value: bool, info: ValidationInfo) -> bool:
+        endpoint = info.data.get("endpoint", "chat")
+        if value and info.field_name == "ignore_eos" and endpoint in _UNFORCED:
+            raise ValueError(f"endpoint {endpoint} has no such option: answers end as the model ends them; remove it")
+        if value and info.field_name == "continuous_usage" and not ENDPOINTS[endpoint].counts_as_it_goes:
+            raise ValueError(f"endpoint {endpoint} has no such option: only chat and completions count as they go")
+        return value
+
+
+_UNFORCED = [name for name, facts in ENDPOINTS.items() if not facts.forces_lengths]
 
 
 class Cache(Part):
