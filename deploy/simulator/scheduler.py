@@ -89,9 +89,10 @@ class Scheduler:
         return preempted
 
     def finish(self, request: Request, tokens: int = 0) -> None:
-        """End a running request after its last output tokens."""
-        request.emitted += tokens
+        """End a running request after its last output tokens. The very last one was never computed, so no block has it."""
+        request.emitted += tokens - 1
         self._publish_full(request)
+        request.emitted += 1
         del self.running[request]
         self._free(request)
 

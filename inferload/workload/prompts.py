@@ -220,12 +220,12 @@ def _without_specials(tokenize: Tokenize) -> Tokenize:
     one, other = tokenize("apple"), tokenize("music")
     if one == other:  # ids that mean nothing
         return tokenize
-    before = _shared(one, other)
-    after = _shared(one[before:][::-1], other[before:][::-1])
+    before = shared_length(one, other)
+    after = shared_length(one[before:][::-1], other[before:][::-1])
     return lambda text: tokenize(text)[before : -after or None]
 
 
-def _shared(one: Sequence[int], other: Sequence[int]) -> int:
+def shared_length(one: Sequence[int], other: Sequence[int]) -> int:
     """Length of the common beginning."""
     pairs = zip(one, other, strict=False)
     return next((place for place, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))

@@ -130,4 +130,9 @@ def outline(script: Script, index: int, path: str = "") -> Iterator[PlannedTurn]
 
 def planned_reply(turn: PlannedTurn, index: int) -> Reply:
     """The reply of a plan: as long as asked for."""
-    return Reply(None, turn.ask.output_tokens, key=f"answer/{index}{turn.path}/{turn.number}")
+    return Reply(None, turn.ask.output_tokens, key=answer_key(index, turn.path, turn.number))
+
+
+def answer_key(index: int, path: str, number: int) -> str:
+    """The identity of an answer, where its text is not known: session, its forks' names, turn."""
+    return f"answer/{index}{path}/{number}"
