@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from inferload.workload.bodies import Isolation
 from inferload.workload.chattemplate import NO_TEMPLATE, ChatTemplate, Ids
-from inferload.workload.messages import Message, Piece
+from inferload.workload.messages import Message, Piece, Role
 from inferload.workload.script import Ask, PlannedTurn, answer_key
 
 # A block of vLLM on a GPU, where neither the server nor the scenario says.
@@ -100,30 +100,40 @@ def cached(shared: int, tokens: int, block: int) -> int:
     return min(shared // block * block, cacheable(tokens, block))
 
 
-@dataclass(frozen=True, slots=True)
 class Layout:
-    """How contexts become rows: the chat template, and who shares with whom.
+    """How one session's contexts become rows: by the chat template, and by what keeps its prompts apart."""
 
-    `partition`: prompts of another server, model or salt never meet. `isolated`: for the first line, where there is one.
-    """
-
-    template: ChatTemplate = NO_TEMPLATE
-    isolated: Isolation = NOT_ISOLATED
+    def __init__(self, template: ChatTemplate = NO_TEMPLATE, isolated: Isolation = NOT_ISOLATED) -> None:
+        self._template = template
+        self._isolated = isolated
+        self._said: dict[int, tuple[Message, list[Span]]] = {}  # by identity: later turns carry the same messages
+        self._between: dict[tuple[Ids, Role, bool], list[Span]] = {}
 
     def prompt(self, ask: Ask, partition: Hashable = None) -> list[Span]:
-        """The row of a turn's whole prompt, up to where its answer begins."""
-        template = self.template
-        row = [Span(("apart", partition, self.isolated.kind, _salt(self.isolated)), 0)]
+        """The row of a turn's whole prompt, up to where its answer begins. Prompts of two partitions never meet."""
+        row = [Span(("apart", partition, self._isolated.kind, _salt(self._isolated)), 0)]
         if ask.tools:  # in front in the templates that are known; where a template has them later, less is shared
             row.append(Span(("tools", ask.tools), len(ask.tools) // _CHARACTERS_PER_TOKEN))
-        between: Ids = ()
+        behind: Ids = ()
+        said = {}
         for number, message in enumerate(ask.messages):
-            row += _spelled((*between, *template.before(message.role, first=number == 0)))
+            row += self._opening(behind, message.role, first=number == 0)
             if number == 0:
-                row += _first_line(self.isolated)
-            row += text_spans(message)
-            between = template.behind(message.role)
-        return row + _spelled((*between, *template.tail))
+                row += _first_line(self._isolated)
+            key = id(message)
+            said[key] = self._said.get(key) or (message, text_spans(message))
+            row += said[key][1]
+            behind = self._template.behind(message.role)
+        self._said = said
+        return row + _spelled((*behind, *self._template.tail))
+
+    def _opening(self, behind: Ids, role: Role, first: bool) -> list[Span]:
+        """What stands between the text before and a message's own."""
+        key = behind, role, first
+        found = self._between.get(key)
+        if found is None:
+            found = self._between[key] = _spelled((*behind, *self._template.before(role, first)))
+        return found
 
 
 def _spelled(ids: Ids) -> list[Span]:
