@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from inferload.measure import server_names as names
+from inferload.measure.record import CANCELLED
 from inferload.measure.serverseries import ServerSeries
 
 from .frames import UNFINISHED, RunFrames
@@ -108,10 +109,11 @@ def _client(frames: RunFrames, seconds: int) -> pd.DataFrame:
     )
     first, last = turns["first_s"].to_numpy(), turns["last_s"].to_numpy()
     gaps = ~np.isnan(events.gap_ms)
+    whole = ok & (turns["finish_reason"] != CANCELLED).to_numpy()
     samples = {
         "ttft_ms": (first[ok], (first - sent)[ok] * 1e3),
         "itl_ms": (events.at_s[gaps], events.gap_ms[gaps]),
-        "e2e_ms": (last[ok], (last - sent)[ok] * 1e3),
+        "e2e_ms": (last[whole], (last - sent)[whole] * 1e3),
     }
     for name, (at_s, values) in samples.items():
         found = quantiles_by_second(at_s, values, tuple(q for _, q in QUANTILES), seconds)

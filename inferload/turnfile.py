@@ -69,6 +69,8 @@ SCHEMA = pa.schema(
         ("server_generation_ms", pa.float64()),
         ("failure", pa.string()),
         ("status", pa.int32()),
+        ("pause", pa.string()),
+        ("final", pa.bool_()),
     ]
 )
 
@@ -94,8 +96,9 @@ _NUMBERS = (
     "max_tokens",
     "step",
     "status",
+    "final",
 )
-_WORDS = ("class", "worker", "phase", "target", "model", "finish_reason", "failure")
+_WORDS = ("class", "worker", "phase", "target", "model", "finish_reason", "failure", "pause")
 _FIGURES = ("server_queue_ms", "server_ttft_ms", "server_generation_ms")
 
 _NONE = -(2**63)  # stands for None among whole numbers until the table is made
@@ -126,12 +129,21 @@ class TurnColumns:
             *(turn.planned_ns, turn.closed_ns, turn.sent_ns, turn.written_ns),
             *(turn.first_event_ns, turn.first_ns, turn.first_visible_ns, turn.last_ns),
             *(turn.turn_index, turn.connect_ns, turn.input_tokens, turn.output_tokens, turn.cached_tokens),
-            *(turn.client_delay_max_ns, turn.attempts, turn.max_tokens, turn.step, turn.status),
+            *(turn.client_delay_max_ns, turn.attempts, turn.max_tokens, turn.step, turn.status, turn.final),
         )
         self._numbers.extend([_NONE if number is None else number for number in numbers])
         figures = (turn.server_queue_ms, turn.server_ttft_ms, turn.server_generation_ms)
         self._figures.extend([np.nan if figure is None else figure for figure in figures])
-        words = (turn.class_name, turn.worker, turn.phase, turn.target, turn.model, turn.finish_reason, turn.failure)
+        words = (
+            turn.class_name,
+            turn.worker,
+            turn.phase,
+            turn.target,
+            turn.model,
+            turn.finish_reason,
+            turn.failure,
+            turn.pause,
+        )
         for word, known in zip(words, self._known, strict=True):
             self._codes.append(-1 if word is None else known.setdefault(word, len(known)))
         for texts, text in zip(self._ids, (turn.turn_id, turn.session_id, turn.request_id), strict=True):

@@ -82,7 +82,7 @@ def turns(draw: st.DrawFn) -> TurnRecord:
         target=draw(st.sampled_from(["", "http://server:8000"])),
         model="tiny",
         max_tokens=draw(_maybe_tokens),
-        finish_reason=draw(st.none() | st.just("stop")),
+        finish_reason=draw(st.none() | st.sampled_from(["stop", "cancelled"])),
         request_id=draw(st.none() | st.just(f"chatcmpl-{number}")),
         step=draw(st.none() | st.integers(0, 2)),
         server_queue_ms=draw(_maybe_ms),
@@ -90,4 +90,6 @@ def turns(draw: st.DrawFn) -> TurnRecord:
         server_generation_ms=draw(_maybe_ms),
         failure=failure,
         status=draw(st.none() | st.sampled_from([200, 429, 503])),
+        pause=draw(st.sampled_from([None, "think", "tool"])),
+        final=draw(st.booleans()),
     )

@@ -61,6 +61,15 @@ def test_a_server_s_figure_that_is_no_number_was_not_said(said: float) -> None:
     assert value("server_ttft_ms", turn(server_ttft_ms=said)) is None
 
 
+def test_a_cancelled_turn_has_no_measure_of_its_whole_answer() -> None:
+    cancelled = turn(finish_reason="cancelled")
+    known = {one.name for one in MEASURES if one.per_turn is not None and one.per_turn(cancelled) is not None}
+    assert cancelled.ok
+    assert {"ttft_ms", "ttfo_ms", "lag_ms"} <= known
+    assert not known & {"e2e_ms", "e2e_planned_ms", "tpot_ms"}
+    assert len(measures.gaps_ms(cancelled)) == 4
+
+
 def test_gaps_are_one_for_each_event_after_the_first() -> None:
     record = turn(event_ns=array("q", [50 * MS, 60 * MS, 60 * MS, 400 * MS]))
     assert samples("itl_ms", record) == [10, 0, 340]

@@ -193,6 +193,10 @@ def test_no_sketch_and_no_stall_of_a_failed_turn() -> None:
         (Slo(itl_ms=20), {"event_ns": array("q", [*range(0, 150 * MS, MS), 250 * MS])}, True),  # 1 of 150: beyond p99
         (Slo(), {"failure": Failure.CUT}, False),
         (Slo(ttft_ms=50), {"first_ns": None}, False),
+        (Slo(ttft_ms=50, tpot_ms=1), {"finish_reason": "cancelled"}, True),  # what was seen of it was in time
+        (Slo(ttft_ms=49), {"finish_reason": "cancelled"}, False),
+        (Slo(ttft_ms=50), {"finish_reason": "cancelled", "first_ns": None}, False),  # waited 93 ms, then left
+        (Slo(e2e_ms=100), {"finish_reason": "cancelled", "first_ns": None}, True),
     ],
 )
 def test_slo_of_one_turn(slo: Slo, changes: dict[str, object], met: bool | None) -> None:

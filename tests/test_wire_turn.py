@@ -296,6 +296,32 @@ def test_giving_up_records_what_is_in_flight(ask: Callable[..., TurnResult]) -> 
     assert not result.record.finished
 
 
+def test_a_cancelled_turn_keeps_what_was_seen_of_it() -> None:
+    release = threading.Event()
+
+    def script(sock: socket.socket, _request: bytes) -> None:
+        sock.sendall(HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + chunk(event("a")) + chunk(event("b")[:10]))
+        release.wait(20)
+
+    server, seen = ScriptedServer([script]), list[TurnResult]()
+    client = Client(ClientSettings(Target.parse(server.url), "m"), seen.append)
+    turn = client.start(TurnRequest(b"{}", "s0.0", "s0", 0, "agent", "measure", now_ns(), final=None))
+    with gevent.Timeout(20):
+        while not turn._reply.body_bytes:
+            gevent.sleep(0.01)
+        assert not turn.wait_until(now_ns())
+        turn.cancel()
+        result = turn.wait()
+    turn.cancel()  # too late to matter
+    release.set()
+    client.close()
+    server.close()
+    assert seen == [result]
+    assert result.record.cancelled
+    assert (result.record.failure, result.text, result.record.final) == (None, "a", True)
+    assert result.record.first_ns == result.record.last_ns
+
+
 def test_the_key_is_sent_and_never_told(ask: Callable[..., TurnResult]) -> None:
     def echo(sock: socket.socket, request: bytes) -> None:
         body = b"denied: " + request.split(b"Bearer ")[1].split(b"\r\n")[0]

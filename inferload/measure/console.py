@@ -86,7 +86,9 @@ def _load(summary: Mapping[str, Any]) -> str:
         ],
         [
             "turns",
-            f"{_short(rates['turns_per_s'])}/s; {turns['sent']} sent, {turns['ok']} ok, {turns['failed']} failed"
+            f"{_short(rates['turns_per_s'])}/s; {turns['sent']} sent, {turns['ok']} ok"
+            + (f" ({turns['cancelled']} of them cancelled)" if turns.get("cancelled") else "")
+            + f", {turns['failed']} failed"
             + (f" ({failures})" if failures else "")
             + f", {turns['unfinished']} unfinished",
         ],

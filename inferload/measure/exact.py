@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from inferload.measure.clock import NS_PER_MS
+from inferload.measure.record import CANCELLED
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -22,6 +23,7 @@ COLUMNS = (
     "class",
     "phase",
     "failure",
+    "finish_reason",
     "planned_ns",
     "sent_ns",
     "written_ns",
@@ -74,6 +76,12 @@ class _Batch:
         column = self.columns.column(name)
         return pc.fill_null(column, 0).to_numpy(zero_copy_only=False), column.is_valid().to_numpy(zero_copy_only=False)
 
+    def cancelled(self) -> Bools:
+        """Which turns their caller broke off."""
+        reasons = pc.fill_null(self.columns.column("finish_reason"), "")
+        broken_off: Bools = pc.equal(reasons, CANCELLED).to_numpy(zero_copy_only=False)
+        return broken_off
+
     def tokens(self) -> tuple[Ints, Bools]:
         """Tokens of each event, 0 where nobody counted; and for each turn whether they were counted."""
         lists = self.columns.column("event_tokens")
@@ -87,6 +95,16 @@ def _span(start: str, end: str) -> Callable[[_Batch], Floats]:
     def values(batch: _Batch) -> Floats:
         (start_ns, started), (end_ns, ended) = batch.whole(start), batch.whole(end)
         return ((end_ns - start_ns) / NS_PER_MS)[started & ended]
+
+    return values
+
+
+def _answer(start: str) -> Callable[[_Batch], Floats]:
+    """From an instant to the answer's end, of turns that had one: a cancelled turn's last event is not its answer's."""
+
+    def values(batch: _Batch) -> Floats:
+        (start_ns, started), (end_ns, ended) = batch.whole(start), batch.whole("last_ns")
+        return ((end_ns - start_ns) / NS_PER_MS)[started & ended & ~batch.cancelled()]
 
     return values
 
@@ -147,7 +165,7 @@ def _tpot(batch: _Batch) -> Floats:
     known = counted & (batch.events > 0)
     of_first[known] = tokens[starts[known]]
     after = output_tokens - of_first
-    has = begun & ended & reported & (batch.events > 0) & (after > 0)
+    has = begun & ended & reported & (batch.events > 0) & (after > 0) & ~batch.cancelled()
     return ((last_ns - first_ns) / NS_PER_MS)[has] / after[has]
 
 
@@ -162,8 +180,8 @@ _OF: dict[str, Callable[[_Batch], Floats]] = {
     "itl_ms": _gaps,
     "itl_token_ms": _token_gaps,
     "tpot_ms": _tpot,
-    "e2e_ms": _span("sent_ns", "last_ns"),
-    "e2e_planned_ms": _span("planned_ns", "last_ns"),
+    "e2e_ms": _answer("sent_ns"),
+    "e2e_planned_ms": _answer("planned_ns"),
     "server_queue_ms": _said("server_queue_ms"),
     "server_ttft_ms": _said("server_ttft_ms"),
     "server_generation_ms": _said("server_generation_ms"),

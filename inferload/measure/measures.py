@@ -42,6 +42,11 @@ def span_ms(start_ns: int | None, end_ns: int | None) -> float | None:
     return None if start_ns is None or end_ns is None else (end_ns - start_ns) / NS_PER_MS
 
 
+def answer_ms(record: TurnRecord, start_ns: int | None) -> float | None:
+    """From an instant to the answer's last event; None where its caller went away before it."""
+    return None if record.cancelled else span_ms(start_ns, record.last_ns)
+
+
 def gaps_ms(record: TurnRecord) -> Floats:
     """Gaps between consecutive output events."""
     if record.event_ns is None or len(record.event_ns) < 2:
@@ -88,7 +93,12 @@ def shared_evenly_ms(at_ns: Ints, output_tokens: int) -> Floats:
 
 
 def tpot_ms(record: TurnRecord) -> float | None:
-    """(last - first) / (output_tokens - tokens of the first event); None where no token came after the first event."""
+    """(last - first) / (output_tokens - tokens of the first event); None where no token came after the first event.
+
+    None as well of a cancelled turn: its caller never learnt how many tokens there were.
+    """
+    if record.cancelled:
+        return None
     span = span_ms(record.first_ns, record.last_ns)
     if span is None or not record.event_ns or record.output_tokens is None:
         return None
@@ -217,7 +227,7 @@ MEASURES: tuple[Measure, ...] = (
         "e2e_ms",
         "ms",
         "last - sent: until the last event that carried output",
-        lambda r: span_ms(r.sent_ns, r.last_ns),
+        lambda r: answer_ms(r, r.sent_ns),
         None,
         _called("E2EL", "Request Latency", "Request Latency", "E2E Latency"),
     ),
@@ -225,7 +235,7 @@ MEASURES: tuple[Measure, ...] = (
         "e2e_planned_ms",
         "ms",
         "last - planned: the whole wait as the caller felt it",
-        lambda r: span_ms(r.planned_ns, r.last_ns),
+        lambda r: answer_ms(r, r.planned_ns),
         None,
         _called("E2EL including client queue", "request scheduled latency", "effective latency", "-"),
     ),
@@ -277,6 +287,9 @@ carried output), `closed`. `planned` of a session's first turn is its arrival; o
 
 * **Only turns that ended well enter the latencies.** A failed or unfinished turn is counted as such and has no say in a
   percentile: look at `failed_ratio` beside them.
+* **A cancelled turn** (its caller went away on purpose, `finish_reason` cancelled) is one of the `ok`, and counted apart as
+  `cancelled`. What was seen of it counts (TTFT, gaps between events); what spans a whole answer does not: it has no E2E and no
+  TPOT, and its tokens are known only where the server keeps a running count (`request.continuous_usage`).
 * **Missing is nothing, never 0.** A turn that has no value for a measure adds no sample to it; `count` says how many did.
 * **Percentiles** are nearest-rank, and are printed only where at least 10 samples lie beyond them: p99 from 1,000 samples
   on. They are exact where all turns are at hand (`percentiles_from: records`); else they come from sketches that are

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
+CANCELLED = "cancelled"  # the finish reason of a turn that its caller broke off
+
 Phase = Literal["warmup", "measure", "drain"]
 PHASES: tuple[Phase, ...] = ("warmup", "measure", "drain")
 
@@ -83,11 +85,18 @@ class TurnRecord:
     server_generation_ms: float | None = None
     failure: Failure | None = None
     status: int | None = None
+    pause: Literal["think", "tool"] | None = None  # what its session did since the turn before; None: it is the first
+    final: bool = False  # its session is over with this answer
 
     @property
     def ok(self) -> bool:
-        """Answered in full."""
+        """Ended as its caller wanted: answered in full, or cancelled by the caller."""
         return self.failure is None
+
+    @property
+    def cancelled(self) -> bool:
+        """Its caller went away, on purpose, before the answer's end: what spans the whole answer is not known of it."""
+        return self.failure is None and self.finish_reason == CANCELLED
 
     @property
     def finished(self) -> bool:

@@ -24,6 +24,8 @@ class Slo:
         if not record.ok:
             return False
         start_ns = record.planned_ns if self.from_plan else record.sent_ns
+        if record.cancelled:
+            return self._met_so_far(record, start_ns)
         if not _within(span_ms(start_ns, record.first_ns), self.ttft_ms):
             return False
         if not _within(span_ms(start_ns, record.last_ns), self.e2e_ms):
@@ -36,6 +38,15 @@ class Slo:
             return None
         value = tpot_ms(record)
         return value is None or value <= self.tpot_ms
+
+    def _met_so_far(self, record: TurnRecord, start_ns: int | None) -> bool:
+        """Of a turn whose caller went away: whether no limit was passed by then."""
+        first_ns = record.closed_ns if record.first_ns is None else record.first_ns
+        return (
+            _within(span_ms(start_ns, first_ns), self.ttft_ms)
+            and _within(span_ms(start_ns, record.closed_ns), self.e2e_ms)
+            and (self.itl_ms is None or self._gaps_within(record, self.itl_ms))
+        )
 
     def _gaps_within(self, record: TurnRecord, limit_ms: float) -> bool:
         gaps = gaps_ms(record)

@@ -122,7 +122,9 @@ def _part(tally: Tally, window_s: float | None, exact: Values | None) -> dict[st
             "started": tally.sessions_started,
             "completed": tally.sessions_completed,
         },
-        "turns": {name: _turns(tally)[name] for name in ("sent", "ok", "failed", "unfinished", "by_failure")},
+        "turns": {
+            name: _turns(tally)[name] for name in ("sent", "ok", "cancelled", "failed", "unfinished", "by_failure")
+        },
         "stalls": {
             "turns_with_stall": tally.turns_with_stall,
             "longest_ms": _tidy(tally.longest_stall_ms),
@@ -138,6 +140,7 @@ def _turns(tally: Tally) -> dict[str, Any]:
     return {
         "sent": tally.turns_begun,
         "ok": tally.ok,
+        "cancelled": tally.cancelled,
         "failed": tally.failed,
         "unfinished": tally.unfinished,
         "by_failure": dict(sorted(tally.by_failure.items())),

@@ -40,6 +40,7 @@ class Tally:
     sessions_completed: int = 0
     turns_begun: int = 0
     ok: int = 0
+    cancelled: int = 0  # of the ok ones: those that their caller broke off
     failed: int = 0
     unfinished: int = 0
     output_tokens: int = 0
@@ -121,6 +122,7 @@ class Tally:
         """Count how the turn ended, and its tokens."""
         if record.ok:
             self.ok += 1
+            self.cancelled += record.cancelled
         elif record.finished:
             self.failed += 1
             assert record.failure is not None

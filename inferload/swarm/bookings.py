@@ -17,9 +17,9 @@ class TurnFailed(Exception):
 
 
 def response_time_ms(record: TurnRecord) -> float:
-    """E2E of an answered turn; of a failed one the time until it was given up."""
+    """E2E of an answered turn; of a failed or cancelled one the time until it was given up."""
     start_ns = record.planned_ns if record.sent_ns is None else record.sent_ns
-    end_ns = record.last_ns if record.ok and record.last_ns is not None else record.closed_ns
+    end_ns = record.last_ns if record.ok and not record.cancelled and record.last_ns is not None else record.closed_ns
     return (end_ns - start_ns) / NS_PER_MS
 
 

@@ -131,8 +131,13 @@ class Talk:
             phase=run.phase_of(planned_ns),
             planned_ns=planned_ns,
             max_tokens=ask.output_tokens,
+            pause=ask.pause if path or number else None,
+            final=ask.final,
         )
-        return run.start_turn(request).wait()
+        turn = run.start_turn(request)
+        if ask.cancel_after_s is not None and not turn.wait_until(planned_ns + round(ask.cancel_after_s * NS_PER_S)):
+            turn.cancel()
+        return turn.wait()
 
 
 def _reply(result: TurnResult) -> Reply:

@@ -10,13 +10,13 @@ import logging
 from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 import gevent
 from gevent.event import Event
 
 from inferload.measure.clock import NS_PER_S, now_ns
-from inferload.measure.record import Failure, Phase, TurnRecord
+from inferload.measure.record import CANCELLED, Failure, Phase, TurnRecord
 from inferload.wire.answer import Answer
 from inferload.wire.connection import Arrivals, Connection, Reply
 from inferload.wire.dial import DialError
@@ -46,6 +46,8 @@ class TurnRequest:
     planned_ns: int
     max_tokens: int | None = None
     step: int | None = None
+    pause: Literal["think", "tool"] | None = None  # what the session did since its turn before
+    final: bool | None = False  # whether the session ends with the answer; None: unless that calls a tool
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +112,7 @@ class Turn:
         self._connect_ns: int | None = None
         self._ended_ns: int | None = None  # when we gave it up; None where the reply ended by itself
         self._failure: Failure | None = None
+        self._cancelled = False
         self._detail = ""
         self._begin_attempt()
 
@@ -118,6 +121,19 @@ class Turn:
         self._recorded.wait()
         assert self.result is not None
         return self.result
+
+    def wait_until(self, at_ns: int) -> bool:
+        """Wait for the turn's end, but not beyond an instant; whether it is over."""
+        return bool(self._recorded.wait(max(0, at_ns - now_ns()) / NS_PER_S))
+
+    def cancel(self) -> None:
+        """The caller goes away: no failure, but no whole answer either. Harmless when the turn is over already."""
+        if self._reply.done or self.result is not None:
+            return
+        self._cancelled, self._ended_ns = True, now_ns()
+        if self._sender is not None:
+            self._sender.kill(block=False)
+        self._reply.finish(complete=False)
 
     def give_up(self, failure: Failure, detail: str) -> None:
         """End the turn now, whatever it is doing; harmless when it is over already."""
@@ -302,13 +318,16 @@ class Turn:
         reply, answer = self._reply, self._answer
         if reply.head is not None and not self._head_checked:
             self._check_head()
-        for event in self._parser.finish():
-            answer.event(event, self._arrived_ns or now_ns())
+        self._cancelled = self._cancelled and not answer.closed  # else the whole answer was there already
+        if not self._cancelled:
+            for event in self._parser.finish():
+                answer.event(event, self._arrived_ns or now_ns())
         if self._failure is None and reply.error is not None and not answer.closed:
             broken = isinstance(reply.error, Http1Error)
             self._fail(Failure.BAD_HTTP if broken else Failure.CUT, str(reply.error))
         if self._failure is None:
-            answer.conclude(reply.complete)
+            if not self._cancelled:
+                answer.conclude(reply.complete)
             if answer.failure is not None:
                 self._fail(answer.failure, answer.detail)
         self._finish()
@@ -362,7 +381,7 @@ class Turn:
             target=self._client.target.url,
             model=self._client.model,
             max_tokens=request.max_tokens,
-            finish_reason=answer.finish_reason,
+            finish_reason=CANCELLED if self._cancelled else answer.finish_reason,
             request_id=answer.request_id,
             step=request.step,
             server_queue_ms=None if metrics is None else metrics.queue_time_ms,
@@ -370,6 +389,8 @@ class Turn:
             server_generation_ms=None if metrics is None else metrics.generation_time_ms,
             failure=self._failure,
             status=None if head is None else head.status,
+            pause=request.pause,
+            final=not answer.tool_calls if request.final is None else request.final,
         )
 
 

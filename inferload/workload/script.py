@@ -9,6 +9,7 @@ from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from inferload.measure.record import CANCELLED
 from inferload.workload.messages import Message, Piece, ToolCall
 
 
@@ -28,7 +29,8 @@ class Ask:
     tools: bytes = b""  # JSON array of the tools that may be called
     tool_choice: Any = None
     model: str | None = None  # None: the run's
-    cancel_after_s: float | None = None  # the caller goes away so long after sending
+    cancel_after_s: float | None = None  # the caller goes away so long after it was planned
+    final: bool | None = False  # whether the session ends with the answer; None: unless that calls a tool
     extra_body: Mapping[str, Any] = field(default_factory=dict)  # on top of the scenario's
     headers: tuple[tuple[str, str], ...] = ()
 
@@ -44,6 +46,11 @@ class Reply:
     tool_calls: tuple[ToolCall, ...] = ()
     finish_reason: str | None = None
     failed: bool = False
+
+    @property
+    def cancelled(self) -> bool:
+        """The caller went away before the answer's end."""
+        return self.finish_reason == CANCELLED
 
     def message(self, keep_reasoning: bool = False) -> Message:
         """The answer as a message of later contexts."""
@@ -130,7 +137,8 @@ def outline(script: Script, index: int, path: str = "") -> Iterator[PlannedTurn]
 
 def planned_reply(turn: PlannedTurn, index: int) -> Reply:
     """The reply of a plan: as long as asked for."""
-    return Reply(None, turn.ask.output_tokens, key=answer_key(index, turn.path, turn.number))
+    cut = CANCELLED if turn.ask.cancel_after_s is not None else None  # taken to be sooner than the answer
+    return Reply(None, turn.ask.output_tokens, finish_reason=cut, key=answer_key(index, turn.path, turn.number))
 
 
 def answer_key(index: int, path: str, number: int) -> str:
