@@ -105,6 +105,18 @@ def test_a_whole_turn(ask: Callable[..., TurnResult]) -> None:
     assert min(record.delay_ns) >= 0
 
 
+def test_headers_of_a_turn_win_over_those_of_the_client() -> None:
+    settings = ClientSettings(Target.parse("http://h:1"), "m", headers=(("X-Team", "a"), ("x-session-id", "old")))
+    client = Client(settings, lambda _result: None)
+    usual, own = client.request_bytes(b"{}"), client.request_bytes(b"{}", (("X-Session-ID", "s7"),))
+    client.close()
+    assert b"\r\nx-session-id: old\r\n" in usual
+    assert b"\r\nX-Session-ID: s7\r\n" in own
+    assert b"old" not in own
+    assert b"\r\nX-Team: a\r\n" in own
+    assert own.endswith(b"\r\n\r\n{}")
+
+
 @pytest.mark.parametrize("piece_bytes", [1, 2, 3, 5, 7, 64, 1000])
 @pytest.mark.parametrize("framing", ["chunked", "length", "close"])
 def test_any_split_and_framing_gives_the_same(ask: Callable[..., TurnResult], piece_bytes: int, framing: str) -> None:

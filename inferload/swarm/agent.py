@@ -131,4 +131,5 @@ class Agent:
             send_stats = getattr(self._runner, "_send_stats", None)
             if send_stats is not None:  # a worker's share of Locust's own tables, complete to the last request
                 send_stats()
-            self._runner.send_message(messages.DRAINED, {"run_id": run.assignment.run_id, "name": run.assignment.name})
+            said = {"run_id": run.assignment.run_id, "name": run.assignment.name, "notes": dict(run.sessions.notes)}
+            self._runner.send_message(messages.DRAINED, said)

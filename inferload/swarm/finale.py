@@ -138,7 +138,7 @@ def _in_flight(entries: list[dict[str, Any]]) -> float | None:
 
 def _warm_cache_share(run: MasterRun, turns: pa.Table | None) -> float | None:
     """Of the prompt tokens of first turns, where they share nothing with each other: how many were cached all the same."""
-    if turns is None or Sessions(run.order.scenario).first_turns_share():
+    if turns is None or Sessions(run.order.scenario, run.preflight.data).first_turns_share():
         return None
     known = pc.and_(pc.equal(turns["turn_index"], 0), pc.is_valid(turns["cached_tokens"]))
     first = turns.filter(pc.and_(known, pc.is_valid(turns["input_tokens"])))

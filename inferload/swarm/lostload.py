@@ -24,7 +24,7 @@ def _of_worker(run: MasterRun, member: Member, sessions_per_s: float) -> int:
     schedule = Schedule(units, sessions_per_s, member.stripe, len(run.roster))
     for at_ns, rate in run.rate_changes:
         schedule.set_rate(max(0.0, (at_ns - start_ns) / NS_PER_S), rate)
-    sessions = Sessions(run.order.scenario)
+    sessions = Sessions(run.order.scenario, run.preflight.data)
     dropped = 0
     while (arrival := schedule.next()) is not None:
         due_ns = start_ns + round(arrival.due_s * NS_PER_S)

@@ -10,6 +10,7 @@ import locust
 
 from inferload import __version__, rundir
 from inferload.swarm.masterrun import MasterRun
+from inferload.workload.sessions import Sessions
 
 
 def versions(run: MasterRun) -> dict[str, str | None]:
@@ -64,6 +65,10 @@ def manifest(run: MasterRun, counts: dict[str, Any] | None) -> dict[str, Any]:
         "metrics_urls": list(run.preflight.metrics_urls),
         "insecure": run.own.tls.insecure,
         "cache_isolation": {"isolate": order.scenario.cache.isolate, "by": "salt" if facts.salts else "first_line"},
+        "workload": {
+            "data": {name: one.facts() for name, one in Sessions(order.scenario, run.preflight.data).open().items()},
+            "notes": dict(run.notes) if counts is not None else None,
+        },
         "prompt_tokens": {"exactness": vocabulary.exactness, "error": vocabulary.error},
         "counts": counts,
         "stop_reason": run.stop_reason if counts is not None else None,

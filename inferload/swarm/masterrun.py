@@ -29,6 +29,7 @@ from inferload.swarm.preflight import Preflight
 from inferload.swarm.roster import GAP_S, LOST_S, Member, Roster
 from inferload.swarm.scraping import Scraping
 from inferload.swarm.workerrun import OwnSettings
+from inferload.workload.data import Notes
 
 logger = logging.getLogger(__name__)
 
@@ -68,6 +69,7 @@ class MasterRun:
         self.run_id = f"{datetime.now(UTC).strftime('%Y%m%dT%H%M%SZ')}-{secrets.token_hex(4)}"
         self.marks = Marks(place.path / rundir.MARKS, self.anchor.wall_ns)
         self.seen = Seen()
+        self.notes = Notes()  # what the workers' sessions came to, beside their turns
         self.windows: tuple[PhaseWindow, ...] = ()
         self.stop = Event()
         self.stop_reason = "the scenario's end"
@@ -114,6 +116,7 @@ class MasterRun:
         member = self.roster.named(data["name"])
         if member is not None and data["run_id"] == self.run_id:
             member.drained = True
+            self.notes.update(data.get("notes", {}))
             self._look_whether_drained()
             gevent.spawn_later(_SAME_SIGNAL_S, self._look_whether_left, member)
 
@@ -257,6 +260,7 @@ class MasterRun:
             token=self.place.token,
             offset_ns=member.offset_ns,
             sessions_per_s=order.sessions_per_s,
+            data=self.preflight.data.to_wire(),
         )
 
     def _announce(self, start_ns: int, measure_ns: int, end_ns: int | None) -> None:

@@ -4,7 +4,7 @@ master -> worker                                   worker -> master
   PING     {"sent_ns"}                               PONG     {"sent_ns", "mono_ns", "wall_ns"}
   PREPARE  an Assignment                             READY    {"run_id", "name", "error", and who it is}
   WINDOWS  {"run_id", "windows"}                     REPORT   a Report, once a second
-  RATE     {"run_id", "at_ns", "sessions_per_s"}     DRAINED  {"run_id", "name", "seq"}: the last word on a run
+  RATE     {"run_id", "at_ns", "sessions_per_s"}     DRAINED  {"run_id", "name", "notes"}: the last word on a run
   DRAIN    {"run_id"}
   ABORT    {"run_id"}
 
@@ -13,7 +13,7 @@ carries a key or a header: every process has its own.
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from inferload.measure.record import PhaseWindow
@@ -48,6 +48,7 @@ class Assignment:
     token: str
     offset_ns: int
     sessions_per_s: float | None  # open loop: the whole fleet's rate at the start
+    data: dict[str, Any] = field(default_factory=dict)  # what the master found of the workload's data, by class
 
     def to_wire(self) -> dict[str, Any]:
         """As a message's data."""

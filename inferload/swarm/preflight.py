@@ -1,7 +1,8 @@
 """What is asked of the server before any load, on the master: is it there, what is it, does it answer, how does it count."""
 
 import logging
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from inferload.errors import UsageError
 from inferload.swarm.order import Order
@@ -9,7 +10,10 @@ from inferload.swarm.workerrun import OwnSettings, client_settings
 from inferload.wire.fetch import Fetcher, FetchError
 from inferload.wire.probe import ServerFacts, first_token, probe, tokenizer_of
 from inferload.wire.target import Target
-from inferload.workload.prompts import Vocabulary, approximate, calibrate
+from inferload.workload import counting
+from inferload.workload.data import Data, Found, Opened
+from inferload.workload.prompts import Tokenize, Vocabulary, approximate, calibrate
+from inferload.workload.sessions import Sessions
 
 logger = logging.getLogger(__name__)
 
@@ -21,25 +25,39 @@ class Preflight:
     facts: ServerFacts
     vocabulary: Vocabulary
     metrics_urls: tuple[str, ...]  # those that answer, or were named
+    data: Data = field(default_factory=Data)  # what the workload's data is, and how its tokens are counted
 
 
 def preflight(order: Order, own: OwnSettings) -> Preflight:
     """Look at the server; UsageError, in one line, where no run could be made."""
+    opened = Sessions(order.scenario, Data(order.origin)).open()
     settings = client_settings(order.scenario, order.target, order.model or "", own, "preflight")
     facts = probe(settings, order.model)
     settings = client_settings(order.scenario, order.target, facts.model, own, "preflight")
     first_token(settings)
-    vocabulary = approximate()
+    vocabulary, data = approximate(), _data(order, opened, None)
     if facts.tokenizes:
         try:
             vocabulary = calibrate(tokenizer_of(settings))
+            data = _data(order, opened, tokenizer_of(settings))
         except FetchError as error:
             logger.warning(
                 "%s stopped answering /tokenize (%s): prompt lengths are approximate", order.target.url, error
             )
     else:
         logger.warning("%s has no /tokenize: prompt lengths are approximate", order.target.url)
-    return Preflight(facts, vocabulary, _metrics(order, own))
+    return Preflight(facts, vocabulary, _metrics(order, own), data)
+
+
+def _data(order: Order, opened: Mapping[str, Opened], tokenize: Tokenize | None) -> Data:
+    """What every worker must find of each class's data, and how the server counts its texts."""
+    found = {}
+    for name, one in opened.items():
+        found[name] = Found(one.digest)
+        measured = None if tokenize is None else counting.measure(one.sample(), tokenize)
+        if measured is not None:
+            found[name] = replace(found[name], chars_per_token=measured[0], error=measured[1])
+    return Data(order.origin, found)
 
 
 def _metrics(order: Order, own: OwnSettings) -> tuple[str, ...]:

@@ -67,6 +67,8 @@ class Talk:
         self._arrived_ns = arrived_ns
         self._isolated = isolated
         self._settings = Settings.of(run.scenario, run.assignment.model)
+        affinity = run.scenario.request.affinity_header
+        self._headers = ((affinity, f"{run.assignment.run_id}-s{session.index}"),) if affinity else ()
 
     def perform(self) -> Ended:
         """Run the session's script to its end, to the first failed turn, or until the run takes no more turns."""
@@ -133,6 +135,7 @@ class Talk:
             max_tokens=ask.output_tokens,
             pause=ask.pause if path or number else None,
             final=ask.final,
+            headers=(*self._headers, *ask.headers),
         )
         turn = run.start_turn(request)
         if ask.cancel_after_s is not None and not turn.wait_until(planned_ns + round(ask.cancel_after_s * NS_PER_S)):

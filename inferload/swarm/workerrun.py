@@ -30,6 +30,7 @@ from inferload.wire.target import Target
 from inferload.wire.turn import Turn, TurnRequest, TurnResult
 from inferload.workload import scenario as scenarios
 from inferload.workload.bodies import Texts
+from inferload.workload.data import Data
 from inferload.workload.prompts import Vocabulary
 from inferload.workload.sessions import Sessions
 
@@ -81,7 +82,9 @@ class WorkerRun:
     def __init__(self, assignment: Assignment, own: OwnSettings, environment: Any) -> None:
         self.assignment = assignment
         self.scenario = scenarios.from_text(assignment.scenario_text, assignment.origin)
-        self.sessions = Sessions(self.scenario)
+        self.sessions = Sessions(self.scenario, Data.from_wire(assignment.data, assignment.origin))
+        if self.sessions.has_data:  # reading a large file takes its time: in a thread, so that the master hears from us
+            gevent.get_hub().threadpool.apply(self.sessions.open)
         self.texts = Texts(Vocabulary.from_wire(assignment.vocabulary), self.scenario.seed)
         self.tallies = TallySet()
         self.health = HealthSet()

@@ -116,9 +116,9 @@ class Client:
         """Take back a connection that can carry another turn."""
         self._idle.append(connection)
 
-    def request_bytes(self, body: bytes) -> bytes:
-        """The whole request of a turn."""
-        return self._head(body)
+    def request_bytes(self, body: bytes, headers: tuple[tuple[str, str], ...] = ()) -> bytes:
+        """The whole request of a turn; `headers` are the turn's own."""
+        return self._head(body, headers)
 
     def recorded(self, turn: Turn) -> None:
         """A turn is over and has its result."""
@@ -143,13 +143,22 @@ def standing_headers(settings: ClientSettings) -> dict[str, str]:
         "Accept-Encoding": "identity",  # a compressed stream would hide when a token came
         **settings.credentials.headers(),
     }
-    for name, value in settings.headers:
+    return with_headers(headers, settings.headers)
+
+
+def with_headers(headers: dict[str, str], more: tuple[tuple[str, str], ...]) -> dict[str, str]:
+    """The headers with others put on top: of two of one name, however it is written, the later one stays."""
+    for name, value in more:
         headers = {kept: old for kept, old in headers.items() if kept.lower() != name.lower()}
         headers[name] = value
     return headers
 
 
-def _head_maker(settings: ClientSettings, prefix: str) -> Callable[[bytes], bytes]:
+def _head_maker(settings: ClientSettings, prefix: str) -> Callable[[bytes, tuple[tuple[str, str], ...]], bytes]:
     headers = {"Accept": "text/event-stream", "Content-Type": "application/json", **standing_headers(settings)}
     path = prefix + settings.target.api + ENDPOINTS[settings.endpoint].path
-    return lambda body: request_bytes("POST", path, headers, body)
+
+    def head(body: bytes, own: tuple[tuple[str, str], ...]) -> bytes:
+        return request_bytes("POST", path, with_headers(headers, own) if own else headers, body)
+
+    return head

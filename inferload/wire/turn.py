@@ -48,6 +48,7 @@ class TurnRequest:
     step: int | None = None
     pause: Literal["think", "tool"] | None = None  # what the session did since its turn before
     final: bool | None = False  # whether the session ends with the answer; None: unless that calls a tool
+    headers: tuple[tuple[str, str], ...] = ()  # of this turn alone; they win over the client's
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,7 @@ class Owner(Protocol):
     def idle_connection(self) -> Connection | None: ...
     def dial(self) -> Connection: ...
     def keep(self, connection: Connection) -> None: ...
-    def request_bytes(self, body: bytes) -> bytes: ...
+    def request_bytes(self, body: bytes, headers: tuple[tuple[str, str], ...] = ()) -> bytes: ...
     def new_answer(self) -> Answer: ...
     def recorded(self, turn: Turn) -> None: ...
 
@@ -211,7 +212,7 @@ class Turn:
                 return
             self._connection = connection
             connection.expect(reply)
-            request = self._client.request_bytes(self.request.body)
+            request = self._client.request_bytes(self.request.body, self.request.headers)
             reply.floor_ns = self._sent_ns = now_ns()
             connection.send(request)
             self._written_ns = now_ns()

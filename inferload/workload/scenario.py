@@ -86,6 +86,10 @@ def _headers(value: dict[str, str]) -> dict[str, str]:
     return value
 
 
+def _affinity_header(value: str) -> str:
+    return next(iter(_headers({value: ""})))
+
+
 def _extra_body(value: dict[str, JsonValue]) -> dict[str, JsonValue]:
     for key in value:
         if key in RESERVED:
@@ -169,6 +173,11 @@ class Request(Part):
         default={}, validate_default=True, description="more keys of the request body: temperature, ..."
     )
     headers: Headers = Field(default={}, validate_default=True, description="more headers; never a key")
+    affinity_header: Annotated[str, AfterValidator(_affinity_header)] | None = Field(
+        default=None,
+        description="header whose value names the turn's session, X-Session-ID say: routers keep such turns on one "
+        "server; null: none",
+    )
     timeouts: Timeouts = Field(default=Timeouts(), description="limits of one turn, in seconds")
 
     @model_validator(mode="before")

@@ -7,6 +7,7 @@ from random import Random
 from typing import Any
 
 from inferload.workload.chat import chat
+from inferload.workload.data import Data, Notes, Opened
 from inferload.workload.messages import SHARED, Message
 from inferload.workload.scenario import Scenario
 from inferload.workload.script import Script, Session, outline
@@ -14,13 +15,18 @@ from inferload.workload.workloads import Mix, Single
 
 # How a session of each kind of workload is scripted: workload, session index, the session's own random numbers.
 SCRIPTS: Mapping[str, Callable[[Any, int, Random], Script]] = {"chat": chat}
+# Kinds whose sessions are made of data that must be opened first: workload, name of the class, what to know.
+OPENERS: Mapping[str, Callable[[Any, str, Data], Opened]] = {}
 
 
 class Sessions:
-    """All sessions of a run, by index; nothing is drawn before it is asked for."""
+    """All sessions of a run, by index; nothing is drawn, and no data opened, before it is asked for."""
 
-    def __init__(self, scenario: Scenario) -> None:
+    def __init__(self, scenario: Scenario, data: Data | None = None) -> None:
         self._seed = scenario.seed
+        self._data = data or Data()
+        self._opened: dict[str, Opened] = {}
+        self.notes = Notes()
         workload = scenario.workload
         self._classes: tuple[tuple[str, Single], ...]
         if isinstance(workload, Mix):
@@ -42,8 +48,26 @@ class Sessions:
     def begin(self, index: int) -> Session:
         """Session `index`, its script at the beginning: drawn anew at each call, and always the same."""
         class_name, workload = self._classes[self._place(index)]
-        script = SCRIPTS[workload.kind](workload, index, Random(f"{self._seed}/session/{index}"))
+        rng = Random(f"{self._seed}/session/{index}")
+        if workload.kind in OPENERS:
+            script = self._open(class_name, workload).script(index, rng, self.notes)
+        else:
+            script = SCRIPTS[workload.kind](workload, index, rng)
         return Session(index, class_name, script)
+
+    @property
+    def has_data(self) -> bool:
+        """Whether some class is made of data that must be opened."""
+        return any(workload.kind in OPENERS for _name, workload in self._classes)
+
+    def open(self) -> Mapping[str, Opened]:
+        """The data of each class that has some, opened now; UsageError says in one line what is wrong with it."""
+        return {name: self._open(name, workload) for name, workload in self._classes if workload.kind in OPENERS}
+
+    def _open(self, class_name: str, workload: Single) -> Opened:
+        if class_name not in self._opened:
+            self._opened[class_name] = OPENERS[workload.kind](workload, class_name, self._data)
+        return self._opened[class_name]
 
     def first_turns_share(self) -> bool:
         """Whether first turns of different sessions have a beginning in common, so that a cold cache may hit all the same."""
