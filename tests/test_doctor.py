@@ -158,7 +158,18 @@ def test_the_loops_timer_is_watched_for_the_time_that_was_asked() -> None:
 def test_this_machine_has_a_line_for_everything() -> None:
     whats = [check.what for check in machine.look()]
     assert len(whats) == len(set(whats))
-    needed = {"Python", "packages", "open files", "cores", "kernel stamps", "clock", "steal", "event loop", "memory"}
+    needed = {
+        "Python",
+        "packages",
+        "open files",
+        "cores",
+        "kernel stamps",
+        "reader",
+        "clock",
+        "steal",
+        "event loop",
+        "memory",
+    }
     assert needed <= set(whats)
 
 

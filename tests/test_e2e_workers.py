@@ -28,6 +28,7 @@ from e2e_runs import (
 )
 from locust_process import csv_rows
 
+from inferload.wire import readers
 from inferload.workload import scenario as scenarios
 from inferload.workload.arrivals import Schedule, unit_process
 from inferload.workload.script import outline
@@ -296,14 +297,14 @@ def test_workers_that_do_not_come_end_the_run(stage: Stage, scene: Scene) -> Non
 # -- the same seed
 
 
-def seeded(place: Place, workers: int, seed: int) -> Ended:
+def seeded(place: Place, workers: int, seed: int, reader: str = "") -> Ended:
     simulator = place.simulator()
     lengths = {"dist": "uniform", "min": 4, "max": 12}
     file = closed(place, workload={
         "kind": "chat", "turns": {"dist": "uniform", "min": 1, "max": 3}, "prompt_tokens": lengths, "output_tokens": lengths,
     })  # fmt: skip
     words = ["--host", simulator.url, "--scenario", str(file), "-t", "4s", "--seed", str(seed)]
-    fleet = place.fleet("processes", *words, workers=workers)
+    fleet = place.fleet("processes", *words, workers=workers, env={readers.VARIABLE: reader})
     return Ended(place.run_dir, fleet.ended(), fleet.text, simulator.stats()["requests"])
 
 
@@ -316,7 +317,8 @@ def asked(ended: Ended, sessions: int) -> dict[str, list[tuple[int, int, int]]]:
     return {name: sorted(turns) for name, turns in found.items()}
 
 
-SEEDED = [Scene(f"seeded-{workers}-{seed}", seeded, (workers, seed)) for workers, seed in ((1, 5), (2, 5), (3, 5))]
+SEEDED = [Scene(f"seeded-{workers}-{seed}", seeded, (workers, seed)) for workers, seed in ((1, 5), (3, 5))]
+SEEDED.insert(1, Scene("seeded-2-5-python", seeded, (2, 5, "python")))
 
 
 @pytest.mark.parametrize("scene", SEEDED, ids=str)
@@ -326,6 +328,10 @@ def test_each_of_these_runs_is_whole(stage: Stage, scene: Scene) -> None:
     check_books(ended)
     assert len({row["worker"] for row in ended.turns}) == scene.arguments[0]
     assert ended.code == contract_code(ended.summary)
+    reader = "python" if "python" in scene.arguments or not readers.built() else "native"
+    assert ended.summary["client"]["reader"] == reader
+    manifest = json.loads((ended.run_dir / "run.json").read_text())
+    assert {worker["reader"] for worker in manifest["workers"]} == {reader}
 
 
 @pytest.mark.parametrize("scene", SEEDED[:1], ids=["1 to 3 workers"])

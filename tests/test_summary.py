@@ -124,7 +124,7 @@ def test_the_document_has_the_keys_that_pipelines_rely_on() -> None:
     assert list(summary["latency"]) == [measure.name for measure in MEASURES if measure.name != "client_delay_ms"]
     for block in [*summary["latency"].values(), summary["client"]["delay_ms"], summary["client"]["loop_lag_ms"]]:
         assert list(block) == ["count", "mean", "p50", "p90", "p95", "p99", "p999", "min", "max"]
-    assert set(summary["client"]) == {"delay_ms", "loop_lag_ms", "cpu_share", "stamps"}
+    assert set(summary["client"]) == {"delay_ms", "loop_lag_ms", "cpu_share", "stamps", "reader"}
     assert set(summary["by_class"]) == {"agent", "chat"}
     assert set(summary["by_class"]["chat"]) >= {"latency", "turns"}
     assert (summary["format"], summary["run"], summary["servers"], summary["steps"]) == (1, RUN, [SERVER], [])

@@ -14,6 +14,7 @@ from scripted_server import HEAD, Script, ScriptedServer, chunk, chunked, send
 
 from inferload.measure.clock import now_ns
 from inferload.measure.record import Failure
+from inferload.wire import readers
 from inferload.wire.client import Client, ClientSettings, Credentials, Timeouts
 from inferload.wire.dial import TlsSettings
 from inferload.wire.target import Target
@@ -57,6 +58,15 @@ ANSWER = [
     usage(7, 2, 4),
     DONE,
 ]
+
+
+@pytest.fixture(autouse=True, params=["python", "native"])
+def reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Every turn here is read in both ways."""
+    if request.param == "native" and not readers.built():
+        pytest.skip("the compiled reader was not built")
+    monkeypatch.setenv(readers.VARIABLE, request.param)
+    return str(request.param)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import psutil
 from inferload.measure import checks
 from inferload.measure.checks import Check, Package, Ticks
 from inferload.measure.clock import now_ns
-from inferload.wire import checkup
+from inferload.wire import checkup, readers
 
 LOOK_S = 0.5
 _REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)\s*\(?([<>=!~][^;)]*)?\)?")
@@ -37,6 +37,7 @@ def look() -> list[Check]:
         checks.cores(*cores()),
         *_ports(),
         checks.kernel_stamps(checkup.kernel_stamps()),
+        _reader(),
         checks.clock(_clock_step_ns()),
         checks.steal(before, after),
         checks.loop_timers(late_ms),
@@ -80,6 +81,11 @@ def cores() -> tuple[int, int, float | None]:
 def _processor() -> str:
     found = re.search(r"(?m)^model name\s*:\s*(.+)$", _text(Path("/proc/cpuinfo")) or "")
     return found[1].strip() if found else platform.processor() or platform.machine()
+
+
+def _reader() -> Check:
+    forced_by = readers.VARIABLE if os.environ.get(readers.VARIABLE) else ""
+    return checks.reader(readers.chosen(), forced_by if readers.built() else "", readers.HOW_TO_BUILD)
 
 
 def _open_files() -> tuple[int, int]:

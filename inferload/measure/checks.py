@@ -154,6 +154,15 @@ def kernel_stamps(found: Stamps) -> Check:
     return Check("ok" if found.stamped * 2 >= found.reads else "warn", "kernel stamps", said, "")
 
 
+def reader(name: str, forced_by: str, how_to_build: str) -> Check:
+    """Which reader takes the tokens off the sockets. `forced_by`: the setting that asked for it ("": nobody did)."""
+    said = f"{name}, as {forced_by} says" if forced_by else name
+    if name == "native":
+        return Check("ok", "reader", f"{said}: a compiled thread")
+    remedy = f"unset {forced_by} for the compiled one" if forced_by else how_to_build
+    return Check("warn", "reader", f"{said}: within the event loop, at about twice the cost of a token", remedy)
+
+
 def clock(resolution_ns: int) -> Check:
     """The smallest step of the monotonic clock that was seen."""
     said = f"steps of {resolution_ns} ns"

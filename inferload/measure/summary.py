@@ -39,6 +39,7 @@ class SummaryInput:
     windows: Mapping[Phase, float]
     verdict: Verdict
     stamps: Stamps
+    reader: str | None = None  # what took the tokens off the sockets: native, python, or mixed
     servers: Sequence[dict[str, Any]] = ()
     gates: Sequence[str] = ()
     exact: Values | None = None
@@ -58,7 +59,7 @@ def build(given: SummaryInput) -> dict[str, Any]:
         "window_s": window_s,
         "percentiles_from": "sketches" if exact is None else "records",
         **_part(measured, window_s, exact),
-        "client": _client(given.health, given.stamps),
+        "client": _client(given.health, given.stamps, given.reader),
         "servers": list(given.servers),
         "by_class": _by_class(given),
         "steps": _steps(given),
@@ -188,7 +189,7 @@ def _input_tokens(tally: Tally) -> int | None:
     return tally.window_input_tokens if known else None
 
 
-def _client(health: HealthSet, stamps: Stamps) -> dict[str, Any]:
+def _client(health: HealthSet, stamps: Stamps, reader: str | None) -> dict[str, Any]:
     total = health.total("measure")
     shares = [worker.cpu_share for worker in health.by_worker("measure").values()]
     return {
@@ -196,6 +197,7 @@ def _client(health: HealthSet, stamps: Stamps) -> dict[str, Any]:
         "loop_lag_ms": block_of(total.loop_lag_ms),
         "cpu_share": max((share for share in shares if share is not None), default=None),
         "stamps": stamps,
+        "reader": reader,
     }
 
 

@@ -77,7 +77,7 @@ class Agent:
             self.end()  # a run whose master went away, say
             self._run = run = WorkerRun(assignment, self._own, self._environment)
             anchor = {"wall_ns": run.anchor.wall_ns, "mono_ns": run.anchor.mono_ns}
-            answer |= {"anchor": anchor, "folder": str(run.folder)}
+            answer |= {"anchor": anchor, "folder": str(run.folder), "reader": run.reader}
             gevent.spawn(self._report, run)
         except (UsageError, OSError) as error:
             answer["error"] = str(error)

@@ -99,6 +99,7 @@ def _input(run: MasterRun, turns: pa.Table | None) -> summary.SummaryInput:
         verdict=judged,
         gates=list(scenario.gates),
         stamps=facts.stamps,
+        reader=_reader(run),
         exact=None if turns is None else exact_values(turns),
         exact_by_class=None if turns is None else {name: exact_values(turns, class_name=name) for name in classes},
     )
@@ -128,6 +129,12 @@ def _facts(run: MasterRun, turns: pa.Table | None, entries: list[dict[str, Any]]
         warm_cache_share=_warm_cache_share(run, turns),
         server_in_flight_mean=_in_flight(entries),
     )
+
+
+def _reader(run: MasterRun) -> str | None:
+    """What read on the workers; "mixed" where they differ."""
+    names = {name for name in (member.facts.get("reader") for member in run.roster.members) if name}
+    return None if not names else names.pop() if len(names) == 1 else "mixed"
 
 
 def _in_flight(entries: list[dict[str, Any]]) -> float | None:

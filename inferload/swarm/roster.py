@@ -68,6 +68,7 @@ class Member:
             "pid": self.facts.get("pid"),
             "folder": self.facts.get("folder"),
             "anchor": self.facts.get("anchor"),
+            "reader": self.facts.get("reader"),
             "clock_offset_ns": self.offset_ns,
             "clock_rtt_ns": self.rtt_ns,
             "wall_offset_ns": self.wall_offset_ns,

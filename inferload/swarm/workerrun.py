@@ -143,6 +143,11 @@ class WorkerRun:
     # -- turns
 
     @property
+    def reader(self) -> str:
+        """What takes the tokens off the sockets: native or python."""
+        return self._client.reader
+
+    @property
     def in_flight(self) -> int:
         """Turns begun whose records are not booked yet."""
         return self._client.in_flight + self._unbooked
@@ -159,7 +164,10 @@ class WorkerRun:
     def _on_turn(self, result: TurnResult) -> None:
         """Take a result from the event loop: count it, keep it, and leave what may block to the booker."""
         record = result.record
-        self.tallies.fold(record, self._windows, self._slos[record.class_name], self._pulse.pauses)
+        pauses = self._client.pauses()  # a thread that reads on while the event loop stands still has pauses of its own
+        self.tallies.fold(
+            record, self._windows, self._slos[record.class_name], self._pulse.pauses if pauses is None else pauses
+        )
         self.health.delays(record, result.reads_unstamped)
         self._turns.append(record)
         self._unbooked += 1

@@ -6,8 +6,9 @@ the server's own running token count proves to be a token (half of a multi-byte 
 
 from __future__ import annotations
 
+import re
 from array import array
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -70,6 +71,17 @@ class _Event(msgspec.Struct):
 
 _decode = msgspec.json.Decoder(_Event).decode
 _decode_many = msgspec.json.Decoder(list[_Event]).decode
+_decode_text = msgspec.json.Decoder(str).decode
+_TEXT = re.compile(rb'"(?:content|text|reasoning_content|reasoning)": ?"((?:[^"\\]|\\.)+)"')
+_PROBE = b"probe"
+
+
+class Template(NamedTuple):
+    """What the data of many events have in common: the bytes before and after one text. `visible`: it is no reasoning."""
+
+    before: bytes
+    after: bytes
+    visible: bool
 
 
 class Answer:
@@ -120,19 +132,25 @@ class Answer:
 
     def events(self, data: list[bytes], at_ns: list[int]) -> None:
         """Take the data of several events in order, each complete at its instant: decoded in one go where that can be done."""
+        if not data:
+            return
+        if data[-1] == DONE:
+            self.events(data[:-1], at_ns[:-1])
+            self.event(DONE, at_ns[-1])
+            return
         try:
             decoded = _decode_many(b"[" + b",".join(data) + b"]")
         except (msgspec.DecodeError, UnicodeDecodeError):
             decoded = []
-        if len(decoded) != len(data) or not data:  # one of them is no event of a completion: [DONE], say
+        if len(decoded) != len(data):  # one of them is no event of a completion
             for one, at in zip(data, at_ns, strict=True):
                 self.event(one, at)
             return
         if self.first_event_ns is None:
             self.first_event_ns = at_ns[0]
         self.last_event_ns = at_ns[-1]
-        for event, at in zip(decoded, at_ns, strict=True):
-            self._take(event, at, data)
+        for event, at, one in zip(decoded, at_ns, data, strict=True):
+            self._take(event, at, one)
 
     def event(self, data: bytes, at_ns: int) -> None:
         """Take the data of one event, complete at that instant."""
@@ -147,11 +165,11 @@ class Answer:
         except (msgspec.DecodeError, UnicodeDecodeError):
             self._fail(Failure.BAD_EVENT, data)
             return
-        self._take(event, at_ns, [data])
+        self._take(event, at_ns, data)
 
-    def _take(self, event: _Event, at_ns: int, data: list[bytes]) -> None:
+    def _take(self, event: _Event, at_ns: int, data: bytes) -> None:
         if event.error is not None:
-            self._fail(Failure.SERVER_ERROR, b" ".join(data))
+            self._fail(Failure.SERVER_ERROR, data)
             return
         if event.usage is None and self.uncounted and self.first_visible_ns is not None and len(event.choices) == 1:
             choice = event.choices[0]  # nearly every event of a stream takes this short way
@@ -163,7 +181,6 @@ class Answer:
             ):
                 self.text.append(delta.content)
                 self.event_ns.append(at_ns)
-                self.event_tokens.append(0)
                 return
         if self.request_id is None:
             self.request_id = event.id
@@ -173,6 +190,31 @@ class Answer:
         self._count(event, carried, at_ns)
         if event.metrics is not None:
             self.metrics = event.metrics
+
+    def template_of(self, data: bytes) -> Template | None:
+        """What further events like this one, taken already, have in common with it; None where that cannot be told.
+
+        Another text in the same place decodes to the same event with that text: seen by decoding one. So of events that fit
+        the template nothing but the text and the instant is news, once what the first of them says has been noted.
+        """
+        found = _TEXT.search(data)
+        if found is None or not self.uncounted or self.request_id is None:
+            return None
+        before, after = data[: found.start(1)], data[found.end(1) :]
+        try:
+            event, probe = _decode(data), _decode(before + _PROBE + after)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return None
+        visible = _only_text(event)
+        if visible is None or _only_text(probe) is not visible or (visible and self.first_visible_ns is None):
+            return None
+        return Template(before, after, visible) if _with_text(event) == probe else None
+
+    def run(self, template: Template, texts: bytes, at_ns: bytes) -> None:
+        """Take events that fit a template of this answer: their texts, still as JSON has them, and their instants as int64."""
+        (self.text if template.visible else self.reasoning).append(_decode_text(b'"' + texts + b'"'))
+        self.event_ns.frombytes(at_ns)
+        self.last_event_ns = self.event_ns[-1]
 
     def conclude(self, reply_complete: bool) -> None:
         """Say what became of the whole: to be called once, after the last event."""
@@ -242,3 +284,35 @@ class Answer:
         if self.failure is None:
             self.failure = failure
             self.detail = data[:200].decode("utf-8", "replace")
+
+
+def _only_text(event: _Event) -> bool | None:
+    """Whether an event brings visible text (True) or reasoning (False), and neither a count nor an end; None for any other."""
+    if event.error is not None or event.usage is not None or event.metrics is not None or len(event.choices) != 1:
+        return None
+    choice, delta = event.choices[0], event.choices[0].delta
+    if choice.finish_reason is not None:
+        return None
+    if delta is None:
+        return True if choice.text else None
+    filled = [
+        bool(text)
+        for text in (delta.content, delta.reasoning, delta.reasoning_content, delta.refusal, delta.tool_calls)
+    ]
+    if sum(filled) != 1 or filled[3] or filled[4]:
+        return None
+    return filled[0]
+
+
+def _with_text(event: _Event) -> _Event:
+    """The same event with the text that a probe carries in place of its own."""
+    choice, probe = event.choices[0], _PROBE.decode()
+    if choice.delta is None:
+        choice.text = probe
+    elif choice.delta.content:
+        choice.delta.content = probe
+    elif choice.delta.reasoning_content:
+        choice.delta.reasoning_content = probe
+    else:
+        choice.delta.reasoning = probe
+    return event

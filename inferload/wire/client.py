@@ -7,11 +7,13 @@ import gevent
 
 from inferload.measure.clock import now_ns
 from inferload.measure.record import Failure
+from inferload.wire import readers
 from inferload.wire.answers import ANSWERS
-from inferload.wire.connection import Connection
-from inferload.wire.dial import Dialer, TlsSettings
+from inferload.wire.dial import Dialer, TlsSettings, reader_thread
 from inferload.wire.http1 import request_bytes
 from inferload.wire.pump import Pump
+from inferload.wire.reply import AnyConnection
+from inferload.wire.stream import scanner
 from inferload.wire.target import Target
 from inferload.wire.turn import Timeouts, Turn, TurnRequest, TurnResult
 from inferload.workload.endpoints import ENDPOINTS, Endpoint
@@ -19,7 +21,6 @@ from inferload.workload.endpoints import ENDPOINTS, Endpoint
 __all__ = ["Client", "ClientSettings", "Credentials", "Timeouts", "standing_headers"]
 
 _SWEEP_S = 0.25
-_DIGEST_BYTES = 12_288  # a live stream holds about this much unparsed at the most, times one sweep
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +67,10 @@ class Client:
         self.without_secrets = settings.credentials.without
         self.new_answer = ANSWERS[settings.endpoint]
         self._on_turn = on_turn
-        self._dialer = Dialer(settings.target, settings.tls, settings.timeouts.connect_s)
-        self._idle: list[Connection] = []
+        self.scan = scanner()
+        self._thread = None if settings.target.scheme == "https" else reader_thread(gevent.get_hub().loop)
+        self._dialer = Dialer(settings.target, settings.tls, settings.timeouts.connect_s, self._thread)
+        self._idle: list[AnyConnection] = []
         self._live: set[Turn] = set()
         self._head = _head_maker(settings, self._dialer.request_path_prefix)
         self._sweeper = gevent.get_hub().loop.timer(_SWEEP_S, _SWEEP_S)
@@ -80,9 +83,18 @@ class Client:
         return turn
 
     @property
+    def reader(self) -> readers.ReaderName:
+        """What takes the tokens off the sockets; TLS is Python's."""
+        return "python" if self._thread is None else "native"
+
+    @property
     def in_flight(self) -> int:
         """Turns begun and not recorded yet."""
         return len(self._live)
+
+    def pauses(self) -> list[tuple[int, int]] | None:
+        """The newest times, from and until, at which nobody read; None where that is when the event loop stood still."""
+        return None if self._thread is None else self._thread.raw.pauses()
 
     def give_up_all(self) -> None:
         """End every turn under way as unfinished."""
@@ -97,22 +109,25 @@ class Client:
         for connection in self._idle:
             connection.close()
         self._idle.clear()
+        if self._thread is not None:
+            self._thread.close()
 
     # -- for Turn
 
-    def idle_connection(self) -> Connection | None:
+    def idle_connection(self) -> AnyConnection | None:
         """The connection used last that is still open."""
         while self._idle:
             connection = self._idle.pop()
             if not connection.closed:
                 return connection
+            connection.close()  # the peer has closed it, and we had not heard
         return None
 
-    def dial(self) -> Connection:
+    def dial(self) -> AnyConnection:
         """A new connection; DialError where there is none."""
         return self._dialer.dial()
 
-    def keep(self, connection: Connection) -> None:
+    def keep(self, connection: AnyConnection) -> None:
         """Take back a connection that can carry another turn."""
         self._idle.append(connection)
 
@@ -129,8 +144,7 @@ class Client:
     def _sweep(self) -> None:
         at_ns = now_ns()
         for turn in list(self._live):
-            if turn.unparsed_bytes > _DIGEST_BYTES:
-                turn.digest()
+            turn.digest_if_much()
             if at_ns >= turn.look_ns and (overdue := turn.overdue(at_ns)) is not None:
                 turn.give_up(*overdue)
 

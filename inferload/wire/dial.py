@@ -6,6 +6,7 @@ import ssl
 import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import gevent
@@ -13,9 +14,15 @@ import gevent.socket
 
 from inferload.errors import UsageError
 from inferload.measure.record import Failure
-from inferload.wire.connection import SO_TIMESTAMPNS, Connection, TlsLayer
+from inferload.wire import readers
+from inferload.wire.connection import SO_TIMESTAMPNS, Connection
 from inferload.wire.http1 import Http1Error, parse_head
+from inferload.wire.reply import AnyConnection
 from inferload.wire.target import Target
+from inferload.wire.tls import TlsLayer
+
+if TYPE_CHECKING:
+    from inferload.wire.nativeconnection import ReaderThread
 
 
 class DialError(Exception):
@@ -69,21 +76,24 @@ class Proxy:
 
 
 class Dialer:
-    """Opens connections to one target."""
+    """Opens connections to one target. `thread`: what reads those without TLS; None: the event loop reads."""
 
-    def __init__(self, target: Target, tls: TlsSettings, timeout_s: float) -> None:
+    def __init__(
+        self, target: Target, tls: TlsSettings, timeout_s: float, thread: "ReaderThread | None" = None
+    ) -> None:
         self.target = target
         self.proxy = Proxy.for_target(target)
         self._context = tls.context() if target.scheme == "https" else None
         self._timeout_s = timeout_s
+        self._thread = thread
 
     @property
     def request_path_prefix(self) -> str:
         """What stands before the path in a request line: the origin, where a proxy forwards plain HTTP."""
         return self.target.origin if self.proxy is not None and self._context is None else ""
 
-    def dial(self) -> Connection:
-        """A connected socket, its watcher registered; DialError where there is none. Blocks this greenlet only."""
+    def dial(self) -> AnyConnection:
+        """A connected socket that is being read; DialError where there is none. Blocks this greenlet only."""
         sock = None
         try:
             with gevent.Timeout(self._timeout_s):
@@ -137,10 +147,21 @@ class Dialer:
                 said = "closed the connection" if found is None else f"answered {found[0].status}"
                 raise DialError(Failure.CONNECT, f"{self._peer} {said} to CONNECT {peer}")
 
-    def _watched(self, sock: gevent.socket.socket, tls: TlsLayer | None) -> Connection:
+    def _watched(self, sock: gevent.socket.socket, tls: TlsLayer | None) -> AnyConnection:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with contextlib.suppress(OSError):  # not Linux: user-space stamps it is, and the verdict says so
             sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+        if tls is None and self._thread is not None:
+            return self._thread.connection(sock)
         connection = Connection(sock, tls)
         connection.watch(gevent.get_hub().loop)
         return connection
+
+
+def reader_thread(loop: Any) -> "ReaderThread | None":
+    """The native thread that reads for a client; None where this process reads in Python."""
+    if readers.chosen() == "python":
+        return None
+    from inferload.wire.nativeconnection import ReaderThread
+
+    return ReaderThread(loop)

@@ -9,9 +9,9 @@ from gevent.event import Event
 
 from inferload.measure.record import Failure
 from inferload.wire.client import ClientSettings, standing_headers
-from inferload.wire.connection import Reply
 from inferload.wire.dial import Dialer, DialError
 from inferload.wire.http1 import Http1Error, request_bytes
+from inferload.wire.reply import Reply
 
 
 class FetchError(Exception):
@@ -63,10 +63,9 @@ class Fetcher:
         except DialError as error:
             raise FetchError(error.failure, error.why) from error
         done = Event()
-        reply = Reply(done.set)
         try:
             with gevent.Timeout(self._timeout_s):
-                connection.expect(reply)
+                reply = connection.expect(done.set)
                 connection.send(request)
                 done.wait()
             return self._fetched(reply)
@@ -82,7 +81,7 @@ class Fetcher:
         if reply.head is None or not reply.complete:
             failure = Failure.BAD_HTTP if isinstance(reply.error, Http1Error) else Failure.CUT
             raise FetchError(failure, f"{self._settings.target.origin}: {reply.error}")
-        body = b"".join(map(reply.unframe, reply.body(reply.waiting).data))
+        body = reply.unframe(reply.body(reply.waiting).data)
         return Fetched(
             reply.head.status, reply.head.headers.get("content-type", "").partition(";")[0].strip().lower(), body
         )

@@ -18,17 +18,18 @@ from gevent.event import Event
 from inferload.measure.clock import NS_PER_S, now_ns
 from inferload.measure.record import CANCELLED, Failure, Phase, TurnRecord
 from inferload.wire.answer import Answer
-from inferload.wire.connection import Arrivals, Connection, Reply
 from inferload.wire.dial import DialError
 from inferload.wire.http1 import Http1Error
 from inferload.wire.pump import Pump
-from inferload.wire.sse import SseParser, event_of_chunk
+from inferload.wire.reply import AnyConnection, Arrivals, Reply
+from inferload.wire.stream import EventStream, Scan
 from inferload.wire.target import Target
 from inferload.workload.messages import ToolCall
 
 logger = logging.getLogger(__name__)
 
 _READS_PER_SLICE = 64
+_QUICK_READS_PER_SLICE = 1_000
 _DETAIL_BYTES = 300
 _LOOK_NS = NS_PER_S // 4
 
@@ -88,9 +89,11 @@ class Owner(Protocol):
     def pump(self) -> Pump: ...
     @property
     def without_secrets(self) -> Callable[[str], str]: ...
-    def idle_connection(self) -> Connection | None: ...
-    def dial(self) -> Connection: ...
-    def keep(self, connection: Connection) -> None: ...
+    @property
+    def scan(self) -> Scan | None: ...
+    def idle_connection(self) -> AnyConnection | None: ...
+    def dial(self) -> AnyConnection: ...
+    def keep(self, connection: AnyConnection) -> None: ...
     def request_bytes(self, body: bytes, headers: tuple[tuple[str, str], ...] = ()) -> bytes: ...
     def new_answer(self) -> Answer: ...
     def recorded(self, turn: Turn) -> None: ...
@@ -107,7 +110,7 @@ class Turn:
         self.queued = False  # waits in the pump
         self._client = client
         self._recorded = Event()
-        self._connection: Connection | None = None
+        self._connection: AnyConnection | None = None
         self._sender: gevent.Greenlet | None = None
         self._attempts = 0
         self._connect_ns: int | None = None
@@ -159,9 +162,8 @@ class Turn:
         seen_ns = self._answer.last_event_ns
         silent_ns = at_ns - (seen_ns or self._sent_ns)
         shorter_s = min(limits.first_event_s, limits.between_events_s)
-        if self._reply.waiting and self._reply.head is not None:
-            if silent_ns > shorter_s * NS_PER_S:
-                self.digest()
+        if silent_ns > shorter_s * NS_PER_S and self._reply.waiting:
+            self.digest()
             return None
         limit_s = limits.first_event_s if seen_ns is None else limits.between_events_s
         if silent_ns <= limit_s * NS_PER_S:
@@ -172,10 +174,10 @@ class Turn:
             return Failure.TIMEOUT_FIRST_EVENT, f"no event within {limit_s:g} s"
         return Failure.TIMEOUT_BETWEEN_EVENTS, f"no event for {limit_s:g} s"
 
-    @property
-    def unparsed_bytes(self) -> int:
-        """Bytes of the reply that wait to be parsed."""
-        return self._reply.body_bytes
+    def digest_if_much(self) -> None:
+        """Have the pump parse what is there, where that is much."""
+        if self._reply.body_bytes > self._reply.digest_bytes:
+            self.digest()
 
     def digest(self) -> None:
         """Have the pump parse what is there."""
@@ -187,9 +189,9 @@ class Turn:
 
     def _begin_attempt(self) -> None:
         self._attempts += 1
-        self._reply = Reply(self._on_reply_done, on_tail=self.digest)
+        self._reply = Reply(self._on_reply_done)
         self._answer = self._client.new_answer()
-        self._parser = SseParser()
+        self._stream = EventStream(self._answer, self._client.scan)
         self._delays = array("q")
         self._unstamped = 0
         self._head_checked = False
@@ -211,8 +213,8 @@ class Turn:
                 connection.close()
                 return
             self._connection = connection
-            connection.expect(reply)
             request = self._client.request_bytes(self.request.body, self.request.headers)
+            self._reply = reply = connection.expect(self._on_reply_done, self.digest)
             reply.floor_ns = self._sent_ns = now_ns()
             connection.send(request)
             self._written_ns = now_ns()
@@ -247,9 +249,9 @@ class Turn:
     def step(self) -> bool:
         """One slice of parsing; the last one makes the record."""
         reply = self._reply
-        if reply.head is not None and reply.waiting:
+        if reply.waiting:
             try:
-                self._arrived(reply.body(_READS_PER_SLICE))
+                self._arrived(reply.body(_QUICK_READS_PER_SLICE if self._stream.quick else _READS_PER_SLICE))
             except Http1Error as error:
                 self._fail(Failure.BAD_HTTP, str(error))
                 reply.finish(complete=False, error=error)
@@ -280,23 +282,9 @@ class Turn:
         if not self._head_checked:
             self._check_head()
         if self._refused:
-            self._error_body = (self._error_body + b"".join(map(self._reply.unframe, reads.data)))[:_DETAIL_BYTES]
+            self._error_body = (self._error_body + self._reply.unframe(reads.data))[:_DETAIL_BYTES]
             return
-        reply, parser = self._reply, self._parser
-        events: list[bytes] = []
-        instants: list[int] = []
-        plain = reply.between_chunks and parser.between_events  # a slow read leaves both as they were, or clears this
-        for data, at_ns in zip(reads.data, reads.at_ns, strict=True):
-            whole = event_of_chunk(data) if plain else None
-            if whole is not None:
-                events.append(whole)
-                instants.append(at_ns)
-                continue
-            for found in parser.feed(reply.unframe(data)):
-                events.append(found)
-                instants.append(at_ns)
-            plain = reply.between_chunks and parser.between_events
-        self._answer.events(events, instants)
+        self._stream.feed(self._reply, reads)
 
     def _check_head(self) -> None:
         head = self._reply.head
@@ -321,8 +309,7 @@ class Turn:
             self._check_head()
         self._cancelled = self._cancelled and not answer.closed  # else the whole answer was there already
         if not self._cancelled:
-            for event in self._parser.finish():
-                answer.event(event, self._arrived_ns or now_ns())
+            self._stream.finish(self._arrived_ns or now_ns())
         if self._failure is None and reply.error is not None and not answer.closed:
             broken = isinstance(reply.error, Http1Error)
             self._fail(Failure.BAD_HTTP if broken else Failure.CUT, str(reply.error))

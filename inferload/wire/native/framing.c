@@ -1,0 +1,157 @@
+/* How long a reply's body is, without taking it apart: what the reading thread has to know to see its end. */
+#define _GNU_SOURCE
+#include "native.h"
+
+#include <string.h>
+#include <strings.h>
+
+#define LONGEST_LINE 8192
+#define MOST_DIGITS 15
+
+static int hex(unsigned char c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    c |= 0x20;
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* One byte of a size line: blanks, digits, blanks, then nothing or an extension. */
+static void size_byte(struct chunks *c, unsigned char byte) {
+    enum { BEFORE, DIGITS, BEHIND, EXTENSION };
+    int value = hex(byte), blank = byte == ' ' || byte == '\t';
+    if (c->phase == EXTENSION) return;
+    if (byte == ';') {
+        c->phase = EXTENSION;
+    } else if (blank) {
+        if (c->phase == DIGITS) c->phase = BEHIND;
+    } else if (value < 0 || c->phase == BEHIND || c->digits == MOST_DIGITS) {
+        c->bad = 1;
+    } else {
+        c->phase = DIGITS;
+        c->digits++;
+        c->size = c->size << 4 | (uint64_t)value;
+    }
+}
+
+static enum walked end_of_line(struct chunks *c) {
+    int line = c->line;
+    c->line = c->cr = 0;
+    if (c->at == CHUNK_AFTER) {
+        if (line) return WALK_BROKEN;
+        c->at = CHUNK_SIZE;
+        c->size = 0;
+        c->digits = c->phase = c->bad = 0;
+    } else if (c->at == CHUNK_SIZE) {
+        if (c->bad || !c->digits) return WALK_BROKEN;
+        c->left = (int64_t)c->size;
+        c->at = c->left ? CHUNK_DATA : CHUNK_TRAILERS;
+    } else if (!line) {
+        return WALK_DONE;
+    }
+    return WALK_MORE;
+}
+
+static enum walked line_byte(struct chunks *c, unsigned char byte) {
+    if (c->cr && byte == '\n') return end_of_line(c);
+    if (c->cr) { /* a CR that ended nothing belongs to the line */
+        c->line++;
+        if (c->at == CHUNK_SIZE) size_byte(c, '\r');
+    }
+    c->cr = byte == '\r';
+    if (!c->cr) {
+        c->line++;
+        if (c->at == CHUNK_SIZE) size_byte(c, byte);
+    }
+    return c->line > LONGEST_LINE ? WALK_BROKEN : WALK_MORE;
+}
+
+enum walked walk(struct chunks *c, const char *bytes, size_t n) {
+    const char *end = bytes + n;
+    while (bytes < end) {
+        if (c->at == CHUNK_DATA) {
+            int64_t step = end - bytes < c->left ? end - bytes : c->left;
+            bytes += step;
+            c->left -= step;
+            if (!c->left) c->at = CHUNK_AFTER;
+            continue;
+        }
+        enum walked found = line_byte(c, (unsigned char)*bytes++);
+        if (found != WALK_MORE) return found;
+    }
+    return WALK_MORE;
+}
+
+/* The value of a header line if it has this name, its blanks taken off; NULL where it has not. */
+static const char *value_of(const char *line, size_t n, const char *name, size_t *length) {
+    size_t m = strlen(name);
+    if (n <= m || line[m] != ':' || strncasecmp(line, name, m)) return NULL;
+    const char *from = line + m + 1, *to = line + n;
+    while (from < to && (*from == ' ' || *from == '\t')) from++;
+    while (to > from && (to[-1] == ' ' || to[-1] == '\t')) to--;
+    *length = (size_t)(to - from);
+    return from;
+}
+
+static int64_t decimal(const char *digits, size_t n) {
+    int64_t value = 0;
+    if (!n || n > MOST_DIGITS) return -1;
+    for (size_t i = 0; i < n; i++) {
+        if (digits[i] < '0' || digits[i] > '9') return -1;
+        value = value * 10 + (digits[i] - '0');
+    }
+    return value;
+}
+
+enum framing framing_of(const char *head, size_t n, int64_t *length) {
+    static const char START[] = "HTTP/1.1 200";
+    const char *end = head + n - 2; /* the empty line */
+    int coded = 0, sized = 0;
+    if (n < sizeof START + 3 || memcmp(head, START, sizeof START - 1)) return FRAMING_UNKNOWN;
+    if (head[sizeof START - 1] != ' ' && head[sizeof START - 1] != '\r') return FRAMING_UNKNOWN;
+    const char *line = memmem(head, n, "\r\n", 2);
+    for (line += 2; line < end;) {
+        const char *stop = memmem(line, (size_t)(end + 2 - line), "\r\n", 2), *value;
+        size_t m = (size_t)(stop - line), said;
+        if (*line == ' ' || *line == '\t' || *line == ':' || !memchr(line, ':', m)) return FRAMING_UNKNOWN;
+        if ((value = value_of(line, m, "transfer-encoding", &said))) {
+            if (coded++ || said != 7 || strncasecmp(value, "chunked", 7)) return FRAMING_UNKNOWN;
+        } else if ((value = value_of(line, m, "content-length", &said))) {
+            *length = decimal(value, said);
+            if (sized++ || *length < 0) return FRAMING_UNKNOWN;
+        } else if (!strncasecmp(line, "transfer-encoding", 17) || !strncasecmp(line, "content-length", 14)) {
+            return FRAMING_UNKNOWN; /* a blank before the colon, say */
+        }
+        line = stop + 2;
+    }
+    if (coded) return sized ? FRAMING_UNKNOWN : FRAMING_CHUNKED;
+    return sized ? FRAMING_LENGTH : FRAMING_UNKNOWN;
+}
+
+/* For the tests: what the walk over these pieces comes to. */
+PyObject *walk_chunks(PyObject *module, PyObject *pieces) {
+    (void)module;
+    struct chunks chunks = {0};
+    enum walked found = WALK_MORE;
+    PyObject *fast = PySequence_Fast(pieces, "a sequence of bytes is wanted");
+    if (!fast) return NULL;
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(fast) && found == WALK_MORE; i++) {
+        char *bytes;
+        Py_ssize_t n;
+        if (PyBytes_AsStringAndSize(PySequence_Fast_GET_ITEM(fast, i), &bytes, &n)) {
+            Py_DECREF(fast);
+            return NULL;
+        }
+        found = walk(&chunks, bytes, (size_t)n);
+    }
+    Py_DECREF(fast);
+    return PyLong_FromLong(found);
+}
+
+PyObject *look_at_head(PyObject *module, PyObject *head) {
+    (void)module;
+    char *bytes;
+    Py_ssize_t n;
+    int64_t length = 0;
+    if (PyBytes_AsStringAndSize(head, &bytes, &n)) return NULL;
+    enum framing found = framing_of(bytes, (size_t)n, &length);
+    return Py_BuildValue("iL", found, found == FRAMING_LENGTH ? length : 0LL);
+}

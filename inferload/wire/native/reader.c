@@ -1,0 +1,569 @@
+/* One thread that reads every registered socket, without Python's lock.
+ *
+ * A connection has a slot. Slots are never freed while the reader lives, and a slot's number comes with a generation, so that what
+ * the kernel reports of a connection that is gone finds nothing. A slot's fields are touched under its lock only; the thread holds
+ * it while it reads, so that once `forget` has returned the descriptor may be closed. */
+#define _GNU_SOURCE
+#include "native.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <structmember.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#ifndef SO_TIMESTAMPNS
+#define SO_TIMESTAMPNS 35
+#endif
+
+#define SEC 1000000000LL
+#define READ_SIZE 65536
+#define KEPT_ROOM (1 << 18)       /* a larger buffer is given back between two replies */
+#define LONGEST_HEAD 65536
+#define SLOTS_PER_BLOCK 256
+#define BLOCKS 4096
+#define EVENTS 256
+#define BEAT_MS 20                /* the idle thread wakes this often, to know that it is not held up */
+#define PAUSE_NS (50 * SEC / 1000)  /* a beat as late as this is a pause */
+#define PAUSES 64
+#define CONTROL UINT64_MAX
+
+enum ending { ASKS_FOR_HEAD, COMPLETE, BROKEN_FRAMING, PEER_CLOSED, READ_FAILED, STRAY };
+
+struct one_read {
+    int64_t end, mono_ns, age_ns; /* age: what it waited since the kernel's stamp; negative where there is none to be believed */
+};
+
+struct slot {
+    pthread_mutex_t lock;
+    uint32_t number, generation;
+    int fd; /* -1: free */
+    enum { IDLE, READING, ENDED } state;
+    int lost;  /* no more can come */
+    int asked; /* Python was asked for the framing */
+    enum framing framing;
+    struct chunks chunks;
+    int64_t left, last_ns, newest_ns;
+    char *data;
+    size_t used, room, looked;
+    struct one_read *reads;
+    size_t count, size;
+};
+
+struct ended {
+    uint64_t id;
+    int ending, error;
+};
+
+struct queue {
+    struct ended *at;
+    size_t used, room;
+};
+
+struct reader {
+    PyObject_HEAD
+    pthread_t thread;
+    pid_t pid;
+    int started, poll_fd, wake_fd, control_fd;
+    atomic_int stop;
+    struct slot *blocks[BLOCKS];
+    uint32_t slots, *unused;
+    size_t unused_count;
+    pthread_mutex_t queue_lock;
+    struct queue queue, taken; /* what the thread fills, and what Python took last */
+    int64_t pauses[PAUSES][2];
+    size_t pauses_seen;
+    char input[READ_SIZE];
+};
+
+static int64_t clock_ns(clockid_t clock) {
+    struct timespec t;
+    clock_gettime(clock, &t);
+    return t.tv_sec * SEC + t.tv_nsec;
+}
+
+static uint64_t id_of(const struct slot *s) { return (uint64_t)s->generation << 32 | s->number; }
+
+static struct slot *slot_at(struct reader *r, uint32_t number) {
+    return &r->blocks[number / SLOTS_PER_BLOCK][number % SLOTS_PER_BLOCK];
+}
+
+/* ---- the thread */
+
+/* Without memory for a few bytes nothing is told, and the turn runs into its time-out. */
+static void tell(struct reader *r, const struct slot *s, enum ending ending, int error) {
+    pthread_mutex_lock(&r->queue_lock);
+    struct queue *q = &r->queue;
+    int first = !q->used;
+    if (q->used == q->room) {
+        size_t room = q->room ? 2 * q->room : 1024;
+        struct ended *grown = realloc(q->at, room * sizeof *grown);
+        if (grown) q->at = grown, q->room = room;
+    }
+    if (q->used < q->room) q->at[q->used++] = (struct ended){id_of(s), ending, error};
+    pthread_mutex_unlock(&r->queue_lock);
+    if (first) eventfd_write(r->wake_fd, 1);
+}
+
+/* The connection is of no more use: what was expected of it has come to this end. */
+static void lose(struct reader *r, struct slot *s, enum ending ending, int error) {
+    s->lost = 1;
+    epoll_ctl(r->poll_fd, EPOLL_CTL_DEL, s->fd, NULL);
+    tell(r, s, s->state == READING ? ending : STRAY, error);
+    if (s->state == READING) s->state = ENDED;
+}
+
+/* Goes over bytes of the body that have just come. */
+static enum walked advance(struct slot *s, size_t from) {
+    size_t n = s->used - from;
+    if (s->framing == FRAMING_CHUNKED) return walk(&s->chunks, s->data + from, n);
+    if (s->framing != FRAMING_LENGTH) return WALK_MORE;
+    s->left -= (int64_t)n;
+    return s->left <= 0 ? WALK_DONE : WALK_MORE;
+}
+
+static void go_on(struct reader *r, struct slot *s, size_t from) {
+    enum walked found = advance(s, from);
+    if (found == WALK_BROKEN) lose(r, s, BROKEN_FRAMING, 0);
+    if (found != WALK_DONE) return;
+    s->state = ENDED;
+    tell(r, s, COMPLETE, 0);
+}
+
+static void ask(struct reader *r, struct slot *s) {
+    s->asked = 1;
+    tell(r, s, ASKS_FOR_HEAD, 0);
+}
+
+static void look_for_head(struct reader *r, struct slot *s) {
+    size_t from = s->looked > 3 ? s->looked - 3 : 0;
+    const char *found = memmem(s->data + from, s->used - from, "\r\n\r\n", 4);
+    s->looked = s->used;
+    if (found) {
+        size_t head = (size_t)(found - s->data) + 4;
+        s->framing = framing_of(s->data, head, &s->left);
+        if (s->framing == FRAMING_UNKNOWN) ask(r, s);
+        else go_on(r, s, head);
+    } else if (s->used > LONGEST_HEAD || (s->used >= 5 && memcmp(s->data, "HTTP/", 5))) {
+        ask(r, s);
+    }
+}
+
+static int make_room(struct slot *s, size_t n) {
+    if (s->room - s->used < n) {
+        size_t room = s->room * 2 > s->used + n ? s->room * 2 : s->used + n + 8192;
+        char *grown = realloc(s->data, room);
+        if (!grown) return -1;
+        s->data = grown, s->room = room;
+    }
+    if (s->count == s->size) {
+        size_t size = s->size ? 2 * s->size : 128;
+        struct one_read *grown = realloc(s->reads, size * sizeof *grown);
+        if (!grown) return -1;
+        s->reads = grown, s->size = size;
+    }
+    return 0;
+}
+
+static void gather(struct reader *r, struct slot *s, size_t n, int64_t mono_ns, int64_t age_ns) {
+    size_t from = s->used;
+    if (make_room(s, n)) {
+        lose(r, s, READ_FAILED, ENOMEM);
+        return;
+    }
+    memcpy(s->data + from, r->input, n);
+    s->used += n;
+    s->reads[s->count++] = (struct one_read){(int64_t)s->used, mono_ns, age_ns};
+    s->last_ns = mono_ns;
+    if (s->framing != FRAMING_UNKNOWN) go_on(r, s, from);
+    else if (!s->asked) look_for_head(r, s);
+}
+
+static int64_t age_of(struct msghdr *message) {
+    for (struct cmsghdr *c = CMSG_FIRSTHDR(message); c; c = CMSG_NXTHDR(message, c)) {
+        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SO_TIMESTAMPNS) continue;
+        struct timespec t;
+        memcpy(&t, CMSG_DATA(c), sizeof t);
+        return clock_ns(CLOCK_REALTIME) - (t.tv_sec * SEC + t.tv_nsec);
+    }
+    return -1;
+}
+
+static void read_slot(struct reader *r, struct slot *s) {
+    char control[CMSG_SPACE(sizeof(struct timespec))];
+    struct iovec part = {r->input, READ_SIZE};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+    ssize_t n = recvmsg(s->fd, &message, MSG_DONTWAIT);
+    int error = errno;
+    int64_t mono_ns = clock_ns(CLOCK_MONOTONIC);
+    if (n < 0 && (error == EAGAIN || error == EINTR)) return;
+    if (n < 0) lose(r, s, READ_FAILED, error);
+    else if (!n || s->state != READING) lose(r, s, PEER_CLOSED, 0);
+    else gather(r, s, (size_t)n, mono_ns, age_of(&message));
+}
+
+static void on_event(struct reader *r, uint64_t id) {
+    struct slot *s = slot_at(r, (uint32_t)id);
+    pthread_mutex_lock(&s->lock);
+    if (s->generation == id >> 32 && s->fd >= 0 && !s->lost) read_slot(r, s);
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* Called at every beat: was the thread held up since the last? */
+static int64_t beat(struct reader *r, int64_t last_ns) {
+    int64_t at_ns = clock_ns(CLOCK_MONOTONIC);
+    if (at_ns - last_ns > BEAT_MS * SEC / 1000 + PAUSE_NS) {
+        pthread_mutex_lock(&r->queue_lock);
+        int64_t *pause = r->pauses[r->pauses_seen++ % PAUSES];
+        pause[0] = last_ns, pause[1] = at_ns;
+        pthread_mutex_unlock(&r->queue_lock);
+    }
+    return at_ns;
+}
+
+static void *run(void *argument) {
+    struct reader *r = argument;
+    struct epoll_event events[EVENTS];
+    int64_t last_ns = clock_ns(CLOCK_MONOTONIC);
+    while (!atomic_load(&r->stop)) {
+        int n = epoll_wait(r->poll_fd, events, EVENTS, BEAT_MS);
+        last_ns = beat(r, last_ns);
+        for (int i = 0; i < n; i++)
+            if (events[i].data.u64 != CONTROL) on_event(r, events[i].data.u64);
+    }
+    return NULL;
+}
+
+/* ---- Python's side; the caller holds Python's lock, and nobody but the thread is elsewhere */
+
+static int start(struct reader *r) {
+    sigset_t all, before;
+    sigfillset(&all); /* signals are for Python's main thread */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int failed = pthread_create(&r->thread, NULL, run, r);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (failed) {
+        errno = failed;
+        PyErr_SetFromErrno(PyExc_OSError);
+        return -1;
+    }
+    pthread_setname_np(r->thread, "inferload-read");
+    r->started = 1;
+    return 0;
+}
+
+static struct slot *slot_of(struct reader *r, PyObject *id) {
+    unsigned long long said = PyLong_AsUnsignedLongLong(id);
+    if (PyErr_Occurred()) return NULL;
+    if (r->poll_fd < 0 || r->pid != getpid()) return PyErr_SetString(PyExc_RuntimeError, "the reader is closed, or another process's"), NULL;
+    struct slot *s = (uint32_t)said < r->slots ? slot_at(r, (uint32_t)said) : NULL;
+    if (s) pthread_mutex_lock(&s->lock);
+    if (s && s->fd >= 0 && s->generation == said >> 32) return s;
+    if (s) pthread_mutex_unlock(&s->lock);
+    return PyErr_SetObject(PyExc_KeyError, id), NULL;
+}
+
+static PyObject *leave(struct slot *s, PyObject *result) {
+    pthread_mutex_unlock(&s->lock);
+    return result;
+}
+
+static int more_slots(struct reader *r) {
+    uint32_t block = r->slots / SLOTS_PER_BLOCK;
+    size_t all = (size_t)r->slots + SLOTS_PER_BLOCK;
+    if (block == BLOCKS) return errno = EMFILE, -1;
+    struct slot *made = calloc(SLOTS_PER_BLOCK, sizeof *made);
+    uint32_t *unused = realloc(r->unused, all * sizeof *unused);
+    if (unused) r->unused = unused;
+    if (!made || !unused) return free(made), errno = ENOMEM, -1;
+    for (uint32_t i = SLOTS_PER_BLOCK; i-- > 0;) {
+        pthread_mutex_init(&made[i].lock, NULL);
+        made[i].number = r->slots + i;
+        made[i].fd = -1;
+        r->unused[r->unused_count++] = made[i].number;
+    }
+    r->blocks[block] = made;
+    r->slots += SLOTS_PER_BLOCK;
+    return 0;
+}
+
+static PyObject *add(struct reader *r, PyObject *argument) {
+    int fd = PyObject_AsFileDescriptor(argument);
+    if (fd < 0) return NULL;
+    if (r->poll_fd < 0 || r->pid != getpid()) return PyErr_SetString(PyExc_RuntimeError, "the reader is closed, or another process's"), NULL;
+    if (!r->started && start(r)) return NULL;
+    if (!r->unused_count && more_slots(r)) return PyErr_SetFromErrno(PyExc_OSError);
+    struct slot *s = slot_at(r, r->unused[r->unused_count - 1]);
+    pthread_mutex_lock(&s->lock);
+    s->generation++;
+    s->fd = fd;
+    s->state = IDLE;
+    s->lost = 0;
+    uint64_t id = id_of(s);
+    struct epoll_event interest = {.events = EPOLLIN, .data.u64 = id};
+    int failed = epoll_ctl(r->poll_fd, EPOLL_CTL_ADD, fd, &interest);
+    if (failed) s->fd = -1;
+    else r->unused_count--;
+    pthread_mutex_unlock(&s->lock);
+    return failed ? PyErr_SetFromErrno(PyExc_OSError) : PyLong_FromUnsignedLongLong(id);
+}
+
+static PyObject *expect(struct reader *r, PyObject *id) {
+    struct slot *s = slot_of(r, id);
+    if (!s) return NULL;
+    if (s->room > KEPT_ROOM) {
+        free(s->data);
+        s->data = NULL, s->room = 0;
+    }
+    s->used = s->count = s->looked = 0;
+    s->framing = FRAMING_UNKNOWN;
+    s->chunks = (struct chunks){0};
+    s->left = s->last_ns = s->newest_ns = 0;
+    s->asked = 0;
+    s->state = READING;
+    if (s->lost) {
+        s->state = ENDED;
+        tell(r, s, PEER_CLOSED, 0);
+    }
+    Py_INCREF(Py_None);
+    return leave(s, Py_None);
+}
+
+static PyObject *frame(struct reader *r, PyObject *arguments) {
+    PyObject *id;
+    Py_ssize_t head;
+    int framing;
+    long long length;
+    if (!PyArg_ParseTuple(arguments, "OniL", &id, &head, &framing, &length)) return NULL;
+    struct slot *s = slot_of(r, id);
+    if (!s) return NULL;
+    if (head < 0 || (size_t)head > s->used || framing < FRAMING_UNKNOWN || framing > FRAMING_CLOSE) {
+        PyErr_SetString(PyExc_ValueError, "frame: no such head");
+        return leave(s, NULL);
+    }
+    enum walked found = WALK_MORE;
+    s->asked = 0;
+    if (framing != FRAMING_UNKNOWN) { /* the peer may have closed meanwhile: all may be there nevertheless */
+        s->framing = framing;
+        s->left = length;
+        found = advance(s, (size_t)head);
+        if (found != WALK_MORE) s->state = ENDED;
+    } else if (s->state == READING && s->used > s->looked) {
+        look_for_head(r, s);
+    }
+    return leave(s, PyLong_FromLong(found));
+}
+
+static PyObject *peek(struct reader *r, PyObject *id) {
+    struct slot *s = slot_of(r, id);
+    return s ? leave(s, PyBytes_FromStringAndSize(s->data, (Py_ssize_t)s->used)) : NULL;
+}
+
+static PyObject *waiting(struct reader *r, PyObject *id) {
+    struct slot *s = slot_of(r, id);
+    return s ? leave(s, Py_BuildValue("(nnLO)", (Py_ssize_t)s->count, (Py_ssize_t)s->used, (long long)s->last_ns, s->framing ? Py_True : Py_False)) : NULL;
+}
+
+static PyObject *is_lost(struct reader *r, PyObject *id) {
+    struct slot *s = slot_of(r, id);
+    return s ? leave(s, PyBool_FromLong(s->lost)) : NULL;
+}
+
+/* The kernel's stamp moved to the monotonic clock; where there is none, or where it would lie before the request or in the future (the
+ * wall clock was stepped), the time at which we read. Instants never run backwards. */
+static Py_ssize_t date(struct slot *s, int64_t floor_ns, int64_t *ends, int64_t *at_ns, int64_t *delays) {
+    Py_ssize_t believed = 0;
+    if (s->newest_ns < floor_ns) s->newest_ns = floor_ns;
+    for (size_t i = 0; i < s->count; i++) {
+        const struct one_read *one = &s->reads[i];
+        int64_t stamp_ns = one->mono_ns - one->age_ns;
+        int believe = one->age_ns >= 0 && stamp_ns >= floor_ns;
+        int64_t at = believe ? stamp_ns : one->mono_ns;
+        if (believe) delays[believed++] = one->age_ns;
+        if (s->newest_ns < at) s->newest_ns = at;
+        ends[i] = one->end;
+        at_ns[i] = s->newest_ns;
+    }
+    return believed;
+}
+
+static PyObject *take(struct reader *r, PyObject *arguments) {
+    PyObject *id;
+    long long floor_ns;
+    if (!PyArg_ParseTuple(arguments, "OL", &id, &floor_ns)) return NULL;
+    struct slot *s = slot_of(r, id);
+    if (!s) return NULL;
+    Py_ssize_t bytes = (Py_ssize_t)(s->count * sizeof(int64_t)), believed;
+    PyObject *data = PyBytes_FromStringAndSize(s->data, (Py_ssize_t)s->used), *result = NULL;
+    PyObject *ends = PyBytes_FromStringAndSize(NULL, bytes), *at_ns = PyBytes_FromStringAndSize(NULL, bytes);
+    PyObject *delays = PyBytes_FromStringAndSize(NULL, bytes);
+    if (data && ends && at_ns && delays) {
+        believed = date(s, floor_ns, (int64_t *)PyBytes_AS_STRING(ends), (int64_t *)PyBytes_AS_STRING(at_ns), (int64_t *)PyBytes_AS_STRING(delays));
+        Py_ssize_t reads = (Py_ssize_t)s->count;
+        s->used = s->count = s->looked = 0;
+        if (!_PyBytes_Resize(&delays, believed * (Py_ssize_t)sizeof(int64_t)))
+            result = Py_BuildValue("(OOOOn)", data, ends, at_ns, delays, reads - believed);
+    }
+    Py_XDECREF(data);
+    Py_XDECREF(ends);
+    Py_XDECREF(at_ns);
+    Py_XDECREF(delays);
+    return leave(s, result);
+}
+
+/* The descriptor is the caller's again once this returns. */
+static PyObject *forget(struct reader *r, PyObject *id) {
+    if (r->poll_fd < 0 || r->pid != getpid()) Py_RETURN_NONE;
+    struct slot *s = slot_of(r, id);
+    if (!s) return NULL;
+    if (!s->lost) epoll_ctl(r->poll_fd, EPOLL_CTL_DEL, s->fd, NULL);
+    s->fd = -1;
+    free(s->data);
+    free(s->reads);
+    s->data = NULL, s->reads = NULL;
+    s->used = s->room = s->count = s->size = 0;
+    r->unused[r->unused_count++] = s->number;
+    Py_INCREF(Py_None);
+    return leave(s, Py_None);
+}
+
+static PyObject *ended(struct reader *r, PyObject *nothing) {
+    (void)nothing;
+    eventfd_t woken;
+    eventfd_read(r->wake_fd, &woken);
+    pthread_mutex_lock(&r->queue_lock);
+    struct queue full = r->queue;
+    r->queue = r->taken;
+    r->queue.used = 0;
+    r->taken = full;
+    pthread_mutex_unlock(&r->queue_lock);
+    PyObject *list = PyList_New((Py_ssize_t)full.used);
+    for (size_t i = 0; list && i < full.used; i++) {
+        PyObject *item = Py_BuildValue("(Kii)", (unsigned long long)full.at[i].id, full.at[i].ending, full.at[i].error);
+        if (!item) {
+            Py_DECREF(list);
+            return NULL;
+        }
+        PyList_SET_ITEM(list, (Py_ssize_t)i, item);
+    }
+    return list;
+}
+
+static PyObject *pauses(struct reader *r, PyObject *nothing) {
+    (void)nothing;
+    int64_t kept[PAUSES][2];
+    pthread_mutex_lock(&r->queue_lock);
+    size_t seen = r->pauses_seen, n = seen < PAUSES ? seen : PAUSES;
+    for (size_t i = 0; i < n; i++) memcpy(kept[i], r->pauses[(seen - n + i) % PAUSES], sizeof kept[i]);
+    pthread_mutex_unlock(&r->queue_lock);
+    PyObject *list = PyList_New(0);
+    for (size_t i = 0; list && i < n; i++) {
+        PyObject *item = Py_BuildValue("(LL)", (long long)kept[i][0], (long long)kept[i][1]);
+        if (!item || PyList_Append(list, item)) Py_CLEAR(list);
+        Py_XDECREF(item);
+    }
+    return list;
+}
+
+static PyObject *get_fileno(struct reader *r, PyObject *nothing) {
+    (void)nothing;
+    return PyLong_FromLong(r->wake_fd);
+}
+
+/* In a forked child there is no thread to wait for, and locks may be held for ever: only the descriptors and the memory go. */
+static void shut(struct reader *r) {
+    int own = r->pid == getpid();
+    if (r->poll_fd < 0) return;
+    if (r->started && own) {
+        atomic_store(&r->stop, 1);
+        eventfd_write(r->control_fd, 1);
+        Py_BEGIN_ALLOW_THREADS
+        pthread_join(r->thread, NULL);
+        Py_END_ALLOW_THREADS
+    }
+    close(r->poll_fd);
+    close(r->wake_fd);
+    close(r->control_fd);
+    r->poll_fd = r->wake_fd = r->control_fd = -1;
+    for (uint32_t i = 0; i < r->slots; i++) {
+        free(slot_at(r, i)->data);
+        free(slot_at(r, i)->reads);
+        if (own) pthread_mutex_destroy(&slot_at(r, i)->lock);
+    }
+    for (uint32_t i = 0; i < r->slots / SLOTS_PER_BLOCK; i++) free(r->blocks[i]);
+    free(r->unused);
+    free(r->queue.at);
+    free(r->taken.at);
+    r->unused = NULL;
+    r->queue = r->taken = (struct queue){0};
+    r->slots = 0;
+    r->unused_count = 0;
+}
+
+static PyObject *close_reader(struct reader *r, PyObject *nothing) {
+    (void)nothing;
+    shut(r);
+    Py_RETURN_NONE;
+}
+
+static PyObject *new_reader(PyTypeObject *type, PyObject *arguments, PyObject *keywords) {
+    static char *names[] = {NULL};
+    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "", names)) return NULL;
+    struct reader *r = (struct reader *)PyType_GenericAlloc(type, 0);
+    if (!r) return NULL;
+    r->pid = getpid();
+    pthread_mutex_init(&r->queue_lock, NULL);
+    r->poll_fd = epoll_create1(EPOLL_CLOEXEC);
+    r->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    r->control_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    struct epoll_event interest = {.events = EPOLLIN, .data.u64 = CONTROL};
+    if (r->poll_fd < 0 || r->wake_fd < 0 || r->control_fd < 0 || epoll_ctl(r->poll_fd, EPOLL_CTL_ADD, r->control_fd, &interest)) {
+        PyErr_SetFromErrno(PyExc_OSError);
+        Py_DECREF(r);
+        return NULL;
+    }
+    return (PyObject *)r;
+}
+
+static void free_reader(struct reader *r) {
+    PyTypeObject *type = Py_TYPE(r);
+    shut(r);
+    freefunc release = PyType_GetSlot(type, Py_tp_free);
+    release(r);
+    Py_DECREF(type);
+}
+
+#define METHOD(name, function, how, text) {name, (PyCFunction)(void (*)(void))function, how, text}
+
+static PyMethodDef methods[] = {
+    METHOD("add", add, METH_O, "Register a connected socket; the id of its connection. OSError where that fails."),
+    METHOD("expect", expect, METH_O, "What comes from now on is a reply. The request must not have been sent yet."),
+    METHOD("frame", frame, METH_VARARGS, "frame(id, head_bytes, framing, length): the answer to ASKS_FOR_HEAD; framing 0: more is to come first.\n\n"
+           "Returns 0: the body goes on, 1: it is whole, 2: its framing is broken."),
+    METHOD("peek", peek, METH_O, "The bytes that were not taken yet."),
+    METHOD("waiting", waiting, METH_O, "(reads and bytes that were not taken yet, monotonic time of the newest read (0: none), whether the head is whole)."),
+    METHOD("lost", is_lost, METH_O, "Whether the connection can carry no more."),
+    METHOD("take", take, METH_VARARGS, "take(id, floor_ns) -> (data, ends, at_ns, delays_ns, reads without a stamp), numbers as native int64."),
+    METHOD("forget", forget, METH_O, "Let go of a connection: its descriptor may be closed then."),
+    METHOD("ended", ended, METH_NOARGS, "What happened since the last call: [(id, ending, errno), ...]."),
+    METHOD("pauses", pauses, METH_NOARGS, "The newest times at which the thread was held up: [(from_ns, until_ns), ...], monotonic."),
+    METHOD("fileno", get_fileno, METH_NOARGS, "A descriptor that is readable when `ended` has something to say."),
+    METHOD("close", close_reader, METH_NOARGS, "End the thread; every id is void then."),
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot type_slots[] = {
+    {Py_tp_new, new_reader},
+    {Py_tp_dealloc, free_reader},
+    {Py_tp_methods, methods},
+    {Py_tp_doc, "Reads sockets in a thread of its own, which starts with the first of them."},
+    {0, NULL},
+};
+
+PyType_Spec reader_spec = {"inferload.wire._native.Reader", sizeof(struct reader), 0, Py_TPFLAGS_DEFAULT, type_slots};

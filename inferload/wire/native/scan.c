@@ -1,0 +1,221 @@
+/* From stamped bytes to the data of events. Whatever is not plain (a chunk that ends within an event, a CR within one, a broken size)
+ * is left to the Python code, which knows all of HTTP/1.1 and of server-sent events: `scan` stops before it. */
+#define _GNU_SOURCE
+#include "native.h"
+
+#include <string.h>
+
+/* Bytes that grow. */
+struct bytes {
+    char *at;
+    size_t used, room;
+};
+
+/* One call. A template is what all events of a stream have in common: the bytes before and after the text that differs. */
+struct scan {
+    const char *data;
+    size_t length;
+    const int64_t *ends, *at_ns;
+    Py_ssize_t reads, read;
+    const char *before, *after;
+    size_t before_length, after_length;
+    PyObject *found;
+    struct bytes texts, instants; /* of a run: events in a row that fit the template */
+    Py_ssize_t strangers, most_strangers;
+};
+
+static int append(struct bytes *b, const void *bytes, size_t n) {
+    if (b->room - b->used < n) {
+        size_t room = 2 * (b->used + n) + 512;
+        char *grown = PyMem_Realloc(b->at, room);
+        if (!grown) return PyErr_NoMemory(), -1;
+        b->at = grown, b->room = room;
+    }
+    memcpy(b->at + b->used, bytes, n);
+    b->used += n;
+    return 0;
+}
+
+static int continues(unsigned char byte) { return (byte & 0xC0) == 0x80; }
+
+/* Length of the character of several bytes (Unicode 3.9, table 3-7) that begins here; 0 where it is none. */
+static size_t character(const unsigned char *p, size_t n) {
+    unsigned char first = p[0];
+    if (first < 0xC2 || first > 0xF4) return 0;
+    if (first < 0xE0) return n >= 2 && continues(p[1]) ? 2 : 0;
+    unsigned char low = first == 0xE0 ? 0xA0 : first == 0xF0 ? 0x90 : 0x80;
+    unsigned char high = first == 0xED ? 0x9F : first == 0xF4 ? 0x8F : 0xBF;
+    if (n < 3 || p[1] < low || p[1] > high || !continues(p[2])) return 0;
+    if (first < 0xF0) return 3;
+    return n >= 4 && continues(p[3]) ? 4 : 0;
+}
+
+static int is_hex(unsigned char c) { return (c >= '0' && c <= '9') || ((c | 0x20) >= 'a' && (c | 0x20) <= 'f'); }
+
+/* Length of an escape; 0 where it is none, or half of a pair that stands for one character only together. */
+static size_t escape(const unsigned char *p, size_t n) {
+    if (n < 2) return 0;
+    if (p[1] != 'u') return strchr("\"\\/bfnrt", p[1]) && p[1] ? 2 : 0;
+    if (n < 6 || !is_hex(p[2]) || !is_hex(p[3]) || !is_hex(p[4]) || !is_hex(p[5])) return 0;
+    int half = (p[2] | 0x20) == 'd' && p[3] >= '8';
+    return half ? 0 : 6;
+}
+
+int is_string_body(const unsigned char *p, size_t n) {
+    while (n) {
+        size_t step = 1;
+        if (*p < 0x20 || *p == '"') return 0;
+        if (*p == '\\') step = escape(p, n);
+        else if (*p >= 0x80) step = character(p, n);
+        if (!step) return 0;
+        p += step, n -= step;
+    }
+    return 1;
+}
+
+static int add_found(struct scan *s, PyObject *item) {
+    if (!item) return -1;
+    int failed = PyList_Append(s->found, item);
+    Py_DECREF(item);
+    return failed;
+}
+
+static int end_run(struct scan *s) {
+    if (!s->instants.used) return 0;
+    PyObject *run = Py_BuildValue("(y#y#)", s->texts.at, (Py_ssize_t)s->texts.used, s->instants.at, (Py_ssize_t)s->instants.used);
+    s->texts.used = s->instants.used = 0;
+    return add_found(s, run);
+}
+
+/* An event is there once its last byte is: the instant of the read that brought it. */
+static int64_t instant(struct scan *s, size_t end) {
+    while (s->read < s->reads - 1 && (size_t)s->ends[s->read] < end) s->read++;
+    return s->at_ns[s->read];
+}
+
+static int take_data(struct scan *s, const char *data, size_t n, size_t end) {
+    int64_t at_ns = instant(s, end);
+    size_t around = s->before_length + s->after_length;
+    if (s->before_length && n > around && !memcmp(data, s->before, s->before_length) &&
+        !memcmp(data + n - s->after_length, s->after, s->after_length) &&
+        is_string_body((const unsigned char *)data + s->before_length, n - around)) {
+        s->strangers = 0;
+        return append(&s->texts, data + s->before_length, n - around) || append(&s->instants, &at_ns, sizeof at_ns);
+    }
+    s->strangers++;
+    return end_run(s) || add_found(s, Py_BuildValue("(y#L)", data, (Py_ssize_t)n, (long long)at_ns));
+}
+
+/* One event, given without its empty line: its `data` lines joined by LF, as the standard has it. */
+static int take_event(struct scan *s, const char *block, const char *stop, size_t end) {
+    struct bytes joined = {0};
+    const char *only = NULL;
+    size_t length = 0;
+    int lines = 0, failed = 0;
+    for (const char *line = block; line <= stop && !failed;) {
+        const char *eol = memchr(line, '\n', (size_t)(stop - line));
+        if (!eol) eol = stop;
+        if (eol - line >= 4 && !memcmp(line, "data", 4) && (eol - line == 4 || line[4] == ':')) {
+            const char *value = eol - line == 4 ? eol : line + 5;
+            if (value < eol && *value == ' ') value++;
+            if (lines == 1) failed = append(&joined, only, length);
+            if (lines && !failed) failed = append(&joined, "\n", 1) || append(&joined, value, (size_t)(eol - value));
+            only = value, length = (size_t)(eol - value);
+            lines++;
+        }
+        line = eol + 1;
+    }
+    if (!failed && lines == 1) failed = take_data(s, only, length, end);
+    if (!failed && lines > 1) failed = take_data(s, joined.at, joined.used, end);
+    PyMem_Free(joined.at);
+    return failed;
+}
+
+/* Whether these bytes are whole events and nothing else. */
+static int whole_events(const char *from, size_t n) {
+    const char *at = from, *end = from + n, *stop;
+    if (n < 2 || end[-1] != '\n' || memchr(from, '\r', n)) return 0;
+    while (at < end && (stop = memmem(at, (size_t)(end - at), "\n\n", 2))) at = stop + 2;
+    return at == end;
+}
+
+/* Length of the event that begins here; 0 where it is not all there, or a CR stands in it. */
+static size_t event_at(const char *from, size_t n) {
+    const char *stop = memmem(from, n, "\n\n", 2);
+    size_t length = stop ? (size_t)(stop - from) + 2 : 0;
+    return length && !memchr(from, '\r', length) ? length : 0;
+}
+
+/* The chunk that begins here, if all of it is there: how long its line and its data are. 0 where it is none, or the last. */
+static size_t chunk_at(const struct scan *s, size_t at, size_t *line) {
+    size_t size = 0, n = 0;
+    const char *p = s->data + at, *end = s->data + s->length;
+    while (p + n < end && n < 8 && is_hex((unsigned char)p[n])) {
+        char c = p[n++];
+        size = size << 4 | (size_t)(c <= '9' ? c - '0' : (c | 0x20) - 'a' + 10);
+    }
+    if (!n || !size || (size_t)(end - p) < n + size + 4) return 0;
+    if (memcmp(p + n, "\r\n", 2) || memcmp(p + n + 2 + size, "\r\n", 2)) return 0;
+    *line = n + 2;
+    return size;
+}
+
+/* The events of a stretch that holds whole ones only. */
+static int take_stretch(struct scan *s, size_t at, size_t n) {
+    size_t end = at + n;
+    while (at < end) {
+        const char *stop = memmem(s->data + at, end - at, "\n\n", 2);
+        size_t next = (size_t)(stop - s->data) + 2;
+        if (take_event(s, s->data + at, stop, next)) return -1;
+        at = next;
+    }
+    return 0;
+}
+
+/* Goes on while all is plain, or until so many events in a row did not fit the template. */
+static Py_ssize_t go(struct scan *s, size_t at, int chunked) {
+    while (at < s->length && s->strangers < s->most_strangers) {
+        size_t line = 0, n = chunked ? chunk_at(s, at, &line) : event_at(s->data + at, s->length - at);
+        if (!n || (chunked && !whole_events(s->data + at + line, n))) break;
+        if (take_stretch(s, at + line, n)) return -1;
+        at += line + n + (chunked ? 2 : 0);
+    }
+    return (Py_ssize_t)at;
+}
+
+static PyObject *scanned(struct scan *s, size_t at, int chunked) {
+    Py_ssize_t to = go(s, at, chunked);
+    if (to < 0 || end_run(s)) return NULL;
+    if ((size_t)to < s->length) instant(s, (size_t)to + 1);
+    return Py_BuildValue("(Onn)", s->found, to, s->read);
+}
+
+PyObject *scan(PyObject *module, PyObject *const *arguments, Py_ssize_t count) {
+    (void)module;
+    static const int BUFFERS[] = {0, 1, 2, 6, 7}; /* data, ends, at_ns, before, after */
+    if (count != 9) return PyErr_Format(PyExc_TypeError, "scan takes 9 arguments, not %zd", count);
+    Py_ssize_t at = PyLong_AsSsize_t(arguments[3]), read = PyLong_AsSsize_t(arguments[4]), most = PyLong_AsSsize_t(arguments[8]);
+    int chunked = PyObject_IsTrue(arguments[5]), held = 0;
+    Py_buffer views[5];
+    PyObject *result = NULL;
+    if (PyErr_Occurred()) return NULL;
+    for (; held < 5; held++)
+        if (PyObject_GetBuffer(arguments[BUFFERS[held]], &views[held], PyBUF_SIMPLE)) goto out;
+    Py_ssize_t reads = views[1].len / (Py_ssize_t)sizeof(int64_t);
+    if (at < 0 || at > views[0].len || read < 0 || read >= reads || views[2].len != views[1].len) {
+        PyErr_SetString(PyExc_ValueError, "scan: positions outside of the data");
+        goto out;
+    }
+    struct scan s = {
+        .data = views[0].buf, .length = (size_t)views[0].len, .ends = views[1].buf, .at_ns = views[2].buf, .reads = reads, .read = read,
+        .before = views[3].buf, .before_length = (size_t)views[3].len, .after = views[4].buf, .after_length = (size_t)views[4].len,
+        .found = PyList_New(0), .most_strangers = most,
+    };
+    if (s.found) result = scanned(&s, (size_t)at, chunked);
+    Py_XDECREF(s.found);
+    PyMem_Free(s.texts.at);
+    PyMem_Free(s.instants.at);
+out:
+    while (held) PyBuffer_Release(&views[--held]);
+    return result;
+}

@@ -1,0 +1,249 @@
+"""Connections that a native thread reads: no callback, no lock of Python's and no byte of Python code for a token.
+
+The thread (`native/reader.c`) gathers the reads of each reply with their stamps, sees its end, and wakes the event loop once;
+what it gathered is handed over in one piece. ADR 6 says why.
+"""
+
+from __future__ import annotations
+
+import os
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable
+from typing import Any
+
+from inferload.wire import _native
+from inferload.wire.http1 import Framing, Http1Error, parse_head
+from inferload.wire.reply import Arrivals, ConnectionLost, Reply
+
+# What the thread says: `enum ending` and `enum framing` there.
+_ASKS_FOR_HEAD, _COMPLETE, _BROKEN_FRAMING, _PEER_CLOSED, _READ_FAILED = range(5)
+_ENDINGS = {1: _COMPLETE, 2: _BROKEN_FRAMING}  # of what `frame` found
+_FRAMINGS = {Framing.CHUNKED: 1, Framing.LENGTH: 2, Framing.CLOSE: 3}
+
+
+class ReaderThread:
+    """The thread of one client, and the watcher that hears from it. The thread starts with the first connection."""
+
+    def __init__(self, loop: Any) -> None:
+        self.raw = _native.Reader()
+        self._connections: dict[int, NativeConnection] = {}
+        self._watcher = loop.io(self.raw.fileno(), 1)
+        self._watcher.start(self._on_wake)
+
+    def connection(self, sock: Any) -> NativeConnection:
+        """A connection that the thread reads from now on. OSError where the system has no room for it."""
+        return NativeConnection(sock, self)
+
+    def add(self, connection: NativeConnection, fd: int) -> int:
+        """Have a connection read; its id. OSError where the system has no room for it."""
+        number = self.raw.add(fd)
+        self._connections[number] = connection
+        return number
+
+    def forget(self, number: int) -> None:
+        """Let go of a connection: its descriptor may be closed then."""
+        if self._connections.pop(number, None) is not None:
+            self.raw.forget(number)
+
+    def close(self) -> None:
+        """Close what is still open, and end the thread."""
+        for connection in list(self._connections.values()):
+            connection.close()
+        self._watcher.stop()
+        self._watcher.close()
+        self.raw.close()
+
+    def _on_wake(self) -> None:
+        for number, ending, error in self.raw.ended():
+            connection = self._connections.get(number)
+            if connection is not None:
+                connection.on_ended(ending, error)
+
+
+class NativeConnection:
+    """As `Connection`, for a plain socket that the thread reads."""
+
+    __slots__ = ("_closed", "_number", "_reader", "_reply", "_sock", "turns")
+
+    def __init__(self, sock: Any, reader: ReaderThread) -> None:
+        self._sock = sock
+        self._reader = reader
+        self._reply: NativeReply | None = None
+        self._closed = False
+        self.turns = 0
+        self._number = reader.add(self, sock.fileno())
+
+    @property
+    def closed(self) -> bool:
+        """Whether it can carry no more: we closed it, or the peer did."""
+        return self._closed or self._reader.raw.lost(self._number)
+
+    def expect(self, on_done: Callable[[], None], _on_tail: Callable[[], None] | None = None) -> NativeReply:
+        """Reads from now on belong to this reply."""
+        assert self._reply is None
+        self._reply = NativeReply(on_done, self._reader.raw, self._number)
+        self._reader.raw.expect(self._number)
+        self.turns += 1
+        return self._reply
+
+    def send(self, data: bytes) -> None:
+        """Hand all of it to the kernel; OSError where the peer is gone. May block this greenlet."""
+        self._sock.sendall(data)
+
+    def release(self) -> None:
+        """The reply is over; what is read from now on belongs to nobody and ends the connection."""
+        if self._reply is not None:
+            self._reply.detach()
+            self._reply = None
+
+    def close(self) -> None:
+        """Have the thread let go, then close the socket; harmless when repeated."""
+        if self._closed:
+            return
+        self.release()
+        self._closed = True
+        self._reader.forget(self._number)
+        self._sock.close()
+
+    def on_ended(self, ending: int, error: int) -> None:
+        """The thread has something to say; called from the event loop."""
+        if self._reply is None:
+            self.close()  # nobody asked for anything
+        else:
+            self._reply.ended(ending, error)
+
+
+class NativeReply(Reply):
+    """A reply whose reads the thread gathers."""
+
+    __slots__ = ("_connection", "_last_ns", "_raw", "_waiting")
+
+    # Nothing but memory speaks against leaving bytes with the thread.
+    digest_bytes = 131_072
+
+    def __init__(self, on_done: Callable[[], None], raw: _native.Reader, number: int) -> None:
+        super().__init__(on_done)
+        self._raw: _native.Reader | None = raw  # None: the connection is another reply's
+        self._connection = number
+        self._waiting: list[Arrivals] = []
+        self._last_ns = 0
+
+    @property
+    def waiting(self) -> int:
+        """How many reads of the body have not been handed over; fetches what the thread has."""
+        self._fetch()
+        return sum(len(reads.ends) for reads in self._waiting)
+
+    @property
+    def body_bytes(self) -> int:
+        """Bytes that came and were not handed over."""
+        there = 0 if self._raw is None else self._raw.waiting(self._connection)[1]
+        return there + sum(len(reads.data) for reads in self._waiting)
+
+    @property
+    def last_ns(self) -> int | None:
+        """Monotonic time of the newest read."""
+        if self._raw is not None:
+            self._last_ns = self._raw.waiting(self._connection)[2]
+        return self._last_ns or None
+
+    def body(self, most_reads: int) -> Arrivals:
+        """As Reply.body."""
+        self._fetch()
+        if not self._waiting:
+            return Arrivals(b"", array("q"), array("q"), array("q"), 0)
+        reads = self._waiting.pop(0)
+        if len(reads.ends) <= most_reads:
+            return reads
+        first, rest = _split(reads, most_reads)
+        self._waiting.insert(0, rest)
+        return first
+
+    def drop(self) -> None:
+        """Forget what was not handed over, and who was to be told."""
+        super().drop()
+        self._waiting.clear()
+
+    def detach(self) -> None:
+        """Take what is there: the connection is about to be another reply's, or closed."""
+        if self._raw is not None:
+            self._fetch()
+            self._raw = None
+
+    def ended(self, ending: int, error: int) -> None:
+        """What the thread says of this reply."""
+        if ending == _ASKS_FOR_HEAD:
+            self._say_framing()
+            return
+        self._fetch()
+        if ending == _COMPLETE:
+            self.finish(complete=True)
+        elif ending == _BROKEN_FRAMING:
+            self.finish(complete=False, error=Http1Error("the chunk framing is broken"))
+        elif ending == _READ_FAILED:
+            self.finish(complete=False, error=ConnectionLost(f"the connection broke: {os.strerror(error)}"))
+        elif self.head is not None and self.head.framing is Framing.CLOSE:
+            self.finish(complete=True)
+        else:
+            self.finish(complete=False, error=ConnectionLost("the server closed the connection"))
+
+    def _say_framing(self) -> None:
+        """The thread knows plain heads only; the rest is for `parse_head`."""
+        assert self._raw is not None
+        data = self._raw.peek(self._connection)
+        try:
+            found = parse_head(data)
+        except Http1Error as error:
+            self.finish(complete=False, error=error)
+            return
+        if found is None:
+            self._raw.frame(self._connection, 0, 0, 0)
+            return
+        head, rest = found
+        framing = _FRAMINGS[head.framing]
+        ending = _ENDINGS.get(self._raw.frame(self._connection, len(data) - len(rest), framing, head.length or 0))
+        if ending is not None:
+            self.ended(ending, 0)
+
+    def _fetch(self) -> None:
+        """Take over what the thread has gathered; nothing while the head is not whole."""
+        if self._raw is None:
+            return
+        reads, _, self._last_ns, framed = self._raw.waiting(self._connection)
+        if not (reads and framed):
+            return
+        data, ends, at_ns, delay_ns, unstamped = self._raw.take(self._connection, self.floor_ns)
+        taken = Arrivals(data, _numbers(ends), _numbers(at_ns), _numbers(delay_ns), unstamped)
+        try:
+            self._waiting.append(taken if self.head is not None else self._without_head(taken))
+        except Http1Error as error:
+            self.finish(complete=False, error=error)
+
+    def _without_head(self, reads: Arrivals) -> Arrivals:
+        """What follows the head; the read that it ends in dates what it brought of the body."""
+        found = parse_head(reads.data)
+        assert found is not None
+        head, rest = found
+        self._begin_body(head)
+        cut = len(reads.data) - len(rest)
+        first = bisect_left(reads.ends, cut)
+        ends = array("q", [end - cut for end in reads.ends[first:]])
+        earlier = first - len(reads.ends)  # negative: reads are counted from their end
+        return Arrivals(rest, ends, reads.at_ns[earlier:], reads.delay_ns[earlier:], reads.unstamped)
+
+
+def _split(reads: Arrivals, at: int) -> tuple[Arrivals, Arrivals]:
+    """The first so many reads, and the others. Delays are not told apart by read: all go with the first."""
+    cut = reads.ends[at - 1]
+    rest = array("q", [end - cut for end in reads.ends[at:]])
+    return (
+        Arrivals(reads.data[:cut], reads.ends[:at], reads.at_ns[:at], reads.delay_ns, reads.unstamped),
+        Arrivals(reads.data[cut:], rest, reads.at_ns[at:], array("q"), 0),
+    )
+
+
+def _numbers(int64s: bytes) -> array[int]:
+    made = array("q")
+    made.frombytes(int64s)
+    return made

@@ -1,0 +1,336 @@
+"""The reading thread against real sockets: endings, forks, many connections, stops of the process, and what it leaves behind."""
+
+import os
+import resource
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import gevent
+import psutil
+import pytest
+from scripted_server import HEAD, ScriptedServer, chunk, chunked, send
+from test_wire_turn import ANSWER, event
+
+from inferload.measure.clock import now_ns
+from inferload.measure.record import Failure
+from inferload.wire import readers
+from inferload.wire.client import Client, ClientSettings
+from inferload.wire.target import Target
+from inferload.wire.turn import TurnRequest, TurnResult
+
+native = pytest.importorskip("inferload.wire._native", reason="the compiled reader was not built")
+
+COMPLETE, BROKEN, CLOSED, FAILED, STRAY = 1, 2, 3, 4, 5
+PATIENCE_S = 20.0
+
+
+@pytest.fixture
+def reader() -> Iterator[object]:
+    made = native.Reader()
+    yield made
+    made.close()
+
+
+def next_endings(reader: object) -> list[tuple[int, int, int]]:
+    """Wait for the thread to say something."""
+    ready, _, _ = select.select([reader], [], [], PATIENCE_S)
+    assert ready
+    return reader.ended()  # type: ignore[attr-defined, no-any-return]
+
+
+def request(number: int = 0) -> TurnRequest:
+    return TurnRequest(b"{}", f"s{number}.0", f"s{number}", 0, "chat", "measure", now_ns())
+
+
+@pytest.fixture
+def client_of(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Client]]:
+    monkeypatch.setenv(readers.VARIABLE, "native")
+    made: list[Client] = []
+
+    def make(url: str, on_turn: Callable[[TurnResult], None] = lambda _result: None) -> Client:
+        made.append(Client(ClientSettings(Target.parse(url), "m"), on_turn))
+        return made[-1]
+
+    yield make  # type: ignore[misc]
+    for client in made:
+        client.close()
+
+
+# ---- one connection
+
+
+def test_a_reply_ends_and_the_next_one_comes_on_the_same_connection(reader: native.Reader) -> None:
+    near, far = socket.socketpair()
+    with near, far:
+        number = reader.add(near.fileno())
+        for text in (b"first", b"second"):
+            reader.expect(number)
+            for piece in (chunked(text)[:-9], chunked(text)[-9:]):
+                far.sendall(piece)
+            assert next_endings(reader) == [(number, COMPLETE, 0)]
+            data, ends, at_ns, _delays, _unstamped = reader.take(number, 0)
+            assert data == chunked(text)
+            assert len(ends) == len(at_ns) == 8 * (1 + (len(ends) > 8))
+            assert not reader.lost(number)
+        far.close()
+        assert next_endings(reader) == [(number, STRAY, 0)]
+        assert reader.lost(number)
+        reader.expect(number)  # taken up a moment before the peer's close was heard of
+        assert next_endings(reader) == [(number, CLOSED, 0)]
+        reader.forget(number)
+        with pytest.raises(KeyError):
+            reader.expect(number)
+
+
+def test_bytes_that_nobody_asked_for_end_a_connection(reader: native.Reader) -> None:
+    near, far = socket.socketpair()
+    with near, far:
+        number = reader.add(near.fileno())
+        far.sendall(b"hello?")
+        assert next_endings(reader) == [(number, STRAY, 0)]
+        assert reader.lost(number)
+
+
+def test_a_reset_says_why(reader: native.Reader) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_connection(listener.getsockname()) as near:
+        far, _ = listener.accept()
+        number = reader.add(near.fileno())
+        reader.expect(number)
+        far.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        far.close()
+        ((_, ending, error),) = next_endings(reader)
+        assert ending == FAILED
+        assert "reset" in os.strerror(error)
+
+
+def test_a_half_closed_reply_is_whole_where_the_head_says_so(reader: native.Reader) -> None:
+    near, far = socket.socketpair()
+    with near, far:
+        number = reader.add(near.fileno())
+        reader.expect(number)
+        far.sendall(HEAD + b"\r\nall of it")
+        far.shutdown(socket.SHUT_WR)
+        said = []
+        while len(said) < 2:
+            said += [ending for _, ending, _ in next_endings(reader)]
+        assert said == [0, CLOSED]  # asks for the head, which is not plain
+        assert reader.frame(number, len(HEAD) + 2, 3, 0) == 0
+        assert reader.take(number, 0)[0].endswith(b"all of it")
+
+
+def test_an_id_outlives_its_connection_harmlessly(reader: native.Reader) -> None:
+    pairs = [socket.socketpair() for _ in range(3)]
+    numbers = []
+    for near, far in pairs:
+        number = reader.add(near.fileno())
+        reader.expect(number)
+        far.sendall(b"x")
+        reader.forget(number)
+        numbers.append(number)
+        near.close()
+        far.close()
+    assert len(set(numbers)) == 3  # the slot is the same, its generation is not
+    assert len({number & 0xFFFF_FFFF for number in numbers}) == 1
+
+
+def test_what_is_no_descriptor_is_refused(reader: native.Reader) -> None:
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        reader.add(987_654)
+    with pytest.raises(KeyError):
+        reader.take(1 << 40, 0)
+
+
+def test_closed_it_refuses_all_but_letting_go() -> None:
+    closed = native.Reader()
+    closed.close()
+    closed.close()
+    closed.forget(0)
+    with pytest.raises(RuntimeError, match="closed"):
+        closed.add(0)
+
+
+# ---- turns
+
+
+def test_a_reply_far_larger_than_any_buffer(client_of: Callable[[str], Client]) -> None:
+    word = "x" * 900
+    count = 3_000
+    server = ScriptedServer([send(chunked(*[event(word)] * count, *ANSWER[-3:]))])
+    with gevent.Timeout(PATIENCE_S):
+        result = client_of(server.url).start(request()).wait()
+    server.close()
+    assert result.record.failure is None, result.detail
+    assert len(result.text) == count * len(word)
+    assert result.record.event_ns is not None
+    assert len(result.record.event_ns) == count
+    assert result.reads_unstamped + len(result.record.delay_ns or ()) > 1
+
+
+def test_a_turn_given_up_keeps_what_came_and_frees_its_connection(client_of: Callable[[str], Client]) -> None:
+    release = threading.Event()
+
+    def hang(sock: socket.socket, _request: bytes) -> None:
+        sock.sendall(HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + chunk(event("a")) + chunk(event("b"))[:9])
+        release.wait(PATIENCE_S)
+
+    server = ScriptedServer([hang])
+    client = client_of(server.url)
+    turns = [client.start(request(number)) for number in range(20)]
+    with gevent.Timeout(PATIENCE_S):
+        while any(turn._reply.body_bytes < len(HEAD) for turn in turns):
+            gevent.sleep(0.01)
+        client.give_up_all()
+        results = [turn.wait() for turn in turns]
+    release.set()
+    server.close()
+    assert {result.record.failure for result in results} == {Failure.UNFINISHED}
+    assert {result.text for result in results} == {"a"}
+    assert client._thread is not None
+    assert not client._thread._connections
+
+
+def test_more_connections_than_select_could_watch(client_of: Callable[[str], Client]) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    count = 1_300
+    if hard != resource.RLIM_INFINITY and hard < 4 * count:
+        pytest.fail(f"this machine allows {hard} open files, too few for the test")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 4 * count), hard))
+    listener = socket.create_server(("127.0.0.1", 0), backlog=2_048)
+    held: list[socket.socket] = []
+
+    def serve() -> None:
+        while len(held) < count:
+            held.append(listener.accept()[0])
+        for sock in held:  # all are open at once before the first is answered
+            sock.recv(65_536)
+            sock.sendall(chunked(*ANSWER))
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    client = client_of(f"http://127.0.0.1:{listener.getsockname()[1]}")
+    with gevent.Timeout(PATIENCE_S):
+        results = [turn.wait() for turn in [client.start(request(number)) for number in range(count)]]
+    thread.join(PATIENCE_S)
+    client.close()
+    for sock in (listener, *held):
+        sock.close()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert all(result.record.ok for result in results), {result.detail for result in results}
+
+
+def test_thousands_of_turns_leave_nothing_behind(client_of: Callable[[str], Client]) -> None:
+    server = ScriptedServer([send(chunked(*ANSWER))])
+    client = client_of(server.url)
+    process = psutil.Process()
+
+    def rounds(count: int) -> tuple[int, int]:
+        for first in range(0, count, 20):
+            for turn in [client.start(request(first + number)) for number in range(20)]:
+                assert turn.wait().record.ok
+            server.requests.clear()
+        return process.num_fds(), process.memory_info().rss
+
+    with gevent.Timeout(3 * PATIENCE_S):
+        before = rounds(400)
+        after = rounds(TURNS)
+    server.close()
+    assert after[0] <= before[0] + 2
+    assert after[1] - before[1] < 3_000_000 + 40 * TURNS
+
+
+# The whole test by hand: INFERLOAD_SOAK=1.
+TURNS = 10_000 if os.environ.get("INFERLOAD_SOAK") else 2_000
+
+
+# ---- processes
+
+
+def test_a_forked_child_reads_with_a_thread_of_its_own(tmp_path: Path) -> None:
+    server = ScriptedServer([send(chunked(*ANSWER))])
+    said = run_script(
+        f"""
+client = Client(ClientSettings(Target.parse("{server.url}"), "m"), lambda _result: None)
+assert client.start(request()).wait().record.ok
+child = gevent.os.fork()
+if child == 0:
+    client.close()  # what the parent's thread reads is none of ours
+    own = Client(ClientSettings(Target.parse("{server.url}"), "m"), lambda _result: None)
+    result = own.start(request()).wait()
+    own.close()
+    os._exit(0 if result.record.ok else 1)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+assert client.start(request()).wait().record.ok
+client.close()
+print("parent goes on")
+"""
+    )
+    server.close()
+    assert said == "parent goes on"
+
+
+def test_a_process_that_is_stopped_knows_it_and_dates_what_waited() -> None:
+    stopped, release = threading.Event(), threading.Event()
+
+    def script(sock: socket.socket, _request: bytes) -> None:
+        sock.sendall(HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + chunk(event("a")))
+        stopped.wait(PATIENCE_S)
+        sock.sendall(chunk(event("b")))
+        release.wait(PATIENCE_S)
+        sock.sendall(b"".join(chunk(piece) for piece in ANSWER[-3:]) + b"0\r\n\r\n")
+
+    server = ScriptedServer([script])
+    process = start_script(
+        f"""
+client = Client(ClientSettings(Target.parse("{server.url}"), "m"), lambda _result: None)
+turn = client.start(request())
+print("under way", flush=True)
+record = turn.wait().record
+print(record.ok, max(record.delay_ns) > 100_000_000, any(b - a > 100_000_000 for a, b in client.pauses()), flush=True)
+"""
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline().strip() == "under way"
+    wait_for(lambda: len(server.requests) == 1)
+    process.send_signal(signal.SIGSTOP)
+    wait_for(lambda: psutil.Process(process.pid).status() == psutil.STATUS_STOPPED)
+    stopped.set()
+    gevent.sleep(0.3)  # what is measured: how long it stands still with bytes waiting for it
+    process.send_signal(signal.SIGCONT)
+    release.set()
+    said, _ = process.communicate(timeout=PATIENCE_S)
+    server.close()
+    assert said.split() == ["True", "True", "True"]
+
+
+def wait_for(there: Callable[[], bool]) -> None:
+    with gevent.Timeout(PATIENCE_S):
+        while not there():
+            gevent.sleep(0.01)
+
+
+START = """
+import os, gevent, gevent.os
+from inferload.measure.clock import now_ns
+from inferload.wire.client import Client, ClientSettings
+from inferload.wire.target import Target
+from inferload.wire.turn import TurnRequest
+def request():
+    return TurnRequest(b"{}", "s0.0", "s0", 0, "chat", "measure", now_ns())
+"""
+
+
+def start_script(text: str) -> "subprocess.Popen[str]":
+    environment = {**os.environ, readers.VARIABLE: "native"}
+    return subprocess.Popen([sys.executable, "-c", START + text], stdout=subprocess.PIPE, text=True, env=environment)
+
+
+def run_script(text: str) -> str:
+    said, _ = start_script(text).communicate(timeout=PATIENCE_S)
+    return said.strip()
