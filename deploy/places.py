@@ -3,21 +3,9 @@
 import os
 from pathlib import Path
 
-# In a clone this is its root; of an installed package it is the folder of `inferload` itself.
-_ABOVE = Path(__file__).resolve().parent.parent
+from inferload.deployed import cache, repository, state_dir
 
-
-def repository() -> Path | None:
-    """The root of the clone that this code runs from; None where it is an installed package."""
-    return _ABOVE if (_ABOVE / "pyproject.toml").is_file() and (_ABOVE / "locustfiles").is_dir() else None
-
-
-def cache() -> Path:
-    """Folder for what can be made again: `.cache` of the clone, else `$XDG_CACHE_HOME/inferload`."""
-    root = repository()
-    if root is not None:
-        return root / ".cache"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "inferload"
+__all__ = ["cache", "repository", "state_dir", "vllm_venv"]
 
 
 def vllm_venv() -> Path:
@@ -27,8 +15,3 @@ def vllm_venv() -> Path:
         return Path(named).absolute()
     root = repository()
     return root / ".venv-vllm" if root is not None else cache() / "venv-vllm"
-
-
-def state_dir() -> Path:
-    """Folder of the state files and logs of started servers."""
-    return cache() / "deploy"

@@ -18,8 +18,8 @@ def key() -> str | None:
     return os.environ.get("VLLM_API_KEY") or None
 
 
-def ask(host: str, port: int, path: str, body: dict[str, Any] | None = None, timeout_s: float = TIMEOUT_S) -> Any:
-    """One exchange: the JSON of the answer, None for an empty one; OSError or HTTPException where there is no answer."""
+def text(host: str, port: int, path: str, body: dict[str, Any] | None = None, timeout_s: float = TIMEOUT_S) -> str:
+    """One exchange: the answer as text; OSError or HTTPException where there is no answer, UsageError where it is not 200."""
     connection = http.client.HTTPConnection(host.strip("[]"), port, timeout=timeout_s)
     headers = {"Content-Type": "application/json"}
     if key():
@@ -27,11 +27,17 @@ def ask(host: str, port: int, path: str, body: dict[str, Any] | None = None, tim
     try:
         connection.request("POST" if body else "GET", path, json.dumps(body) if body else None, headers)
         response = connection.getresponse()
-        content = response.read()
+        content = response.read().decode(errors="replace")
     finally:
         connection.close()
     if response.status != http.client.OK:
-        raise UsageError(f"{path} answered {response.status}: {content[:300].decode(errors='replace')}")
+        raise UsageError(f"{path} answered {response.status}: {content[:300]}")
+    return content
+
+
+def ask(host: str, port: int, path: str, body: dict[str, Any] | None = None, timeout_s: float = TIMEOUT_S) -> Any:
+    """One exchange: the JSON of the answer, None for an empty one; as `text` where there is none."""
+    content = text(host, port, path, body, timeout_s)
     try:
         return json.loads(content) if content.strip() else None
     except ValueError as error:

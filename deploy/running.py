@@ -9,9 +9,10 @@ import dataclasses
 import os
 import signal
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -22,6 +23,7 @@ from inferload.measure import clock
 from . import places
 
 POLL_S = 0.05
+FACTS = ("version", "startup_s", "memory_mb", "gpu_memory_mb", "config")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,8 @@ class Server:
     argv: tuple[str, ...]
     log: Path
     cores: tuple[int, ...] | None = None
+    variant: dict[str, Any] | None = None  # the variant's document, where it was started as one
+    facts: dict[str, Any] = field(default_factory=dict)  # what the server said of itself once it was up
 
     @property
     def url(self) -> str:
@@ -56,7 +60,8 @@ def state_file(port: int) -> Path:
 def remember(server: Server) -> None:
     """Write the state file, so that another shell finds the server."""
     document = dataclasses.asdict(server)
-    rundir.write_json(state_file(server.port), {**document, "log": str(server.log), "url": server.url})
+    facts = document.pop("facts")
+    rundir.write_json(state_file(server.port), {**facts, **document, "log": str(server.log), "url": server.url})
 
 
 def recall(path: Path) -> Server:
@@ -74,6 +79,8 @@ def recall(path: Path) -> Server:
             argv=tuple(str(part) for part in document["argv"]),
             log=Path(document["log"]),
             cores=None if cores is None else tuple(int(core) for core in cores),
+            variant=document.get("variant"),
+            facts={key: document[key] for key in FACTS if key in document},
         )
     except (KeyError, TypeError, ValueError) as error:
         raise UsageError(f"{path}: not a server's state ({error!r}); remove the file") from error

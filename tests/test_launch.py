@@ -442,13 +442,13 @@ def deploy(*words: str) -> int:
 def test_up_status_logs_down(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
     port = str(probe.free_port())
     assert deploy("status") == 1
-    assert deploy("up", "some-model", "--port", port, "--", "--ttft-ms", "1") == 0
+    assert deploy("up", "tiny", "--port", port, "--", "--ttft-ms", "1") == 0
     server = running.recall(running.state_file(int(port)))
     try:
         assert server.argv[-2:] == ("--ttft-ms", "1")
-        assert f"some-model at http://127.0.0.1:{port}" in capsys.readouterr().out
+        assert f"tiny at http://127.0.0.1:{port}" in capsys.readouterr().out
         assert deploy("status") == 0
-        assert f"http://127.0.0.1:{port}  up  simulator some-model  pid {server.pid}" in capsys.readouterr().out
+        assert f"http://127.0.0.1:{port}  up  simulator tiny  pid {server.pid}" in capsys.readouterr().out
         assert deploy("logs", "-n", "1") == 0
         assert capsys.readouterr().out.startswith(f"inferload simulator on http://127.0.0.1:{port}\n")
         os.killpg(server.pid, signal.SIGKILL)

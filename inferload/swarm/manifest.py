@@ -8,7 +8,7 @@ from typing import Any
 
 import locust
 
-from inferload import __version__, rundir
+from inferload import __version__, deployed, rundir
 from inferload.swarm.masterrun import MasterRun
 from inferload.workload.sessions import Sessions
 
@@ -26,6 +26,15 @@ def versions(run: MasterRun) -> dict[str, str | None]:
 def started_at(run: MasterRun) -> str:
     """When the run was begun, UTC."""
     return datetime.fromtimestamp(run.anchor.wall_ns / 1e9, UTC).isoformat(timespec="milliseconds")
+
+
+def _variant(url: str) -> dict[str, Any] | None:
+    """What `inferload deploy up` started at the target, where it was on this machine; None where that is not known."""
+    server = deployed.of_target(url)
+    if server is None:
+        return None
+    kept = ("engine", "argv", "started_at", "startup_s", "version", "memory_mb", "config", "cores")
+    return {"name": (server.get("variant") or {}).get("name"), **{key: server.get(key) for key in kept}}
 
 
 def manifest(run: MasterRun, counts: dict[str, Any] | None) -> dict[str, Any]:
@@ -46,7 +55,7 @@ def manifest(run: MasterRun, counts: dict[str, Any] | None) -> dict[str, Any]:
         "model": facts.model,
         "models": list(facts.models),
         "engine": facts.engine,
-        "variant": None,
+        "variant": _variant(order.target.url),
         "max_model_len": facts.max_model_len,
         "versions": versions(run),
         "hosts": sorted({socket.gethostname(), *(str(m.facts.get("host")) for m in run.roster.members if m.facts)}),

@@ -1,0 +1,68 @@
+"""What a machine has to have before a server is started on it: GPUs and memory, each fault one line with its remedy."""
+
+import csv
+import io
+import shutil
+import subprocess
+from dataclasses import dataclass
+
+import psutil
+
+from inferload.errors import UsageError
+
+from .variant import Hardware, Variant
+
+_KEPT_FREE = 0.1  # of a GPU's memory: what is taken already by others beyond this is said
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One GPU; memory in GiB."""
+
+    name: str
+    total_gib: float
+    free_gib: float
+
+
+def gpus() -> list[Gpu]:
+    """The machine's GPUs as nvidia-smi tells them; none where there is no driver."""
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return []
+    query = [program, "--query-gpu=name,memory.total,memory.free", "--format=csv,noheader,nounits"]
+    done = subprocess.run(query, capture_output=True, text=True, timeout=30, check=False)
+    rows = csv.reader(io.StringIO(done.stdout if done.returncode == 0 else ""), skipinitialspace=True)
+    return [Gpu(row[0], float(row[1]) / 1024, float(row[2]) / 1024) for row in rows if len(row) == 3]
+
+
+def check_gpus(variant: Variant, found: list[Gpu]) -> None:
+    """UsageError where a variant's GPUs are not to be had."""
+    wanted = variant.hardware
+    if not wanted.gpus:
+        return
+    if len(found) < wanted.gpus:
+        have = f"this machine has {len(found)}" if found else "this machine has none (no nvidia-smi)"
+        raise UsageError(f"{variant.name}: needs {wanted}, {have}; --engine simulator runs it without")
+    fitting = [gpu for gpu in found if gpu.total_gib >= 0.9 * wanted.memory_gib]
+    if len(fitting) < wanted.gpus:
+        said = ", ".join(f"{gpu.name} {gpu.total_gib:.0f} GiB" for gpu in found)
+        raise UsageError(
+            f"{variant.name}: needs {wanted.memory_gib} GiB on each of {wanted.gpus} GPU(s), here are {said}"
+        )
+    utilization = float(variant.args.get("gpu-memory-utilization") or 0.92)
+    free = sorted(fitting, key=lambda gpu: -gpu.free_gib)[: wanted.gpus]
+    for gpu in free:
+        if gpu.free_gib < utilization * gpu.total_gib * (1 - _KEPT_FREE):
+            raise UsageError(
+                f"{variant.name}: {gpu.name} has {gpu.free_gib:.1f} of {gpu.total_gib:.1f} GiB free, and the server takes "
+                f"{utilization:.0%}; stop what runs there, or --set gpu-memory-utilization=..."
+            )
+
+
+def check_memory(hardware: Hardware, name: str) -> None:
+    """UsageError where the machine's own memory is short, for a server on the CPU."""
+    free_gib = psutil.virtual_memory().available / 2**30
+    if not hardware.gpus and free_gib < hardware.memory_gib:
+        raise UsageError(
+            f"{name}: needs {hardware.memory_gib} GiB of memory, {free_gib:.1f} GiB are free; stop something"
+        )

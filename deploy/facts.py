@@ -1,0 +1,79 @@
+"""What a server says of itself once it answers: version, resolved configuration, memory taken."""
+
+import csv
+import http.client
+import io
+import re
+import shutil
+import subprocess
+from dataclasses import replace
+from typing import Any
+
+import psutil
+
+from inferload.errors import UsageError
+
+from . import probe, running
+from .running import Server
+
+_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+
+
+def described(server: Server, startup_s: float) -> Server:
+    """The server with what can be learnt of it; what it does not tell is left out."""
+    host = running.reachable(server.host)
+    facts: dict[str, Any] = {"startup_s": round(startup_s, 3), "memory_mb": memory_mb(server)}
+    version = _asked(host, server.port, "/version")
+    if isinstance(version, dict) and "version" in version:
+        facts["version"] = version["version"]
+    config = {"cache": cache_config(host, server.port)}
+    info = _asked(host, server.port, "/server_info?config_format=json")
+    if isinstance(info, dict):
+        config["server"] = info.get("vllm_config", info)
+    facts["config"] = {name: said for name, said in config.items() if said}
+    if gpu := gpu_memory_mb(server):
+        facts["gpu_memory_mb"] = gpu
+    return replace(server, facts=facts)
+
+
+def _asked(host: str, port: int, path: str) -> Any:
+    try:
+        return probe.ask(host, port, path)
+    except (OSError, http.client.HTTPException, UsageError):
+        return None  # not every engine has the page, and a server without it is no worse
+
+
+def memory_mb(server: Server) -> float:
+    """Resident memory of all its processes, in MB."""
+    total = 0
+    for process in running.group(server):
+        try:
+            total += process.memory_info().rss
+        except psutil.Error:
+            continue  # has just ended
+    return round(total / 1e6, 1)
+
+
+def gpu_memory_mb(server: Server) -> dict[str, float]:
+    """GPU memory of its processes by the GPU's id, in MB; empty where there is no GPU or nobody can tell."""
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return {}
+    query = [program, "--query-compute-apps=pid,gpu_uuid,used_memory", "--format=csv,noheader,nounits"]
+    done = subprocess.run(query, capture_output=True, text=True, timeout=30, check=False)
+    own = {process.pid for process in running.group(server)}
+    taken: dict[str, float] = {}
+    for row in csv.reader(io.StringIO(done.stdout), skipinitialspace=True):
+        if len(row) == 3 and row[0].isdigit() and int(row[0]) in own:
+            taken[row[1]] = taken.get(row[1], 0.0) + float(row[2]) * 1.048576
+    return taken
+
+
+def cache_config(host: str, port: int) -> dict[str, str]:
+    """The labels of `vllm:cache_config_info`; empty where there is no such page."""
+    try:
+        page = probe.text(host, port, "/metrics")
+    except (OSError, http.client.HTTPException, UsageError):
+        return {}
+    line = next((line for line in page.splitlines() if line.startswith("vllm:cache_config_info{")), "")
+    return dict(_LABEL.findall(line))

@@ -1,0 +1,201 @@
+"""Variants: named configurations of a server as data, each with the one factor in which it differs from its base.
+
+The files lie in `variants/`, one for each family: a model, a kind of hardware, and the variants by name.
+"""
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from inferload.errors import UsageError
+
+from .arguments import to_argv
+
+FOLDER = Path(__file__).with_name("variants")
+
+# What every variant switches on, so that runs against it can say why and not only how: each turn's own times and cached
+# tokens, and buckets of the latency histograms that are fine enough to read a median from (seconds).
+ALWAYS: Mapping[str, Any] = {
+    "enable-per-request-metrics": True,
+    "enable-prompt-tokens-details": True,
+    "custom-histogram-buckets": {
+        "request_latency": [
+            *(0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75),
+            *(1.0, 1.5, 2.0, 3.0, 5.0, 7.5, 10.0, 15.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0),
+        ]
+    },
+}
+_KEYS = {"purpose", "base", "factor", "args", "environment", "model", "hardware", "old", "simulated_as"}
+_FAMILY_KEYS = {"source", "model", "hardware", "simulated_as", "variants"}
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """What a variant needs. `gpus` 0: runs on the CPU; `memory_gib`: of each GPU, else of the machine."""
+
+    gpu: str
+    gpus: int
+    memory_gib: int
+
+    def __str__(self) -> str:
+        if not self.gpus:
+            return f"CPU, {self.memory_gib} GiB"
+        return self.gpu if self.gpus == 1 else f"{self.gpus} x {self.gpu}"
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One variant, complete: what its base says is in it. `args`: vLLM's, by long name; `old`: the form of its source."""
+
+    name: str
+    family: str
+    purpose: str
+    model: str
+    hardware: Hardware
+    source: str
+    simulated_as: str
+    base: str | None = None
+    factor: str = ""
+    args: Mapping[str, Any] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    old: str | None = None
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        """vLLM's arguments behind `vllm serve MODEL`, those that every variant has included."""
+        return tuple(to_argv({**self.args, **{name: value for name, value in ALWAYS.items() if name not in self.args}}))
+
+    def with_args(self, changes: Mapping[str, Any]) -> "Variant":
+        """The same with other arguments; None takes one away."""
+        return replace(self, args={**self.args, **changes})
+
+    def difference(self, base: "Variant") -> list[str]:
+        """What differs from another variant, a line each."""
+        lines = [
+            f"{name}: {_shown(base.args.get(name))} -> {_shown(self.args.get(name))}"
+            for name in dict.fromkeys((*base.args, *self.args))
+            if base.args.get(name) != self.args.get(name)
+        ]
+        if self.model != base.model:
+            lines.insert(0, f"model: {base.model} -> {self.model}")
+        if self.hardware != base.hardware:
+            lines.append(f"hardware: {base.hardware} -> {self.hardware}")
+        return lines
+
+
+def _shown(value: Any) -> str:
+    return "not set" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+@cache
+def bundled() -> Mapping[str, Variant]:
+    """All bundled variants by name, in the order of the files."""
+    found: dict[str, Variant] = {}
+    for path in sorted(FOLDER.glob("*.yaml")):
+        family = family_of(yaml.safe_load(path.read_text(encoding="utf-8")), path)
+        if twice := sorted(found.keys() & family.keys()):
+            raise UsageError(f"{path}: variant {twice[0]} stands in another file too")
+        found |= family
+    return found
+
+
+def named(name: str) -> Variant:
+    """A bundled variant, or one of a file: `file.yaml:name`. UsageError names the nearest."""
+    path, sign, inside = name.rpartition(":")
+    if sign and path.endswith((".yaml", ".yml")):
+        return _pick(_read(Path(path)), inside, path)
+    return _pick(bundled(), name, "inferload deploy list")
+
+
+def _read(path: Path) -> Mapping[str, Variant]:
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, yaml.YAMLError) as error:
+        raise UsageError(f"{path}: cannot be read as YAML: {error}") from error
+    return family_of(document, path)
+
+
+def _pick(variants: Mapping[str, Variant], name: str, where: str) -> Variant:
+    if name in variants:
+        return variants[name]
+    near = difflib.get_close_matches(name, variants, n=1, cutoff=0.4)
+    raise UsageError(f"variant {name}: not known" + (f"; did you mean {near[0]}?" if near else "") + f" (see {where})")
+
+
+def family_of(document: Any, path: Path) -> dict[str, Variant]:
+    """The variants that a family's file says; UsageError names the key that is wrong."""
+    if not isinstance(document, Mapping):
+        raise UsageError(f"{path}: not a family of variants; it needs source, model, hardware and variants")
+    _check_keys(document, _FAMILY_KEYS, f"{path}")
+    found: dict[str, Variant] = {}
+    for name, said in (document.get("variants") or {}).items():
+        if not isinstance(said, Mapping):
+            raise UsageError(f"{path}: variant {name}: not a mapping")
+        _check_keys(said, _KEYS, f"{path}: variant {name}")
+        found[name] = _variant(name, said, document, found, path)
+    if not found:
+        raise UsageError(f"{path}: no variants")
+    return found
+
+
+def _variant(
+    name: str, said: Mapping[str, Any], family: Mapping[str, Any], before: Mapping[str, Variant], path: Path
+) -> Variant:
+    base = said.get("base")
+    if base is not None and base not in before:
+        raise UsageError(f"{path}: variant {name}: its base {base} does not stand before it")
+    if (base is None) != ("factor" not in said):
+        raise UsageError(f"{path}: variant {name}: base and factor go together")
+    parent = before[base] if base is not None else None
+    try:
+        hardware = Hardware(**said["hardware"]) if "hardware" in said else None
+        return Variant(
+            name=name,
+            family=path.stem,
+            purpose=said["purpose"],
+            model=said.get("model") or (parent.model if parent else family["model"]),
+            hardware=hardware or (parent.hardware if parent else Hardware(**family["hardware"])),
+            source=family["source"],
+            simulated_as=said.get("simulated_as") or (parent.simulated_as if parent else family["simulated_as"]),
+            base=base,
+            factor=said.get("factor", ""),
+            args={**(parent.args if parent else {}), **(said.get("args") or {})},
+            environment={**(parent.environment if parent else {}), **(said.get("environment") or {})},
+            old=said.get("old"),
+        )
+    except (KeyError, TypeError) as error:
+        raise UsageError(f"{path}: variant {name}: {error} is missing or wrong") from error
+
+
+def _check_keys(document: Mapping[str, Any], known: set[str], where: str) -> None:
+    for key in document:
+        if key not in known:
+            near = difflib.get_close_matches(str(key), known, n=1)
+            raise UsageError(f"{where}: unknown key {key}" + (f"; did you mean {near[0]}?" if near else ""))
+
+
+def document(variant: Variant) -> dict[str, Any]:
+    """Everything of a variant, for a manifest or a machine."""
+    return {
+        "name": variant.name,
+        "family": variant.family,
+        "purpose": variant.purpose,
+        "model": variant.model,
+        "hardware": {
+            "gpu": variant.hardware.gpu,
+            "gpus": variant.hardware.gpus,
+            "memory_gib": variant.hardware.memory_gib,
+        },
+        "base": variant.base,
+        "factor": variant.factor,
+        "args": dict(variant.args),
+        "argv": list(variant.argv),
+        "environment": dict(variant.environment),
+        "source": variant.source,
+        "old": variant.old,
+    }

@@ -1,0 +1,105 @@
+"""`inferload deploy list` and `show`: which variants there are, and what exactly one of them runs."""
+
+import argparse
+import json
+import shlex
+from collections.abc import Sequence
+from typing import Any
+
+from inferload.errors import UsageError
+
+from . import vllmflags
+from .arguments import faults
+from .variant import Variant, bundled, document, named
+
+
+def add_list(actions: Any) -> None:
+    """`list`."""
+    parser = actions.add_parser("list", help="the variants, with purpose and hardware")
+    parser.add_argument("--family", help="one family only, such as tiny")
+    parser.add_argument("--json", action="store_true", help="as JSON, everything")
+    parser.set_defaults(run=list_all)
+
+
+def add_show(actions: Any) -> None:
+    """`show`."""
+    parser = actions.add_parser("show", help="a variant's command line, environment and difference from its base")
+    parser.add_argument("variant", help="its name, or FILE.yaml:NAME")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="FLAG=VALUE", help="change an argument; FLAG= drops it"
+    )
+    parser.add_argument("--json", action="store_true", help="as JSON")
+    parser.set_defaults(run=show)
+
+
+def list_all(arguments: argparse.Namespace) -> int:
+    """One line a variant, grouped by family."""
+    chosen = [v for v in bundled().values() if arguments.family in (None, v.family)]
+    if not chosen:
+        families = ", ".join(dict.fromkeys(v.family for v in bundled().values()))
+        raise UsageError(f"--family {arguments.family}: no such family; one of {families}")
+    if arguments.json:
+        print(json.dumps([document(variant) for variant in chosen], indent=1))
+        return 0
+    for family in dict.fromkeys(variant.family for variant in chosen):
+        rows = [variant for variant in chosen if variant.family == family]
+        print(f"{family}: {rows[0].model}, {rows[0].hardware}")
+        cells = [(row.name, f"{row.base} + {row.factor}" if row.base else "base", row.purpose) for row in rows]
+        widths = [max(len(cell[column]) for cell in cells) + 2 for column in range(2)]
+        for name, what, purpose in cells:
+            print(f"  {name:<{widths[0]}}{what:<{widths[1]}}{purpose}")
+        print()
+    print(
+        "inferload deploy show NAME       what it runs\ninferload deploy up NAME --engine simulator | vllm | vllm-cpu"
+    )
+    return 0
+
+
+def show(arguments: argparse.Namespace) -> int:
+    """The whole variant; what current vLLM would refuse of it is an error."""
+    variant = changed(named(arguments.variant), arguments.set)
+    version, flags = vllmflags.recorded()
+    if found := faults(variant.argv, flags):
+        raise UsageError("\n".join(f"{variant.name}: {fault} (vLLM {version})" for fault in found))
+    if arguments.json:
+        print(json.dumps(document(variant), indent=1))
+        return 0
+    print("\n".join(_page(variant, version)))
+    return 0
+
+
+def _page(variant: Variant, version: str) -> list[str]:
+    lines = [f"{variant.name}: {variant.purpose}", f"  hardware   {variant.hardware}", f"  source     {variant.source}"]
+    if variant.base:
+        base = named(variant.base) if variant.base in bundled() else None
+        lines.append(f"  base       {variant.base}, differs in: {variant.factor}")
+        lines += [f"             {line}" for line in (variant.difference(base) if base else [])]
+    lines += [f"  set        {name}={value}" for name, value in variant.environment.items()]
+    lines += [f"  command    for vLLM {version}:", *_wrapped(["vllm", "serve", variant.model, *variant.argv])]
+    if variant.old:
+        lines += [f"  once was   {variant.old}"]
+    return lines
+
+
+def _wrapped(argv: Sequence[str]) -> list[str]:
+    """A command line with a flag a line, as a shell takes it."""
+    lines = [f"    {' '.join(map(shlex.quote, argv[:3]))}"]
+    for word in argv[3:]:
+        if word.startswith("--"):
+            lines.append(f"      {word}")
+        else:
+            lines[-1] += f" {shlex.quote(word)}"
+    return [f"{line} \\" for line in lines[:-1]] + lines[-1:]
+
+
+def changed(variant: Variant, settings: Sequence[str]) -> Variant:
+    """The variant with `flag=value` settings applied; a value is YAML's, an empty one drops the flag."""
+    import yaml
+
+    changes: dict[str, Any] = {}
+    for setting in settings:
+        name, sign, value = setting.partition("=")
+        if not sign or not name.strip("-"):
+            raise UsageError(f"--set {setting}: write it as flag=value, such as max-num-seqs=8")
+        changes[name.lstrip("-").replace("_", "-")] = yaml.safe_load(value) if value else None
+    return variant.with_args(changes) if changes else variant

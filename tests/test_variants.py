@@ -1,0 +1,197 @@
+"""Variants: every one is complete, current, and says what it differs in."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from inferload.deploy import vllmflags
+from inferload.deploy.arguments import REFUSED, Flag, faults, flags_of_help, to_argv
+from inferload.deploy.checks import Gpu, check_gpus
+from inferload.deploy.variant import Variant, bundled, family_of, named
+
+from inferload import cli
+from inferload.errors import UsageError
+
+HELP = """\
+options:
+  --max-num-seqs MAX_NUM_SEQS
+                        Most sequences of a step, --not-a-flag of its own.
+  --kv-cache-dtype {auto,fp8}
+                        What it holds.
+  --enforce-eager, --no-enforce-eager
+                        Without graphs.
+  --tensor-parallel-size TENSOR_PARALLEL_SIZE, -tp TENSOR_PARALLEL_SIZE
+  -h, --help            show this help message and exit
+"""
+
+
+def test_every_variant_passes_the_check_of_current_vllm() -> None:
+    _version, flags = vllmflags.recorded()
+    assert {name: found for name, variant in bundled().items() if (found := faults(variant.argv, flags))} == {}
+
+
+def test_a_variant_differs_from_its_base_by_what_it_says() -> None:
+    for variant in bundled().values():
+        if variant.base is None:
+            assert not variant.factor
+        else:
+            assert variant.difference(bundled()[variant.base]), variant.name
+        assert variant.purpose
+        assert "--enable-per-request-metrics" in variant.argv
+
+
+def test_what_a_variant_keeps_of_its_base() -> None:
+    everything = bundled()["t4-all"]
+    assert everything.args["dtype"] == "float16"
+    assert everything.difference(bundled()["t4-baseline"]) == [
+        "max-num-batched-tokens: 12000 -> 8192",
+        "enable-prefix-caching: false -> true",
+        "enable-chunked-prefill: false -> true",
+    ]
+    assert "--dtype" not in bundled()["t4-recommended"].argv
+    assert bundled()["llama3-tp2"].hardware.gpus == bundled()["llama3-tp2-awq"].hardware.gpus == 2
+
+
+def test_the_old_forms_are_refused_today_or_run_as_they_are() -> None:
+    _version, flags = vllmflags.recorded()
+    gone = {
+        name
+        for name, variant in bundled().items()
+        if variant.old and faults([word.partition("=")[0] for word in variant.old.split()], flags)
+    }
+    assert {"llama70-draft", "llama31-graphs-256", "llama31-clean", "llama70-throughput"} <= gone
+
+
+@pytest.mark.parametrize(
+    ("arguments", "argv"),
+    [
+        ({"max-num-seqs": 8}, ["--max-num-seqs", "8"]),
+        ({"enforce-eager": True, "enable-prefix-caching": False}, ["--enforce-eager", "--no-enable-prefix-caching"]),
+        ({"speculative-config": {"method": "mtp"}}, ["--speculative-config", '{"method":"mtp"}']),
+        ({"dtype": None}, []),
+    ],
+)
+def test_arguments_become_a_command_line(arguments: dict[str, Any], argv: list[str]) -> None:
+    assert to_argv(arguments) == argv
+
+
+def test_flags_are_read_from_the_help() -> None:
+    found = flags_of_help(HELP)
+    assert set(found) == {
+        "--max-num-seqs",
+        "--kv-cache-dtype",
+        "--enforce-eager",
+        "--no-enforce-eager",
+        "--tensor-parallel-size",
+        "-tp",
+        "-h",
+        "--help",
+    }
+    assert found["--kv-cache-dtype"] == Flag("--kv-cache-dtype", ("auto", "fp8"), switch=False)
+    assert found["--enforce-eager"].switch
+    assert not found["--max-num-seqs"].switch
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["--max-num-sqes", "8"], "--max-num-sqes: unknown to this vLLM; did you mean --max-num-seqs?"),
+        (["--kv-cache-dtype", "fp88"], "--kv-cache-dtype fp88: did you mean fp8?"),
+        (["--kv-cache-dtype=int8"], "--kv-cache-dtype int8: no INT8 KV cache by tensor"),
+        (["--max-num-seqs"], "--max-num-seqs: needs a value"),
+        (["--speculative-model", "x"], "--speculative-model: now --speculative-config"),
+        (["--qps", "3"], "--qps: never was a flag of vLLM"),
+    ],
+)
+def test_what_vllm_would_refuse_is_refused_by_name(argv: list[str], said: str) -> None:
+    (found,) = faults(argv, flags_of_help(HELP))
+    assert found.startswith(said)
+
+
+@given(st.lists(st.text(max_size=20), max_size=6))
+def test_any_command_line_can_be_checked(argv: list[str]) -> None:
+    assert all(isinstance(fault, str) for fault in faults(argv, flags_of_help(HELP)))
+
+
+def test_refusals_name_what_to_do_and_are_no_current_flags() -> None:
+    _version, flags = vllmflags.recorded()
+    assert [name for name in REFUSED if name in flags] == []
+
+
+FAMILY = {
+    "source": "x",
+    "model": "m",
+    "hardware": {"gpu": "T4", "gpus": 1, "memory_gib": 16},
+    "simulated_as": "cpu-tiny",
+    "variants": {
+        "a": {"purpose": "p", "args": {"x": 1}},
+        "b": {"base": "a", "factor": "f", "purpose": "q", "args": {"x": 2}},
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"modle": "x"}, "unknown key modle; did you mean model?"),
+        ({"variants": {"a": {"purpos": "p"}}}, "variant a: unknown key purpos; did you mean purpose?"),
+        (
+            {"variants": {"a": {"base": "z", "factor": "f", "purpose": "p"}}},
+            "variant a: its base z does not stand before it",
+        ),
+        ({"variants": {"a": {"factor": "f", "purpose": "p"}}}, "variant a: base and factor go together"),
+        ({"variants": {"a": {}}}, "variant a: 'purpose' is missing"),
+        ({"variants": {}}, "no variants"),
+    ],
+)
+def test_a_family_that_is_none(change: dict[str, Any], said: str) -> None:
+    assert family_of(FAMILY, Path("f.yaml"))["b"].args == {"x": 2}
+    with pytest.raises(UsageError, match=said.replace("?", r"\?")):
+        family_of(FAMILY | change, Path("f.yaml"))
+
+
+def test_a_variant_of_ones_own_file(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(FAMILY))
+    assert named(f"{tmp_path / 'mine.yaml'}:b").base == "a"
+    with pytest.raises(UsageError, match="variant t4-al: not known; did you mean t4-all"):
+        named("t4-al")
+
+
+@pytest.mark.parametrize(
+    ("name", "found", "said"),
+    [
+        ("t4-all", [], "t4-all: needs Tesla T4, this machine has none"),
+        ("llama3-tp2", [Gpu("A100", 80, 80)], "needs 2 x A100 80GB, this machine has 1"),
+        ("t4-all", [Gpu("GTX", 8, 8)], "needs 16 GiB on each of 1 GPU"),
+        ("t4-all", [Gpu("T4", 15, 3)], "T4 has 3.0 of 15.0 GiB free, and the server takes 92%"),
+    ],
+)
+def test_gpus_that_are_not_there(name: str, found: list[Gpu], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        check_gpus(named(name), found)
+
+
+def test_gpus_that_are_there() -> None:
+    check_gpus(named("t4-all"), [Gpu("T4", 15, 14.5)])
+    check_gpus(named("tiny-all"), [])
+
+
+def test_the_list_and_the_page(capsys: pytest.CaptureFixture[str], golden: Any) -> None:
+    assert cli.main(["deploy", "list", "--json"]) == 0
+    assert [entry["name"] for entry in json.loads(capsys.readouterr().out)] == list(bundled())
+    assert cli.main(["deploy", "list", "--family", "tiny"]) == 0
+    golden("deploy-list-tiny.txt", capsys.readouterr().out)
+    assert cli.main(["deploy", "show", "llama70-draft"]) == 0
+    golden("deploy-show.txt", capsys.readouterr().out)
+    assert cli.main(["deploy", "show", "tiny-all", "--set", "kv-cache-dtype=int8", "--set", "max-num-seqs="]) == 2
+    assert "no INT8 KV cache" in capsys.readouterr().err
+
+
+def test_arguments_of_a_variant_can_be_changed() -> None:
+    variant: Variant = named("tiny-seqs-2").with_args({"max-num-seqs": None, "block-size": 32})
+    assert "--max-num-seqs" not in variant.argv
+    assert "--block-size" in variant.argv

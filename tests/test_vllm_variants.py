@@ -1,0 +1,92 @@
+"""Variants on real vLLM: its own parser takes each, and those for the CPU start and show their factor."""
+
+import json
+import os
+import subprocess
+from collections.abc import Callable
+
+import pytest
+from inferload.deploy import facts, launch, places, probe, vllmflags
+from inferload.deploy.engines import VLLM_CPU_ENVIRONMENT, Wanted
+from inferload.deploy.variant import bundled, named
+
+pytestmark = [pytest.mark.vllm, pytest.mark.timeout(600)]
+
+SOAK = os.environ.get("INFERLOAD_SOAK") == "1"
+
+_PARSE = """
+import json, sys
+from vllm.entrypoints.launchers.cli_args import make_arg_parser, validate_parsed_serve_args
+from vllm.utils.argparse_utils import FlexibleArgumentParser
+refused = {}
+for name, argv in json.load(sys.stdin).items():
+    try:
+        validate_parsed_serve_args(make_arg_parser(FlexibleArgumentParser()).parse_args(argv))
+    except (SystemExit, Exception) as error:
+        refused[name] = repr(error)
+json.dump(refused, open(sys.argv[1], "w"))
+"""
+
+
+def environment() -> dict[str, str]:
+    return {**VLLM_CPU_ENVIRONMENT, **os.environ}
+
+
+def test_vllms_own_parser_takes_every_variant(tmp_path: os.PathLike[str]) -> None:
+    python, out = places.vllm_venv() / "bin" / "python", os.path.join(tmp_path, "refused.json")
+    argv = {name: [variant.model, *variant.argv] for name, variant in bundled().items()}
+    done = subprocess.run(
+        [str(python), "-c", _PARSE, out],
+        input=json.dumps(argv),
+        text=True,
+        env=environment(),
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    with open(out, encoding="utf-8") as file:
+        assert json.load(file) == {}
+
+
+def test_the_flags_that_come_along_are_those_of_this_vllm() -> None:
+    version, flags = vllmflags.recorded()
+    of_this, known = vllmflags.installed(places.vllm_venv() / "bin" / "python", environment())
+    assert of_this.startswith(version)
+    assert flags == known
+
+
+def sample(page: str, name: str) -> float:
+    return sum(
+        float(line.rpartition(" ")[2]) for line in page.splitlines() if line.startswith((f"{name}{{", f"{name} "))
+    )
+
+
+def caching(on: bool) -> Callable[[dict[str, str], str], bool]:
+    return lambda config, page: (
+        config["enable_prefix_caching"] == str(on) and (sample(page, "vllm:prefix_cache_queries_total") > 0) == on
+    )
+
+
+SHOWN: dict[str, Callable[[dict[str, str], str], bool]] = {
+    "tiny-baseline": caching(False),
+    "tiny-prefix-caching": caching(True),
+    "tiny-ngram": lambda config, page: sample(page, "vllm:spec_decode_num_drafts_total") > 0,
+    "tiny-starved": lambda config, page: config["num_gpu_blocks"] == "48",
+    "tiny-kv-fp8": lambda config, page: config["cache_dtype"] == "fp8",
+}
+QUICK = ("tiny-ngram", "tiny-starved")
+
+
+@pytest.mark.parametrize("name", [name for name in bundled() if name.startswith("tiny-") and (SOAK or name in QUICK)])
+def test_a_variant_for_the_cpu_starts_answers_and_shows_its_factor(name: str) -> None:
+    with launch.serving(Wanted(engine="vllm-cpu", port=probe.free_port(), variant=named(name))) as server:
+        model = probe.model("127.0.0.1", server.port)
+        words = "one two three four five six seven eight " * 40
+        body = {"model": model, "prompt": words, "max_tokens": 40, "temperature": 0, "ignore_eos": True}
+        answer = probe.ask("127.0.0.1", server.port, "/v1/completions", body, 120.0)
+        assert answer["usage"]["completion_tokens"] == 40
+        page = probe.text("127.0.0.1", server.port, "/metrics")
+        config = facts.cache_config("127.0.0.1", server.port)
+        assert config["engine"] == "0"
+        assert SHOWN.get(name, lambda config, page: True)(config, page)
+    assert probe.is_free("127.0.0.1", server.port)
