@@ -47,10 +47,16 @@ class RunOption:
 
 RUN_OPTIONS = (
     RunOption("--model", "model to ask (default: the first that the server lists)", in_form=True),
+    RunOption(
+        "--also-host",
+        "one more server; sessions take --host and these in turn; may be repeated",
+        "URL",
+        repeat=True,
+    ),
     RunOption("--seed", "seed of every random choice (default: the scenario's)", "N", in_form=True),
     RunOption(
         "--metrics-url",
-        "the server's Prometheus page; repeat it for several servers (default: HOST/metrics; 'none' for none)",
+        "the server's Prometheus page; repeat it for several servers (default: /metrics of each host; 'none' for none)",
         "URL",
         repeat=True,
     ),

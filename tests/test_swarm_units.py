@@ -44,6 +44,7 @@ def test_everything_right_passes(tmp_path: Path) -> None:
         ({"host": None}, "--host: missing"),
         ({"host": "server:8000"}, "host 'server:8000'"),
         ({"scenario": "smok"}, "smoke"),
+        ({"also_host": ["server:8000"]}, "host 'server:8000'"),
         ({"seed": "-1"}, "--seed -1"),
         ({"seed": "x"}, "--seed x"),
         ({"metrics_url": ["server"]}, "--metrics-url server"),
@@ -106,6 +107,23 @@ def test_an_order_takes_over_what_was_asked_and_says_so() -> None:
     assert (order.users, order.spawn_per_s, order.scenario.seed, order.scenario.phases.measure_s) == (9, 3.0, 7, 5.0)
     assert set(order.overrides) == {"seed", "phases.measure_s", "arrivals.users", "arrivals.spawn_per_s"}
     assert resolve(Wish("smoke", HOST)).overrides == {}
+
+
+def test_hosts_are_taken_in_the_order_in_which_they_were_named() -> None:
+    order = resolve(Wish("smoke", HOST, also_hosts=("http://b:1", "http://c/v1")))
+    assert [target.url for target in order.targets] == [HOST, "http://b:1", "http://c"]
+    assert order.target.url == HOST
+    with pytest.raises(UsageError, match="named twice"):
+        resolve(Wish("smoke", HOST, also_hosts=(HOST + "/v1",)))
+
+
+def test_a_scenario_that_names_its_models_leaves_no_room_for_another(tmp_path: Path) -> None:
+    file = tmp_path / "models.yaml"
+    models = [{"name": "base", "share": 0.5}, {"name": "adapter", "share": 0.5}]
+    file.write_text(scenarios.load("smoke").changed({"request.models": models}).resolved_text())
+    assert resolve(Wish(str(file), HOST)).model is None
+    with pytest.raises(UsageError, match=r"--model x: the scenario names its models \(base, adapter\)"):
+        resolve(Wish(str(file), HOST, model="x"))
 
 
 def test_users_scale_the_rate_of_an_open_loop() -> None:

@@ -76,7 +76,10 @@ def test_the_next_turn_finds_the_one_before_in_the_cache(send: Send, endpoint: E
     assert second.record.input_tokens is not None
     assert first.record.input_tokens is not None
     assert second.record.input_tokens > first.record.input_tokens
-    assert second.record.cached_tokens == first.record.input_tokens // 128 * 128  # whole blocks of the first prompt
+    assert second.record.cached_tokens is not None
+    held = first.record.input_tokens + (first.record.output_tokens or 0)
+    # Whole blocks of what the first turn left there: its prompt, and its answer as far as that is the same tokens again.
+    assert first.record.input_tokens // 128 <= second.record.cached_tokens / 128 <= held // 128
 
 
 @pytest.mark.parametrize("endpoint", [name for name, facts in ENDPOINTS.items() if facts.tools_and_images])

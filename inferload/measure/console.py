@@ -20,7 +20,8 @@ Row = Sequence[str]
 
 def tables(summary: Mapping[str, Any]) -> str:
     """The whole text, verdict first. A figure that is not known is a dash."""
-    parts = [_head(summary), _gates(summary), _latency(summary), _load(summary), _client(summary), _servers(summary)]
+    parts = [_head(summary), _gates(summary), _latency(summary), _load(summary)]
+    parts += [_split(summary, "target"), _split(summary, "model"), _client(summary), _servers(summary)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -107,6 +108,26 @@ def _stalls(stalls: Mapping[str, Any]) -> str:
     if not stalls["turns_with_stall"]:
         return "none" + client
     return f"in {stalls['turns_with_stall']} turns, longest {_short(stalls['longest_ms'])} ms" + client
+
+
+def _split(summary: Mapping[str, Any], column: str) -> str:
+    blocks = summary.get(f"by_{column}")
+    if not blocks:
+        return ""
+    rows = [
+        [
+            name,
+            *(str(block["turns"][count]) for count in ("ok", "failed", "unfinished")),
+            *(
+                _short(block["latency"][measure][q])
+                for measure in ("ttft_ms", "itl_ms")
+                for q in ("mean", "p50", "p99")
+            ),
+        ]
+        for name, block in blocks.items()
+    ]
+    heads = ["", "ok", "failed", "unfinished", "ttft_ms mean", "p50", "p99", "itl_ms mean", "p50", "p99"]
+    return f"by {column}{_warning(summary)}\n" + _align([heads, *rows], "l" + "r" * 9)
 
 
 def _client(summary: Mapping[str, Any]) -> str:

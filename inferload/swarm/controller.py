@@ -275,7 +275,7 @@ class Controller:
         if run is not None:
             state |= {
                 "run_dir": str(run.place.path),
-                "engine": run.preflight.facts.engine,
+                "engine": run.preflight.engine,
                 "scenario": run.order.scenario.name,
                 "phase": run.phase(),
                 "elapsed_s": round(run.elapsed_s(), 1),

@@ -16,9 +16,10 @@ from inferload import rundir, scrapefile, turnfile
 from inferload.measure import console, evidence, servers, summary, validity
 from inferload.measure.exact import exact_values
 from inferload.measure.record import PHASES, Phase
+from inferload.measure.splits import split
 from inferload.runoptions import API_KEY_VARIABLE
 from inferload.swarm.lostload import count_lost_arrivals
-from inferload.swarm.manifest import manifest, started_at, versions
+from inferload.swarm.manifest import manifest, models_of, started_at, versions
 from inferload.swarm.masterrun import MasterRun
 from inferload.wire.scrapehttp import MetricsUrl
 from inferload.workload.sessions import Sessions
@@ -51,7 +52,7 @@ def conclude(run: MasterRun) -> Outcome:
     if lost:
         run.marks.add("dropped", f"{lost} arrivals of lost workers were dropped", arrivals=lost)
     turns = _turns(run)
-    document = summary.build(_input(run, turns))
+    document = summary.build(_input(run, turns)) | _splits(run, turns)
     rundir.write_json(folder / rundir.SUMMARY, document)
     counts = {"sessions": document["sessions"], "turns": document["turns"]["by_phase"]["all"]}
     rundir.write_json(folder / rundir.MANIFEST, manifest(run, counts))
@@ -61,7 +62,7 @@ def conclude(run: MasterRun) -> Outcome:
     _report(folder)
     verdict = document["verdict"]
     return Outcome(
-        folder, tables.splitlines()[0], verdict["measurement"], bool(verdict["passed"]), run.preflight.facts.engine
+        folder, tables.splitlines()[0], verdict["measurement"], bool(verdict["passed"]), run.preflight.engine
     )
 
 
@@ -71,6 +72,15 @@ def _turns(run: MasterRun) -> pa.Table | None:
     if run.roster.lost or not run.complete or any(m.facts.get("folder") != here for m in run.roster.members):
         return None
     return turnfile.read_turns(run.place.path)
+
+
+def _splits(run: MasterRun, turns: pa.Table | None) -> dict[str, Any]:
+    """By target and by model, where there are several; None where turns are not all at hand."""
+    wanted = {"target": [target.url for target in run.order.targets], "model": models_of(run)}
+    several = {column: values for column, values in wanted.items() if len(values) > 1}
+    return {
+        f"by_{column}": None if turns is None else split(turns, column, values) for column, values in several.items()
+    }
 
 
 def _input(run: MasterRun, turns: pa.Table | None) -> summary.SummaryInput:
@@ -86,9 +96,9 @@ def _input(run: MasterRun, turns: pa.Table | None) -> summary.SummaryInput:
             "scenario": scenario.name,
             "digest": scenario.digest,
             "seed": scenario.seed,
-            "target": run.order.target.url,
-            "model": run.preflight.facts.model,
-            "engine": run.preflight.facts.engine,
+            "target": ", ".join(target.url for target in run.order.targets),
+            "model": ", ".join(models_of(run)),
+            "engine": run.preflight.engine,
             "started_at": started_at(run),
             "versions": versions(run),
         },

@@ -37,6 +37,11 @@ def _variant(url: str) -> dict[str, Any] | None:
     return {"name": (server.get("variant") or {}).get("name"), **{key: server.get(key) for key in kept}}
 
 
+def models_of(run: MasterRun) -> list[str]:
+    """The models that were asked: those that the scenario names, or the run's one."""
+    return [one.name for one in run.order.scenario.request.models] or [run.preflight.facts.model]
+
+
 def manifest(run: MasterRun, counts: dict[str, Any] | None) -> dict[str, Any]:
     """The document; `counts` is None while the run is under way."""
     order, facts, vocabulary = run.order, run.preflight.facts, run.preflight.vocabulary
@@ -52,9 +57,20 @@ def manifest(run: MasterRun, counts: dict[str, Any] | None) -> dict[str, Any]:
         },
         "seed": order.scenario.seed,
         "target": order.target.url,
-        "model": facts.model,
+        "targets": [
+            {
+                "url": target.url,
+                "engine": looked.engine,
+                "version": looked.version,
+                "models": list(looked.models),
+                "max_model_len": looked.max_model_len,
+            }
+            for target, looked in zip(order.targets, run.preflight.targets, strict=True)
+        ],
+        "model": ", ".join(models_of(run)),
         "models": list(facts.models),
-        "engine": facts.engine,
+        "endpoint": order.scenario.request.endpoint,
+        "engine": run.preflight.engine,
         "variant": _variant(order.target.url),
         "max_model_len": facts.max_model_len,
         "versions": versions(run),
@@ -73,7 +89,10 @@ def manifest(run: MasterRun, counts: dict[str, Any] | None) -> dict[str, Any]:
         "workers": [member.manifest() for member in run.roster.members],
         "metrics_urls": list(run.preflight.metrics_urls),
         "insecure": run.own.tls.insecure,
-        "cache_isolation": {"isolate": order.scenario.cache.isolate, "by": "salt" if facts.salts else "first_line"},
+        "cache_isolation": {
+            "isolate": order.scenario.cache.isolate,
+            "by": "salt" if run.preflight.salts else "first_line",
+        },
         "workload": {
             "data": {name: one.facts() for name, one in Sessions(order.scenario, run.preflight.data).open().items()},
             "notes": dict(run.notes) if counts is not None else None,

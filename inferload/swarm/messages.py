@@ -40,7 +40,7 @@ class Assignment:
     stripe: int
     stripes: int
     name: str
-    target_url: str
+    target_urls: list[str]
     model: str
     takes_salt: bool
     vocabulary: dict[str, Any]

@@ -56,6 +56,8 @@ def check(options: Any) -> Checked:
             )
     if options.host:
         Target.parse(options.host)
+    for url in options.also_host or ():
+        Target.parse(url)
     if own.run_dir is not None:
         rundir.check(own.run_dir)
     own.tls.context()

@@ -30,6 +30,7 @@ class Wish:
     spawn_per_s: float | None = None
     run_time_s: float | None = None
     metrics_urls: tuple[str, ...] | None = None
+    also_hosts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +39,17 @@ class Order:
 
     scenario: Scenario
     origin: str
-    target: Target
+    targets: tuple[Target, ...]  # sessions take them in turn
     model: str | None
     metrics_urls: tuple[str, ...] | None
     users: int
     spawn_per_s: float
     overrides: dict[str, Any]
+
+    @property
+    def target(self) -> Target:
+        """The first target: the one that --host names."""
+        return self.targets[0]
 
     @property
     def sessions_per_s(self) -> float | None:
@@ -69,7 +75,13 @@ def resolve(wish: Wish) -> Order:
     if not wish.host:
         raise UsageError("host: missing; say which server, as http://server:8000")
     scenario = scenarios.load(wish.scenario)
-    target = Target.parse(wish.host)
+    models = [one.name for one in scenario.request.models]
+    if wish.model and models:
+        raise UsageError(f"--model {wish.model}: the scenario names its models ({', '.join(models)}); leave one out")
+    targets = tuple(Target.parse(url) for url in (wish.host, *wish.also_hosts))
+    twice = [target.url for place, target in enumerate(targets) if target in targets[:place]]
+    if twice:
+        raise UsageError(f"--also-host {twice[0]}: named twice; give each server once")
     changes: dict[str, Any] = {}
     if wish.seed is not None:
         changes["seed"] = wish.seed
@@ -90,7 +102,7 @@ def resolve(wish: Wish) -> Order:
     return Order(
         scenario=scenario,
         origin=wish.scenario,
-        target=target,
+        targets=targets,
         model=wish.model or None,
         metrics_urls=wish.metrics_urls,
         users=users,

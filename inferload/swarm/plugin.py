@@ -91,6 +91,7 @@ def _begin_master(environment: Any, own: OwnSettings) -> Controller:
             seed=options.seed_of(parsed.seed),
             run_time_s=asked_s,
             metrics_urls=options.metrics_urls(parsed.metrics_url),
+            also_hosts=tuple(parsed.also_host or ()),
         )
 
     controller = Controller(environment, own, wish, prefill, expected)

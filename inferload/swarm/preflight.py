@@ -22,21 +22,36 @@ logger = logging.getLogger(__name__)
 class Preflight:
     """What came of it."""
 
-    facts: ServerFacts
+    targets: tuple[ServerFacts, ...]  # in the order of the run's targets
     vocabulary: Vocabulary
     metrics_urls: tuple[str, ...]  # those that answer, or were named
     data: Data = field(default_factory=Data)  # what the workload's data is, and how its tokens are counted
+
+    @property
+    def facts(self) -> ServerFacts:
+        """Of the first target."""
+        return self.targets[0]
+
+    @property
+    def salts(self) -> bool:
+        """Whether every target takes `cache_salt`."""
+        return all(facts.salts for facts in self.targets)
+
+    @property
+    def engine(self) -> str:
+        """What the targets run; several where they differ."""
+        return ", ".join(dict.fromkeys(facts.engine for facts in self.targets))
 
 
 def preflight(order: Order, own: OwnSettings) -> Preflight:
     """Look at the server; UsageError, in one line, where no run could be made."""
     opened = Sessions(order.scenario, Data(order.origin)).open()
-    settings = client_settings(order.scenario, order.target, order.model or "", own, "preflight")
-    facts = probe(settings, order.model)
-    settings = client_settings(order.scenario, order.target, facts.model, own, "preflight")
-    first_token(settings)
+    targets: list[ServerFacts] = []
+    for target in order.targets:
+        targets.append(_look(target, order, own, targets[0].model if targets else None))
+    settings = client_settings(order.scenario, order.target, targets[0].model, own, "preflight")
     vocabulary, data = approximate(), _data(order, opened, None)
-    if facts.tokenizes:
+    if targets[0].tokenizes:
         try:
             vocabulary = calibrate(tokenizer_of(settings))
             data = _data(order, opened, tokenizer_of(settings))
@@ -46,7 +61,7 @@ def preflight(order: Order, own: OwnSettings) -> Preflight:
             )
     else:
         logger.warning("%s has no /tokenize: prompt lengths are approximate", order.target.url)
-    return Preflight(facts, vocabulary, _metrics(order, own), data)
+    return Preflight(tuple(targets), vocabulary, _metrics(order, own), data)
 
 
 def _data(order: Order, opened: Mapping[str, Opened], tokenize: Tokenize | None) -> Data:
@@ -60,6 +75,21 @@ def _data(order: Order, opened: Mapping[str, Opened], tokenize: Tokenize | None)
     return Data(order.origin, found)
 
 
+def _look(target: Target, order: Order, own: OwnSettings, agreed: str | None) -> ServerFacts:
+    """One target: it is there, serves every model of the run, and streams a token of each. `agreed`: the first target's model."""
+    settings = client_settings(order.scenario, target, "", own, "preflight")
+    names = [one.name for one in order.scenario.request.models]
+    facts = probe(settings, order.model)
+    for name in names or ([agreed] if agreed is not None else []):
+        if name not in facts.models:
+            where = "request.models" if names else order.target.url
+            raise UsageError(f"{where}: {target.url} does not serve {name}; it serves {', '.join(facts.models)}")
+    facts = replace(facts, model=names[0] if names else agreed or facts.model)
+    for name in names or [facts.model]:
+        first_token(replace(settings, model=name))
+    return facts
+
+
 def _metrics(order: Order, own: OwnSettings) -> tuple[str, ...]:
     """The pages to scrape: those that were named must answer, the default one may be missing."""
     if order.metrics_urls is not None:
@@ -68,12 +98,16 @@ def _metrics(order: Order, own: OwnSettings) -> tuple[str, ...]:
             if why is not None:
                 raise UsageError(f"--metrics-url {url}: {why}; name the right page, or --metrics-url none")
         return order.metrics_urls
-    url = order.target.metrics_url
-    why = metrics_fault(url, order, own)
-    if why is None:
-        return (url,)
-    logger.warning("%s: %s: the report will have no server figures; name the page with --metrics-url", url, why)
-    return ()
+    found = []
+    for url in [target.metrics_url for target in order.targets]:
+        why = metrics_fault(url, order, own)
+        if why is None:
+            found.append(url)
+        else:
+            logger.warning(
+                "%s: %s: the report will have no figures of this server; name the page with --metrics-url", url, why
+            )
+    return tuple(found)
 
 
 def metrics_fault(url: str, order: Order, own: OwnSettings) -> str | None:

@@ -13,6 +13,7 @@ from inferload.measure.tally import TallySet
 from inferload.swarm.messages import Assignment
 from inferload.wire.turn import Turn, TurnRequest, TurnResult
 from inferload.workload.bodies import BodyWriter, Isolation, Settings, Texts
+from inferload.workload.models import model_of
 from inferload.workload.scenario import Scenario
 from inferload.workload.script import Ask, Fork, Reply, Script, Sent, Session
 from inferload.workload.sessions import Sessions
@@ -40,7 +41,7 @@ class Host(Protocol):
     def load_start_ns(self) -> int | None: ...
     def load_end_ns(self) -> int | None: ...
     def await_turn(self) -> None: ...
-    def start_turn(self, request: TurnRequest) -> Turn: ...
+    def start_turn(self, request: TurnRequest, session: int) -> Turn: ...
 
 
 def sleep_until(at_ns: int) -> None:
@@ -66,7 +67,7 @@ class Talk:
         self._session = session
         self._arrived_ns = arrived_ns
         self._isolated = isolated
-        self._settings = Settings.of(run.scenario, run.assignment.model)
+        self._settings = Settings.of(run.scenario, model_of(run.scenario, session.index) or run.assignment.model)
         affinity = run.scenario.request.affinity_header
         self._headers = ((affinity, f"{run.assignment.run_id}-s{session.index}"),) if affinity else ()
 
@@ -135,9 +136,10 @@ class Talk:
             max_tokens=ask.output_tokens,
             pause=ask.pause if path or number else None,
             final=ask.final,
+            model=ask.model or self._settings.model,
             headers=(*self._headers, *ask.headers),
         )
-        turn = run.start_turn(request)
+        turn = run.start_turn(request, session.index)
         if ask.cancel_after_s is not None and not turn.wait_until(planned_ns + round(ask.cancel_after_s * NS_PER_S)):
             turn.cancel()
         return turn.wait()

@@ -98,10 +98,12 @@ class WorkerRun:
         self._seq = 0
         self._reported_ns = self._tidied_ns = now_ns()
         self._told: set[str] = set()
-        target = Target.parse(assignment.target_url)
-        self._client = Client(
-            client_settings(self.scenario, target, assignment.model, own, assignment.name), self._on_turn
-        )
+        self._clients = [
+            Client(
+                client_settings(self.scenario, Target.parse(url), assignment.model, own, assignment.name), self._on_turn
+            )
+            for url in assignment.target_urls
+        ]
         self._turns = TurnWriter(self.folder / rundir.TURNS, assignment.name, self.anchor)
         self._results: gevent.queue.SimpleQueue = gevent.queue.SimpleQueue()
         self._unbooked = 0
@@ -150,16 +152,16 @@ class WorkerRun:
     @property
     def in_flight(self) -> int:
         """Turns begun whose records are not booked yet."""
-        return self._client.in_flight + self._unbooked
+        return sum(client.in_flight for client in self._clients) + self._unbooked
 
     def await_turn(self) -> None:
         """Wait until this greenlet may build its request: a crowd that became ready at once would hold up all reads."""
-        self._client.pump.wait()
+        self._clients[0].pump.wait()
 
-    def start_turn(self, request: TurnRequest) -> Turn:
-        """Send a turn; the books know of it from here on."""
+    def start_turn(self, request: TurnRequest, session: int) -> Turn:
+        """Send a turn; the books know of it from here on. Sessions take the targets in turn, each keeps to its own."""
         self.tallies.turn_begun(request.phase, request.class_name, request.step)
-        return self._client.start(request)
+        return self._clients[session % len(self._clients)].start(request)
 
     def _on_turn(self, result: TurnResult) -> None:
         """Take a result from the event loop: count it, keep it, and leave what may block to the booker."""
@@ -225,7 +227,8 @@ class WorkerRun:
 
     def give_up(self) -> None:
         """End what is under way as unfinished."""
-        self._client.give_up_all()
+        for client in self._clients:
+            client.give_up_all()
 
     def finish(self, send_report: Callable[[Report], None]) -> None:
         """Wait for what is under way, write everything, send the last report. Blocks; once is enough."""
@@ -237,7 +240,8 @@ class WorkerRun:
         send_report(self.report())
         self.finished = True
         self._pulse.close()
-        self._client.close()
+        for client in self._clients:
+            client.close()
         gc.enable()
         gc.unfreeze()
 

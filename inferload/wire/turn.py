@@ -50,6 +50,7 @@ class TurnRequest:
     pause: Literal["think", "tool"] | None = None  # what the session did since its turn before
     final: bool | None = False  # whether the session ends with the answer; None: unless that calls a tool
     headers: tuple[tuple[str, str], ...] = ()  # of this turn alone; they win over the client's
+    model: str = ""  # "": the client's
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,7 +368,7 @@ class Turn:
             delay_ns=self._delays or None,
             attempts=self._attempts,
             target=self._client.target.url,
-            model=self._client.model,
+            model=request.model or self._client.model,
             max_tokens=request.max_tokens,
             finish_reason=CANCELLED if self._cancelled else answer.finish_reason,
             request_id=answer.request_id,

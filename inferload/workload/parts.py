@@ -1,5 +1,6 @@
 """What all parts of a scenario file are made of: mappings that refuse unknown keys, and plain values with their limits."""
 
+from collections.abc import Sequence
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -16,6 +17,13 @@ class Part(BaseModel):
     """A mapping of the file: unknown keys are errors, nothing changes once loaded."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+def add_up(shares: Sequence[float]) -> None:
+    """ValueError where shares of sessions are not 1 together."""
+    total = sum(shares)
+    if abs(total - 1) > 1e-6:
+        raise ValueError(f"shares are {' + '.join(f'{one:g}' for one in shares)} = {total:g}; they must add up to 1")
 
 
 class SloLimits(Part):

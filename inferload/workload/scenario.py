@@ -27,13 +27,13 @@ from inferload.workload.distributions import NonNegative, Positive
 from inferload.workload.endpoints import ENDPOINTS, Endpoint
 from inferload.workload.faults import ScenarioError, faults_of
 from inferload.workload.frozen import freeze, thaw
-from inferload.workload.parts import AtLeastOne, Flag, Part, SloLimits, Whole
+from inferload.workload.parts import AtLeastOne, Flag, Part, Share, SloLimits, Whole, add_up
 from inferload.workload.workloads import Mix, Workload
 from inferload.workload.yamltext import Parsed, parse, scalar
 
 # What inferload writes into every request itself, and where a scenario says it instead.
 RESERVED = {
-    "model": "is --model of the run",
+    "model": "is --model of the run, or request.models",
     "messages": "come from the workload",
     "prompt": "comes from the workload",
     "input": "comes from the workload",
@@ -154,6 +154,15 @@ class Timeouts(Part):
     turn_s: Positive = Field(default=3600.0, description="the whole turn")
 
 
+class ModelShare(Part):
+    """One of several models."""
+
+    name: Annotated[str, Field(min_length=1)] = Field(
+        description="as the server lists it; a LoRA adapter has a name too"
+    )
+    share: Share = Field(description="its share of the sessions; all shares add up to 1")
+
+
 class Request(Part):
     """What goes into each request beside its messages."""
 
@@ -168,6 +177,9 @@ class Request(Part):
     continuous_usage: Flag = Field(
         default=False,
         description="ask for token counts in every event: exact tokens per event, at some cost to the server",
+    )
+    models: Annotated[tuple[ModelShare, ...], Field(strict=False)] = Field(
+        default=(), description="several models or LoRA adapters: list of {name, share}; empty: --model of the run"
     )
     extra_body: Json = Field(
         default={}, validate_default=True, description="more keys of the request body: temperature, ..."
@@ -187,6 +199,17 @@ class Request(Part):
         if isinstance(data, dict) and data.get("endpoint") in _UNFORCED and "ignore_eos" not in data:
             return {**data, "ignore_eos": False}
         return data
+
+    @field_validator("models", mode="after")
+    @classmethod
+    def _models_add_up(cls, models: tuple[ModelShare, ...]) -> tuple[ModelShare, ...]:
+        if models:
+            add_up([one.share for one in models])
+        names = [one.name for one in models]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"model {twice[0]} stands twice; give it one share")
+        return models
 
     @field_validator("ignore_eos", "continuous_usage", mode="after")
     @classmethod

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, field_validator
 
 from inferload.workload.distributions import Constant, Count, Duration
-from inferload.workload.parts import Part, Share, SloLimits, Whole
+from inferload.workload.parts import Part, Share, SloLimits, Whole, add_up
 
 ZERO = Constant(value=0.0)
 ONE = Constant(value=1.0)
@@ -69,10 +69,7 @@ class Mix(Part):
     @field_validator("classes", mode="after")
     @classmethod
     def _adds_up(cls, classes: tuple[MixClass, ...]) -> tuple[MixClass, ...]:
-        total = sum(one.share for one in classes)
-        if abs(total - 1) > 1e-6:
-            shares = " + ".join(f"{one.share:g}" for one in classes)
-            raise ValueError(f"shares are {shares} = {total:g}; they must add up to 1")
+        add_up([one.share for one in classes])
         names = [one.name for one in classes]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:

@@ -1,0 +1,109 @@
+"""Whole runs on several servers, several models and other endpoints."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from e2e_runs import Ended, Place, Scene, Stage, check_books, scenario, scenes
+
+from inferload.workload.models import model_of
+from inferload.workload.scenario import load
+
+TURNS = {"turns": 2, "output_tokens": 6}
+
+
+@pytest.fixture(scope="module")
+def stage(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    here = [item for item in request.session.items if item.path == request.path]
+    stage = Stage(here, tmp_path_factory.mktemp("requests"))
+    yield stage
+    stage.close()
+
+
+def played(place: Place, hosts: list[str], *options: str, mode: str = "local", **changes: Any) -> Ended:
+    """A short closed loop, to its end."""
+    words = [word for url in hosts[1:] for word in ("--also-host", url)]
+    file = scenario(place.folder, phases__measure_s=1.5, **changes)
+    fleet = place.fleet(mode, "--host", hosts[0], *words, "--scenario", str(file), *options)
+    return Ended(place.run_dir, fleet.ended(), fleet.text)
+
+
+def manifest(ended: Ended) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads((ended.run_dir / "run.json").read_text())
+    return document
+
+
+# -- several servers
+
+
+def two_servers(place: Place) -> Ended:
+    simulators = [place.simulator("--max-num-seqs", "64") for _ in range(2)]
+    workload = {"kind": "chat", "prompt_tokens": 20, **TURNS}
+    return played(place, [one.url for one in simulators], mode="processes", workload=workload)
+
+
+@scenes(two_servers, ())
+def test_sessions_take_the_servers_in_turn(stage: Stage, scene: Scene) -> None:
+    ended = stage.result(scene)
+    assert ended.code in (0, 3), ended.text  # 3: what a crowded machine makes of it
+    check_books(ended)
+    document = manifest(ended)
+    urls = [one["url"] for one in document["targets"]]
+    assert len(set(urls)) == 2
+    assert document["target"] == urls[0]
+    indexes = {row["turn_id"]: int(row["session_id"].removeprefix("s")) for row in ended.turns}
+    assert all(row["target"] == urls[indexes[row["turn_id"]] % 2] for row in ended.turns)
+    assert {row["worker"] for row in ended.turns} == {"w0", "w1"}
+    assert len({row["target"] for row in ended.turns}) == 2
+    assert ended.summary["run"]["target"] == ", ".join(urls)
+    assert len(ended.summary["servers"]) == 2
+    by_target = ended.summary["by_target"]
+    assert {url: block["turns"]["ok"] for url, block in by_target.items()} == dict(
+        Counter(row["target"] for row in ended.turns if row["phase"] == "measure" and row["failure"] is None)
+    )
+
+
+# -- endpoints
+
+
+def endpoint(place: Place, name: str) -> Ended:
+    simulator = place.simulator()
+    workload = {"kind": "chat", "prompt_tokens": 20, **TURNS}
+    return played(place, [simulator.url], workload=workload, request={"endpoint": name})
+
+
+@scenes(endpoint, ("completions",))
+def test_a_run_on_another_endpoint(stage: Stage, scene: Scene) -> None:
+    ended = stage.result(scene)
+    assert ended.code in (0, 3), ended.text
+    check_books(ended)
+    assert len(ended.turns) > 4
+    assert {row["failure"] for row in ended.turns} == {None}
+    assert {row["output_tokens"] for row in ended.turns} == {6}
+    assert manifest(ended)["endpoint"] == scene.arguments[0]
+
+
+# -- models
+
+
+def not_served(place: Place) -> Ended:
+    models = [{"name": "simulator", "share": 0.5}, {"name": "adapter", "share": 0.5}]
+    return played(place, [place.simulator("--model", "simulator").url], request={"models": models})
+
+
+@scenes(not_served, ())
+def test_a_model_that_is_not_listed_is_refused_before_any_load(stage: Stage, scene: Scene) -> None:
+    ended = stage.result(scene)
+    assert ended.code == 2
+    assert "does not serve adapter; it serves simulator" in ended.text
+    assert not (ended.run_dir / "run.json").exists()
+
+
+def test_shares_of_models_are_those_of_sessions(tmp_path: Any) -> None:
+    models = [{"name": "base", "share": 0.75}, {"name": "adapter", "share": 0.25}]
+    drawn = load(str(scenario(tmp_path, request={"models": models})))
+    counts = Counter(model_of(drawn, index) for index in range(4000))
+    assert counts["adapter"] == pytest.approx(1000, abs=110)  # four standard deviations
+    assert model_of(load(str(scenario(tmp_path))), 0) is None
