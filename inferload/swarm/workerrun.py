@@ -5,6 +5,7 @@ import logging
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -98,12 +99,10 @@ class WorkerRun:
         self._seq = 0
         self._reported_ns = self._tidied_ns = now_ns()
         self._told: set[str] = set()
-        self._clients = [
-            Client(
-                client_settings(self.scenario, Target.parse(url), assignment.model, own, assignment.name), self._on_turn
-            )
-            for url in assignment.target_urls
-        ]
+        self._clients: list[Client] = []
+        for place, url in enumerate(assignment.target_urls):
+            settings = client_settings(self.scenario, Target.parse(url), assignment.model, own, assignment.name)
+            self._clients.append(Client(settings, partial(self._on_turn, place)))
         self._turns = TurnWriter(self.folder / rundir.TURNS, assignment.name, self.anchor)
         self._results: gevent.queue.SimpleQueue = gevent.queue.SimpleQueue()
         self._unbooked = 0
@@ -147,7 +146,7 @@ class WorkerRun:
     @property
     def reader(self) -> str:
         """What takes the tokens off the sockets: native or python."""
-        return self._client.reader
+        return ", ".join(sorted({client.reader for client in self._clients}))
 
     @property
     def in_flight(self) -> int:
@@ -163,10 +162,12 @@ class WorkerRun:
         self.tallies.turn_begun(request.phase, request.class_name, request.step)
         return self._clients[session % len(self._clients)].start(request)
 
-    def _on_turn(self, result: TurnResult) -> None:
+    def _on_turn(self, place: int, result: TurnResult) -> None:
         """Take a result from the event loop: count it, keep it, and leave what may block to the booker."""
         record = result.record
-        pauses = self._client.pauses()  # a thread that reads on while the event loop stands still has pauses of its own
+        pauses = self._clients[
+            place
+        ].pauses()  # a thread that reads on while the event loop stands still has pauses of its own
         self.tallies.fold(
             record, self._windows, self._slos[record.class_name], self._pulse.pauses if pauses is None else pauses
         )
