@@ -318,7 +318,7 @@ def test_what_is_not_found_names_the_nearest_and_the_list() -> None:
     ):
         load("chta")
     with pytest.raises(
-        UsageError, match=r"^scenario x/smok.yaml: no such file, .* did you mean smoke\? Bundled are chat"
+        UsageError, match=r"^scenario x/smok.yaml: no such file, .* did you mean smoke\? Bundled are agent"
     ):
         load("x/smok.yaml")
     with pytest.raises(UsageError, match=r"^scenario \.: is a directory"):

@@ -10,10 +10,11 @@ from typing import Any
 
 from inferload.workload.arrivals import unit_process
 from inferload.workload.scenario import Closed, ConstantRate, Poisson, Scenario
-from inferload.workload.script import outline
+from inferload.workload.script import PlannedTurn, outline
 from inferload.workload.sessions import Sessions
 
 SAMPLE = 1_000  # sessions that are drawn for the means
+SAMPLE_TURNS = 20_000  # no further session is drawn once there are so many turns
 COUNTED = 1_000_000  # arrivals beyond this are not counted one by one
 
 
@@ -23,27 +24,32 @@ class Expected:
 
     sessions: int
     turns: tuple[int, ...]  # of each session
-    think_s: tuple[float, ...]  # of each later turn
+    think_s: tuple[float, ...]  # of each later turn that a person begins
+    tool_s: tuple[float, ...]  # of each later turn that begins when tools are done
     prompt_tokens: tuple[int, ...]  # of each turn: what is new in it
     output_tokens: tuple[int, ...]  # of each turn
     input_tokens: tuple[int, ...]  # of each turn: all that its request carries
     history: bool  # whether some request carries an earlier answer
 
     @property
-    def think_s_per_session(self) -> float:
+    def pause_s_per_session(self) -> float:
         """Mean pause of a session, all its turns together."""
-        return sum(self.think_s) / self.sessions
+        return (sum(self.think_s) + sum(self.tool_s)) / self.sessions
 
 
 def expected(scenario: Scenario, sessions: int) -> Expected:
     """Draw the first sessions of the scenario's seed and add them up."""
     source = Sessions(scenario)
-    plans = [tuple(outline(source.begin(index).script, index)) for index in range(sessions)]
-    turns = [turn for plan in plans for turn in plan]
+    plans: list[tuple[PlannedTurn, ...]] = []
+    turns: list[PlannedTurn] = []
+    while len(plans) < sessions and len(turns) < SAMPLE_TURNS:
+        plans.append(tuple(outline(source.begin(len(plans)).script, len(plans))))
+        turns += plans[-1]
     return Expected(
-        sessions=sessions,
+        sessions=len(plans),
         turns=tuple(len(plan) for plan in plans),
-        think_s=tuple(turn.ask.pause_s for plan in plans for turn in plan[1:]),
+        think_s=tuple(turn.ask.pause_s for plan in plans for turn in plan[1:] if turn.ask.pause == "think"),
+        tool_s=tuple(turn.ask.pause_s for plan in plans for turn in plan[1:] if turn.ask.pause == "tool"),
         prompt_tokens=tuple(turn.new_tokens or 0 for turn in turns),
         output_tokens=tuple(turn.ask.output_tokens or 0 for turn in turns),
         input_tokens=tuple(turn.input_tokens or 0 for turn in turns),
@@ -119,10 +125,14 @@ _ARRIVALS: Mapping[str, Callable[[Any], list[str]]] = {"closed": _closed, "const
 
 
 def _session(scenario: Scenario, sample: Expected) -> list[str]:
-    turns = f"{_spread(sample.turns)} turns"
-    if not sample.think_s:
-        return [turns]
-    return [turns, f"{_spread(sample.think_s)} s of think time before each later turn"]
+    lines = [f"{_spread(sample.turns)} turns"]
+    if sample.tool_s:
+        lines.append(f"{_spread(sample.tool_s)} s of tool time before a turn that takes results")
+        if any(sample.think_s):
+            lines.append(f"{_spread(sample.think_s)} s of think time before each other one but the first")
+    elif sample.think_s:
+        lines.append(f"{_spread(sample.think_s)} s of think time before each later turn")
+    return lines
 
 
 def _request(scenario: Scenario, sample: Expected) -> list[str]:
@@ -152,10 +162,14 @@ _ENDPOINT: Mapping[str, Sequence[str]] = {
 
 def _load(scenario: Scenario, sample: Expected) -> list[str]:
     if isinstance(scenario.arrivals, Closed):
-        if not sample.think_s_per_session:
+        if not sample.pause_s_per_session:
             return ["as much as the server answers: nobody pauses"]
-        most = scenario.arrivals.users / sample.think_s_per_session
-        return [f"as much as the server answers, at most {_number(most)} sessions/s, since people think"]
+        most, who = (
+            scenario.arrivals.users / sample.pause_s_per_session,
+            "tools take" if sample.tool_s else "people think",
+        )
+        their = " their time" if sample.tool_s else ""
+        return [f"as much as the server answers, at most {_number(most)} sessions/s, since {who}{their}"]
     rate = scenario.arrivals.sessions_per_s
     per_session = {
         "turns/s": sum(sample.turns),
