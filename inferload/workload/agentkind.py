@@ -90,7 +90,8 @@ class Compaction(Part):
     at: Share = Field(default=0.8, description="part of context_limit_tokens at which it happens")
     to_tokens: Count | None = Field(
         default=None,
-        description="tokens of the context after it, tools and system prompt included; null: these and a summary of 0.5 to 4 % of the limit",
+        description="tokens of the context after it, tools and system prompt included; null: these and a summary "
+        "of 0.5 to 4 % of the limit",
     )
 
 
