@@ -18,6 +18,7 @@ from inferload.measure.exact import exact_values
 from inferload.measure.record import PHASES, Phase
 from inferload.measure.splits import split
 from inferload.runoptions import API_KEY_VARIABLE
+from inferload.swarm import stepping
 from inferload.swarm.lostload import count_lost_arrivals
 from inferload.swarm.manifest import manifest, models_of, started_at, versions
 from inferload.swarm.masterrun import MasterRun
@@ -110,6 +111,8 @@ def _input(run: MasterRun, turns: pa.Table | None) -> summary.SummaryInput:
         gates=list(scenario.gates),
         stamps=facts.stamps,
         reader=_reader(run),
+        step_windows={w.step: run.lasted_s(w) for w in run.stepped if w.step is not None},
+        step_levels=stepping.levels(scenario),
         exact=None if turns is None else exact_values(turns),
         exact_by_class=None if turns is None else {name: exact_values(turns, class_name=name) for name in classes},
     )

@@ -15,7 +15,7 @@ from inferload.workload.yamltext import Fault, Parsed, PathTo
 LATER = {
     "workload": ("replay",),
     "source": ("sharegpt", "jsonl"),
-    "arrivals": ("gamma", "trace"),
+    "arrivals": ("trace",),
 }
 
 Schema = Mapping[str, Any]
