@@ -17,6 +17,7 @@ from inferload.measure import console, evidence, servers, summary, validity
 from inferload.measure.exact import exact_values
 from inferload.measure.record import PHASES, Phase
 from inferload.measure.splits import split
+from inferload.measure.tasks import tasks_by_class
 from inferload.runoptions import API_KEY_VARIABLE
 from inferload.swarm import stepping
 from inferload.swarm.lostload import count_lost_arrivals
@@ -54,6 +55,7 @@ def conclude(run: MasterRun) -> Outcome:
         run.marks.add("dropped", f"{lost} arrivals of lost workers were dropped", arrivals=lost)
     turns = _turns(run)
     document = summary.build(_input(run, turns)) | _splits(run, turns)
+    document["tasks"] = None if turns is None else tasks_by_class(turns)
     rundir.write_json(folder / rundir.SUMMARY, document)
     counts = {"sessions": document["sessions"], "turns": document["turns"]["by_phase"]["all"]}
     rundir.write_json(folder / rundir.MANIFEST, manifest(run, counts))
