@@ -322,7 +322,7 @@ def test_a_server_is_stopped_when_its_use_fails(state: Path) -> None:
 
 def test_a_server_that_dies_says_why(state: Path) -> None:
     wanted = Wanted(port=probe.free_port(), extra=("--no-such-flag",))
-    with pytest.raises(UsageError, match=r"(?s)simulator ended before it answered:.*unrecognized.*--no-such-flag"):
+    with pytest.raises(UsageError, match=r"(?s)simulator ended before it answered:.*--no-such-flag: unknown"):
         launch.serving(wanted, lambda _: None).__enter__()
     assert not running.state_file(wanted.port).exists()
 

@@ -555,7 +555,7 @@ class TestCommand:
         ("flags", "word"),
         [
             (("--max-num-seqs", "0"), "--max-num-seqs"),
-            (("--max-model-len", "200000"), "--num-gpu-blocks"),
+            (("--max-model-len", "200000", "--num-gpu-blocks", "8192"), "--num-gpu-blocks"),
             (("--jitter", "2"), "--jitter"),
             (("--ttft-ms", "nan"), "--ttft-ms"),
             (("--tls-cert", "nowhere.pem"), "--tls-cert"),

@@ -13,7 +13,9 @@ from inferload.deploy.simulator.events import Events, Shown, Timings
 from inferload.deploy.simulator.http import HttpFault, RequestReader
 from inferload.deploy.simulator.lateness import Lateness
 from inferload.deploy.simulator.metrics import Histogram, token_bounds
-from inferload.deploy.simulator.scheduler import Request, Scheduler
+from inferload.deploy.simulator.paced import PacedScheduler
+from inferload.deploy.simulator.queues import Limits
+from inferload.deploy.simulator.request import Request
 from inferload.deploy.simulator.text import VOCABULARY, Answer, Lexicon, answer_of, chat_tokens
 
 MODEL = Model("simulator", 1000, 0, 50.0)
@@ -21,6 +23,10 @@ MODEL = Model("simulator", 1000, 0, 50.0)
 
 def request(tokens: int, output: int = 4, salt: str = "", name: str = "p") -> Request:
     return Request([f"{name}{i}" for i in range(tokens)], output, lambda i: f"out{i}", salt)
+
+
+def paced(max_num_seqs: int, blocks: int, block_size: int, caching: bool) -> PacedScheduler:
+    return PacedScheduler(Limits(max_num_seqs, blocks, block_size, caching))
 
 
 def ask(document: dict[str, Any], chat: bool = False) -> Any:
@@ -48,6 +54,18 @@ class TestBlocks:
         assert pool.allocate(1) == [taken[2]]  # then the tail of the prompt
         assert pool.longest_prefix([10, 11, 12]) == taken[:2]
 
+    def test_of_two_blocks_with_the_same_tokens_the_older_is_found_until_it_is_evicted(self) -> None:
+        pool = BlockPool(3, caching=True)
+        older, newer = pool.allocate(1), pool.allocate(1)
+        assert older is not None
+        assert newer is not None
+        for block in (*older, *newer):
+            pool.publish(block, 7)
+        assert pool.longest_prefix([7]) == older
+        pool.release(older)
+        assert pool.allocate(2) is not None  # the one that was never used, then the older
+        assert pool.longest_prefix([7]) == newer
+
     def test_too_many_takes_nothing(self) -> None:
         pool = BlockPool(2, caching=True)
         assert pool.allocate(3) is None
@@ -65,9 +83,9 @@ class TestBlocks:
         assert pool.longest_prefix([1]) == []
 
 
-class TestScheduler:
+class TestPacedScheduler:
     def test_first_come_first_served_up_to_the_cap(self) -> None:
-        scheduler = Scheduler(2, 100, 4, caching=False)
+        scheduler = paced(2, 100, 4, caching=False)
         first, second, third = request(4), request(4), request(4)
         for each in (first, second, third):
             scheduler.submit(each)
@@ -77,7 +95,7 @@ class TestScheduler:
         assert scheduler.admit() == [third]
 
     def test_a_prompt_that_does_not_fit_keeps_a_small_one_behind_it_waiting(self) -> None:
-        scheduler = Scheduler(10, 10, 4, caching=False)
+        scheduler = paced(10, 10, 4, caching=False)
         big, huge, small = request(24), request(20), request(4)
         for each in (big, huge, small):
             scheduler.submit(each)
@@ -88,7 +106,7 @@ class TestScheduler:
 
     @pytest.mark.parametrize(("tokens", "hits"), [(16, 12), (17, 16), (18, 16), (3, 0), (4, 0), (5, 4)])
     def test_a_repeated_prompt_hits_all_full_blocks_but_the_last_tokens(self, tokens: int, hits: int) -> None:
-        scheduler = Scheduler(10, 100, 4, caching=True)
+        scheduler = paced(10, 100, 4, caching=True)
         for expected in (0, hits):
             each = request(tokens)
             scheduler.submit(each)
@@ -99,7 +117,7 @@ class TestScheduler:
         assert (scheduler.prefix_queries, scheduler.prefix_hits) == (2 * tokens, hits)
 
     def test_two_at_once_share_blocks_and_a_salt_parts_them(self) -> None:
-        scheduler = Scheduler(10, 100, 4, caching=True)
+        scheduler = paced(10, 100, 4, caching=True)
         same = [request(17), request(17), request(17, salt="other")]
         for each in same:
             scheduler.submit(each)
@@ -108,7 +126,7 @@ class TestScheduler:
         assert scheduler.pool.usage == pytest.approx((5 + 1 + 5) / 100)
 
     def test_without_caching_nothing_is_queried(self) -> None:
-        scheduler = Scheduler(10, 100, 4, caching=False)
+        scheduler = paced(10, 100, 4, caching=False)
         for _ in range(2):
             each = request(17)
             scheduler.submit(each)
@@ -118,7 +136,7 @@ class TestScheduler:
         assert (scheduler.prefix_queries, scheduler.prefix_hits) == (0, 0)
 
     def test_the_next_turn_hits_the_answer_of_the_one_before(self) -> None:
-        scheduler = Scheduler(10, 100, 4, caching=True)
+        scheduler = paced(10, 100, 4, caching=True)
         first = request(6, output=7)
         scheduler.submit(first)
         scheduler.admit()
@@ -131,21 +149,23 @@ class TestScheduler:
         assert second.cached_tokens == 12  # 13 tokens were there: three full blocks
 
     def test_the_newest_loses_its_blocks_and_comes_back_first(self) -> None:
-        scheduler = Scheduler(10, 4, 4, caching=False)
+        scheduler = paced(10, 4, 4, caching=False)
         old, new, waiting = request(8, 20), request(8, 20), request(4)
         for each in (old, new, waiting):
             scheduler.submit(each)
         assert scheduler.admit() == [old, new]
         assert scheduler.advance(old, 1) == [new]
-        assert (scheduler.preemptions, new.preemptions) == (1, 1)
+        assert (scheduler.preemptions, new.preemptions) == (0, 1)  # it is counted with the victim's next output
         assert list(scheduler.waiting) == [new, waiting]
         assert scheduler.admit() == []  # its whole prompt does not fit, and nobody passes it
         scheduler.finish(old)
         assert scheduler.admit() == [new, waiting]
         assert new.uncached_tokens == 8  # to be computed again
+        scheduler.advance(new, 1)
+        assert scheduler.preemptions == 1
 
     def test_a_request_that_is_alone_and_newest_may_lose_its_own_blocks(self) -> None:
-        scheduler = Scheduler(10, 3, 4, caching=False)
+        scheduler = paced(10, 3, 4, caching=False)
         old, new = request(4, 9), request(8, 9)
         for each in (old, new):
             scheduler.submit(each)
@@ -155,7 +175,7 @@ class TestScheduler:
         assert list(scheduler.waiting) == [new]
 
     def test_coming_back_is_not_queried_again(self) -> None:
-        scheduler = Scheduler(10, 4, 4, caching=True)
+        scheduler = paced(10, 4, 4, caching=True)
         old, new = request(8, 20, name="a"), request(8, 20, name="b")
         for each in (old, new):
             scheduler.submit(each)
@@ -166,7 +186,7 @@ class TestScheduler:
         assert scheduler.prefix_queries == 16
 
     def test_abort_frees_wherever_it_is(self) -> None:
-        scheduler = Scheduler(1, 10, 4, caching=True)
+        scheduler = paced(1, 10, 4, caching=True)
         running, waiting = request(8), request(8)
         for each in (running, waiting):
             scheduler.submit(each)
@@ -174,7 +194,7 @@ class TestScheduler:
         scheduler.abort(waiting)
         scheduler.abort(running)
         scheduler.abort(running)
-        assert (scheduler.pool.usage, list(scheduler.waiting), scheduler.running) == (0.0, [], {})
+        assert (scheduler.pool.usage, list(scheduler.waiting), scheduler.running) == (0.0, [], [])
 
     @settings(max_examples=150, deadline=None)
     @given(
@@ -185,7 +205,7 @@ class TestScheduler:
     def test_blocks_are_never_lost_and_everybody_ends(
         self, plan: list[tuple[int, int, int]], caching: bool, moves: list[int]
     ) -> None:
-        scheduler = Scheduler(3, 12, 4, caching)
+        scheduler = paced(3, 12, 4, caching)
         for tokens, output, name in plan:
             scheduler.submit(request(tokens, output, name=f"n{name}-"))
         scheduler.admit()

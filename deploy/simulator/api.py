@@ -19,7 +19,7 @@ from .engine import Engine
 from .events import Events, Shown
 from .exposition import CONTENT_TYPE, CacheInfo, Process, render
 from .http import HttpRequest, Reply, head_bytes, json_reply, reply_bytes
-from .scheduler import Request
+from .request import Request
 from .server import Server
 from .stream import Stream
 from .text import Lexicon
@@ -108,6 +108,8 @@ class Api:
         if faults is not None and (reply := _instead(faults)) is not None:
             _send(connection, reply, request.keep_alive)
             return
+        if (bound := self._engine.refusal()) is not None:
+            raise ApiError(f"the queue is full ({bound}); try again later", 503, "ServiceUnavailableError")
         number = request.headers.get("x-request-id") or f"{next(self._number):016x}"
         request_id = f"chatcmpl-{number}" if chat else f"cmpl-{number}"
         framed = ask.stream and self._options.chunked

@@ -1,14 +1,17 @@
 """KV-cache blocks: reference counts, a prefix cache by chained hashes, and the order of eviction. No I/O, no clock.
 
 A freed block that has a hash stays findable until its turn to be evicted comes (least recently freed first); one without
-goes to the front of the free list. Usage counts referenced blocks only.
+goes to the front of the free list. Usage counts referenced blocks only. Two blocks may hold the same tokens (the last
+block of a prompt that is cached in full is computed again): both are kept, the older is found first.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 
 
-def chain_hashes(tokens: Sequence[str], block_size: int, salt: str = "", parent: int | None = None) -> list[int]:
+def chain_hashes(
+    tokens: Sequence[Hashable], block_size: int, salt: Hashable = "", parent: int | None = None
+) -> list[int]:
     """One hash for each full block, chained to the block before it; the salt enters the first block only."""
     hashes = []
     chained = hash(("root", salt)) if parent is None else parent
@@ -19,7 +22,7 @@ def chain_hashes(tokens: Sequence[str], block_size: int, salt: str = "", parent:
 
 
 class BlockPool:
-    """A fixed number of blocks, known by number."""
+    """A fixed number of blocks, known by number. `blocks` are those that requests can have."""
 
     def __init__(self, blocks: int, caching: bool) -> None:
         self.size = blocks
@@ -27,7 +30,7 @@ class BlockPool:
         self._free: OrderedDict[int, None] = OrderedDict((number, None) for number in range(blocks))
         self._references = [0] * blocks
         self._hashes: list[int | None] = [None] * blocks
-        self._by_hash: dict[int, int] = {}
+        self._by_hash: dict[int, int | dict[int, None]] = {}  # a dict, in order of age, only where there are several
 
     @property
     def free(self) -> int:
@@ -46,7 +49,7 @@ class BlockPool:
             block = self._by_hash.get(value)
             if block is None:
                 break
-            found.append(block)
+            found.append(block if isinstance(block, int) else next(iter(block)))
         return found
 
     def unreferenced(self, blocks: Iterable[int]) -> int:
@@ -73,19 +76,27 @@ class BlockPool:
         return taken
 
     def publish(self, block: int, value: int) -> None:
-        """Let a full block be found by its hash; the first block with a hash keeps it."""
-        if self.caching and self._hashes[block] is None and value not in self._by_hash:
-            self._hashes[block] = value
-            self._by_hash[value] = block
+        """Let a full block be found by its hash."""
+        if not self.caching or self._hashes[block] is not None:
+            return
+        self._hashes[block] = value
+        known = self._by_hash.setdefault(value, block)
+        if isinstance(known, dict):
+            known[block] = None
+        elif known != block:
+            self._by_hash[value] = {known: None, block: None}
 
     def release(self, blocks: Sequence[int]) -> None:
         """Give references back, last block first, so that the front of a prompt is evicted last."""
+        first: list[int] = []
         for block in reversed(blocks):
             self._references[block] -= 1
             if self._references[block] == 0:
                 self._free[block] = None
                 if self._hashes[block] is None:
-                    self._free.move_to_end(block, last=False)
+                    first.append(block)
+        for block in reversed(first):
+            self._free.move_to_end(block, last=False)
 
     def reset_cache(self) -> bool:
         """Forget every hash; False, and nothing is forgotten, while blocks are referenced."""
@@ -97,6 +108,13 @@ class BlockPool:
 
     def _forget(self, block: int) -> None:
         value = self._hashes[block]
-        if value is not None:
-            self._hashes[block] = None
+        if value is None:
+            return
+        self._hashes[block] = None
+        known = self._by_hash[value]
+        if isinstance(known, int):
             del self._by_hash[value]
+            return
+        del known[block]
+        if len(known) == 1:
+            self._by_hash[value] = next(iter(known))

@@ -1,165 +1,228 @@
-"""Who runs, who waits, who holds which blocks: a scheduler model without I/O and without a clock.
+"""vLLM V1's scheduler in small: which tokens of which requests are computed in the next step. No I/O, no clock.
 
-First come, first served: the head of the queue waits until a slot and the blocks for its whole prompt, less what is
-cached, are there, and all others wait behind it. When a running request finds no block for its next token, the newest
-running one loses its blocks and goes back to the head of the queue. Blocks are published when they are allocated, so
-sharing works at once; blocks that the answer filled are cached too, so the next turn of a conversation hits them.
+A step has a budget of tokens. Running requests take theirs first, in order of admission; one that finds no block makes
+the newest running one give its blocks back, to be computed again later. Only in a step without such a preemption others
+are admitted, first come first served, until one does not get in: cap, budget, or blocks for its whole prompt less what
+is cached. Blocks are published when they are allocated, so sharing works inside one step; blocks that an answer filled
+are cached too.
+
+`schedule` plans a step, `update` books its end. With async scheduling a step is planned while the one before it runs:
+its output tokens count as there, an end of the text is known one step late, and a length that was asked for is not.
 """
 
-from collections import deque
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from .blocks import BlockPool, chain_hashes
+from .queues import Limits, Queues
+from .request import Request
+from .speculation import Acceptance
+
+__all__ = ["Limits", "Request", "Scheduler", "Step"]
 
 
 @dataclass(slots=True, eq=False)
-class Request:
-    """One request as the scheduler sees it. `answer(i)` is output token i."""
+class Step:
+    """What one step computes, and who has an output at its end. Places are indexes into `sampled`."""
 
-    tokens: Sequence[str]
-    output_tokens: int  # how many it will have, at least 1
-    answer: Callable[[int], str]
-    salt: str = ""
-    emitted: int = 0
-    preemptions: int = 0
-    cached_tokens: int | None = None  # at the first admission; None: not admitted yet
-    uncached_tokens: int = 0  # to be computed before the next output, set at each admission
-    blocks: list[int] = field(default_factory=list)
-    hashes: list[int] | None = None  # of every full block so far; None: not computed yet
-    room: int = 0  # tokens that the blocks at hand can still take
+    sampled: list[Request] = field(default_factory=list)
+    counts: list[int] | None = None  # tokens of each output; None: one each
+    admitted: list[Request] = field(default_factory=list)
+    planned_ns: int = 0  # when; what plans it says so
+    firsts: list[tuple[int, Request]] = field(
+        default_factory=list
+    )  # whose prompt ends: first outputs, and after a loss
+    finishing: list[tuple[int, Request]] = field(default_factory=list)
+    tokens: int = 0
+    prefill_tokens: int = 0
+    decode_context: int = 0  # tokens in the caches of those that decode
+    chunk_context: float = 0.0  # sum over chunks of their tokens times the mean context before each
+    preempted: int = 0
+
+
+class Scheduler(Queues):
+    """`submit`, then `schedule` and `update` by turns; `abort` at any time."""
+
+    def __init__(self, limits: Limits, acceptance: Acceptance | None = None) -> None:
+        super().__init__(limits)
+        self._acceptance = acceptance if limits.speculative_tokens else None
+        self._context = 0  # tokens of those that decode
+        self._lost: list[Request] = []  # preempted with an output on its way
 
     @property
-    def length(self) -> int:
-        """Tokens of the prompt and of the answer so far."""
-        return len(self.tokens) + self.emitted
+    def speculation(self) -> Acceptance | None:
+        """What is drafted and accepted; None without speculation."""
+        return self._acceptance
 
+    def schedule(self) -> Step | None:
+        """The next step; None where there is nothing to compute."""
+        step = Step(counts=[] if self._acceptance else None)
+        step.decode_context = self._context
+        threshold = self._long_prefill_threshold()
+        budget = self._continue_running(step, threshold)
+        if not step.preempted:
+            self._admit(step, threshold, budget)
+        if step.tokens:
+            return step
+        return self.schedule() if step.preempted else None
 
-class Scheduler:
-    """`submit` and `advance` change the state; `admit` says who starts now; `finish` and `abort` free."""
-
-    def __init__(self, max_num_seqs: int, blocks: int, block_size: int, caching: bool) -> None:
-        self.max_num_seqs = max_num_seqs
-        self.block_size = block_size
-        self.pool = BlockPool(blocks, caching)
-        self.waiting: deque[Request] = deque()
-        self.running: dict[Request, None] = {}  # in order of admission
-        self.prefix_queries = 0  # tokens
-        self.prefix_hits = 0  # tokens
-        self.preemptions = 0
-
-    def submit(self, request: Request) -> None:
-        """Put a request at the end of the queue."""
-        self.waiting.append(request)
-
-    def admit(self) -> list[Request]:
-        """Those that start now, in order: until a slot, or blocks for the head of the queue, are lacking."""
-        admitted = []
-        while self.waiting and len(self.running) < self.max_num_seqs:
-            request = self.waiting[0]
-            if not self._place(request):
-                break
-            self.waiting.popleft()
-            self.running[request] = None
-            admitted.append(request)
-        return admitted
-
-    def advance(self, request: Request, tokens: int) -> list[Request]:
-        """Book output tokens of a running request that goes on, and find room for its next; who lost theirs for it.
-
-        The request itself may be among them: then it has to be admitted again.
-        """
-        request.emitted += tokens
-        request.room -= tokens
-        if request.room >= 0:
-            return []
-        self._publish_full(request)
-        preempted: list[Request] = []
-        while request.room < 0:
-            more = self.pool.allocate(1)
-            if more is not None:
-                request.blocks += more
-                request.room += self.block_size
+    def update(self, step: Step) -> None:
+        """Book the end of a step: who had its last output leaves."""
+        for lost in self._lost:
+            self._tell(lost)
+        self._lost.clear()
+        for _place, request in step.firsts:
+            if request.untold:
+                self._tell(request)
+        if not step.finishing:
+            return
+        for _place, request in step.finishing:
+            if request.over:
                 continue
-            victim = next(reversed(self.running))
-            self._preempt(victim)
-            preempted.append(victim)
-            if victim is request:
+            request.over = True
+            if request.running:
+                self.cache.publish(request, request.length - 1)  # the last token was never computed
+                self._leave(request)
+            else:  # it lost its blocks while its last token was on its way
+                self.waiting.remove(request)
+        self.running = [each for each in self.running if not each.over]
+
+    def _long_prefill_threshold(self) -> int:
+        limits, eligible = self.limits, len(self.running) + len(self.waiting)
+        if eligible <= 1 or not limits.long_prefill_token_threshold:
+            return 0
+        if limits.long_prefill_adaptive:
+            return max(limits.long_prefill_token_threshold, limits.max_num_batched_tokens // eligible)
+        return limits.long_prefill_token_threshold
+
+    def _continue_running(self, step: Step, threshold: int) -> int:
+        """Tokens for those that run; what is left of the budget."""
+        budget, spare = self.limits.max_num_batched_tokens, self.limits.draft_slots
+        add = step.sampled.append
+        quick = 0
+        for request in self.running:  # a preemption shortens the list at its end
+            if budget <= spare:
+                step.decode_context = sum(each.length for each in step.sampled)
                 break
-        return preempted
+            emitted = request.emitted
+            if emitted < request.stop:  # one more token in a block at hand, not the last: nearly always
+                request.emitted = emitted + 1
+                add(request)
+                quick += 1
+                budget -= 1
+                continue
+            taken = self._continue(request, step, budget - spare, threshold)
+            if taken is None:
+                break
+            budget -= taken + spare if taken else 0
+        step.tokens += quick
+        self._context += quick
+        return budget
 
-    def finish(self, request: Request, tokens: int = 0) -> None:
-        """End a running request after its last output tokens. The very last one was never computed, so no block has it."""
-        request.emitted += tokens - 1
-        self._publish_full(request)
-        request.emitted += 1
-        del self.running[request]
-        self._free(request)
+    def _continue(self, request: Request, step: Step, budget: int, threshold: int) -> int | None:
+        """Tokens for one running request, 0 where it needs none; None: it was itself the newest, and lost its blocks."""
+        if request.target:
+            left = request.target - request.computed
+            return self._chunk(request, step, min(left, threshold or left, budget))
+        if request.emitted >= request.output_tokens:
+            return self._trail(request, step, budget)
+        drafts = self._drafts(request, budget)
+        if not self._grow(request, request.length + drafts + self.limits.lookahead_tokens, step):
+            return None
+        self.cache.publish(request, request.length - 1)
+        accepted = self._acceptance.draw(drafts) if self._acceptance else 0
+        self._emit(request, step, min(1 + accepted, request.output_tokens - request.emitted))
+        step.tokens += 1 + drafts
+        return 1 + drafts
 
-    def abort(self, request: Request) -> None:
-        """End a request wherever it is; one that is already gone is no error."""
-        if request in self.running:
-            del self.running[request]
-            self._free(request)
-        elif request in self.waiting:
-            self.waiting.remove(request)
+    def _chunk(self, request: Request, step: Step, tokens: int) -> int | None:
+        """Compute a further part of a prompt."""
+        if not self._grow(request, request.computed + tokens + self.limits.lookahead_tokens, step):
+            return None
+        self._compute(request, step, tokens)
+        return tokens
 
-    def _place(self, request: Request) -> bool:
-        size = self.block_size
-        hashes = self._hashes_of(request)
-        cacheable = hashes[: (request.length - 1) // size]  # the last token is always computed
-        hits = self.pool.longest_prefix(cacheable) if self.pool.caching else []
-        needed = -(-request.length // size) - len(hits)
-        if needed > self.pool.free - self.pool.unreferenced(hits):
-            return False
-        self.pool.share(hits)
-        request.blocks = hits + (self.pool.allocate(needed) or [])
-        request.room = len(request.blocks) * size - request.length
-        request.uncached_tokens = request.length - len(hits) * size
-        for block, value in zip(request.blocks, hashes, strict=False):
-            self.pool.publish(block, value)
-        if request.cached_tokens is None:  # coming back after a preemption is not counted
-            request.cached_tokens = len(hits) * size
-            if self.pool.caching:
-                self.prefix_queries += request.length
-                self.prefix_hits += request.cached_tokens
+    def _compute(self, request: Request, step: Step, tokens: int) -> None:
+        before = request.computed
+        request.computed += tokens
+        self.cache.publish(request, request.computed)
+        step.tokens += tokens
+        step.prefill_tokens += tokens
+        step.chunk_context += tokens * (before + tokens / 2)
+        if request.computed == request.target:
+            request.target = 0
+            step.firsts.append((len(step.sampled), request))
+            self._context += request.length
+            self._emit(request, step, 1)
+
+    def _emit(self, request: Request, step: Step, tokens: int) -> None:
+        """Output tokens of one that decodes from now on, unless these are its last."""
+        step.sampled.append(request)
+        if step.counts is not None:
+            step.counts.append(tokens)
+        request.emitted += tokens
+        self._context += tokens
+        if request.emitted == request.output_tokens:
+            step.finishing.append((len(step.sampled) - 1, request))
+            self._context -= request.length
+            request.stop = 0
+        elif self._acceptance is None:
+            room = len(request.blocks) * self.limits.block_size - request.prompt
+            request.stop = min(room + 1, request.output_tokens - 1)
+
+    def _trail(self, request: Request, step: Step, budget: int) -> int | None:
+        """The step that async scheduling has planned when the end of the text is found."""
+        if not request.ends_itself or request.trailing or not self.limits.async_scheduling:
+            return 0
+        request.trailing = True
+        drafts = self._drafts(request, budget)
+        if not self._grow(request, request.length + drafts + self.limits.lookahead_tokens, step):
+            return None
+        step.tokens += 1 + drafts
+        return 1 + drafts
+
+    def _drafts(self, request: Request, budget: int) -> int:
+        limits = self.limits
+        return max(0, min(limits.speculative_tokens, budget - 1, limits.max_model_len - request.length - 1))
+
+    def _grow(self, request: Request, tokens: int, step: Step) -> bool:
+        """Blocks for so many tokens, those of the newest where it has to be; False: it was the newest itself."""
+        while not self.cache.grow(request, min(tokens, self.limits.max_model_len)):
+            victim = self.running[-1]
+            if not victim.target:  # it decodes
+                self._context -= victim.length if victim.emitted < victim.output_tokens else 0
+                if self.limits.async_scheduling:
+                    self._lost.append(victim)
+            self._preempt_newest()
+            victim.target = 0
+            step.preempted += 1
+            if victim is request:
+                return False
         return True
 
-    def _hashes_of(self, request: Request) -> list[int]:
-        if request.hashes is None:
-            request.hashes = chain_hashes(request.tokens, self.block_size, request.salt) if self.pool.caching else []
-        self._extend_hashes(request)
-        return request.hashes
+    def _admit(self, step: Step, threshold: int, budget: int) -> None:
+        limits = self.limits
+        while self.waiting and budget > limits.draft_slots and len(self.running) < limits.max_num_seqs:
+            request = self.waiting[0]
+            hit = self._find_place(request)
+            if hit is None:
+                return
+            cached = len(hit.blocks) * limits.block_size
+            left = request.length - cached
+            tokens = min(left, threshold or left)
+            room = budget - limits.draft_slots
+            if tokens > room and not limits.chunked_prefill:
+                return
+            tokens = min(tokens, room)
+            slots = min(cached + tokens + limits.lookahead_tokens, limits.max_model_len)
+            if not self.cache.fits(slots, hit, self._keep if self.running else 0):
+                return
+            self._enter(request, hit, slots)
+            request.computed, request.target = cached, request.length
+            step.admitted.append(request)
+            self._compute(request, step, tokens)
+            budget -= tokens + limits.draft_slots
 
-    def _extend_hashes(self, request: Request) -> None:
-        hashes, size, prompt = request.hashes, self.block_size, len(request.tokens)
-        while self.pool.caching and hashes is not None and (len(hashes) + 1) * size <= request.length:
-            start = len(hashes) * size
-            block = [
-                request.tokens[index] if index < prompt else request.answer(index - prompt)
-                for index in range(start, start + size)
-            ]
-            if hashes:
-                hashes += chain_hashes(block, size, parent=hashes[-1])
-            else:
-                hashes += chain_hashes(block, size, request.salt)
-
-    def _publish_full(self, request: Request) -> None:
-        if not self.pool.caching or request.hashes is None:
-            return
-        known = len(request.hashes)
-        self._extend_hashes(request)
-        for block, value in zip(request.blocks[known:], request.hashes[known:], strict=False):
-            self.pool.publish(block, value)
-
-    def _preempt(self, victim: Request) -> None:
-        del self.running[victim]
-        self._free(victim)
-        victim.preemptions += 1
-        self.preemptions += 1
-        self.waiting.appendleft(victim)
-
-    def _free(self, request: Request) -> None:
-        self.pool.release(request.blocks)
-        request.blocks = []
-        request.room = 0
+    def abort(self, request: Request) -> None:
+        """End a request wherever it is; one that is already over is no error."""
+        if request.running and not request.over and not request.target and request.emitted < request.output_tokens:
+            self._context -= request.length
+        super().abort(request)

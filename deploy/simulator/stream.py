@@ -8,7 +8,7 @@ from .chaos import Faults
 from .events import Events, Timings
 from .http import LAST_CHUNK, json_reply, reply_bytes
 from .metrics import Finished
-from .scheduler import Request
+from .request import Request
 
 
 class Peer(Protocol):
@@ -48,6 +48,12 @@ class Stream:
     jitter_at: int = 0
     last_place: int = 0  # index of the last output token
     quick: bool = False  # an event in its middle is one token and nothing else
+    over: bool = False
+    # Of the step model:
+    sent: int = 0  # output tokens that were written
+    pending: int = 0  # output tokens in the one event that is on its way out
+    held: int = 0  # output tokens that were due and are kept back
+    hold_ns: int = 0  # nothing is written before
 
     def __post_init__(self) -> None:
         self.last_place = self.request.output_tokens - 1

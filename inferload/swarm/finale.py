@@ -17,9 +17,7 @@ from inferload.measure import console, evidence, servers, summary, validity
 from inferload.measure.exact import exact_values
 from inferload.measure.record import PHASES, Phase
 from inferload.measure.splits import split
-from inferload.measure.tasks import tasks_by_class
 from inferload.runoptions import API_KEY_VARIABLE
-from inferload.swarm import stepping
 from inferload.swarm.lostload import count_lost_arrivals
 from inferload.swarm.manifest import manifest, models_of, started_at, versions
 from inferload.swarm.masterrun import MasterRun
@@ -55,7 +53,6 @@ def conclude(run: MasterRun) -> Outcome:
         run.marks.add("dropped", f"{lost} arrivals of lost workers were dropped", arrivals=lost)
     turns = _turns(run)
     document = summary.build(_input(run, turns)) | _splits(run, turns)
-    document["tasks"] = None if turns is None else tasks_by_class(turns)
     rundir.write_json(folder / rundir.SUMMARY, document)
     counts = {"sessions": document["sessions"], "turns": document["turns"]["by_phase"]["all"]}
     rundir.write_json(folder / rundir.MANIFEST, manifest(run, counts))
@@ -113,8 +110,6 @@ def _input(run: MasterRun, turns: pa.Table | None) -> summary.SummaryInput:
         gates=list(scenario.gates),
         stamps=facts.stamps,
         reader=_reader(run),
-        step_windows={w.step: run.lasted_s(w) for w in run.stepped if w.step is not None},
-        step_levels=stepping.levels(scenario),
         exact=None if turns is None else exact_values(turns),
         exact_by_class=None if turns is None else {name: exact_values(turns, class_name=name) for name in classes},
     )

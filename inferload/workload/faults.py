@@ -13,9 +13,9 @@ from inferload.workload.yamltext import Fault, Parsed, PathTo
 
 # Kinds that the file format knows and this version cannot run: said apart from a slip of the pen.
 LATER = {
-    "workload": ("replay",),
+    "workload": ("agent", "replay"),
     "source": ("sharegpt", "jsonl"),
-    "arrivals": ("trace",),
+    "arrivals": ("gamma", "trace"),
 }
 
 Schema = Mapping[str, Any]

@@ -1,0 +1,74 @@
+"""What requests hold of the KV cache: look-up, admission's arithmetic, growth and release. No I/O, no clock."""
+
+from dataclasses import dataclass
+
+from .blocks import BlockPool
+from .request import Request
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """What the prefix cache has of a request: blocks, and how many of them nobody references now."""
+
+    blocks: list[int]
+    unreferenced: int
+
+
+_MISS = Hit([], 0)
+
+
+class KvCache:
+    """The pool of blocks, as requests see it."""
+
+    def __init__(self, blocks: int, block_size: int, caching: bool) -> None:
+        self.block_size = block_size
+        self.pool = BlockPool(blocks, caching)
+
+    def find(self, request: Request) -> Hit:
+        """The longest cached front. The last token is always computed, so floor((n-1)/B) blocks of n tokens at most."""
+        if not self.pool.caching:
+            return _MISS
+        most = (request.length - 1) // self.block_size
+        found = self.pool.longest_prefix(request.hashes_to(most * self.block_size, self.block_size)[:most])
+        return Hit(found, self.pool.unreferenced(found))
+
+    def fits(self, tokens: int, hit: Hit, keep: int = 0) -> bool:
+        """Whether a request with this hit finds blocks for its first `tokens` tokens, and `keep` blocks stay free."""
+        return self._blocks(tokens) - len(hit.blocks) + hit.unreferenced + keep <= self.pool.free
+
+    def place(self, request: Request, hit: Hit, tokens: int) -> None:
+        """Give a request that fits its hit, and new blocks up to `tokens` tokens."""
+        self.pool.share(hit.blocks)
+        more = self._blocks(tokens) - len(hit.blocks)
+        request.blocks = hit.blocks + (self.pool.allocate(more) or [] if more > 0 else [])
+        request.published = len(hit.blocks)
+
+    def grow(self, request: Request, tokens: int) -> bool:
+        """Blocks for a request's first `tokens` tokens; False, and nothing is taken, where there are not enough."""
+        more = self._blocks(tokens) - len(request.blocks)
+        if more <= 0:
+            return True
+        taken = self.pool.allocate(more)
+        if taken is None:
+            return False
+        request.blocks += taken
+        return True
+
+    def publish(self, request: Request, tokens: int) -> None:
+        """Let the full blocks among a request's first `tokens` tokens be found."""
+        full = tokens // self.block_size
+        if not self.pool.caching or full <= request.published:
+            return
+        hashes = request.hashes_to(tokens, self.block_size)
+        for place in range(request.published, full):
+            self.pool.publish(request.blocks[place], hashes[place])
+        request.published = full
+
+    def release(self, request: Request) -> None:
+        """Take all blocks back."""
+        self.pool.release(request.blocks)
+        request.blocks = []
+        request.published = 0
+
+    def _blocks(self, tokens: int) -> int:
+        return -(-tokens // self.block_size)

@@ -1,0 +1,54 @@
+"""The scheduler behind paced timing: same queue, same cache, no steps. Tokens come when a clock says so.
+
+A prompt takes its blocks as a whole when it is admitted, and nothing costs a token budget.
+"""
+
+from .queues import Queues
+from .request import Request
+
+
+class PacedScheduler(Queues):
+    """`submit` and `advance` change the state; `admit` says who starts now; `finish` and `abort` free."""
+
+    def admit(self) -> list[Request]:
+        """Those that start now, in order: until a slot, or blocks for the head of the queue, are lacking."""
+        admitted = []
+        while self.waiting and len(self.running) < self.limits.max_num_seqs:
+            request = self.waiting[0]
+            hit = self._find_place(request)
+            if hit is None or not self.cache.fits(request.length, hit, self._keep if self.running else 0):
+                break
+            self._enter(request, hit, request.length)
+            self.cache.publish(request, request.length)
+            request.room = len(request.blocks) * self.limits.block_size - request.length
+            admitted.append(request)
+        return admitted
+
+    def advance(self, request: Request, tokens: int) -> list[Request]:
+        """Book output tokens of a running request that goes on, and find room for its next; who lost theirs for it.
+
+        The request itself may be among them: then it has to be admitted again.
+        """
+        self._tell(request)
+        request.emitted += tokens
+        request.room -= tokens
+        if request.room >= 0:
+            return []
+        self.cache.publish(request, request.length - 1)
+        preempted: list[Request] = []
+        while not self.cache.grow(request, request.length):
+            victim = self._preempt_newest()
+            preempted.append(victim)
+            if victim is request:
+                return preempted
+        request.room = len(request.blocks) * self.limits.block_size - request.length
+        return preempted
+
+    def finish(self, request: Request, tokens: int = 0) -> None:
+        """End a running request after its last output tokens; the very last one is in no block."""
+        self._tell(request)
+        request.emitted += tokens
+        request.over = True
+        self.cache.publish(request, request.length - 1)
+        self.running.remove(request)
+        self._leave(request)

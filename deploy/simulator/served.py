@@ -1,0 +1,272 @@
+"""What a command line makes: scheduler, clockwork and what is shown of them. Checked as vLLM checks its own."""
+
+import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from inferload.errors import UsageError
+
+from . import flags
+from .engine import Engine
+from .hardware import Build, Preset, find, kv_blocks, kv_bytes_per_token, step_cost, with_noise
+from .metrics import Metrics
+from .paced import PacedScheduler
+from .pacing import Pace, PacedEngine
+from .pipeline import Pipeline
+from .queues import Limits
+from .scheduler import Scheduler
+from .speculation import Acceptance
+from .stepping import SteppedEngine
+from .steptime import FrontEnd, StepClock, StepCost
+
+DEFAULT_HARDWARE = "a100-llama3-8b"
+_PACED_BLOCKS, _PACED_LENGTH = 8192, 32_768
+
+# Slots that a draft model writes ahead, and of the budget for each request: (all drafts, one) or nothing.
+_METHODS: Mapping[str, tuple[bool, bool]] = {
+    "ngram": (False, False),
+    "ngram_gpu": (False, False),
+    "suffix": (False, False),
+    **dict.fromkeys(("eagle", "eagle3", "mtp", "deepseek_mtp", "medusa"), (True, False)),
+    "draft_model": (True, True),
+}
+_NOT_ASYNC = ("ngram", "suffix", "medusa")
+
+
+@dataclass(frozen=True, slots=True)
+class Speculation:
+    """What speculates: so many drafts a step."""
+
+    method: str
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """One server, resolved. `pace` None: steps take what `cost` says. `shown_blocks` counts the one nobody gets."""
+
+    limits: Limits
+    shown_blocks: int
+    pace: Pace | None
+    cost: StepCost | None
+    front_end: FrontEnd
+    hardware: str | None
+    speculation: Speculation | None
+    acceptance: float
+    seed: int
+    stream_interval: int
+    max_queued: tuple[int | None, int | None]
+
+    def engine(self) -> Engine:
+        """The engine, idle."""
+        metrics = Metrics(self.limits.max_model_len)
+        engine: Engine
+        if self.pace is not None:
+            engine = PacedEngine(self.pace, PacedScheduler(self.limits), metrics)
+        else:
+            assert self.cost is not None
+            drafts = self.limits.speculative_tokens
+            acceptance = Acceptance(drafts, self.acceptance, self.seed) if drafts else None
+            pipeline = Pipeline(Scheduler(self.limits, acceptance), StepClock(self.cost, self.seed))
+            engine = SteppedEngine(pipeline, self.front_end, metrics, self.stream_interval)
+        engine.max_queued = self.max_queued
+        return engine
+
+
+def check(arguments: Sequence[str]) -> list[str]:
+    """What the simulator would refuse in a list of `vllm serve` arguments, one line each; empty: it starts."""
+    try:
+        served(flags.read(arguments))
+    except UsageError as error:
+        return [str(error)]
+    return []
+
+
+def served(arguments: argparse.Namespace) -> Served:
+    """The server that a command line asks for; UsageError names the argument that makes none."""
+    flags.without_effect(arguments)
+    _check_values(arguments)
+    paced = flags.is_paced(arguments)
+    preset = find(arguments.hardware or DEFAULT_HARDWARE)
+    build = Build(
+        dtype=arguments.dtype,
+        quantization=arguments.quantization,
+        kv_cache_dtype=arguments.kv_cache_dtype,
+        tensor_parallel=arguments.tensor_parallel_size,
+        enforce_eager=arguments.enforce_eager,
+    )
+    speculation = _speculation(arguments)
+    limits, shown = _limits(arguments, preset, build, speculation, paced)
+    query_tokens = 1 + limits.speculative_tokens
+    cost = None if paced else _cost(arguments, step_cost(preset, build, limits.max_num_seqs, query_tokens), limits)
+    return Served(
+        limits=limits,
+        shown_blocks=shown,
+        pace=_pace(arguments) if paced else None,
+        cost=cost,
+        front_end=preset.front_end,
+        hardware=None if paced else preset.name,
+        speculation=speculation,
+        acceptance=arguments.spec_acceptance,
+        seed=arguments.seed,
+        stream_interval=arguments.stream_interval,
+        max_queued=(arguments.max_num_queued_reqs, arguments.max_num_queued_tokens),
+    )
+
+
+def _pace(arguments: argparse.Namespace) -> Pace:
+    def given(name: str, default: Any) -> Any:
+        value = getattr(arguments, name)
+        return default if value is None else value
+
+    return Pace(
+        ttft_ns=round(given("ttft_ms", 50.0) * 1e6),
+        itl_ns=round(given("itl_ms", 10.0) * 1e6),
+        prefill_tok_per_s=given("prefill_tok_per_s", 0.0),
+        tokens_per_event=given("tokens_per_event", 1),
+        jitter=given("jitter", 0.0),
+        seed=arguments.seed,
+    )
+
+
+def _limits(
+    arguments: argparse.Namespace, preset: Preset, build: Build, speculation: Speculation | None, paced: bool
+) -> tuple[Limits, int]:
+    size = arguments.block_size or (16 if paced else preset.block_size)
+    blocks, shown = _blocks(arguments, preset, build, size, paced)
+    length = _model_length(arguments, blocks * size, _PACED_LENGTH if paced else preset.model.max_model_len)
+    seqs = arguments.max_num_seqs or (256 if paced else preset.max_num_seqs)
+    budget = arguments.max_num_batched_tokens or preset.max_num_batched_tokens
+    if arguments.max_num_batched_tokens is None and not arguments.enable_chunked_prefill:
+        budget = max(budget, length)
+    if not paced:
+        _check_budget(arguments, budget, seqs, length)
+    asynchronous = preset.async_scheduling if arguments.async_scheduling is None else arguments.async_scheduling
+    drafts, ahead, slots = 0, 0, 0
+    if speculation is not None:
+        drafts = speculation.tokens
+        ahead, slots = (drafts if _METHODS[speculation.method][0] else 0), int(_METHODS[speculation.method][1])
+        asynchronous = asynchronous and speculation.method not in _NOT_ASYNC
+    limits = Limits(
+        max_num_seqs=min(seqs, arguments.max_num_active_seqs or seqs),
+        blocks=blocks,
+        block_size=size,
+        caching=arguments.enable_prefix_caching,
+        max_model_len=length,
+        max_num_batched_tokens=min(budget, arguments.max_num_scheduled_tokens or budget),
+        chunked_prefill=arguments.enable_chunked_prefill,
+        long_prefill_token_threshold=arguments.long_prefill_token_threshold,
+        long_prefill_adaptive=arguments.long_prefill_token_threshold_adaptive,
+        reserve_full_prompt=arguments.scheduler_reserve_full_isl,
+        watermark=arguments.watermark,
+        async_scheduling=asynchronous,
+        speculative_tokens=drafts,
+        lookahead_tokens=ahead,
+        draft_slots=slots,
+    )
+    return limits, shown
+
+
+def _blocks(arguments: argparse.Namespace, preset: Preset, build: Build, size: int, paced: bool) -> tuple[int, int]:
+    """Blocks that requests can have, and the number that vLLM would show."""
+    if arguments.num_gpu_blocks is not None:
+        return arguments.num_gpu_blocks, arguments.num_gpu_blocks
+    if arguments.num_gpu_blocks_override is not None:
+        return arguments.num_gpu_blocks_override - 1, arguments.num_gpu_blocks_override
+    if arguments.kv_cache_memory_bytes is not None:
+        count = int(arguments.kv_cache_memory_bytes // (kv_bytes_per_token(preset, build) * size))
+        if count < 2:
+            raise UsageError(
+                f"--kv-cache-memory-bytes {arguments.kv_cache_memory_bytes}: not two blocks of {size} tokens"
+            )
+        return count - 1, count
+    if paced:
+        return _PACED_BLOCKS, _PACED_BLOCKS
+    count = kv_blocks(preset, build, arguments.gpu_memory_utilization, size)
+    return count - 1, count
+
+
+def _model_length(arguments: argparse.Namespace, capacity: int, default: int) -> int:
+    if arguments.max_model_len == -1 or (arguments.max_model_len is None and default > capacity):
+        return min(default, capacity)
+    length = default if arguments.max_model_len is None else int(arguments.max_model_len)
+    if length > capacity:
+        raise UsageError(
+            f"--max-model-len {length}: more than the {capacity} tokens of the KV cache; "
+            "lower it, or raise --num-gpu-blocks-override or --gpu-memory-utilization"
+        )
+    return length
+
+
+def _check_budget(arguments: argparse.Namespace, budget: int, seqs: int, length: int) -> None:
+    if budget < length and not arguments.enable_chunked_prefill:
+        raise UsageError(
+            f"--max-num-batched-tokens {budget}: less than --max-model-len {length}, which without chunked prefill makes "
+            "longer prompts impossible; raise the one or lower the other"
+        )
+    if budget < seqs:
+        raise UsageError(f"--max-num-batched-tokens {budget}: less than --max-num-seqs {seqs}; raise it")
+    if arguments.long_prefill_token_threshold > length:
+        raise UsageError(
+            f"--long-prefill-token-threshold {arguments.long_prefill_token_threshold}: more than --max-model-len {length}"
+        )
+
+
+def _cost(arguments: argparse.Namespace, cost: StepCost, limits: Limits) -> StepCost:
+    cost = with_noise(replace(cost, overlapped=limits.async_scheduling), arguments.step_noise)
+    if arguments.cudagraph_capture_sizes is not None:
+        cost = replace(cost, graphs=tuple(sorted(arguments.cudagraph_capture_sizes)))
+    if arguments.max_cudagraph_capture_size is not None:
+        cost = replace(cost, graphs=tuple(each for each in cost.graphs if each <= arguments.max_cudagraph_capture_size))
+    return cost
+
+
+def _speculation(arguments: argparse.Namespace) -> Speculation | None:
+    said = dict(arguments.speculative_config or {})
+    if arguments.spec_method is not None:
+        said["method"] = arguments.spec_method
+    if arguments.spec_tokens is not None:
+        said["num_speculative_tokens"] = arguments.spec_tokens
+    if not said:
+        return None
+    method = str(said.get("method", "draft_model" if "model" in said else None))
+    tokens = said.get("num_speculative_tokens")
+    if method not in _METHODS:
+        raise UsageError(f"--speculative-config: method {method}: not known here; choose from {', '.join(_METHODS)}")
+    if type(tokens) is not int or tokens < 1:
+        raise UsageError(f"--speculative-config: num_speculative_tokens {tokens}: a whole number of at least 1")
+    return Speculation(method, tokens)
+
+
+def _check_values(arguments: argparse.Namespace) -> None:
+    for name in ("ttft_ms", "itl_ms", "prefill_tok_per_s", "eos_mean_tokens", "port", "step_noise", "watermark"):
+        _at_least(arguments, name, 0)
+    for name in ("long_prefill_token_threshold", "max_num_queued_reqs", "max_num_queued_tokens"):
+        _at_least(arguments, name, 0)
+    positive = ("max_num_seqs", "num_gpu_blocks", "block_size", "tokens_per_event", "max_num_batched_tokens")
+    for name in (
+        *positive,
+        "max_num_active_seqs",
+        "max_num_scheduled_tokens",
+        "tensor_parallel_size",
+        "stream_interval",
+    ):
+        _at_least(arguments, name, 1)
+    _at_least(arguments, "num_gpu_blocks_override", 2)
+    if arguments.max_model_len != -1:
+        _at_least(arguments, "max_model_len", 1)
+    for name, text in (("jitter", "a share of the itl"), ("spec_acceptance", "a chance"), ("watermark", "a share")):
+        value = getattr(arguments, name)
+        if value is not None and not 0 <= value <= 1:
+            raise UsageError(f"--{name.replace('_', '-')} {value}: {text}, 0 to 1")
+    if not 0 < arguments.gpu_memory_utilization <= 1:
+        raise UsageError(f"--gpu-memory-utilization {arguments.gpu_memory_utilization}: above 0, at most 1")
+    if arguments.tls_key is not None and arguments.tls_cert is None:
+        raise UsageError(f"--tls-key {arguments.tls_key}: needs --tls-cert")
+
+
+def _at_least(arguments: argparse.Namespace, name: str, least: int) -> None:
+    value = getattr(arguments, name)
+    if value is not None and not value >= least:
+        raise UsageError(f"--{name.replace('_', '-')} {value}: at least {least}")

@@ -1,0 +1,194 @@
+"""The step model on the wall's clock: steps end when they are due, and their outputs go out through a modelled front end.
+
+Output i of a step is due at the step's end, or when the front end has done with what came before, plus (i + 1) * e2.
+All instants are planned ones, so the server's own lateness never adds up; it is measured against them. Where the front
+end is behind, a request's further tokens go out with the event that still waits, as vLLM merges deltas.
+"""
+
+import heapq
+from collections import deque
+from dataclasses import dataclass
+
+from inferload.measure import clock
+
+from .engine import Engine
+from .metrics import Metrics
+from .pipeline import Pipeline
+from .scheduler import Step
+from .steptime import NS_PER_S, FrontEnd
+from .stream import Stream
+
+_NEVER_NS = 1 << 62
+
+
+@dataclass(slots=True)
+class _Batch:
+    """Outputs of one step on their way out; `due_ns` is that of the last one written."""
+
+    streams: list[Stream]
+    due_ns: int
+    place: int = 0
+
+
+class SteppedEngine(Engine):
+    """Ends steps, writes their outputs, and books what happened."""
+
+    def __init__(self, pipeline: Pipeline, front_end: FrontEnd, metrics: Metrics, stream_interval: int = 1) -> None:
+        super().__init__(pipeline.scheduler, metrics)
+        self._pipeline = pipeline
+        self._front_end = front_end
+        self._event_ns = round(front_end.event_s * NS_PER_S)
+        self._interval = stream_interval
+        self._batches: deque[_Batch] = deque()
+        self._front_free_ns = 0
+        self._step_end_ns = -1  # no stream had an output then
+
+    def next_due_ns(self) -> int | None:
+        """When there is something to do; None: nothing is planned."""
+        due_ns = min(self._next_event_ns(), self._next_other_ns())
+        return None if due_ns == _NEVER_NS else due_ns
+
+    def pump(self, now_ns: int, until_ns: int) -> int:
+        """Events, ends of steps and what was planned, in the order of their planned instants; the time when it ended."""
+        while now_ns < until_ns:
+            event_ns, other_ns = self._next_event_ns(), self._next_other_ns()
+            if min(event_ns, other_ns) > now_ns:
+                break
+            if event_ns <= other_ns:
+                now_ns = self._write(min(now_ns, other_ns), until_ns)
+                continue
+            if self._later and self._later[0][0] == other_ns:
+                heapq.heappop(self._later)[2]()
+            else:
+                self._book(*self._pipeline.finish())
+            now_ns = clock.now_ns()
+        return now_ns
+
+    def _next_event_ns(self) -> int:
+        return self._batches[0].due_ns + self._event_ns if self._batches else _NEVER_NS
+
+    def _next_other_ns(self) -> int:
+        step_ns = self._pipeline.next_ns
+        later_ns = self._later[0][0] if self._later else _NEVER_NS
+        return later_ns if step_ns is None else min(later_ns, step_ns)
+
+    def _enter(self, stream: Stream, now_ns: int) -> None:
+        if stream.faults is not None:
+            stream.hold_ns = max(now_ns + stream.faults.ns("latency"), stream.header_due_ns)
+        ready_ns = now_ns + self._front_end.before_ns(stream.request.prompt)
+
+        def submit() -> None:
+            if not stream.over:
+                self._pipeline.submit(stream.request, ready_ns)
+
+        self.call_at(ready_ns, submit)
+
+    def _leave(self, stream: Stream) -> None:
+        self.scheduler.abort(stream.request)
+        self._pipeline.wake(clock.now_ns())
+
+    def _stall(self, stream: Stream, wait_ns: int) -> None:
+        stream.hold_ns = clock.now_ns() + wait_ns
+
+    def _book(self, step: Step, end_ns: int) -> None:
+        """What the metrics say of a step, and its outputs to the front end."""
+        metrics, find = self.metrics, self._streams.get
+        for request in step.admitted:
+            if (stream := find(request)) is not None and not stream.admitted_ns:
+                stream.admitted_ns = step.planned_ns
+        prompts = 0
+        for _place, request in step.firsts:
+            if (stream := find(request)) is not None and not stream.first_ns:
+                self._first_output(stream, end_ns)
+                prompts += request.prompt
+        outputs = sum(step.counts) if step.counts is not None else len(step.sampled)
+        metrics.generation_tokens += outputs
+        metrics.step_tokens.observe(outputs + prompts)
+        self._queue_outputs(step, end_ns)
+        self._step_end_ns = end_ns
+
+    def _queue_outputs(self, step: Step, end_ns: int) -> None:
+        before_ns, regular = self._step_end_ns, 0
+        batch: list[Stream] = []
+        for place, stream in enumerate(map(self._streams.get, step.sampled)):
+            if stream is None:  # its client went away while the step ran
+                continue
+            if stream.last_ns == before_ns:
+                regular += 1
+            elif stream.last_ns:
+                self.metrics.itl.observe((end_ns - stream.last_ns) / 1e9)
+            stream.last_ns = end_ns
+            if not stream.pending:
+                batch.append(stream)
+            stream.pending += 1 if step.counts is None else step.counts[place]
+        if regular:
+            self.metrics.itl.observe((end_ns - before_ns) / 1e9, regular)
+        if batch:
+            start_ns = max(end_ns, self._front_free_ns)
+            self._front_free_ns = start_ns + len(batch) * self._event_ns
+            self._batches.append(_Batch(batch, start_ns))
+
+    def _write(self, horizon_ns: int, until_ns: int) -> int:
+        """Write the events that are due by the horizon; the time when it ended.
+
+        Two thousand streams leave 10 microseconds for each event, most of which are the kernel's; so calls are few here.
+        """
+        batch, event_ns, late = self._batches[0], self._event_ns, self.lateness
+        streams, place, due_ns = batch.streams, batch.place, batch.due_ns
+        now_ns, end = horizon_ns, len(batch.streams)
+        single = self._interval == 1
+        while place < end and due_ns + event_ns <= horizon_ns and now_ns < until_ns:
+            stream = streams[place]
+            place += 1
+            due_ns += event_ns
+            count, sent = stream.pending, stream.sent
+            if stream.quick and count == 1 and single and 0 < sent < stream.last_place and not stream.over:
+                stream.pending = 0
+                stream.sent = sent + 1
+                stream.event += 1
+                if stream.peer.write(stream.events.quick_token(sent)):
+                    now_ns = clock.now_ns()
+                    late.add(now_ns - due_ns)
+                else:
+                    late.blocked += 1
+                continue
+            stream.pending = 0
+            batch.place, batch.due_ns = place, due_ns
+            self._deliver(stream, count, due_ns)
+            now_ns = clock.now_ns()
+        batch.place, batch.due_ns = place, due_ns
+        if place == end:
+            self._batches.popleft()
+        return clock.now_ns()
+
+    def _deliver(self, stream: Stream, count: int, due_ns: int) -> None:
+        """Write an event that is not of the quick kind, or keep it back where something holds the stream."""
+        if stream.over:
+            return
+        stream.held += count
+        last = stream.sent + stream.held == stream.request.output_tokens
+        if stream.hold_ns > due_ns:
+            if stream.held == count:  # the first that is held
+                self.call_at(stream.hold_ns, lambda: self._release(stream))
+            return
+        if stream.sent > 0 and stream.held < self._interval and not last:
+            return
+        first, count = stream.sent, stream.held
+        data = self._data(stream, first, count, last)
+        if data is None:
+            return
+        stream.sent += count
+        stream.held = 0
+        if data:
+            if stream.peer.write(data):
+                self.lateness.add(clock.now_ns() - due_ns)
+            else:
+                self.lateness.blocked += 1
+        stream.event += 1
+        if last and self._forget(stream):
+            self._end(stream)
+
+    def _release(self, stream: Stream) -> None:
+        """Write what was held back of a stream; its due time is that of the release."""
+        if stream.held and not stream.over:
+            self._deliver(stream, 0, stream.hold_ns)

@@ -1,0 +1,408 @@
+"""The step scheduler, its clock, and the offline simulator: properties, and the cases that vLLM's source decides."""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from inferload.deploy.simulator.hardware import PRESETS, Build, find, kv_blocks, step_cost
+from inferload.deploy.simulator.offline import Arrival, Offline, Results, simulate
+from inferload.deploy.simulator.pipeline import Pipeline
+from inferload.deploy.simulator.queues import Limits
+from inferload.deploy.simulator.request import Request
+from inferload.deploy.simulator.scheduler import Scheduler, Step
+from inferload.deploy.simulator.speculation import Acceptance
+from inferload.deploy.simulator.steptime import FrontEnd, Pass, StepClock, StepCost, device_s, graph_sizes, padded
+
+from inferload.errors import UsageError
+
+# Decode steps of 1 ms, prompts of 1 ms and 0.01 ms a token: easy to count.
+COST = StepCost(Pass(0.001, 0.0, 0.0), Pass(0.001, 1e-5, 0.0), 0.0, host_s=0.0, noise=0.0)
+SMALL = Limits(max_num_seqs=4, blocks=100, block_size=4, max_model_len=64, max_num_batched_tokens=16)
+
+
+def request(tokens: int, output: int = 4, name: str = "p", **more: Any) -> Request:
+    return Request([f"{name}{i}" for i in range(tokens)], output, lambda i: f"{name}out{i}", **more)
+
+
+def limits(**changes: Any) -> Limits:
+    return replace(SMALL, **changes)
+
+
+def started(scheduler: Scheduler, *requests: Request) -> Step:
+    for each in requests:
+        scheduler.submit(each)
+    step = scheduler.schedule()
+    assert step is not None
+    return step
+
+
+def run(scheduler: Scheduler, watch: Callable[[Step], None] = lambda _step: None) -> list[Step]:
+    """Steps until nothing is left, two under way where the scheduler is asynchronous."""
+    steps: list[Step] = []
+    under_way: list[Step] = []
+    depth = 2 if scheduler.limits.async_scheduling else 1
+    while True:
+        while len(under_way) < depth and (step := scheduler.schedule()) is not None:
+            watch(step)
+            under_way.append(step)
+        if not under_way:
+            return steps
+        scheduler.update(under_way[0])
+        steps.append(under_way.pop(0))
+        assert len(steps) < 20_000
+
+
+class TestSteps:
+    def test_a_prompt_over_the_budget_is_computed_in_chunks_and_has_its_output_with_the_last(self) -> None:
+        scheduler = Scheduler(limits(async_scheduling=False))
+        steps = [started(scheduler, request(40, output=2))]
+        scheduler.update(steps[0])
+        steps += run(scheduler)
+        assert [each.tokens for each in steps] == [16, 16, 8, 1]
+        assert [len(each.sampled) for each in steps] == [0, 0, 1, 1]
+
+    def test_running_requests_come_before_waiting_ones_and_share_the_budget(self) -> None:
+        scheduler = Scheduler(limits())
+        first, second = request(10, name="a"), request(20, name="b")
+        assert started(scheduler, first, second).tokens == 16  # 10, and 6 of 20
+        second_step = scheduler.schedule()
+        assert second_step is not None
+        assert (second_step.tokens, second_step.sampled) == (1 + 14, [first, second])
+
+    def test_without_chunks_a_prompt_that_exceeds_what_is_left_stops_the_queue(self) -> None:
+        scheduler = Scheduler(limits(chunked_prefill=False))
+        first, second, third = request(10, name="a"), request(7, name="b"), request(3, name="c")
+        assert started(scheduler, first, second, third).tokens == 10
+        assert list(scheduler.waiting) == [second, third]
+
+    def test_the_threshold_caps_a_long_prompt_unless_it_is_alone(self) -> None:
+        alone = Scheduler(limits(long_prefill_token_threshold=4))
+        assert started(alone, request(12)).tokens == 12
+        two = Scheduler(limits(long_prefill_token_threshold=4))
+        assert started(two, request(12, name="a"), request(12, name="b")).tokens == 8
+        fair = Scheduler(limits(long_prefill_token_threshold=4, long_prefill_adaptive=True))
+        assert started(fair, request(12, name="a"), request(12, name="b")).tokens == 16
+
+    def test_the_whole_prompt_must_fit_although_only_its_first_chunk_is_computed(self) -> None:
+        scheduler = Scheduler(limits(blocks=10))
+        started(scheduler, request(16, name="a"), request(30, name="b"))
+        assert len(scheduler.waiting) == 1
+        bold = Scheduler(limits(blocks=10, reserve_full_prompt=False, max_num_batched_tokens=20))
+        started(bold, request(16, name="a"), request(30, name="b"))
+        assert len(bold.waiting) == 0
+
+    def test_the_watermark_holds_back_unless_nobody_runs(self) -> None:
+        scheduler = Scheduler(limits(blocks=9, watermark=0.5))
+        first, second = request(12, name="a"), request(8, name="b")
+        started(scheduler, first, second)  # 3 of 9 blocks; 2 more would leave 4 of the 5 to be kept
+        assert list(scheduler.waiting) == [second]
+
+    def test_two_in_one_step_share_their_beginning(self) -> None:
+        scheduler = Scheduler(limits(max_num_batched_tokens=64))
+        same = [request(17), request(17)]
+        step = started(scheduler, *same)
+        assert [each.cached_tokens for each in same] == [0, 16]
+        assert step.tokens == 18
+
+    def test_a_fully_cached_prompt_computes_its_last_block_again(self) -> None:
+        scheduler = Scheduler(limits())
+        for expected in (0, 12):
+            each = request(16)
+            scheduler.submit(each)
+            run(scheduler)
+            assert each.cached_tokens == expected
+        assert (scheduler.prefix_queries, scheduler.prefix_hits) == (32, 12)
+
+    def test_the_last_token_of_an_answer_is_in_no_block(self) -> None:
+        scheduler = Scheduler(limits())
+        scheduler.submit(first := request(6, output=10))
+        run(scheduler)
+        history = [*first.tokens, *(f"pout{i}" for i in range(10)), "more"]
+        scheduler.submit(second := Request(history, 1, lambda i: "x"))
+        run(scheduler)
+        assert second.cached_tokens == 12  # 15 tokens were computed
+
+    def test_the_newest_gives_its_blocks_and_nobody_is_admitted_in_that_step(self) -> None:
+        scheduler = Scheduler(limits(blocks=4, caching=False, async_scheduling=False))
+        old, new, waiting = request(8, name="a"), request(8, name="b"), request(2, name="c")
+        scheduler.update(started(scheduler, old, new, waiting))
+        step = scheduler.schedule()
+        assert step is not None
+        assert (step.preempted, step.sampled) == (1, [old])
+        assert list(scheduler.waiting) == [new, waiting]
+        assert scheduler.preemptions == 0
+        scheduler.update(step)
+        run(scheduler)
+        assert (scheduler.preemptions, new.preemptions) == (1, 1)
+
+    def test_one_that_comes_back_may_hit_its_own_blocks_and_is_not_counted_again(self) -> None:
+        scheduler = Scheduler(limits(blocks=5, async_scheduling=False))
+        old, new = request(8, output=2, name="a"), request(12, output=3, name="b")
+        scheduler.submit(old)
+        scheduler.submit(new)
+        steps = run(scheduler)
+        assert new.preemptions == 1
+        assert scheduler.prefix_queries == 20
+        assert scheduler.prefix_hits == 0
+        assert sum(each.prefill_tokens for each in steps) < 8 + 12 + 13  # not all 13 tokens were computed again
+
+    def test_an_end_of_the_text_is_known_a_step_late_and_a_length_is_not(self) -> None:
+        for ends_itself, asynchronous, tokens in ((True, True, 3), (False, True, 2), (True, False, 2)):
+            scheduler = Scheduler(limits(async_scheduling=asynchronous))
+            scheduler.submit(request(5, output=3, ends_itself=ends_itself))
+            steps = run(scheduler)
+            assert sum(each.tokens for each in steps) == 5 + tokens
+
+    def test_speculation_gives_up_to_k_and_one_tokens(self) -> None:
+        for rate, steps in ((1.0, 1 + 3), (0.0, 1 + 9)):
+            settings_ = limits(speculative_tokens=2, async_scheduling=False)
+            scheduler = Scheduler(settings_, Acceptance(2, rate, 0))
+            scheduler.submit(request(5, output=10))
+            assert len(run(scheduler)) == steps
+            speculation = scheduler.speculation
+            assert speculation is not None
+            assert speculation.counts.draft_tokens == 2 * (steps - 1)
+            assert speculation.counts.accepted == (6 if rate else 0)
+
+    def test_acceptance_is_geometric(self) -> None:
+        acceptance = Acceptance(3, 0.7, 1)
+        for _ in range(4000):
+            acceptance.draw(3)
+        share = [count / 4000 for count in acceptance.counts.per_position]
+        assert share == pytest.approx([0.7, 0.49, 0.343], abs=0.03)  # four standard errors
+
+
+class Watched:
+    """What must hold of every step; fails in the middle of a run."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self.scheduler = scheduler
+        self.arrived: list[Request] = []
+        self.begun: list[Request] = []
+        self.outputs: dict[Request, int] = {}
+
+    def step(self, step: Step) -> None:
+        bounds = self.scheduler.limits
+        assert 0 < step.tokens <= bounds.max_num_batched_tokens
+        assert len(self.scheduler.running) <= bounds.max_num_seqs
+        for each in step.admitted:
+            if not each.preemptions:
+                self.begun.append(each)
+        counts = step.counts if step.counts is not None else [1] * len(step.sampled)
+        for each, count in zip(step.sampled, counts, strict=True):
+            self.outputs[each] = self.outputs.get(each, 0) + count
+        self.blocks()
+
+    def blocks(self) -> None:
+        """Referenced blocks are those that running requests hold; one is shared only where all before it is equal."""
+        pool, size = self.scheduler.pool, self.scheduler.limits.block_size
+        held: dict[int, set[tuple[Any, ...]]] = {}
+        for each in self.scheduler.running:
+            words = [*each.tokens, *(each.answer(i) for i in range(each.emitted))]
+            assert len(set(each.blocks)) == len(each.blocks)
+            for place, block in enumerate(each.blocks):
+                held.setdefault(block, set()).add((each.salt, *words[: (place + 1) * size]))
+        assert pool.free == pool.size - len(held)
+        for fronts in held.values():
+            assert len(fronts) == 1
+
+
+def bounds(*, caching: bool, chunked: bool, asynchronous: bool, drafts: int, threshold: int, blocks: int) -> Limits:
+    """Tight limits of every kind."""
+    return Limits(
+        max_num_seqs=3,
+        blocks=blocks,
+        block_size=4,
+        caching=caching,
+        max_model_len=44,
+        max_num_batched_tokens=9 if chunked else 44,
+        chunked_prefill=chunked,
+        long_prefill_token_threshold=threshold,
+        async_scheduling=asynchronous and not drafts,
+        speculative_tokens=drafts,
+    )
+
+
+Plan = tuple[int, int, int, bool, str]
+PLANS = st.tuples(st.integers(1, 30), st.integers(1, 12), st.integers(0, 2), st.booleans(), st.sampled_from(["", "s"]))
+BOUNDS = st.builds(
+    bounds,
+    caching=st.booleans(),
+    chunked=st.booleans(),
+    asynchronous=st.booleans(),
+    drafts=st.integers(0, 2),
+    threshold=st.sampled_from([0, 5]),
+    blocks=st.integers(11, 30),
+)
+
+
+class TestProperties:
+    @settings(max_examples=200)
+    @given(plan=st.lists(PLANS, min_size=1, max_size=15), tight=BOUNDS, aborts=st.sets(st.integers(0, 14)))
+    def test_whatever_comes(self, plan: list[Plan], tight: Limits, aborts: set[int]) -> None:
+        drafts = tight.speculative_tokens
+        scheduler = Scheduler(tight, Acceptance(drafts, 0.5, 0) if drafts else None)
+        watched = Watched(scheduler)
+        for tokens, output, name, ends_itself, salt in plan:
+            each = request(tokens, output, name=f"n{name}-", ends_itself=ends_itself, salt=salt)
+            watched.arrived.append(each)
+            scheduler.submit(each)
+        given_up = [each for place, each in enumerate(watched.arrived) if place in aborts]
+
+        def step(planned: Step) -> None:
+            watched.step(planned)
+            if given_up and len(watched.outputs) % 3 == 0:
+                scheduler.abort(given_up.pop())
+
+        run(scheduler, step)
+        assert (scheduler.running, list(scheduler.waiting)) == ([], [])
+        assert scheduler.pool.free == tight.blocks
+        assert scheduler._context == 0
+        order = [watched.arrived.index(each) for each in watched.begun]
+        assert order == sorted(order)  # first come, first served
+        for place, each in enumerate(watched.arrived):
+            assert each.over
+            if place not in aborts:
+                assert watched.outputs[each] == each.output_tokens  # also of those that lost their blocks
+
+
+class TestStepTime:
+    def test_graphs_are_those_of_vllm(self) -> None:
+        assert graph_sizes(8) == (1, 2, 4, 8, 16)
+        assert graph_sizes(256)[-3:] == (480, 496, 512)
+        assert graph_sizes(1024)[-1] == 512
+        assert [padded(tokens, graph_sizes(8)) for tokens in (1, 3, 9, 17)] == [1, 4, 16, 17]
+
+    def test_a_step_by_hand(self) -> None:
+        cost = StepCost(Pass(1.0, 0.5, 0.25), Pass(2.0, 0.125, 0.25), 0.5, host_s=3.0, noise=0.0, graphs=(4,))
+        decode = Step(tokens=3, decode_context=8)
+        assert device_s(cost, decode) == 1.0 + 4 * 0.5 + 8 * 0.25
+        mixed = Step(tokens=10, prefill_tokens=7, decode_context=8, chunk_context=6.0)
+        assert device_s(cost, mixed) == 2.0 + 10 * 0.125 + 8 * 0.25 + 6 * 0.5
+        assert StepClock(cost, 0).duration_ns(decode) == 5_000_000_000
+        idle = Step(tokens=1)
+        assert StepClock(cost, 0).duration_ns(idle) == 3_000_000_000  # the host's
+        assert StepClock(replace(cost, overlapped=False), 0).duration_ns(idle) == 6_000_000_000
+
+    def test_noise_has_mean_one_and_follows_the_seed(self) -> None:
+        noisy = replace(COST, noise=0.3)
+        first, second = StepClock(noisy, 5), StepClock(noisy, 5)
+        drawn = [first.duration_ns(Step(tokens=1)) for _ in range(4000)]
+        assert drawn == [second.duration_ns(Step(tokens=1)) for _ in range(4000)]
+        assert np.mean(drawn) == pytest.approx(1e6, rel=0.03)  # six standard errors
+
+    @pytest.mark.parametrize("name", list(PRESETS))
+    def test_smaller_weights_and_more_devices_are_quicker_and_leave_more_cache(self, name: str) -> None:
+        preset, plain = find(name), Build()
+
+        def blocks(build: Build) -> int:
+            return kv_blocks(preset, build, 0.92, preset.block_size)
+
+        cost = step_cost(preset, plain, 256)
+        for build in (Build(quantization="awq"), Build(quantization="fp8"), Build(tensor_parallel=2)):
+            assert step_cost(preset, build, 256).decode.context_s <= cost.decode.context_s
+            assert blocks(build) > blocks(plain)
+        assert step_cost(preset, Build(quantization="awq"), 256).decode.fixed_s < cost.decode.fixed_s
+        assert blocks(Build(kv_cache_dtype="fp8")) == pytest.approx(2 * blocks(plain), abs=2)
+
+    def test_what_has_no_size_is_refused(self) -> None:
+        for build in (Build(quantization="w4a8"), Build(dtype="int3")):
+            with pytest.raises(UsageError):
+                kv_blocks(find("a100-llama3-8b"), build, 0.9, 16)
+        with pytest.raises(UsageError, match="no room"):
+            kv_blocks(find("t4-qwen3-4b"), Build(dtype="float32"), 0.9, 16)
+
+
+class TestPipeline:
+    def test_who_arrives_in_a_step_is_computed_in_the_one_after_the_next(self) -> None:
+        pipeline = Pipeline(Scheduler(limits()), StepClock(COST, 0))
+        pipeline.submit(request(10, output=9, name="a"), 0)  # 1.1 ms; the next step, of 1 ms, is planned with it
+        assert pipeline.next_ns == 1_100_000
+        late = request(10, output=9, name="b")
+        pipeline.submit(late, 500_000)
+        ends = []
+        while not late.emitted or late.target:
+            ends.append(pipeline.finish()[1])
+        step = next(each for each, _end in pipeline._under_way if each.admitted)
+        assert step.planned_ns == 1_100_000
+        assert ends == [1_100_000]
+        assert [end for _step, end in pipeline._under_way] == [2_100_000, 3_210_000]
+
+    def test_without_planning_ahead_it_is_the_next(self) -> None:
+        pipeline = Pipeline(Scheduler(limits(async_scheduling=False)), StepClock(COST, 0))
+        pipeline.submit(request(10, output=9, name="a"), 0)
+        pipeline.submit(request(10, output=9, name="b"), 500_000)
+        pipeline.finish()
+        assert [end for _step, end in pipeline._under_way] == [2_210_000]
+
+
+def offline(**changes: Any) -> Offline:
+    return Offline(limits(max_model_len=400, blocks=200, max_num_batched_tokens=64, **changes), COST)
+
+
+class TestOffline:
+    def test_one_request_by_hand(self) -> None:
+        found = simulate([Arrival(1.0, output_tokens=5, prompt_tokens=10)], offline())
+        assert found.scheduled_s == pytest.approx([1.0])
+        assert found.ttft_s == pytest.approx([0.0011])
+        assert found.e2e_s == pytest.approx([0.0051])
+        assert found.tpot_s == pytest.approx([0.001])
+
+    def test_the_front_end_delays_and_says_so(self) -> None:
+        slow = replace(offline(), front_end=FrontEnd(request_s=0.01, prompt_token_s=0.001, event_s=0.0001))
+        found = simulate([Arrival(0.0, 2, 10), Arrival(0.0, 2, 10)], slow)
+        # The idle engine begins with the first; the second's prompt shares its step with a token after the first's end.
+        assert found.ttft_s == pytest.approx([0.02 + 0.0011 + 0.0001, 0.02 + 0.0011 + 0.001 + 0.00111 + 0.0001])
+
+    def test_a_session_hits_what_it_had_and_shares_only_what_is_shared(self) -> None:
+        turns = [
+            Arrival(0.0, 10, 40, session="a", shared="system", shared_tokens=20),
+            Arrival(1.0, 10, 60, session="a", shared="system", shared_tokens=20),
+            Arrival(2.0, 10, 40, session="b", shared="system", shared_tokens=20),
+            Arrival(3.0, 10, 40),
+        ]
+        found = simulate(turns, offline())
+        assert found.cached_tokens.tolist() == [0, 48, 20, 0]  # 40 + 10 - 1 tokens were computed: 12 blocks
+        assert (found.prefix_queries, found.prefix_hits) == (180, 68)
+
+    def test_prompts_as_tokens(self) -> None:
+        words = tuple(f"w{i}" for i in range(41))
+        found = simulate([Arrival(0.0, 1, tokens=words), Arrival(1.0, 1, tokens=words)], offline())
+        assert found.cached_tokens.tolist() == [0, 40]
+
+    def test_the_end_of_time_leaves_nan(self) -> None:
+        found = simulate([Arrival(0.0, 300, 10), Arrival(9.0, 3, 10)], replace(offline(), max_s=0.1))
+        assert not math.isnan(found.first_s[0])
+        assert math.isnan(found.last_s[0])
+        assert math.isnan(found.first_s[1])
+
+    @pytest.mark.parametrize("arrival", [Arrival(0.0, 0, 5), Arrival(0.0, 5, 0), Arrival(0.0, 200, 300)])
+    def test_what_can_never_run(self, arrival: Arrival) -> None:
+        with pytest.raises(ValueError, match="arrival 0"):
+            simulate([arrival], offline())
+
+    def test_a_loaded_preset_keeps_its_books_and_repeats_itself(self) -> None:
+        def play(seed: int) -> Results:
+            dice = np.random.default_rng(7)
+            at = np.cumsum(dice.exponential(1 / 40, 400))
+            arrivals = [
+                Arrival(float(t), int(o), int(p))
+                for t, o, p in zip(at, dice.integers(1, 200, 400), dice.integers(1, 900, 400), strict=True)
+            ]
+            return simulate(arrivals, Offline.preset("t4-qwen3-4b", seed=seed))
+
+        first, again, other = play(1), play(1), play(2)
+        assert first.last_s.tolist() == again.last_s.tolist() != other.last_s.tolist()
+        assert first.preempted > 0
+        assert first.steps.outputs.sum() == first.output_tokens.sum()
+        assert first.steps.kv_cache_usage.max() > 0.9
+        assert (first.ttft_s > 0).all()
+        # Little's law on the requests that the scheduler held: the area under the curve is the sum of the times in it.
+        held = first.steps.running + first.steps.waiting
+        area = float(np.sum(held[:-1] * np.diff(first.steps.end_s)))
+        assert area == pytest.approx(first.e2e_s.sum(), rel=0.02)

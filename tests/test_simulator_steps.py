@@ -1,0 +1,215 @@
+"""The simulator on the step model as a server, and its command line, which is vLLM's."""
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import simulator_process
+from inferload.deploy import variant
+from inferload.deploy.simulator import flags, served
+from inferload.deploy.simulator.hardware import PRESETS, Build, find, step_cost
+from inferload.deploy.simulator.text import answer_of
+from simulator_process import Simulator
+
+COMPLETIONS = "/v1/completions"
+Start = Callable[..., Simulator]
+# Two steps a millisecond would be: a preset without noise, whose steps are known.
+CPU = ("--hardware", "cpu-tiny", "--step-noise", "0")
+
+
+@pytest.fixture(scope="module")
+def quick() -> Iterator[Simulator]:
+    """One server for all tests that leave no trace on it."""
+    server = simulator_process.start(*CPU)
+    yield server
+    simulator_process.stop(server)
+
+
+def asked(**more: Any) -> dict[str, Any]:
+    prompt = " ".join(f"w{i}" for i in range(40))
+    usage = {"include_usage": True, "continuous_usage_stats": True}
+    return {
+        "model": "simulator",
+        "prompt": prompt,
+        "max_tokens": 6,
+        "ignore_eos": True,
+        "stream": True,
+        "stream_options": usage,
+        **more,
+    }
+
+
+def events_of(body: bytes) -> list[dict[str, Any]]:
+    datas = [each[6:] for each in body.split(b"\n\n") if each.startswith(b"data: {")]
+    return [json.loads(data) for data in datas]
+
+
+def counts_of(events: list[dict[str, Any]]) -> list[int]:
+    return [each["usage"]["completion_tokens"] for each in events if each["choices"]]
+
+
+def ask_at_once(server: Simulator, number: int, **more: Any) -> list[list[dict[str, Any]]]:
+    """So many streams side by side."""
+    answers: list[list[dict[str, Any]]] = []
+
+    def ask_one(place: int) -> None:
+        document = asked(**more, cache_salt=f"s{place}")
+        answers.append(events_of(server.call("POST", COMPLETIONS, document)[1]))
+
+    threads = [threading.Thread(target=ask_one, args=(place,)) for place in range(number)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    return answers
+
+
+class TestServer:
+    def test_the_text_is_that_of_paced_timing(self, quick: Simulator) -> None:
+        events = events_of(quick.call("POST", COMPLETIONS, asked())[1])
+        answer, _dice = answer_of(0, asked()["prompt"].split(), None)
+        assert "".join(each["choices"][0]["text"] for each in events if each["choices"]) == answer.text(0, 6)
+        assert counts_of(events) == [1, 2, 3, 4, 5, 6]
+
+    def test_its_own_times_are_those_of_the_model_to_the_nanosecond(self, quick: Simulator) -> None:
+        metrics = events_of(quick.call("POST", COMPLETIONS, asked(cache_salt="cold"))[1])[-1]["metrics"]
+        cost = step_cost(find("cpu-tiny"), Build(), 128)
+        gaps_s = [
+            cost.host_s + cost.decode.fixed_s + cost.decode.token_s + place * cost.decode.context_s
+            for place in (41, 42, 43, 44, 45)
+        ]
+        assert metrics["generation_time_ms"] == pytest.approx(1000 * sum(gaps_s), abs=1e-4)
+        first_s = cost.host_s + cost.mixed.fixed_s + 40 * cost.mixed.token_s + cost.attention_s * 40 * 20
+        assert metrics["time_to_first_token_ms"] == pytest.approx(1000 * first_s, abs=1e-4)
+        assert metrics["queue_time_ms"] == pytest.approx(
+            1000 * find("cpu-tiny").front_end.before_ns(40) / 1e9, abs=1e-4
+        )
+
+    def test_answers_that_are_no_stream(self, quick: Simulator) -> None:
+        document = {key: value for key, value in asked(stream=False).items() if key != "stream_options"}
+        assert quick.json("POST", COMPLETIONS, document)["usage"]["completion_tokens"] == 6
+
+    def test_faults(self, simulator: Start) -> None:
+        server = simulator(*CPU)
+        for plan, events in (({"kind": "latency", "ms": 90}, 3), ({"kind": "stall", "ms": 90, "after_events": 2}, 4)):
+            server.chaos(**plan)
+            found = counts_of(events_of(server.call("POST", COMPLETIONS, asked(max_tokens=8))[1]))
+            # What came while it was held back goes out as one event.
+            assert found[-1] == 8
+            assert len(found) <= events
+        server.chaos(kind="error_event", after_events=2)
+        assert b"error" in server.call("POST", COMPLETIONS, asked())[1]
+        assert counts_of(events_of(server.call("POST", COMPLETIONS, asked())[1])) == [1, 2, 3, 4, 5, 6]
+        assert server.metric("vllm:num_requests_running") == 0
+
+    def test_who_loses_blocks_is_answered_in_full(self, simulator: Start) -> None:
+        flags_ = ("--num-gpu-blocks-override", "21", "--block-size", "4", "--max-model-len", "80")
+        server = simulator(*CPU, *flags_)
+        answers = ask_at_once(server, 4, max_tokens=30, prompt="a b c d e f g h")
+        assert server.metric("vllm:num_preemptions_total") > 0
+        assert [counts_of(each)[-1] for each in answers] == [30] * 4
+        assert server.metric("vllm:kv_cache_usage_perc") == 0
+        assert server.metric("vllm:generation_tokens_total") == 120
+        assert server.metric("vllm:prompt_tokens_total") == 32
+        assert server.metric("vllm:inter_token_latency_seconds_count") == 4 * 29
+
+    def test_the_client_goes_away(self, simulator: Start) -> None:
+        server = simulator(*CPU)
+        connection = server.connection()
+        connection.request(
+            "POST", COMPLETIONS, json.dumps(asked(max_tokens=2000)), {"content-type": "application/json"}
+        )
+        assert connection.getresponse().read(20)
+        connection.close()
+        while server.stats()["requests"]["aborted"] < 1:
+            pass
+        assert server.metric("vllm:kv_cache_usage_perc") == 0
+        assert counts_of(events_of(server.call("POST", COMPLETIONS, asked())[1]))[-1] == 6
+
+    def test_fewer_events(self, simulator: Start) -> None:
+        server = simulator(*CPU, "--stream-interval", "4")
+        assert counts_of(events_of(server.call("POST", COMPLETIONS, asked(max_tokens=10))[1])) == [1, 5, 9, 10]
+
+    def test_speculation_puts_several_tokens_into_an_event(self, simulator: Start) -> None:
+        config = '{"method": "ngram", "num_speculative_tokens": 3}'
+        server = simulator(*CPU, "--speculative-config", config, "--spec-acceptance", "1")
+        assert counts_of(events_of(server.call("POST", COMPLETIONS, asked(max_tokens=10))[1])) == [1, 5, 9, 10]
+
+    def test_a_bounded_queue(self, simulator: Start) -> None:
+        server = simulator(*CPU, "--max-num-queued-reqs", "0")
+        status, body = server.call("POST", COMPLETIONS, asked())
+        assert status == 503
+        assert json.loads(body)["error"]["code"] == 503
+        tokens = simulator(*CPU, "--max-num-queued-tokens", "0")
+        assert tokens.call("POST", COMPLETIONS, asked())[0] == 503
+
+
+class TestFlags:
+    def test_every_bundled_variant_starts_here(self) -> None:
+        for each in variant.bundled().values():
+            assert served.check(["a-model", "--hardware", each.simulated_as, *each.argv]) == [], each.name
+
+    @pytest.mark.parametrize(
+        ("words", "said"),
+        [
+            (["--max-num-seq", "3"], "did you mean --max-num-seqs?"),
+            (["a", "b"], "b: one model"),
+            (["--enable-lora"], "--enable-lora: the simulator does not model this"),
+            (["--pipeline-parallel-size", "2"], "--pipeline-parallel-size 2"),
+            (["--ttft-ms", "5", "--hardware", "cpu-tiny"], "one of them"),
+            (["--hardware", "abacus"], ", ".join(PRESETS)),
+            (["--max-num-seqs", "many"], "--max-num-seqs"),
+            (["--no-enable-chunked-prefill", "--max-num-batched-tokens", "512"], "--max-num-batched-tokens 512"),
+            (["--max-num-batched-tokens", "100", "--max-num-seqs", "200"], "less than --max-num-seqs 200"),
+            (["--speculative-config", "{}x"], "no JSON"),
+            (["--speculative-config", '{"method": "guess"}'], "method guess"),
+            (["--speculative-config", '{"method": "ngram"}'], "num_speculative_tokens None"),
+            (["--gpu-memory-utilization", "0.1"], "no room for a KV cache"),
+            (["--max-model-len", "900k"], "--max-model-len 900000"),
+            (["--num-speculative-tokens", "3"], "--speculative-config"),
+        ],
+    )
+    def test_what_is_refused_names_the_argument(self, words: list[str], said: str) -> None:
+        faults = served.check(words)
+        assert len(faults) == 1
+        assert said in faults[0]
+        assert "\n" not in faults[0]
+
+    def test_vllms_forms_of_numbers_and_names(self) -> None:
+        words = ["m", "--max_num_seqs", "3", "--max-model-len=1K", "--speculative-config.method", "ngram"]
+        arguments = flags.read([*words, "--speculative_config.num_speculative_tokens=2"])
+        wanted = served.served(arguments)
+        assert (wanted.limits.max_num_seqs, wanted.limits.max_model_len) == (3, 1024)
+        assert wanted.speculation == served.Speculation("ngram", 2)
+        assert not wanted.limits.async_scheduling  # as in vLLM, with drafts of this kind
+
+    def test_defaults_are_those_of_the_device(self) -> None:
+        plain = served.served(flags.read(["--hardware", "h200-qwen3-32b"]))
+        assert (plain.limits.max_num_seqs, plain.limits.max_num_batched_tokens, plain.limits.block_size) == (
+            1024,
+            8192,
+            16,
+        )
+        assert plain.limits.async_scheduling
+        assert plain.limits.blocks == plain.shown_blocks - 1
+        whole = served.served(flags.read(["--hardware", "t4-qwen3-4b", "--no-enable-chunked-prefill"]))
+        assert whole.limits.max_num_batched_tokens == whole.limits.max_model_len
+
+    def test_what_changes_nothing_is_named(self) -> None:
+        arguments = flags.read(["m", "--trust-remote-code", "--tokenizer", "t", "--data-parallel-size", "1"])
+        assert flags.without_effect(arguments) == ["--trust-remote-code", "--tokenizer", "--data-parallel-size"]
+
+    def test_at_the_command_line(self) -> None:
+        command = [sys.executable, "-m", "inferload", "simulator", "--port", "0", "--exit-after-s", "0.05"]
+        done = subprocess.run([*command, "--max-num-sequences", "3"], capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.splitlines() == ["inferload: --max-num-sequences: unknown; did you mean --max-num-seqs?"]
+        done = subprocess.run(
+            [*command, "some/model", "--trust-remote-code"], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0
+        assert done.stderr.splitlines() == ["without effect here: --trust-remote-code"]
