@@ -43,6 +43,18 @@ def test_plan_says_what_a_scenario_will_do(name: str, inferload: Inferload, gold
     golden(f"plan-{name}.txt", re.sub("digest [0-9a-f]{12}", "digest 0123456789ab", out))
 
 
+def test_an_endpoint_that_cannot_carry_tools_is_refused(inferload: Inferload, tmp_path: Path) -> None:
+    file = tmp_path / "a.yaml"
+    text = SMALL.replace("{kind: chat, prompt_tokens: 10, output_tokens: 5}", "{kind: agent}")
+    file.write_text(text + "request: {endpoint: completions}\n")
+    for command in ("validate", "plan"):
+        code, _, err = inferload(command, str(file))
+        assert code == 2
+        assert "request.endpoint completions: cannot carry the tools of class agent; use chat" in err
+    file.write_text(text + "request: {endpoint: messages}\n")
+    assert inferload("validate", str(file))[0] == 0
+
+
 def test_plan_of_constants_is_plain_arithmetic() -> None:
     lines = describe(from_text(SMALL, "x")).splitlines()
     text = "\n".join(lines)

@@ -9,10 +9,13 @@ from typing import Any
 
 from inferload.errors import UsageError
 from inferload.workload import catalog
+from inferload.workload.data import Data
 from inferload.workload.describe import describe
 from inferload.workload.faults import ScenarioError
 from inferload.workload.jsonschema import json_schema
 from inferload.workload.scenario import Scenario, load
+from inferload.workload.sendable import check_sendable
+from inferload.workload.sessions import Sessions
 
 WHAT = "a scenario file, or the name of a bundled scenario"
 
@@ -102,6 +105,7 @@ def validate(arguments: argparse.Namespace) -> int:
 def _checked(name: str, resolved: bool) -> bool:
     try:
         scenario = load(name)
+        check_sendable(scenario, Sessions(scenario, Data(name)))
     except ScenarioError as error:
         count = len(error.faults)
         print(error, f"{error.origin}: {count} mistake{'s' * (count > 1)}", sep="\n", file=sys.stderr)
@@ -118,6 +122,7 @@ def plan(arguments: argparse.Namespace) -> int:
     scenario: Scenario = load(arguments.scenario)
     if arguments.seed is not None:
         scenario = scenario.changed({"seed": arguments.seed}, "--seed")
+    check_sendable(scenario, Sessions(scenario, Data(arguments.scenario)))
     print(describe(scenario))
     return 0
 

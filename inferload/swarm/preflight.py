@@ -13,6 +13,7 @@ from inferload.wire.target import Target
 from inferload.workload import counting
 from inferload.workload.data import Data, Found, Opened
 from inferload.workload.prompts import Tokenize, Vocabulary, approximate, calibrate
+from inferload.workload.sendable import check_sendable
 from inferload.workload.sessions import Sessions
 
 logger = logging.getLogger(__name__)
@@ -45,7 +46,9 @@ class Preflight:
 
 def preflight(order: Order, own: OwnSettings) -> Preflight:
     """Look at the server; UsageError, in one line, where no run could be made."""
-    opened = Sessions(order.scenario, Data(order.origin)).open()
+    sessions = Sessions(order.scenario, Data(order.origin))
+    opened = sessions.open()
+    check_sendable(order.scenario, sessions)
     targets: list[ServerFacts] = []
     for target in order.targets:
         targets.append(_look(target, order, own, targets[0].model if targets else None))

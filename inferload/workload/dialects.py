@@ -75,7 +75,7 @@ def _stream_options(request: Request) -> dict[str, Any]:
     return {"stream": True, "stream_options": {"include_usage": True} | running}
 
 
-def _completions_options(request: Request, ask: Ask) -> dict[str, Any]:
+def _limited(request: Request, ask: Ask) -> dict[str, Any]:
     options = _stream_options(request)
     if ask.output_tokens is not None:
         options["max_tokens"] = ask.output_tokens
@@ -85,7 +85,7 @@ def _completions_options(request: Request, ask: Ask) -> dict[str, Any]:
 
 
 def _chat_options(request: Request, ask: Ask) -> dict[str, Any]:
-    options = _completions_options(request, ask)
+    options = _limited(request, ask)
     if ask.tools:
         options["tools"] = msgspec.Raw(ask.tools)
     if ask.tool_choice is not None:
@@ -101,6 +101,12 @@ def _plain_text(message: Message, text: bytes) -> bytes:
     if message.images or message.tool_calls:
         raise ValueError("a prompt of the completions endpoint carries no images and no tool calls")
     return text
+
+
+def _completions_options(request: Request, ask: Ask) -> dict[str, Any]:
+    if ask.tools:
+        raise ValueError("a request of the completions endpoint carries no tools")
+    return _limited(request, ask)
 
 
 def _prompt(encoded: Encoded) -> bytes:
