@@ -58,6 +58,37 @@ def totals(table: pa.Table) -> dict[str, dict[str, CounterTotal]]:
     return {target: _totals(server) for target, server in by_target(table).items()}
 
 
+@dataclass(frozen=True, slots=True)
+class PrefixCache:
+    """What the servers' prefix caches did over a whole run, and how they are set up. None: not said, or not by all alike."""
+
+    queries: int | None  # tokens
+    hits: int | None  # tokens
+    block_size: int | None
+    enabled: bool | None
+
+
+def prefix_cache(table: pa.Table) -> PrefixCache:
+    """All targets together, from the first scrape to the last: from idle to idle, as tokens are counted at admission."""
+    servers = list(by_target(table, [names.PREFIX_QUERIES, names.PREFIX_HITS, names.CACHE_CONFIG]).values())
+    configs = [series.labels for server in servers for series in server.series(names.CACHE_CONFIG)]
+    sizes = {labels.get("block_size", "") for labels in configs}
+    switches = {labels.get("enable_prefix_caching", "") for labels in configs}
+    size, switch = (sizes.pop() if len(sizes) == 1 else "", switches.pop() if len(switches) == 1 else "")
+    return PrefixCache(
+        _grown(servers, names.PREFIX_QUERIES),
+        _grown(servers, names.PREFIX_HITS),
+        int(size) if size.isdecimal() else None,
+        {"True": True, "False": False}.get(switch),
+    )
+
+
+def _grown(servers: Sequence[ServerSeries], metric: str) -> int | None:
+    grown = [server.grown(metric) for server in servers]
+    known = [values for values in grown if values is not None and len(values)]
+    return round(sum(float(values[-1] - values[0]) for values in known)) if known and len(known) == len(grown) else None
+
+
 def servers_block(
     table: pa.Table, start_wall_ns: int, end_wall_ns: int, targets: Sequence[str] = ()
 ) -> list[dict[str, Any]]:

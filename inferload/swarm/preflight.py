@@ -8,9 +8,10 @@ from inferload.errors import UsageError
 from inferload.swarm.order import Order
 from inferload.swarm.workerrun import OwnSettings, client_settings
 from inferload.wire.fetch import Fetcher, FetchError
-from inferload.wire.probe import ServerFacts, first_token, probe, tokenizer_of
+from inferload.wire.probe import ServerFacts, chat_tokenizer, first_token, probe, tokenizer_of
 from inferload.wire.target import Target
 from inferload.workload import counting
+from inferload.workload.chattemplate import NO_TEMPLATE, ChatTemplate, measure
 from inferload.workload.data import Data, Found, Opened
 from inferload.workload.prompts import Tokenize, Vocabulary, approximate, calibrate
 from inferload.workload.sendable import check_sendable
@@ -27,6 +28,7 @@ class Preflight:
     vocabulary: Vocabulary
     metrics_urls: tuple[str, ...]  # those that answer, or were named
     data: Data = field(default_factory=Data)  # what the workload's data is, and how its tokens are counted
+    template: ChatTemplate = NO_TEMPLATE
 
     @property
     def facts(self) -> ServerFacts:
@@ -53,18 +55,20 @@ def preflight(order: Order, own: OwnSettings) -> Preflight:
     for target in order.targets:
         targets.append(_look(target, order, own, targets[0].model if targets else None))
     settings = client_settings(order.scenario, order.target, targets[0].model, own, "preflight")
-    vocabulary, data = approximate(), _data(order, opened, None)
+    vocabulary, template, data = approximate(), NO_TEMPLATE, _data(order, opened, None)
     if targets[0].tokenizes:
         try:
             vocabulary = calibrate(tokenizer_of(settings))
             data = _data(order, opened, tokenizer_of(settings))
+            if order.scenario.request.endpoint != "completions":
+                template = measure(chat_tokenizer(settings))
         except FetchError as error:
             logger.warning(
                 "%s stopped answering /tokenize (%s): prompt lengths are approximate", order.target.url, error
             )
     else:
         logger.warning("%s has no /tokenize: prompt lengths are approximate", order.target.url)
-    return Preflight(tuple(targets), vocabulary, _metrics(order, own), data)
+    return Preflight(tuple(targets), vocabulary, _metrics(order, own), data, template)
 
 
 def _data(order: Order, opened: Mapping[str, Opened], tokenize: Tokenize | None) -> Data:

@@ -1,5 +1,6 @@
 """The look at a server before any load: is it there, what does it serve, what is it, and does it stream an answer."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from inferload.errors import UsageError
@@ -9,6 +10,7 @@ from inferload.wire.client import Client, ClientSettings
 from inferload.wire.fetch import Fetched, Fetcher, FetchError
 from inferload.wire.turn import TurnRequest, TurnResult
 from inferload.workload.bodies import BodyWriter, Isolation, Settings, Texts
+from inferload.workload.chattemplate import TokenizeChat
 from inferload.workload.messages import Message, Piece
 from inferload.workload.prompts import approximate
 from inferload.workload.scenario import Request
@@ -97,6 +99,24 @@ class Tokenizer:
         if fetched.status != 200 or not isinstance(answer, dict) or not isinstance(answer.get("tokens"), list):
             raise FetchError(Failure.HTTP_OTHER, f"POST {self._path} answered {fetched.status}")
         return [int(token) for token in answer["tokens"]]
+
+
+def chat_tokenizer(settings: ClientSettings) -> TokenizeChat:
+    """The server's token ids of whole chats, by POST /tokenize; None for a chat that it refuses, or where it has none."""
+    fetcher, path = Fetcher(settings), settings.target.root + "/tokenize"
+
+    def ids(chat: Sequence[tuple[str, str]], opened: bool) -> list[int] | None:
+        messages = [{"role": role, "content": text} for role, text in chat]
+        document = {"model": settings.model, "messages": messages, "add_generation_prompt": opened}
+        try:
+            fetched = fetcher.post(path, document)
+        except FetchError:
+            return None
+        answer = fetched.json()
+        tokens = answer.get("tokens") if isinstance(answer, dict) else None
+        return [int(token) for token in tokens] if fetched.status == 200 and isinstance(tokens, list) else None
+
+    return ids
 
 
 def _models(fetcher: Fetcher, settings: ClientSettings) -> list[dict[str, object]]:

@@ -9,6 +9,7 @@ from itertools import takewhile
 from typing import Any
 
 from inferload.workload.arrivals import unit_process
+from inferload.workload.plancache import PlannedCache
 from inferload.workload.scenario import Closed, ConstantRate, Poisson, Scenario
 from inferload.workload.script import outline
 from inferload.workload.sessions import Sessions
@@ -64,20 +65,22 @@ def describe(scenario: Scenario) -> str:
     """The plan as text: one line of words per part, no line end at its end."""
     duration_s = scenario.phases.warmup_s + (scenario.phases.measure_s or 0.0)
     planned = arrivals_within(scenario, duration_s)
-    sample = expected(scenario, SAMPLE if planned is None else max(1, min(planned, SAMPLE)))
+    drawn = SAMPLE if planned is None else max(1, min(planned, SAMPLE))
+    sample, cache = expected(scenario, drawn), PlannedCache(scenario, drawn)
     rows = [
         ("scenario", [f"{scenario.name}, seed {scenario.seed}, digest {scenario.digest[:12]}"]),
         ("arrivals", _arrivals(scenario, planned, duration_s)),
+        ("classes", cache.class_lines()),
         ("session", _session(scenario, sample)),
         ("request", _request(scenario, sample)),
-        ("load", _load(scenario, sample)),
+        ("load", [*_load(scenario, sample), *_in_all(sample, planned)]),
         ("phases", _phases(scenario)),
         ("numbers", _numbers(scenario, sample)),
-        ("cache", [_ISOLATION[scenario.cache.isolate]]),
+        ("cache", cache.cache_lines()),
         ("slo", [_slo(scenario)]),
         ("gates", list(scenario.gates) or ["none: the run passes when no turn fails"]),
     ]
-    return "\n".join(_row(title, lines) for title, lines in rows)
+    return "\n".join(_row(title, lines) for title, lines in rows if lines)
 
 
 def _row(title: str, lines: Sequence[str]) -> str:
@@ -167,6 +170,23 @@ def _load(scenario: Scenario, sample: Expected) -> list[str]:
     return [f"{', '.join(rates)}, once as many sessions end as start"]
 
 
+def _in_all(sample: Expected, planned: int | None) -> list[str]:
+    """Sums over all sessions of an open loop, warm-up included."""
+    if not planned:
+        return []
+    sums = {
+        "turns": len(sample.prompt_tokens),
+        "input tokens": sum(sample.input_tokens),
+        "output tokens": sum(sample.output_tokens),
+    }
+    about = "" if sample.sessions == planned else "about "
+    sessions = f"{planned:,} session{'s' * (planned != 1)}"
+    return [
+        f"in all {about}{sessions}, "
+        + ", ".join(f"{_number(total * planned / sample.sessions)} {unit}" for unit, total in sums.items())
+    ]
+
+
 def _phases(scenario: Scenario) -> list[str]:
     phases = scenario.phases
     drain = f"drain at most {_seconds(phases.drain_s)}"
@@ -192,12 +212,6 @@ def _numbers(scenario: Scenario, sample: Expected) -> list[str]:
 
 
 _WANTED_TURNS = {"p50": 20, "p90": 100, "p95": 200, "p99": 1_000, "p99.9": 10_000}
-
-_ISOLATION = {
-    "run": "the sessions of this run share cached prefixes, no other run's are met",
-    "session": "a session meets only prefixes of its own earlier turns",
-    "none": "prefixes of earlier runs and other clients are met where the server still has them",
-}
 
 
 def _slo(scenario: Scenario) -> str:

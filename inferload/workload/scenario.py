@@ -75,6 +75,12 @@ def _header(value: str) -> str:
     return value
 
 
+def _salt(value: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,99}", value):
+        raise ValueError("must be letters, digits, '.', '_', '/' or '-', at most 100")
+    return value
+
+
 def _headers(value: dict[str, str]) -> dict[str, str]:
     for name in value:
         if not re.fullmatch(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", name):
@@ -110,6 +116,7 @@ Headers = Annotated[
     AfterValidator(freeze),
     PlainSerializer(thaw, dict[str, str]),
 ]
+Salt = Annotated[str, AfterValidator(_salt)]
 Gates = Annotated[tuple[Annotated[str, AfterValidator(_gate)], ...], Field(strict=False)]
 
 
@@ -226,13 +233,33 @@ _UNFORCED = [name for name, facts in ENDPOINTS.items() if not facts.forces_lengt
 
 
 class Cache(Part):
-    """How runs are kept from warming each other's prefix cache."""
+    """How runs are kept from warming each other's prefix cache, and whether this one is to be warm."""
 
     isolate: Literal["run", "session", "none"] = Field(
         default="run",
         description="who shares cached prefixes: run: the sessions of this run; session: only a session's own "
         "turns; none: everybody, earlier runs included",
     )
+    arm: Literal["cold", "warm", "both"] = Field(
+        default="cold",
+        description="cold: nothing of this run is cached before it begins; warm: the same run is made once before, "
+        "uncounted; both: the cold run, then the same again on the cache that it left, and the difference",
+    )
+    salt: Salt | None = Field(
+        default=None,
+        description="text that stands for the run where prompts are kept apart: runs with the same salt meet each "
+        "other's prefixes; null: a new one for every run",
+    )
+    block_size: AtLeastOne | None = Field(
+        default=None,
+        description="tokens in a block of the server's KV cache, for the expected hits; null: what the server says, else 16",
+    )
+
+    @model_validator(mode="after")
+    def _salt_is_used(self) -> "Cache":
+        if self.salt is not None and self.isolate == "none":
+            raise ValueError("salt: nothing is kept apart with isolate: none; remove one of the two")
+        return self
 
 
 class Server(Part):

@@ -1,0 +1,178 @@
+"""The `cache` block of a summary: what an endless prefix cache would have given of the prompts that were sent, what the
+server counted, and what each answer said of its own prompt. All three are of the whole run, from idle to idle."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from inferload import scrapefile, turnfile
+from inferload.measure import servers
+from inferload.swarm.masterrun import MasterRun
+from inferload.workload.bodies import isolation
+from inferload.workload.expectedhits import ASSUMED_BLOCK
+from inferload.workload.senthits import SentHits, SentSums, SentTurn
+from inferload.workload.sessions import Sessions
+
+_COLUMNS = (
+    "turn_id",
+    "session_id",
+    "worker",
+    "sent_ns",
+    "input_tokens",
+    "output_tokens",
+    "cached_tokens",
+    "finish_reason",
+    "failure",
+    "target",
+    "model",
+)
+_INDEX = re.compile(r"s(\d+)")
+
+
+@dataclass(slots=True)
+class CacheFigures:
+    """One run's figures, and the endless cache as the run left it (None: its turns are not at hand)."""
+
+    block: dict[str, Any]
+    sums: SentSums | None = None
+    left: SentHits | None = None
+
+    @property
+    def unexpected_share(self) -> float | None:
+        """Of the prompt tokens, those that were cached though nothing of this run, or before it on purpose, was the same.
+
+        None where that cannot be told: no figures by turn, or bounds that are only approximate.
+        """
+        if self.sums is None or not self.sums.told.input or self.block["expected"]["exactness"] == "approximate":
+            return None
+        return self.sums.unexpected / self.sums.told.input
+
+
+def figures(run: MasterRun, turns: pa.Table | None, before: SentHits | None = None) -> CacheFigures:
+    """The figures of a run that is over. `before`: an endless cache that held an earlier run when this one began."""
+    counted = _counted(run)
+    cache = run.order.scenario.cache
+    block, source = _block_size(counted, cache.block_size)
+    document: dict[str, Any] = {
+        "arm": cache.arm,
+        "isolate": cache.isolate,
+        "block_size": block,
+        "block_size_from": source,
+        "enabled": None if counted is None else counted.enabled,
+        "expected": None,
+        "counted": _counted_block(counted),
+        "per_turn": None,
+    }
+    if turns is None or not Sessions.from_plan(run.order.scenario):
+        return CacheFigures(document)
+    hits = before or SentHits(block, run.preflight.template)
+    hits.begin()
+    source_of = Sessions(run.order.scenario)
+    for index, sent in _sessions(turns, run):
+        apart = isolation(cache.isolate, run.salt, index, run.preflight.facts.salts)
+        hits.session(index, source_of.begin(index).script, apart, sent)
+    sums = hits.sums
+    document |= {"expected": _expected_block(run, sums, source), "per_turn": _per_turn_block(sums)}
+    return CacheFigures(document, sums, hits)
+
+
+def _counted(run: MasterRun) -> servers.PrefixCache | None:
+    return servers.prefix_cache(scrapefile.read_scrapes(run.place.path)) if run.preflight.metrics_urls else None
+
+
+def _block_size(counted: servers.PrefixCache | None, wanted: int | None) -> tuple[int, str]:
+    """What the scenario says counts before what the server says: for a hybrid model the label may be another thing."""
+    if wanted is not None:
+        return wanted, "scenario"
+    if counted is not None and counted.block_size:
+        return counted.block_size, "server"
+    return ASSUMED_BLOCK, "assumed"
+
+
+def _counted_block(counted: servers.PrefixCache | None) -> dict[str, Any] | None:
+    """None where the server counted nothing: its cache is off, or it does not say."""
+    if counted is None or not counted.queries or counted.hits is None:
+        return None
+    return {"queries": counted.queries, "hits": counted.hits, "hit_rate": counted.hits / counted.queries}
+
+
+def _expected_block(run: MasterRun, sums: SentSums, source: str) -> dict[str, Any]:
+    hits, notes = sums.hits, _notes(run, sums, source)
+    exact = "approximate" if notes else "bounds" if sums.reread else "exact"
+    if sums.reread:
+        notes = [f"{sums.reread} answers were read back as other tokens than were generated: hits lie between two bounds"]
+        notes += _notes(run, sums, source)
+    return {
+        "turns": hits.turns,
+        "input_tokens": hits.input,
+        "cacheable_tokens": hits.cacheable,
+        "cacheable_share": hits.cacheable / hits.input if hits.input else None,
+        "cached_tokens": hits.cached,
+        "cached_tokens_at_most": sums.at_most,
+        "hit_rate": hits.rate,
+        "hit_rate_at_most": sums.at_most / hits.input if hits.input else None,
+        "exactness": exact,
+        "notes": notes,
+    }
+
+
+def _notes(run: MasterRun, sums: SentSums, source: str) -> list[str]:
+    """Why the expected hits are approximate; empty where they are not."""
+    notes = []
+    if source == "assumed":
+        notes.append(f"blocks of {ASSUMED_BLOCK} tokens are assumed, since the server does not say: see cache.block_size")
+    if run.preflight.template.exactness == "unknown":
+        notes.append("what the chat template adds is not known, since the server does not tokenize chats")
+    if run.preflight.template.exactness == "approximate":
+        notes.append("the chat template puts chats together in a way of its own")
+    if run.preflight.vocabulary.exactness != "exact":
+        notes.append("prompt lengths are approximate")
+    if sums.off:
+        notes.append(f"{sums.off} prompts were not as long as planned")
+    if sums.unknown:
+        notes.append(f"{sums.unknown} turns were sent whose prompts nobody counted")
+    return notes
+
+
+def _per_turn_block(sums: SentSums) -> dict[str, Any] | None:
+    """Sums of what each answer said of its own prompt; None where none did."""
+    told = sums.told
+    if not told.turns:
+        return None
+    return {
+        "turns": told.turns,
+        "input_tokens": told.input,
+        "cached_tokens": told.cached,
+        "hit_rate": told.rate,
+        "of_cacheable": told.of_cacheable,
+    }
+
+
+def _sessions(turns: pa.Table, run: MasterRun) -> Iterator[tuple[int, Mapping[str, SentTurn]]]:
+    """Each session's turns by their ids, sessions in the order in which they were first sent."""
+    anchors = turnfile.anchors(run.place.path)
+    columns = [turns[name].to_pylist() for name in _COLUMNS]
+    first_ns: dict[int, int] = {}
+    found: dict[int, dict[str, SentTurn]] = {}
+    for turn_id, session_id, worker, sent_ns, asked, answered, cached, reason, failure, target, model in zip(
+        *columns, strict=True
+    ):
+        match = _INDEX.match(session_id)
+        if match is None or sent_ns is None:
+            continue
+        index = int(match[1])
+        wall_ns = sent_ns + anchors[worker].wall_ns
+        first_ns[index] = min(wall_ns, first_ns.get(index, wall_ns))
+        found.setdefault(index, {})[turn_id] = SentTurn(
+            input_tokens=asked,
+            output_tokens=answered,
+            cached_tokens=cached,
+            ended_itself=reason in ("stop", "tool_calls"),
+            goes_on=failure is None,
+            partition=(target, model),
+        )
+    for index in sorted(found, key=first_ns.__getitem__):
+        yield index, found[index]

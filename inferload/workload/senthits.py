@@ -1,0 +1,179 @@
+"""Expected hits of turns that were really sent: their sessions' scripts once more, with the lengths that the server counted.
+
+An answer comes back in later prompts as text and is read as tokens anew. Where that makes as many as were generated it is
+taken for the same tokens. Where it does not, the server's cache has the prompt up to the answer for certain, and of the
+answer at most what both readings could have in common: the expected hits then lie between two bounds.
+"""
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+
+from inferload.workload.bodies import Isolation
+from inferload.workload.chattemplate import NO_TEMPLATE, ChatTemplate
+from inferload.workload.expectedhits import (
+    Hits,
+    Layout,
+    PrefixTree,
+    Span,
+    cached,
+    computed_answer,
+    tokens_of,
+)
+from inferload.workload.script import Ask, Fork, Reply, Script, Sent, answer_key
+
+
+@dataclass(frozen=True, slots=True)
+class SentTurn:
+    """What a record says of a turn. `partition`: prompts of another server or model never meet. None: not known."""
+
+    input_tokens: int | None
+    output_tokens: int | None
+    cached_tokens: int | None = None
+    ended_itself: bool = False  # its last token is the end of the text, which no later prompt has within the answer
+    goes_on: bool = True  # the session did not end with it
+    partition: Hashable = None
+
+
+@dataclass(slots=True)
+class SentSums:
+    """Sums over turns, in tokens. `at_most`: cached tokens if answers were read back as much alike as their lengths allow."""
+
+    hits: Hits = field(default_factory=Hits)
+    at_most: int = 0
+    told: Hits = field(default_factory=Hits)  # of turns whose answer said how much was cached: what it said
+    unexpected: int = 0  # cached tokens beyond the upper bound, turn by turn
+    unknown: int = 0  # turns that were sent and whose prompt nobody counted
+    reread: int = 0  # answers that came back in another number of tokens
+    off: int = 0  # prompts that were counted longer or shorter than planned, with no answer to account for it
+
+
+@dataclass(slots=True)
+class _Session:
+    """What is known of one session: its layout, its turns, and how each of its answers was read back."""
+
+    index: int
+    layout: Layout
+    turns: Mapping[str, SentTurn]
+    answers: dict[Hashable, Span] = field(default_factory=dict)  # by their place in a plan: as later prompts have them
+    generated: dict[Hashable, SentTurn] = field(default_factory=dict)
+
+
+class SentHits:
+    """Takes sessions in their order of arrival; `sums` are those since `begin`."""
+
+    def __init__(self, block: int, template: ChatTemplate = NO_TEMPLATE) -> None:
+        self.block = block
+        self.template = template
+        self.sums = SentSums()
+        self._tree = PrefixTree()
+        self._run = -1
+        self.begin()
+
+    def begin(self) -> None:
+        """Another run on the same cache: sums from 0; its answers are its own."""
+        self._run += 1
+        self.sums = SentSums()
+        self._more: dict[Hashable, int] = {}  # tokens of tools, beyond what was guessed
+
+    def session(self, index: int, script: Script, isolated: Isolation, turns: Mapping[str, SentTurn]) -> None:
+        """Book a session's turns, by their ids, as far as they were sent."""
+        self._follow(_Session(index, Layout(self.template, isolated), turns), script, "")
+
+    def _follow(self, session: _Session, script: Script, path: str) -> tuple[bool, Reply | None]:
+        """(Whether the script went on to its end, its last reply)."""
+        sent: Sent = None
+        last: Reply | None = None
+        number = 0
+        while True:
+            try:
+                effect = script.send(sent)
+            except StopIteration:
+                return True, last
+            if isinstance(effect, Fork):
+                ended = [self._follow(session, child, f"{path}/{name}") for name, child in effect.children]
+                if not all(complete for complete, _reply in ended):
+                    return False, last
+                sent = tuple(reply for _complete, reply in ended)
+                continue
+            turn = session.turns.get(f"s{session.index}{path}.{number}")
+            if turn is None:
+                return False, last
+            key = answer_key(session.index, path, number)
+            self._book(session, effect, turn, key)
+            if not turn.goes_on:
+                return False, last
+            sent = last = Reply(None, turn.output_tokens, key=key, finish_reason="stop" if turn.ended_itself else None)
+            number += 1
+
+    def _book(self, session: _Session, ask: Ask, turn: SentTurn, key: str) -> None:
+        row, fresh = self._with_answers(session, session.layout.prompt(ask, turn.partition))
+        bound = self._fitted(session, row, fresh, turn.input_tokens)
+        before = 0 if bound is None else tokens_of(row[:bound])
+        shared, end = self._tree.meet(row)
+        output = turn.output_tokens or 0
+        identity = (key, turn.output_tokens)
+        self._tree.extend(end, computed_answer((*identity, self._run), output))
+        session.generated[identity] = turn
+        if turn.input_tokens is None:
+            self.sums.unknown += 1
+            return
+        at_most = shared
+        if bound is not None and shared == before:
+            at_most += min(row[bound].tokens, max(0, self._generated(session, fresh[-1]) - 1))
+        self._add(turn, turn.input_tokens, shared, at_most)
+
+    def _add(self, turn: SentTurn, tokens: int, shared: int, at_most: int) -> None:
+        sums, most = self.sums, cached(at_most, tokens, self.block)
+        sums.hits.add(tokens, shared, self.block)
+        sums.at_most += most
+        if turn.cached_tokens is not None:
+            sums.told.add(tokens, 0, self.block)
+            sums.told.cached += turn.cached_tokens
+            sums.unexpected += max(0, turn.cached_tokens - most)
+
+    def _with_answers(self, session: _Session, planned: list[Span]) -> tuple[list[Span], list[Hashable]]:
+        """The row with answers as they were read back; and those that are read for the first time, which stand as generated."""
+        row, fresh = [], []
+        for span in planned:
+            generated = session.generated.get(span.identity)
+            if generated is not None:
+                known = session.answers.get(span.identity)
+                if known is None:
+                    fresh.append(span.identity)
+                    assert isinstance(span.identity, tuple)
+                    read = max(0, span.tokens - generated.ended_itself)
+                    known = session.answers[span.identity] = Span((*span.identity, self._run), read)
+                row.append(known)
+            else:
+                more = self._more.get(span.identity)
+                row.append(span if more is None else span._replace(tokens=span.tokens + more))
+        return row, fresh
+
+    def _fitted(self, session: _Session, row: list[Span], fresh: list[Hashable], tokens: int | None) -> int | None:
+        """Make the row as long as the server counted; the place of the answer that had to be changed for it."""
+        off = 0 if tokens is None else tokens - tokens_of(row)
+        if off == 0:
+            return None
+        if fresh:
+            said = session.answers[fresh[-1]]
+            self.sums.reread += 1
+            session.answers[fresh[-1]] = read = Span(("reread", said.identity), max(0, said.tokens + off))
+            place = row.index(said)
+            row[place] = read
+            return place
+        tools = next((place for place, span in enumerate(row) if _is_tools(span)), None)
+        if tools is not None and row[tools].identity not in self._more:
+            self._more[row[tools].identity] = off
+            row[tools] = row[tools]._replace(tokens=max(0, row[tools].tokens + off))
+            return None
+        self.sums.off += 1
+        if off > 0:
+            row.append(Span(("more", session.index, off), off))
+        return None
+
+    def _generated(self, session: _Session, identity: Hashable) -> int:
+        return session.generated[identity].output_tokens or 0
+
+
+def _is_tools(span: Span) -> bool:
+    return isinstance(span.identity, tuple) and bool(span.identity) and span.identity[0] == "tools"
