@@ -33,6 +33,7 @@ def run_tables(summary: Mapping[str, Any] | None) -> tuple[Table, ...]:
         _books(summary),
         _failures(summary),
         _servers(summary),
+        _cache(summary),
         _client(summary),
         _steps(summary),
     ]
@@ -136,6 +137,33 @@ _SERVER_ROWS: tuple[tuple[str, Any], ...] = (
     ("restarts", lambda server: number(server.get("restarts"))),
     ("seen over, s", lambda server: number(server.get("window_s"))),
 )
+
+
+_CACHE_ROWS = (
+    ("expected of an endless cache", "expected", "input_tokens", "cached_tokens", "hit_rate"),
+    ("the same, upper bound", "expected", "input_tokens", "cached_tokens_at_most", "hit_rate_at_most"),
+    ("counted by the server", "counted", "queries", "hits", "hit_rate"),
+    ("told with the answers", "per_turn", "input_tokens", "cached_tokens", "hit_rate"),
+)
+
+
+def _cache(summary: Mapping[str, Any]) -> Table | None:
+    """Hits that were to be expected, beside those that the server counted; None where nothing is known."""
+    cache = summary.get("cache") or {}
+    rows = []
+    for label, part, asked, cached, rate in _CACHE_ROWS:
+        found = cache.get(part)
+        if found:
+            rows.append((label, number(found[asked]), number(found[cached]), percent(found[rate])))
+    if not rows:
+        return None
+    expected = cache.get("expected") or {}
+    note = f"Tokens over the whole run, all phases; blocks of {cache.get('block_size')} tokens."
+    if expected:
+        most = percent(expected.get("cacheable_share"))
+        notes = "".join(f" {text[:1].upper()}{text[1:]}." for text in expected.get("notes") or ())
+        note += f" At most {most} of the input could be cached. Expected hits are {expected.get('exactness')}.{notes}"
+    return Table("cache", "Prefix cache", ("", "input tokens", "cached", "hit rate"), tuple(rows), note)
 
 
 def _client(summary: Mapping[str, Any]) -> Table:

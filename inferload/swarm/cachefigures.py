@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from inferload import scrapefile, turnfile
-from inferload.measure import servers
+from inferload.measure import paired, servers
 from inferload.swarm.masterrun import MasterRun
 from inferload.workload.bodies import isolation
 from inferload.workload.expectedhits import ASSUMED_BLOCK
@@ -51,13 +51,13 @@ class CacheFigures:
         return self.sums.unexpected / self.sums.told.input
 
 
-def figures(run: MasterRun, turns: pa.Table | None, before: SentHits | None = None) -> CacheFigures:
-    """The figures of a run that is over. `before`: an endless cache that held an earlier run when this one began."""
+def figures(run: MasterRun, turns: pa.Table | None) -> CacheFigures:
+    """The figures of a run that is over; a warm one finds what the run before it left."""
     counted = _counted(run)
     cache = run.order.scenario.cache
     block, source = _block_size(counted, cache.block_size)
     document: dict[str, Any] = {
-        "arm": cache.arm,
+        "arm": run.arm,
         "isolate": cache.isolate,
         "block_size": block,
         "block_size_from": source,
@@ -65,18 +65,33 @@ def figures(run: MasterRun, turns: pa.Table | None, before: SentHits | None = No
         "expected": None,
         "counted": _counted_block(counted),
         "per_turn": None,
+        "earlier": _against_earlier(run, turns),
     }
-    if turns is None or not Sessions.from_plan(run.order.scenario):
+    source_of = Sessions(run.order.scenario, run.preflight.data)
+    if turns is None or not source_of.repeatable:
         return CacheFigures(document)
-    hits = before or SentHits(block, run.preflight.template)
+    earlier = run.earlier
+    if earlier is not None and earlier.left is None:
+        return CacheFigures(document)  # what was cached before is not known
+    hits = SentHits(block, run.preflight.template) if earlier is None or earlier.left is None else earlier.left
     hits.begin()
-    source_of = Sessions(run.order.scenario)
     for index, sent in _sessions(turns, run):
-        apart = isolation(cache.isolate, run.salt, index, run.preflight.facts.salts)
+        apart = isolation(cache.isolate, run.salt, index, run.preflight.salts)
         hits.session(index, source_of.begin(index).script, apart, sent)
     sums = hits.sums
     document |= {"expected": _expected_block(run, sums, source), "per_turn": _per_turn_block(sums)}
     return CacheFigures(document, sums, hits)
+
+
+def _against_earlier(run: MasterRun, turns: pa.Table | None) -> dict[str, Any] | None:
+    """A run that follows another one with the same sessions, turn by turn against it; None where there is none."""
+    if run.earlier is None:
+        return None
+    found: dict[str, Any] = {"arm": run.earlier.arm, "run_dir": run.earlier.run_dir.name}
+    if turns is None:
+        return found
+    before = turnfile.read_turns(run.earlier.run_dir, paired.COLUMNS)
+    return found | paired.paired(before, turns)
 
 
 def _counted(run: MasterRun) -> servers.PrefixCache | None:
@@ -101,10 +116,15 @@ def _counted_block(counted: servers.PrefixCache | None) -> dict[str, Any] | None
 
 def _expected_block(run: MasterRun, sums: SentSums, source: str) -> dict[str, Any]:
     hits, notes = sums.hits, _notes(run, sums, source)
-    exact = "approximate" if notes else "bounds" if sums.reread else "exact"
+    exact = "approximate" if notes else "bounds" if sums.reread or sums.again else "exact"
     if sums.reread:
-        notes = [f"{sums.reread} answers were read back as other tokens than were generated: hits lie between two bounds"]
-        notes += _notes(run, sums, source)
+        notes.append(
+            f"{sums.reread} answers were read back as other tokens than generated: hits lie between two bounds"
+        )
+    if sums.again:
+        notes.append(
+            f"{sums.again} prompts carry answers: where these are the earlier run's word for word, hits are the most"
+        )
     return {
         "turns": hits.turns,
         "input_tokens": hits.input,
@@ -123,7 +143,9 @@ def _notes(run: MasterRun, sums: SentSums, source: str) -> list[str]:
     """Why the expected hits are approximate; empty where they are not."""
     notes = []
     if source == "assumed":
-        notes.append(f"blocks of {ASSUMED_BLOCK} tokens are assumed, since the server does not say: see cache.block_size")
+        notes.append(
+            f"blocks of {ASSUMED_BLOCK} tokens are assumed, since the server does not say: see cache.block_size"
+        )
     if run.preflight.template.exactness == "unknown":
         notes.append("what the chat template adds is not known, since the server does not tokenize chats")
     if run.preflight.template.exactness == "approximate":

@@ -5,7 +5,7 @@ taken over; likewise `runner.stop`. Nothing else of the runner is touched.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from inferload import rundir
 from inferload.errors import UsageError
 from inferload.measure import calibration
 from inferload.measure.clock import now_ns, wall_ns
-from inferload.swarm import finale, messages
+from inferload.swarm import arms, finale, messages
 from inferload.swarm.finale import Outcome
 from inferload.swarm.locust_csv import History
 from inferload.swarm.masterrun import MasterRun, Place
@@ -154,9 +154,7 @@ class Controller:
     def _whole_run(self, order: Order | UsageError) -> None:
         self.trouble, self.outcome = None, None
         try:
-            self.run = self._prepared(order)
-            self._preparing = False
-            self._conduct(self.run)
+            self._runs(order)
         except UsageError as error:
             self._refuse(str(error))
         except Exception as error:  # the greenlet's boundary: a fault of ours ends the run, and says so
@@ -170,16 +168,46 @@ class Controller:
         if (self._headless or self._leaving) and not self._shutting_down:
             self._quit()
 
-    def _prepared(self, order: Order | UsageError) -> MasterRun:
+    def _runs(self, order: Order | UsageError) -> None:
+        """An order's run; where it has a cold and a warm arm, one after the other, unless the first is stopped by hand."""
         if isinstance(order, UsageError):
             raise order
-        self._wait_for_workers()
-        looked = self._looked_at(order)
+        todo = arms.passes(order.scenario.cache)
+        path, earlier, codes = self._path(order, todo), None, []
+        for number, one in enumerate(todo):
+            if len(todo) > 1:
+                logger.info("run %d of %d: %s", number + 1, len(todo), one.arm)
+            self._preparing = True
+            self.run = self._prepared(order, arms.folder(path, one), one, earlier)
+            self._preparing = False
+            outcome = self.outcome = self._conduct(self.run)
+            if one.counted:
+                codes.append(self._exit_code(outcome))
+            if self.run.stop.is_set():
+                break
+            earlier = arms.Earlier(one.arm, outcome.run_dir, self.run.salt, outcome.left)
+            if number + 1 < len(todo):
+                self._locust_stop()
+        if codes:
+            self.environment.process_exit_code = max(codes)  # an invalid measurement before a gate that failed
+        if not self._headless:
+            self._locust_stop()
+
+    def _path(self, order: Order, todo: Sequence[arms.Pass]) -> Path:
+        """The order's run directory; all that its runs will need must be free."""
         path = self._own.run_dir or (Path("runs") / rundir.default_name(order.scenario.name)).absolute()
         if not self._headless:
             path = rundir.next_free(path)
+        for one in todo:
+            rundir.check(arms.folder(path, one))
+        return path
+
+    def _prepared(self, order: Order, path: Path, one: arms.Pass, earlier: arms.Earlier | None) -> MasterRun:
+        self._wait_for_workers()
+        looked = self._looked_at(order)
         place = Place(path, rundir.create(path))
         run = MasterRun(order, looked, place, self._own, self._runner)
+        run.follow(one.arm, earlier)
         self.run = run  # answers to what follows find it there
         try:
             run.prepare()
@@ -198,17 +226,15 @@ class Controller:
             return admitted[1]
         return preflight(order, self._own)
 
-    def _conduct(self, run: MasterRun) -> None:
+    def _conduct(self, run: MasterRun) -> Outcome:
         logger.info("run directory: %s", run.place.path)
         finale.begin(run)
         history = History(run.place.path, self.environment)
         run.conduct(self._locust_start)
         history.finish()
-        self.outcome = finale.conclude(run)
-        logger.info("%s", self.outcome.headline)
-        self.environment.process_exit_code = self._exit_code(self.outcome)
-        if not self._headless:
-            self._locust_stop()
+        outcome = finale.conclude(run)
+        logger.info("%s", outcome.headline)
+        return outcome
 
     def _exit_code(self, outcome: Outcome) -> int:
         if outcome.measurement == "invalid" and not self.on_invalid_warns:

@@ -18,10 +18,13 @@ from inferload.measure.exact import exact_values
 from inferload.measure.record import PHASES, Phase
 from inferload.measure.splits import split
 from inferload.runoptions import API_KEY_VARIABLE
+from inferload.swarm import cachefigures
+from inferload.swarm.cachefigures import CacheFigures
 from inferload.swarm.lostload import count_lost_arrivals
 from inferload.swarm.manifest import manifest, models_of, started_at, versions
 from inferload.swarm.masterrun import MasterRun
 from inferload.wire.scrapehttp import MetricsUrl
+from inferload.workload.senthits import SentHits
 from inferload.workload.sessions import Sessions
 
 logger = logging.getLogger(__name__)
@@ -38,6 +41,7 @@ class Outcome:
     measurement: str
     passed: bool
     engine: str
+    left: SentHits | None = None  # an endless prefix cache as the run left it
 
 
 def begin(run: MasterRun) -> None:
@@ -52,7 +56,8 @@ def conclude(run: MasterRun) -> Outcome:
     if lost:
         run.marks.add("dropped", f"{lost} arrivals of lost workers were dropped", arrivals=lost)
     turns = _turns(run)
-    document = summary.build(_input(run, turns)) | _splits(run, turns)
+    cache = cachefigures.figures(run, turns)
+    document = summary.build(_input(run, turns, cache)) | _splits(run, turns) | {"cache": cache.block}
     rundir.write_json(folder / rundir.SUMMARY, document)
     counts = {"sessions": document["sessions"], "turns": document["turns"]["by_phase"]["all"]}
     rundir.write_json(folder / rundir.MANIFEST, manifest(run, counts))
@@ -62,7 +67,12 @@ def conclude(run: MasterRun) -> Outcome:
     _report(folder)
     verdict = document["verdict"]
     return Outcome(
-        folder, tables.splitlines()[0], verdict["measurement"], bool(verdict["passed"]), run.preflight.engine
+        folder,
+        tables.splitlines()[0],
+        verdict["measurement"],
+        bool(verdict["passed"]),
+        run.preflight.engine,
+        cache.left,
     )
 
 
@@ -83,10 +93,10 @@ def _splits(run: MasterRun, turns: pa.Table | None) -> dict[str, Any]:
     }
 
 
-def _input(run: MasterRun, turns: pa.Table | None) -> summary.SummaryInput:
+def _input(run: MasterRun, turns: pa.Table | None, cache: CacheFigures) -> summary.SummaryInput:
     windows: dict[Phase, float] = {w.phase: run.window_s(w.phase) for w in run.windows}
     entries = _servers(run)
-    facts = _facts(run, turns, entries)
+    facts = _facts(run, turns, entries, cache)
     judged = validity.judge(evidence.gather(run.seen.tallies, run.seen.health, windows, facts))
     scenario = run.order.scenario
     classes = run.seen.tallies.by_class("measure")
@@ -125,7 +135,9 @@ def _servers(run: MasterRun) -> list[dict[str, Any]]:
     return servers.servers_block(scrapefile.read_scrapes(run.place.path), start_ns, end_ns, targets)
 
 
-def _facts(run: MasterRun, turns: pa.Table | None, entries: list[dict[str, Any]]) -> evidence.RunFacts:
+def _facts(
+    run: MasterRun, turns: pa.Table | None, entries: list[dict[str, Any]], cache: CacheFigures
+) -> evidence.RunFacts:
     health = [run.seen.health.total(phase) for phase in PHASES]
     remote = [member.rtt_ns / 2e6 for member in run.roster.members if member.client_id is not None]
     restarts = [entry["restarts"] for entry in entries if entry["restarts"] is not None]
@@ -136,7 +148,7 @@ def _facts(run: MasterRun, turns: pa.Table | None, entries: list[dict[str, Any]]
         report_gaps=sum(member.missing_reports for member in run.roster.members),
         clock_uncertainty_ms=max(remote, default=None),
         server_restarts=sum(restarts) if restarts else None,
-        warm_cache_share=_warm_cache_share(run, turns),
+        warm_cache_share=_warm_cache_share(run, turns, cache),
         server_in_flight_mean=_in_flight(entries),
     )
 
@@ -153,8 +165,15 @@ def _in_flight(entries: list[dict[str, Any]]) -> float | None:
     return sum(known) if known and len(known) == len(means) else None
 
 
-def _warm_cache_share(run: MasterRun, turns: pa.Table | None) -> float | None:
-    """Of the prompt tokens of first turns, where they share nothing with each other: how many were cached all the same."""
+def _warm_cache_share(run: MasterRun, turns: pa.Table | None, cache: CacheFigures) -> float | None:
+    """Of the prompt tokens, those that were cached though nothing that was sent before was the same; None: nobody can tell.
+
+    Where the expected hits are not known, of first turns, and only where these have nothing in common.
+    """
+    if run.arm == "warm":
+        return None  # it is meant to be
+    if cache.unexpected_share is not None:
+        return cache.unexpected_share
     if turns is None or Sessions(run.order.scenario, run.preflight.data).first_turns_share():
         return None
     known = pc.and_(pc.equal(turns["turn_index"], 0), pc.is_valid(turns["cached_tokens"]))

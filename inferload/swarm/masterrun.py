@@ -22,6 +22,7 @@ from inferload.measure.health import HealthSet
 from inferload.measure.record import Phase, PhaseWindow
 from inferload.measure.tally import TallySet
 from inferload.swarm import messages
+from inferload.swarm.arms import Arm, Earlier
 from inferload.swarm.marks import Marks
 from inferload.swarm.messages import Assignment, Report, windows_to_wire
 from inferload.swarm.order import Order
@@ -67,6 +68,9 @@ class MasterRun:
         self.own = own
         self.anchor = Anchor.take()
         self.run_id = f"{datetime.now(UTC).strftime('%Y%m%dT%H%M%SZ')}-{secrets.token_hex(4)}"
+        self.arm: Arm = "cold"
+        self.earlier: Earlier | None = None
+        self.salt = order.scenario.cache.salt or self.run_id  # what keeps its prompts apart from other runs'
         self.marks = Marks(place.path / rundir.MARKS, self.anchor.wall_ns)
         self.seen = Seen()
         self.notes = Notes()  # what the workers' sessions came to, beside their turns
@@ -83,6 +87,12 @@ class MasterRun:
         self._aborting = False
         self._over = False  # the load has ended as planned
         self._marked: set[Phase] = set()
+
+    def follow(self, arm: Arm, earlier: Earlier | None) -> None:
+        """Say before `prepare` which arm of its order this is, and which run it follows, whose prefixes it then meets."""
+        self.arm, self.earlier = arm, earlier
+        if earlier is not None:
+            self.salt = earlier.salt
 
     # -- what the workers say
 
@@ -247,6 +257,7 @@ class MasterRun:
         order, facts = self.order, self.preflight.facts
         return Assignment(
             run_id=self.run_id,
+            salt=self.salt,
             scenario_text=order.scenario.resolved_text(),
             origin=order.origin,
             stripe=member.stripe,

@@ -35,6 +35,7 @@ class Assignment:
     """All that a worker needs for its part of a run. `offset_ns`: its monotonic clock minus the master's."""
 
     run_id: str
+    salt: str  # stands for the run where prompts are kept apart
     scenario_text: str
     origin: str
     stripe: int

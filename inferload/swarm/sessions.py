@@ -20,7 +20,7 @@ def converse(run: Host, index: int, planned_ns: int) -> int:
     session = run.sessions.begin(index)
     phase = run.phase_of(planned_ns)
     run.tallies.session_started(phase, session.class_name)
-    separate = isolation(run.scenario.cache.isolate, run.assignment.run_id, index, run.assignment.takes_salt)
+    separate = isolation(run.scenario.cache.isolate, run.assignment.salt, index, run.assignment.takes_salt)
     ended = Talk(run, session, separate, planned_ns).perform()
     if ended.complete:
         run.tallies.session_completed(phase, session.class_name)

@@ -255,6 +255,8 @@ def folder_of(assignment: Assignment, own: OwnSettings) -> Path:
     name = theirs.name
     if not name or name in (".", ".."):
         raise UsageError(f"run directory {assignment.run_dir!r}: not a name that a worker can use")
-    mine = (own.run_dir or Path("runs") / name).absolute()
+    mine = rundir.next_free(
+        (own.run_dir or Path("runs") / name).absolute()
+    )  # an earlier run of this process may lie there
     mine.mkdir(parents=True, exist_ok=True)
     return mine

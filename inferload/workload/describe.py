@@ -65,8 +65,8 @@ def describe(scenario: Scenario) -> str:
     """The plan as text: one line of words per part, no line end at its end."""
     duration_s = scenario.phases.warmup_s + (scenario.phases.measure_s or 0.0)
     planned = arrivals_within(scenario, duration_s)
-    drawn = SAMPLE if planned is None else max(1, min(planned, SAMPLE))
-    sample, cache = expected(scenario, drawn), PlannedCache(scenario, drawn)
+    sample = expected(scenario, SAMPLE if planned is None else max(1, min(planned, SAMPLE)))
+    cache = PlannedCache(scenario, Sessions(scenario), sample.sessions)
     rows = [
         ("scenario", [f"{scenario.name}, seed {scenario.seed}, digest {scenario.digest[:12]}"]),
         ("arrivals", _arrivals(scenario, planned, duration_s)),

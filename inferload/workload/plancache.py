@@ -1,6 +1,6 @@
 """The part of a plan that is about the prefix cache, and its classes, in words: expected hits and sums of the drawn sessions."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
 
 from inferload.workload.bodies import isolation
 from inferload.workload.expectedhits import ASSUMED_BLOCK, Hits, PlannedHits
@@ -31,26 +31,28 @@ class ClassSums:
         self.input_tokens = 0
         self.output_tokens = 0
 
-    def add(self, turns: Sequence[PlannedTurn]) -> None:
-        """Book a session."""
+    def passing(self, turns: Iterable[PlannedTurn]) -> Iterator[PlannedTurn]:
+        """The turns of a session, each booked as it goes by."""
         self.sessions += 1
-        self.turns += len(turns)
-        self.input_tokens += sum(turn.input_tokens or 0 for turn in turns)
-        self.output_tokens += sum(turn.ask.output_tokens or 0 for turn in turns)
+        for turn in turns:
+            self.turns += 1
+            self.input_tokens += turn.input_tokens or 0
+            self.output_tokens += turn.ask.output_tokens or 0
+            yield turn
 
 
 class PlannedCache:
     """Draws a scenario's first sessions and tells what an endless cache would give of their prompts."""
 
-    def __init__(self, scenario: Scenario, sessions: int) -> None:
+    def __init__(self, scenario: Scenario, source: Sessions, sessions: int) -> None:
         self._scenario = scenario
+        self._source = source
         self.sums: dict[str, ClassSums] = {}
         self.hits = PlannedHits(scenario.cache.block_size or ASSUMED_BLOCK)
-        source = Sessions(scenario)
         for index in range(sessions):
             session = source.begin(index)
-            turns = [*outline(session.script, index)]
-            self.sums.setdefault(session.class_name, ClassSums()).add(turns)
+            sums = self.sums.setdefault(session.class_name, ClassSums())
+            turns = sums.passing(outline(session.script, index))
             apart = isolation(scenario.cache.isolate, "plan", index, takes_salt=True)
             self.hits.session(index, session.class_name, turns, apart)
 
@@ -59,7 +61,7 @@ class PlannedCache:
         if len(self.sums) < 2:
             return []
         drawn = sum(one.sessions for one in self.sums.values())
-        return [self._class_line(name, drawn) for name in Sessions(self._scenario).classes if name in self.sums]
+        return [self._class_line(name, drawn) for name in self._source.classes if name in self.sums]
 
     def _class_line(self, name: str, drawn: int) -> str:
         one = self.sums[name]

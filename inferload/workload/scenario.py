@@ -76,8 +76,8 @@ def _header(value: str) -> str:
 
 
 def _salt(value: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,99}", value):
-        raise ValueError("must be letters, digits, '.', '_', '/' or '-', at most 100")
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", value):
+        raise ValueError("must be letters, digits, '.', '_' or '-', at most 100")
     return value
 
 

@@ -44,6 +44,7 @@ class SentSums:
     unexpected: int = 0  # cached tokens beyond the upper bound, turn by turn
     unknown: int = 0  # turns that were sent and whose prompt nobody counted
     reread: int = 0  # answers that came back in another number of tokens
+    again: int = 0  # prompts that an earlier run has sent too, if its answers were the same
     off: int = 0  # prompts that were counted longer or shorter than planned, with no answer to account for it
 
 
@@ -67,6 +68,7 @@ class SentHits:
         self.sums = SentSums()
         self._tree = PrefixTree()
         self._run = -1
+        self._asked: dict[tuple[str, Hashable, int | None], int] = {}  # the run that first sent a turn of such a length
         self.begin()
 
     def begin(self) -> None:
@@ -120,6 +122,9 @@ class SentHits:
         at_most = shared
         if bound is not None and shared == before:
             at_most += min(row[bound].tokens, max(0, self._generated(session, fresh[-1]) - 1))
+        if self._asked.setdefault((key, turn.partition, turn.input_tokens), self._run) < self._run:
+            self.sums.again += shared < turn.input_tokens
+            at_most = turn.input_tokens
         self._add(turn, turn.input_tokens, shared, at_most)
 
     def _add(self, turn: SentTurn, tokens: int, shared: int, at_most: int) -> None:

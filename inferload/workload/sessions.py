@@ -18,6 +18,9 @@ SCRIPTS: Mapping[str, Callable[[Any, int, Random], Script]] = {"chat": chat}
 # Kinds whose sessions are made of data that must be opened first: workload, name of the class, what to know.
 OPENERS: Mapping[str, Callable[[Any, str, Data], Opened]] = {}
 
+# Kinds whose scripts go on by what the model said: without its words, from records alone, they cannot be run again.
+REACTING: frozenset[str] = frozenset()
+
 
 class Sessions:
     """All sessions of a run, by index; nothing is drawn, and no data opened, before it is asked for."""
@@ -54,6 +57,11 @@ class Sessions:
         else:
             script = SCRIPTS[workload.kind](workload, index, rng)
         return Session(index, class_name, script)
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether every script asks the same when it is run again with answers of the same lengths."""
+        return not any(workload.kind in REACTING for _name, workload in self._classes)
 
     @property
     def has_data(self) -> bool:

@@ -1,0 +1,135 @@
+"""Whole runs and the prefix cache: what was to be expected, what the server counted, cold and warm arms."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from e2e_runs import CROWDED, Ended, Place, Scene, Stage, check_books, scenario, scenes
+from locust_process import summary_of
+
+from inferload.swarm import arms
+from inferload.workload.scenario import Cache
+
+TALK = {
+    "workload__turns": 3,
+    "workload__system_prompt_tokens": 60,
+    "workload__prompt_tokens": 40,
+    "arrivals": {"kind": "constant", "sessions_per_s": 8},
+    "phases__measure_s": 2,
+}
+SIMULATOR = ("--ttft-ms", "5", "--itl-ms", "2", "--num-gpu-blocks", "20000")
+
+
+def _run(place: Place, mode: str, name: str, **changes: Any) -> Ended:
+    server = place.simulator(*SIMULATOR)
+    return _again(place, server.url, mode, name, **changes)
+
+
+def _again(place: Place, url: str, mode: str, name: str, **changes: Any) -> Ended:
+    place.run_dir = place.folder / name
+    path = scenario(place.folder / f"{name}-scenario", **TALK, **changes)
+    fleet = place.fleet(mode, "--host", url, "--scenario", str(path))
+    code = fleet.ended()
+    return Ended(place.run_dir, code, place.text)
+
+
+def _isolated(place: Place, isolate: str) -> Ended:
+    return _run(place, "processes" if isolate == "session" else "local", "run", cache__isolate=isolate)
+
+
+def _twice(place: Place, salt: str | None) -> tuple[Ended, Ended]:
+    """The same prompts twice on one server."""
+    url = place.simulator(*SIMULATOR).url
+    changes = {} if salt is None else {"cache__salt": salt}
+    return _again(place, url, "local", "first", **changes), _again(place, url, "local", "second", **changes)
+
+
+def _arms(place: Place, arm: str) -> Ended:
+    return _run(place, "processes" if arm == "both" else "local", "run", cache__arm=arm)
+
+
+def _cache(ended: Ended) -> dict[str, Any]:
+    cache: dict[str, Any] = ended.summary["cache"]
+    return cache
+
+
+def _codes(run_dir: Path) -> set[str]:
+    return {reason["code"] for reason in summary_of(run_dir)["verdict"]["reasons"]} - CROWDED
+
+
+@scenes(_isolated, ("run",), ("session",), ("none",))
+def test_expected_counted_and_told_hits_are_the_same_token_for_token(stage: Stage, scene: Scene) -> None:
+    ended = stage.result(scene)
+    cache = _cache(ended)
+    assert (cache["block_size"], cache["block_size_from"], cache["enabled"]) == (16, "server", True)
+    expected, counted, told = cache["expected"], cache["counted"], cache["per_turn"]
+    assert (expected["exactness"], expected["notes"]) == ("exact", [])
+    assert expected["cached_tokens"] == counted["hits"] == told["cached_tokens"] > 0
+    assert expected["input_tokens"] == counted["queries"] == told["input_tokens"]
+    assert expected["turns"] == told["turns"] == ended.summary["turns"]["by_phase"]["all"]["ok"]
+    assert "warm_cache" not in ended.codes
+    check_books(ended)
+    assert "counted by the server" in ended.text
+    assert "Prefix cache" in (ended.run_dir / "report.md").read_text()
+
+
+@scenes(_twice, ("same",), (None,))
+def test_a_cache_that_an_earlier_run_left_is_noticed_though_all_share_a_system_prompt(
+    stage: Stage, scene: Scene
+) -> None:
+    first, second = stage.result(scene)
+    salted = scene.arguments[0] is not None
+    assert "warm_cache" not in first.codes
+    assert ("warm_cache" in second.codes) == salted
+    assert (_cache(second)["counted"]["hits"] > _cache(second)["expected"]["cached_tokens_at_most"]) == salted
+
+
+@scenes(_arms, ("both",), ("warm",))
+def test_arms_are_runs_one_after_the_other_and_the_warm_one_is_held_against_the_first(
+    stage: Stage, scene: Scene
+) -> None:
+    ended = stage.result(scene)
+    both = scene.arguments[0] == "both"
+    folder = ended.run_dir
+    other = folder.with_name(folder.name + ("-warm" if both else "-warming"))
+    before, warm = (folder, other) if both else (other, folder)
+    caches = [summary_of(path)["cache"] for path in (before, warm)]
+    assert [cache["arm"] for cache in caches] == ["cold" if both else "warming", "warm"]
+    assert caches[0]["earlier"] is None
+    found = caches[1]["earlier"]
+    assert (found["run_dir"], found["only_after"]) == (before.name, 0)
+    assert found["measures"]["ttft_ms"]["pairs"] == summary_of(warm)["turns"]["ok"] > 0
+    # The simulator answers a prompt as it did before: all that can be cached is.
+    expected = caches[1]["expected"]
+    assert expected["cached_tokens_at_most"] == caches[1]["counted"]["hits"] == expected["cacheable_tokens"]
+    assert caches[0]["counted"]["hits"] < caches[1]["counted"]["hits"]
+    assert "warm_cache" not in _codes(before) | _codes(warm)
+    ids = [json.loads((path / "run.json").read_text())["id"] for path in (before, warm)]
+    assert ids[0] != ids[1]
+
+
+def _taken(place: Place) -> Ended:
+    """The directory that the second run would need holds something."""
+    other = place.folder / "run-warm"
+    other.mkdir()
+    (other / "mine.txt").write_text("mine")
+    return _run(place, "local", "run", cache__arm="both")
+
+
+@scenes(_taken, ())
+def test_a_directory_that_a_later_arm_needs_must_be_free_before_the_first(stage: Stage, scene: Scene) -> None:
+    ended = stage.result(scene)
+    assert ended.code == 2
+    assert "run-warm: not empty" in ended.text
+    assert not ended.run_dir.exists()
+
+
+@pytest.mark.parametrize("arm", ["cold", "warm", "both"])
+def test_passes(arm: str) -> None:
+    assert [one.arm for one in arms.passes(Cache(arm=arm))] == {
+        "cold": ["cold"],
+        "warm": ["warming", "warm"],
+        "both": ["cold", "warm"],
+    }[arm]
+    assert [one.arm for one in arms.passes(Cache(arm=arm, salt="s"))][-1] == ("cold" if arm == "cold" else "warm")
