@@ -194,7 +194,7 @@ def test_isolation_says_who_shares_cached_prefixes() -> None:
     assert isolation("none", "r", 4, takes_salt=True) == Isolation("none", "")
     assert isolation("run", "r", 4, takes_salt=True) == Isolation("salt", "r")
     assert isolation("run", "r", 4, takes_salt=False) == Isolation("first_line", "r")
-    assert isolation("session", "r", 4, takes_salt=True) == Isolation("salt", "r/4")
+    assert isolation("session", "r", 4, takes_salt=True) == Isolation("salt", "r:4")
 
 
 @pytest.mark.parametrize("system", [0, 7])

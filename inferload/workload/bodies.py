@@ -35,7 +35,7 @@ def isolation(isolate: Literal["run", "session", "none"], run_id: str, index: in
     """What a scenario's `cache.isolate` means for session `index` of a run, on a server that takes salts or does not."""
     if isolate == "none":
         return Isolation()
-    return Isolation("salt" if takes_salt else "first_line", run_id if isolate == "run" else f"{run_id}/{index}")
+    return Isolation("salt" if takes_salt else "first_line", run_id if isolate == "run" else f"{run_id}:{index}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -148,7 +148,7 @@ def _first_line(isolated: Isolation) -> list[Span]:
     """The line that keeps prompts apart: what is the run's and what is the session's, each about as long as it looks."""
     if isolated.kind != "first_line":
         return []
-    run, _slash, session = isolated.value.partition("/")
+    run, _colon, session = isolated.value.partition(":")
     parts = [Span(("line", part), max(1, len(part) // 2)) for part in (run, session) if part]
     return parts
 
