@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from inferload.measure.console import TASK_ROWS, step_range
 from inferload.measure.measures import MEASURES
 
 from .wording import NOT_KNOWN, bracket, mean_max, number, percent, words
@@ -31,6 +32,7 @@ def run_tables(summary: Mapping[str, Any] | None) -> tuple[Table, ...]:
         latency_table("latency", "Latency", summary.get("latency") or {}),
         _rates(summary),
         _books(summary),
+        *_tasks(summary),
         _failures(summary),
         _servers(summary),
         _cache(summary),
@@ -46,6 +48,35 @@ def _gates(summary: Mapping[str, Any]) -> Table:
         (str(gate["gate"]), number(gate.get("value")), "passed" if gate.get("passed") else "FAILED") for gate in gates
     )
     return Table("gates", "Gates", ("gate", "value", ""), rows)
+
+
+_TASK_STATISTICS = ("mean", "p50", "p90", "p95", "min", "max")
+
+
+def _tasks(summary: Mapping[str, Any]) -> list[Table]:
+    """Tasks of agents, class by class: their times, then how much of each step's prompt the prefix cache had."""
+    tables = []
+    for name, block in (summary.get("tasks") or {}).items():
+        rows = tuple(
+            (
+                f"{text}, {'s' if key.endswith('_s') else 'turns'}",
+                *(number(block[key].get(one)) for one in _TASK_STATISTICS),
+            )
+            for key, text in TASK_ROWS.items()
+            if block[key].get("count")
+        )
+        note = (
+            f"{number(block['begun'])} tasks were begun in the measure phase and {number(block['done'])} of them done; those "
+            f"that were not would have been longer. {number(block['stalled'])} had a stall. Model, tool and think time add up "
+            f"to the whole task. {number(block['input_per_output'])} tokens in for one out, "
+            f"{percent(block['cached_share'])} of them cached."
+        )
+        tables.append(Table(f"tasks-{name}", f"Tasks of {name}", ("", *_TASK_STATISTICS), rows, note))
+        shares = tuple(
+            (step_range(row), number(row["turns"]), percent(row["share"])) for row in block["cached_share_by_step"]
+        )
+        tables.append(Table(f"cached-{name}", f"Cached by step of {name}", ("step", "turns", "cached"), shares))
+    return tables
 
 
 def latency_table(key: str, title: str, latency: Mapping[str, Any]) -> Table:

@@ -81,7 +81,7 @@ def test_the_schedule_slows_and_hurries_what_is_not_yet_due() -> None:
     assert plan.peek() == Arrival(1, 3.0)
     plan.set_rate(2.0, 1.0)
     assert plan.next() == Arrival(1, 2.25)
-    assert plan.sessions_per_s == 1.0
+    assert plan.rate == 1.0
 
 
 def test_a_pause_takes_nothing_and_loses_nothing() -> None:

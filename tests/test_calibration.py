@@ -17,7 +17,7 @@ from inferload.cli import calibrate, calibrationruns
 from inferload.measure import calibration
 from inferload.measure.calibration import Calibration, Machine, Pace, Point, Seen
 from inferload.workload import scenario as scenarios
-from inferload.workload.scenario import Closed
+from inferload.workload.arrivalkinds import Closed
 
 PACE = Pace(ttft_ms=50, gap_ms=20, tokens=100)
 MACHINE = Machine("here", "a processor", 4)

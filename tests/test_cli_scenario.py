@@ -9,7 +9,8 @@ import pytest
 
 from inferload import cli
 from inferload.workload import catalog
-from inferload.workload.describe import arrivals_within, describe
+from inferload.workload.describe import describe
+from inferload.workload.describearrivals import arrivals_within
 from inferload.workload.scenario import from_text, load
 
 Inferload = Callable[..., tuple[int, str, str]]

@@ -395,7 +395,7 @@ def test_arrivals_keep_to_the_schedule(stage: Stage, scene: Scene) -> None:
     for one in marks_of(ended.run_dir):
         if one["kind"] == "users":
             schedule.set_rate((one["wall_ns"] - start_ns) / 1e9, RATE * one["users"] / RATE)
-    assert schedule.sessions_per_s == RATE * (2 if scene.arguments[0] else 1)
+    assert schedule.rate == RATE * (2 if scene.arguments[0] else 1)
     expected_s = {}
     while (arrival := schedule.next()) is not None and arrival.due_s < 6:
         expected_s[f"s{arrival.index}"] = arrival.due_s

@@ -15,9 +15,10 @@ from pydantic import ValidationError
 
 from inferload.errors import UsageError
 from inferload.workload import catalog
+from inferload.workload.arrivalkinds import Closed
 from inferload.workload.faults import ScenarioError
 from inferload.workload.jsonschema import json_schema
-from inferload.workload.scenario import Closed, Scenario, from_text, load
+from inferload.workload.scenario import Scenario, from_text, load
 from inferload.workload.yamltext import parse, scalar
 
 KINDS = list(json_schema()["properties"]["workload"]["discriminator"]["mapping"])
@@ -102,7 +103,8 @@ def test_the_documented_example() -> None:
         ("workload: {}", f"workload.kind: missing; one of {', '.join(KINDS)}"),
         (
             "arrivals: {kind: gamma}",
-            "arrivals.kind: gamma is not yet in this version, which has closed, constant, poisson",
+            "arrivals.burstiness: missing; shape of the gaps as vLLM's benchmark means it: below 1 in bursts, "
+            "1 is poisson, above 1 more even",
         ),
         ("arrivals: {kind: poisson, sessions_per_s: -1}", "arrivals.sessions_per_s: must be greater than 0, is -1"),
         ("arrivals: {kind: closed, users: 0, spawn_per_s: 1}", "arrivals.users: must be at least 1, is 0"),
@@ -130,7 +132,8 @@ def test_the_documented_example() -> None:
         ("seed: !!int 3", "seed: tag 'tag:yaml.org,2002:int': tags are not read; write plain values"),
         (
             "arrivals: {kind: poisson, users: 3, sessions_per_s: 1}",
-            "arrivals.users: unknown key; it belongs to kind closed; valid here: kind, sessions_per_s",
+            "arrivals.users: unknown key; it belongs to kind closed; "
+            "valid here: kind, max_in_flight, when_full, sessions_per_s, profile",
         ),
         (
             "workload: {kind: chat, prompt_tokens: {dist: exponential, mean: 3, sd: 1}, output_tokens: 1}",
@@ -318,7 +321,7 @@ def test_what_is_not_found_names_the_nearest_and_the_list() -> None:
     ):
         load("chta")
     with pytest.raises(
-        UsageError, match=r"^scenario x/smok.yaml: no such file, .* did you mean smoke\? Bundled are chat"
+        UsageError, match=r"^scenario x/smok.yaml: no such file, .* did you mean smoke\? Bundled are agent"
     ):
         load("x/smok.yaml")
     with pytest.raises(UsageError, match=r"^scenario \.: is a directory"):

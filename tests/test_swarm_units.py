@@ -130,9 +130,9 @@ def test_users_scale_the_rate_of_an_open_loop() -> None:
     scenario = scenarios.load("chat-open")
     users, _ = nominal_users(scenario)
     plain = resolve(Wish("chat-open", HOST))
-    assert plain.rate_for(users * 2) == pytest.approx(2 * (plain.sessions_per_s or 0))
+    assert plain.rate_for(users * 2) == pytest.approx(2 * (plain.rate or 0))
     twice = resolve(Wish("chat-open", HOST, users=users * 2))
-    assert twice.sessions_per_s == pytest.approx(2 * (plain.sessions_per_s or 0))
+    assert twice.rate == pytest.approx(2 * (plain.rate or 0))
 
 
 def test_the_roster_counts_missing_reports() -> None:

@@ -340,7 +340,7 @@ def test_a_cancelled_turn_keeps_what_was_seen_of_it() -> None:
     server.close()
     assert seen == [result]
     assert result.record.cancelled
-    assert (result.record.failure, result.text, result.record.final) == (None, "a", True)
+    assert (result.record.failure, result.text, result.record.final) == (None, "a", False)
     assert result.record.first_ns == result.record.last_ns
 
 

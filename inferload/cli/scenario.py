@@ -131,7 +131,7 @@ def path(arguments: argparse.Namespace) -> int:
     """Print one path, or a line for each bundled scenario."""
     if arguments.scenario is None:
         for name in catalog.names():
-            print(f"{name:<14}{catalog.bundled(name)}")
+            print(f"{name:<20}{catalog.bundled(name)}")
     else:
         print(catalog.bundled(arguments.scenario))
     return 0

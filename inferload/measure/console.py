@@ -21,7 +21,14 @@ Row = Sequence[str]
 def tables(summary: Mapping[str, Any]) -> str:
     """The whole text, verdict first. A figure that is not known is a dash."""
     parts = [_head(summary), _gates(summary), _latency(summary), _load(summary)]
-    parts += [_split(summary, "target"), _split(summary, "model"), _client(summary), _servers(summary), _cache(summary)]
+    parts += [
+        _tasks(summary),
+        _split(summary, "target"),
+        _split(summary, "model"),
+        _client(summary),
+        _servers(summary),
+        _cache(summary),
+    ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -128,6 +135,50 @@ def _split(summary: Mapping[str, Any], column: str) -> str:
     ]
     heads = ["", "ok", "failed", "unfinished", "ttft_ms mean", "p50", "p99", "itl_ms mean", "p50", "p99"]
     return f"by {column}{_warning(summary)}\n" + _align([heads, *rows], "l" + "r" * 9)
+
+
+TASK_ROWS = {
+    "completion_s": "whole task",
+    "model_s": "model time",
+    "tool_s": "tool time",
+    "think_s": "think time",
+    "first_call_s": "first call",
+    "steps": "steps",
+}
+_TASK_COLUMNS = ("mean", "p50", "p90", "min", "max")
+
+
+def _tasks(summary: Mapping[str, Any]) -> str:
+    """A table for each class of agents: the tasks that were done, and what their answers cost."""
+    return "\n\n".join(_tasks_of(summary, name, block) for name, block in (summary.get("tasks") or {}).items())
+
+
+def _tasks_of(summary: Mapping[str, Any], name: str, block: Mapping[str, Any]) -> str:
+    rows = [
+        [f"{text}, {'s' if key.endswith('_s') else 'turns'}", *(_short(block[key][column]) for column in _TASK_COLUMNS)]
+        for key, text in TASK_ROWS.items()
+        if block[key]["count"]
+    ]
+    lines = [
+        f"tasks of {name}{_warning(summary)}: {block['begun']} begun, {block['done']} done, {block['stalled']} of these "
+        "with a stall",
+        *([_align([["", *_TASK_COLUMNS], *rows], "l" + "r" * len(_TASK_COLUMNS))] if rows else []),
+        f"  {_short(block['input_per_output'])} tokens in for one out, {_percent(block['cached_share'])} of them cached",
+    ]
+    if block["cached_share"] is not None:
+        shares = [f"{step_range(row)}: {_percent(row['share'])}" for row in block["cached_share_by_step"]]
+        lines.append(f"  cached by step {', '.join(shares)}")
+    return "\n".join(lines)
+
+
+def step_range(row: Mapping[str, Any]) -> str:
+    """The steps that a row of shares is of, counted from 1 as people do."""
+    first, last = row["from"] + 1, row["to"]
+    return f"{first}+" if last is None else str(first) if last + 1 == first else f"{first}-{last + 1}"
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{_short(share * 100)} %"
 
 
 def _client(summary: Mapping[str, Any]) -> str:

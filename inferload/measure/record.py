@@ -7,6 +7,7 @@ known is None, never 0.
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
@@ -111,12 +112,33 @@ class TurnRecord:
 
 @dataclass(frozen=True, slots=True)
 class PhaseWindow:
-    """The half-open interval of one phase on a worker's monotonic clock; an end of None: it is not over yet."""
+    """The half-open interval of one phase on a worker's monotonic clock; an end of None: it is not over yet.
+
+    `step`: number of the step of the load that it is, where the measure phase has steps.
+    """
 
     phase: Phase
     start_ns: int
     end_ns: int | None = None
+    step: int | None = None
 
     def holds(self, at_ns: int) -> bool:
         """Whether the instant lies in this phase."""
         return self.start_ns <= at_ns and (self.end_ns is None or at_ns < self.end_ns)
+
+
+def stepped(windows: Sequence[PhaseWindow], bounds_s: Sequence[float]) -> tuple[PhaseWindow, ...]:
+    """The windows with the measure phase cut where each step begins; steps that would begin after its end are not there."""
+    found: list[PhaseWindow] = []
+    for window in windows:
+        if window.phase != "measure" or not bounds_s:
+            found.append(window)
+            continue
+        starts_ns = [window.start_ns + round(bound_s * 1e9) for bound_s in bounds_s]
+        ends_ns: list[int | None] = [*starts_ns[1:], window.end_ns]
+        for step, (start_ns, end_ns) in enumerate(zip(starts_ns, ends_ns, strict=True)):
+            if step and window.end_ns is not None and start_ns >= window.end_ns:
+                break
+            last_ns = end_ns if window.end_ns is None or end_ns is None else min(end_ns, window.end_ns)
+            found.append(PhaseWindow("measure", start_ns, last_ns, step))
+    return tuple(found)

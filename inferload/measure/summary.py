@@ -45,6 +45,7 @@ class SummaryInput:
     exact: Values | None = None
     exact_by_class: Mapping[str, Values] | None = None
     step_windows: Mapping[int, float] = field(default_factory=dict)
+    step_levels: Sequence[Mapping[str, Any]] = ()  # what each step asked for
 
 
 def build(given: SummaryInput) -> dict[str, Any]:
@@ -212,7 +213,12 @@ def _by_class(given: SummaryInput) -> dict[str, Any]:
 
 def _steps(given: SummaryInput) -> list[dict[str, Any]]:
     return [
-        {"step": step, "window_s": given.step_windows.get(step), **_part(tally, given.step_windows.get(step), None)}
+        {
+            "step": step,
+            **(given.step_levels[step] if step < len(given.step_levels) else {}),
+            "window_s": given.step_windows.get(step),
+            **_part(tally, given.step_windows.get(step), None),
+        }
         for step, tally in given.tallies.by_step("measure").items()
     ]
 

@@ -245,8 +245,7 @@ class TallySet:
         for window in windows:
             happened = within(record, window)
             if happened is not None:
-                step = record.step if window.phase == record.phase else None
-                self.at(window.phase, record.class_name, step).count_window(happened)
+                self.at(window.phase, record.class_name, window.step).count_window(happened)
 
     def at(self, phase: Phase, class_name: str, step: int | None = None) -> Tally:
         """The tally of a key, to count in; made when first asked for."""

@@ -91,7 +91,7 @@ class Agent:
     def _on_rate(self, environment: Any, msg: Any) -> None:
         run = self._current(msg.data)
         if run is not None and isinstance(run.loop, OpenLoop):
-            run.loop.set_rate(msg.data["at_ns"] + run.assignment.offset_ns, msg.data["sessions_per_s"])
+            run.loop.set_rate(msg.data["at_ns"] + run.assignment.offset_ns, msg.data["rate"])
 
     def _on_drain(self, environment: Any, msg: Any) -> None:
         run = self._current(msg.data)

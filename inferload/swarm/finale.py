@@ -17,8 +17,9 @@ from inferload.measure import console, evidence, servers, summary, validity
 from inferload.measure.exact import exact_values
 from inferload.measure.record import PHASES, Phase
 from inferload.measure.splits import split
+from inferload.measure.tasks import tasks_by_class
 from inferload.runoptions import API_KEY_VARIABLE
-from inferload.swarm import cachefigures
+from inferload.swarm import cachefigures, stepping
 from inferload.swarm.cachefigures import CacheFigures
 from inferload.swarm.lostload import count_lost_arrivals
 from inferload.swarm.manifest import manifest, models_of, started_at, versions
@@ -58,6 +59,7 @@ def conclude(run: MasterRun) -> Outcome:
     turns = _turns(run)
     cache = cachefigures.figures(run, turns)
     document = summary.build(_input(run, turns, cache)) | _splits(run, turns) | {"cache": cache.block}
+    document["tasks"] = None if turns is None else tasks_by_class(turns)
     rundir.write_json(folder / rundir.SUMMARY, document)
     counts = {"sessions": document["sessions"], "turns": document["turns"]["by_phase"]["all"]}
     rundir.write_json(folder / rundir.MANIFEST, manifest(run, counts))
@@ -120,6 +122,8 @@ def _input(run: MasterRun, turns: pa.Table | None, cache: CacheFigures) -> summa
         gates=list(scenario.gates),
         stamps=facts.stamps,
         reader=_reader(run),
+        step_windows={w.step: run.lasted_s(w) for w in run.stepped if w.step is not None},
+        step_levels=stepping.levels(scenario),
         exact=None if turns is None else exact_values(turns),
         exact_by_class=None if turns is None else {name: exact_values(turns, class_name=name) for name in classes},
     )

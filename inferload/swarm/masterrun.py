@@ -19,9 +19,9 @@ from inferload import rundir
 from inferload.errors import UsageError
 from inferload.measure.clock import NS_PER_S, Anchor, now_ns, wall_ns
 from inferload.measure.health import HealthSet
-from inferload.measure.record import Phase, PhaseWindow
+from inferload.measure.record import Phase, PhaseWindow, stepped
 from inferload.measure.tally import TallySet
-from inferload.swarm import messages
+from inferload.swarm import messages, stepping
 from inferload.swarm.arms import Arm, Earlier
 from inferload.swarm.marks import Marks
 from inferload.swarm.messages import Assignment, Report, windows_to_wire
@@ -168,7 +168,11 @@ class MasterRun:
         if rate is not None:
             at_ns = now_ns()
             self.rate_changes.append((at_ns, rate))
-            self._tell(messages.RATE, {"run_id": self.run_id, "at_ns": at_ns, "sessions_per_s": rate})
+            self._tell(messages.RATE, {"run_id": self.run_id, "at_ns": at_ns, "rate": rate})
+
+    def planned_users(self, users: int) -> None:
+        """The scenario's own change of users: nobody's hand."""
+        self._users = users
 
     # -- the run
 
@@ -202,17 +206,25 @@ class MasterRun:
         lead_s = max(0.0, (start_ns - now_ns()) / NS_PER_S)
         starter = gevent.spawn_later(lead_s, start_users, self.order.users, self.order.spawn_per_s)
         watcher = gevent.spawn(self._watch_workers)
+        stepper = gevent.spawn(stepping.follow, self, start_users)
         try:
             self.stop.wait(None if end_ns is None else max(0.0, (end_ns - now_ns()) / NS_PER_S))
             if self.stop.is_set():
                 end_ns = now_ns()
+            stepper.kill()
             self._announce(start_ns, min(measure_ns, end_ns or now_ns()), end_ns or now_ns())
             self._drain()
         finally:
             starter.kill(block=False)
+            stepper.kill(block=False)
             watcher.kill(block=False)
         if self.scraping is not None:
             self.scraping.stop()
+
+    @property
+    def stepped(self) -> tuple[PhaseWindow, ...]:
+        """The phases, the measure phase by the steps of the load."""
+        return stepped(self.windows, stepping.bounds_s(self.order.scenario))
 
     def elapsed_s(self) -> float:
         """Since the load began."""
@@ -225,11 +237,12 @@ class MasterRun:
 
     def window_s(self, phase: Phase) -> float:
         """How long a phase has lasted, or did."""
-        for window in self.windows:
-            if window.phase == phase:
-                end_ns = now_ns() if window.end_ns is None else min(now_ns(), window.end_ns)
-                return max(0.0, (end_ns - window.start_ns) / NS_PER_S)
-        return 0.0
+        return sum(self.lasted_s(window) for window in self.windows if window.phase == phase)
+
+    def lasted_s(self, window: PhaseWindow) -> float:
+        """How long a window has been open."""
+        end_ns = now_ns() if window.end_ns is None else min(now_ns(), window.end_ns)
+        return max(0.0, (end_ns - window.start_ns) / NS_PER_S)
 
     def close(self) -> None:
         """Take down what a run that could not be conducted left behind."""
@@ -270,7 +283,7 @@ class MasterRun:
             run_dir=str(self.place.path),
             token=self.place.token,
             offset_ns=member.offset_ns,
-            sessions_per_s=order.sessions_per_s,
+            rate=order.rate,
             data=self.preflight.data.to_wire(),
         )
 
@@ -282,7 +295,7 @@ class MasterRun:
         self.windows = tuple(windows)
         for window in windows:
             self._mark_phase(window)
-        self._tell(messages.WINDOWS, {"run_id": self.run_id, "windows": windows_to_wire(windows)})
+        self._tell(messages.WINDOWS, {"run_id": self.run_id, "windows": windows_to_wire(self.stepped)})
 
     def _mark_phase(self, window: PhaseWindow) -> None:
         """A phase is marked once, when it is known that and when it begins."""

@@ -4,7 +4,7 @@ master -> worker                                   worker -> master
   PING     {"sent_ns"}                               PONG     {"sent_ns", "mono_ns", "wall_ns"}
   PREPARE  an Assignment                             READY    {"run_id", "name", "error", and who it is}
   WINDOWS  {"run_id", "windows"}                     REPORT   a Report, once a second
-  RATE     {"run_id", "at_ns", "sessions_per_s"}     DRAINED  {"run_id", "name", "notes"}: the last word on a run
+  RATE     {"run_id", "at_ns", "rate"}               DRAINED  {"run_id", "name", "notes"}: the last word on a run
   DRAIN    {"run_id"}
   ABORT    {"run_id"}
 
@@ -48,7 +48,7 @@ class Assignment:
     run_dir: str
     token: str
     offset_ns: int
-    sessions_per_s: float | None  # open loop: the whole fleet's rate at the start
+    rate: float | None  # open loop: what the whole fleet's schedule is stretched by at the start
     data: dict[str, Any] = field(default_factory=dict)  # what the master found of the workload's data, by class
 
     def to_wire(self) -> dict[str, Any]:
@@ -85,12 +85,12 @@ class Report:
 
 def windows_to_wire(windows: Sequence[PhaseWindow]) -> list[list[Any]]:
     """Phase windows on the master's clock as a message's data."""
-    return [[window.phase, window.start_ns, window.end_ns] for window in windows]
+    return [[window.phase, window.start_ns, window.end_ns, window.step] for window in windows]
 
 
 def windows_from_wire(data: list[list[Any]], offset_ns: int) -> tuple[PhaseWindow, ...]:
     """Phase windows on this worker's clock."""
     return tuple(
-        PhaseWindow(phase, start_ns + offset_ns, None if end_ns is None else end_ns + offset_ns)
-        for phase, start_ns, end_ns in data
+        PhaseWindow(phase, start_ns + offset_ns, None if end_ns is None else end_ns + offset_ns, step)
+        for phase, start_ns, end_ns, step in data
     )

@@ -7,7 +7,8 @@ from typing import Any
 from inferload.errors import UsageError
 from inferload.wire.target import Target
 from inferload.workload import scenario as scenarios
-from inferload.workload.scenario import Closed, Scenario
+from inferload.workload.arrivalkinds import Closed
+from inferload.workload.scenario import Scenario
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,21 +53,25 @@ class Order:
         return self.targets[0]
 
     @property
-    def sessions_per_s(self) -> float | None:
-        """The whole fleet's rate in an open loop; None in a closed one."""
-        return None if isinstance(self.scenario.arrivals, Closed) else self.scenario.arrivals.sessions_per_s
+    def rate(self) -> float | None:
+        """What the whole fleet's schedule is stretched by in an open loop: sessions/s, or a factor; None in a closed one."""
+        return None if isinstance(self.scenario.arrivals, Closed) else self.scenario.arrivals.rate
 
     def rate_for(self, users: int) -> float | None:
         """What a number of users means in an open loop: each stands for its share of the scenario's rate."""
-        return None if self.sessions_per_s is None else self.sessions_per_s * users / self.users
+        return None if self.rate is None else self.rate * users / self.users
 
 
 def nominal_users(scenario: Scenario) -> tuple[int, float]:
-    """(users, spawn rate) with which Locust starts a scenario: an open loop has one user per session and second."""
+    """(users, spawn rate) with which Locust starts a scenario: an open loop has one user per session and second.
+
+    Of a rate that changes, its greatest; a closed loop that changes begins with its first number.
+    """
     arrivals = scenario.arrivals
     if isinstance(arrivals, Closed):
-        return arrivals.users, arrivals.spawn_per_s
-    users = max(1, ceil(arrivals.sessions_per_s))
+        users = arrivals.users if arrivals.profile is None else arrivals.profile.changes()[0][1]
+        return users, arrivals.spawn_per_s
+    users = max(1, ceil(arrivals.highest_per_s))
     return users, float(users)
 
 
@@ -95,7 +100,7 @@ def resolve(wish: Wish) -> Order:
             changes["arrivals.spawn_per_s"] = float(wish.spawn_per_s)
     elif wish.users is not None:
         nominal, _ = nominal_users(scenario)
-        changes["arrivals.sessions_per_s"] = arrivals.sessions_per_s * wish.users / nominal
+        changes[f"arrivals.{arrivals.rate_key}"] = arrivals.rate * wish.users / nominal
     if changes:
         scenario = scenario.changed(changes, wish.scenario)
     users, spawn_per_s = nominal_users(scenario)

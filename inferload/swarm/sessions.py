@@ -7,8 +7,9 @@ from gevent.event import Event
 
 from inferload.measure.clock import NS_PER_S, now_ns
 from inferload.swarm.talk import Host, Talk, sleep_until
-from inferload.workload.arrivals import Schedule, stripe, unit_process
+from inferload.workload.arrivals import stripe
 from inferload.workload.bodies import isolation
+from inferload.workload.schedules import schedule_of
 
 
 def converse(run: Host, index: int, planned_ns: int) -> int:
@@ -18,12 +19,12 @@ def converse(run: Host, index: int, planned_ns: int) -> int:
     after a failure.
     """
     session = run.sessions.begin(index)
-    phase = run.phase_of(planned_ns)
-    run.tallies.session_started(phase, session.class_name)
+    window = run.window_of(planned_ns)
+    run.tallies.session_started(window.phase, session.class_name, step=window.step)
     separate = isolation(run.scenario.cache.isolate, run.assignment.salt, index, run.assignment.takes_salt)
     ended = Talk(run, session, separate, planned_ns).perform()
     if ended.complete:
-        run.tallies.session_completed(phase, session.class_name)
+        run.tallies.session_completed(window.phase, session.class_name, step=window.step)
     return ended.at_ns
 
 
@@ -43,7 +44,8 @@ class ClosedLoop:
         if not run.open:
             return planned_ns
         index = next(self._indexes)
-        run.tallies.session_planned(run.phase_of(planned_ns), run.sessions.class_of(index))
+        window = run.window_of(planned_ns)
+        run.tallies.session_planned(window.phase, run.sessions.class_of(index), step=window.step)
         return converse(run, index, planned_ns)
 
     def close(self) -> None:
@@ -53,11 +55,9 @@ class ClosedLoop:
 class OpenLoop:
     """Sessions begin when the schedule says, whatever became of the ones before; Locust's users only stand for the rate."""
 
-    def __init__(self, run: Host, sessions_per_s: float) -> None:
+    def __init__(self, run: Host, rate: float) -> None:
         self._run = run
-        arrivals = run.scenario.arrivals
-        units = unit_process(arrivals.kind, run.scenario.seed)
-        self._schedule = Schedule(units, sessions_per_s, run.assignment.stripe, run.assignment.stripes)
+        self._schedule = schedule_of(run.scenario, run.sessions, rate, run.assignment.stripe, run.assignment.stripes)
         self._changed = Event()
         self._greenlet: gevent.Greenlet | None = None
         self._start_ns = 0
@@ -68,9 +68,9 @@ class OpenLoop:
             self._start_ns = start_ns
             self._greenlet = gevent.spawn(self._arrive)
 
-    def set_rate(self, at_ns: int, sessions_per_s: float) -> None:
+    def set_rate(self, at_ns: int, rate: float) -> None:
         """The whole fleet's rate from an instant on; the sequence of arrivals stays the same."""
-        self._schedule.set_rate(max(0.0, (at_ns - self._start_ns) / NS_PER_S), sessions_per_s)
+        self._schedule.set_rate(max(0.0, (at_ns - self._start_ns) / NS_PER_S), rate)
         self._changed.set()
 
     def user(self, free_ns: int | None) -> int:
@@ -89,9 +89,9 @@ class OpenLoop:
             if end_ns is None or due_ns >= end_ns:
                 return
             self._schedule.next()
-            phase, class_name = run.phase_of(due_ns), run.sessions.class_of(arrival.index)
-            run.tallies.session_planned(phase, class_name)
-            run.tallies.session_dropped(phase, class_name)
+            window, class_name = run.window_of(due_ns), run.sessions.class_of(arrival.index)
+            run.tallies.session_planned(window.phase, class_name, step=window.step)
+            run.tallies.session_dropped(window.phase, class_name, step=window.step)
 
     def _arrive(self) -> None:
         run = self._run
@@ -107,5 +107,6 @@ class OpenLoop:
             if not run.open or (end_ns is not None and due_ns >= end_ns):
                 return
             self._schedule.next()
-            run.tallies.session_planned(run.phase_of(due_ns), run.sessions.class_of(arrival.index))
+            window = run.window_of(due_ns)
+            run.tallies.session_planned(window.phase, run.sessions.class_of(arrival.index), step=window.step)
             gevent.spawn(converse, run, arrival.index, due_ns)

@@ -8,7 +8,7 @@ from typing import Protocol
 import gevent
 
 from inferload.measure.clock import NS_PER_S, now_ns
-from inferload.measure.record import Phase
+from inferload.measure.record import PhaseWindow
 from inferload.measure.tally import TallySet
 from inferload.swarm.messages import Assignment
 from inferload.wire.turn import Turn, TurnRequest, TurnResult
@@ -37,7 +37,7 @@ class Host(Protocol):
     def tallies(self) -> TallySet: ...
     @property
     def open(self) -> bool: ...
-    def phase_of(self, at_ns: int) -> Phase: ...
+    def window_of(self, at_ns: int) -> PhaseWindow: ...
     def load_start_ns(self) -> int | None: ...
     def load_end_ns(self) -> int | None: ...
     def await_turn(self) -> None: ...
@@ -125,14 +125,16 @@ class Talk:
 
     def _ask(self, ask: Ask, body: bytes, path: str, number: int, planned_ns: int) -> TurnResult:
         run, session = self._run, self._session
+        window = run.window_of(planned_ns)
         request = TurnRequest(
             body=body,
             turn_id=f"s{session.index}{path}.{number}",
             session_id=f"s{session.index}{path}",
             turn_index=number,
             class_name=session.class_name,
-            phase=run.phase_of(planned_ns),
+            phase=window.phase,
             planned_ns=planned_ns,
+            step=window.step,
             max_tokens=ask.output_tokens,
             pause=ask.pause if path or number else None,
             final=ask.final,

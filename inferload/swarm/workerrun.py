@@ -16,7 +16,7 @@ from inferload import rundir
 from inferload.errors import UsageError
 from inferload.measure.clock import NS_PER_S, Anchor, now_ns
 from inferload.measure.health import HealthSet
-from inferload.measure.record import Phase, PhaseWindow
+from inferload.measure.record import PhaseWindow
 from inferload.measure.slo import Slo
 from inferload.measure.tally import TallySet
 from inferload.swarm.bookings import LocustBooks
@@ -115,7 +115,7 @@ class WorkerRun:
         gc.disable()  # turns leave no cycles behind; what others do is collected between turns, by `tidy`
         self._pulse = Pulse()
         self.loop: ClosedLoop | OpenLoop = (
-            ClosedLoop(self) if assignment.sessions_per_s is None else OpenLoop(self, assignment.sessions_per_s)
+            ClosedLoop(self) if assignment.rate is None else OpenLoop(self, assignment.rate)
         )
 
     # -- phases
@@ -126,12 +126,12 @@ class WorkerRun:
         if self._windows and isinstance(self.loop, OpenLoop) and self.open:
             self.loop.begin(self._windows[0].start_ns)
 
-    def phase_of(self, at_ns: int) -> Phase:
-        """The phase that an instant lies in; before the first, the first."""
+    def window_of(self, at_ns: int) -> PhaseWindow:
+        """The phase, and step of it, that an instant lies in; before the first, the first."""
         for window in self._windows:
             if window.holds(at_ns):
-                return window.phase
-        return self._windows[0].phase if self._windows else "measure"
+                return window
+        return self._windows[0] if self._windows else PhaseWindow("measure", 0)
 
     def load_start_ns(self) -> int | None:
         """When the first phase begins; None while nobody knows."""
@@ -139,7 +139,7 @@ class WorkerRun:
 
     def load_end_ns(self) -> int | None:
         """When the measure phase ends; None while nobody knows."""
-        return next((window.end_ns for window in self._windows if window.phase == "measure"), None)
+        return next((window.end_ns for window in reversed(self._windows) if window.phase == "measure"), None)
 
     # -- turns
 
@@ -206,7 +206,7 @@ class WorkerRun:
 
     def _take_pulse(self) -> None:
         at_ns = now_ns()
-        phase = self.phase_of((self._reported_ns + at_ns) // 2)
+        phase = self.window_of((self._reported_ns + at_ns) // 2).phase
         self._reported_ns = at_ns
         loop_lags_ms, gc_pauses_ms, cpu_s, wall_s, stolen_s = self._pulse.take()
         health = self.health.at(self.assignment.name, phase)

@@ -379,7 +379,7 @@ class Turn:
             failure=self._failure,
             status=None if head is None else head.status,
             pause=request.pause,
-            final=not answer.tool_calls if request.final is None else request.final,
+            final=not self._cancelled and (not answer.tool_calls if request.final is None else request.final),
         )
 
 

@@ -16,6 +16,7 @@ from inferload.workload.bodies import Isolation
 from inferload.workload.chattemplate import NO_TEMPLATE, ChatTemplate, Ids
 from inferload.workload.messages import Message, Piece, Role
 from inferload.workload.script import Ask, PlannedTurn, answer_key
+from inferload.workload.tooltext import json_tokens
 
 # A block of vLLM on a GPU, where neither the server nor the scenario says.
 ASSUMED_BLOCK = 16
@@ -113,7 +114,7 @@ class Layout:
         """The row of a turn's whole prompt, up to where its answer begins. Prompts of two partitions never meet."""
         row = [Span(("apart", partition, self._isolated.kind, _salt(self._isolated)), 0)]
         if ask.tools:  # in front in the templates that are known; where a template has them later, less is shared
-            row.append(Span(("tools", ask.tools), len(ask.tools) // _CHARACTERS_PER_TOKEN))
+            row.append(Span(("tools", ask.tools), json_tokens(ask.tools)))
         behind: Ids = ()
         said = {}
         for number, message in enumerate(ask.messages):

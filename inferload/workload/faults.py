@@ -13,9 +13,9 @@ from inferload.workload.yamltext import Fault, Parsed, PathTo
 
 # Kinds that the file format knows and this version cannot run: said apart from a slip of the pen.
 LATER = {
-    "workload": ("agent", "replay"),
+    "workload": ("replay",),
     "source": ("sharegpt", "jsonl"),
-    "arrivals": ("gamma", "trace"),
+    "arrivals": ("trace",),
 }
 
 Schema = Mapping[str, Any]

@@ -23,6 +23,7 @@ from pydantic import (
 
 from inferload.measure import gates
 from inferload.workload import catalog
+from inferload.workload.arrivalkinds import Arrivals, Closed
 from inferload.workload.distributions import NonNegative, Positive
 from inferload.workload.endpoints import ENDPOINTS, Endpoint
 from inferload.workload.faults import ScenarioError, faults_of
@@ -118,28 +119,6 @@ Headers = Annotated[
 ]
 Salt = Annotated[str, AfterValidator(_salt)]
 Gates = Annotated[tuple[Annotated[str, AfterValidator(_gate)], ...], Field(strict=False)]
-
-
-class Closed(Part):
-    """Closed loop: so many users, each starting a new session when its last one ends."""
-
-    kind: Literal["closed"] = Field(description="closed loop: a number of users")
-    users: AtLeastOne = Field(description="users over all workers; each has one session at a time")
-    spawn_per_s: Positive = Field(description="users started per second until all are there")
-
-
-class ConstantRate(Part):
-    """Open loop with equal intervals."""
-
-    kind: Literal["constant"] = Field(description="open loop: sessions at equal intervals")
-    sessions_per_s: Positive = Field(description="session starts per second over all workers")
-
-
-class Poisson(Part):
-    """Open loop as many independent callers make it."""
-
-    kind: Literal["poisson"] = Field(description="open loop: sessions at random, independent instants")
-    sessions_per_s: Positive = Field(description="mean session starts per second over all workers")
 
 
 class Phases(Part):
@@ -270,9 +249,6 @@ class Server(Part):
     )
 
 
-Arrivals = Annotated[Closed | ConstantRate | Poisson, Field(discriminator="kind")]
-
-
 class Scenario(Part):
     """A whole scenario file."""
 
@@ -281,7 +257,7 @@ class Scenario(Part):
     )
     name: Annotated[str, AfterValidator(_name)] = Field(description="short name; becomes part of the run directory")
     workload: Workload = Field(description="what is asked: {kind: chat, ...}")
-    arrivals: Arrivals = Field(description="when sessions start: {kind: closed | constant | poisson, ...}")
+    arrivals: Arrivals = Field(description="when sessions start: {kind: closed | constant | poisson | gamma, ...}")
     phases: Phases = Field(description="how long: {warmup_s, measure_s, drain_s}")
     request: Request = Field(default=Request(), description="what goes into each request beside its messages")
     cache: Cache = Field(default=Cache(), description="prefix-cache isolation")
@@ -358,7 +334,7 @@ def _validated(parsed: Parsed, origin: str) -> Scenario:
     faults = list(parsed.faults)
     if parsed.data is not None:
         try:
-            scenario = Scenario.model_validate(parsed.data)
+            scenario = Scenario.model_validate(parsed.data, context={"origin": origin})
         except ValidationError as error:
             faults += faults_of(error, parsed, Scenario.model_json_schema())
         else:

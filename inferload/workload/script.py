@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from inferload.measure.record import CANCELLED
 from inferload.workload.messages import Message, Piece, ToolCall
+from inferload.workload.tooltext import json_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +104,8 @@ class PlannedTurn:
 
     @property
     def input_tokens(self) -> int | None:
-        """Tokens of the whole context, without what a chat template puts around messages. None where not known."""
-        total = 0
+        """Tokens of the whole context and its tools, without what a chat template puts around. None where not known."""
+        total = json_tokens(self.ask.tools)
         for message in self.ask.messages:
             if message.tokens is None:
                 return None

@@ -6,6 +6,7 @@ from itertools import accumulate
 from random import Random
 from typing import Any
 
+from inferload.workload.agent import agent
 from inferload.workload.chat import chat
 from inferload.workload.data import Data, Notes, Opened
 from inferload.workload.messages import SHARED, Message
@@ -14,7 +15,7 @@ from inferload.workload.script import Script, Session, outline
 from inferload.workload.workloads import Mix, Single
 
 # How a session of each kind of workload is scripted: workload, session index, the session's own random numbers.
-SCRIPTS: Mapping[str, Callable[[Any, int, Random], Script]] = {"chat": chat}
+SCRIPTS: Mapping[str, Callable[[Any, int, Random], Script]] = {"chat": chat, "agent": agent}
 # Kinds whose sessions are made of data that must be opened first: workload, name of the class, what to know.
 OPENERS: Mapping[str, Callable[[Any, str, Data], Opened]] = {}
 

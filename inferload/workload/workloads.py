@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, field_validator
 
+from inferload.workload.agentkind import Agent
 from inferload.workload.distributions import Constant, Count, Duration
 from inferload.workload.parts import Part, Share, SloLimits, Whole, add_up
 
@@ -40,7 +41,7 @@ class Chat(Part):
 
 
 # A kind of workload that a whole run, or one class of a mix, can be of.
-Single = Annotated[Chat, Field(discriminator="kind")]
+Single = Annotated[Chat | Agent, Field(discriminator="kind")]
 
 
 def _class_name(value: str) -> str:
@@ -77,4 +78,4 @@ class Mix(Part):
         return classes
 
 
-Workload = Annotated[Chat | Mix, Field(discriminator="kind")]
+Workload = Annotated[Chat | Agent | Mix, Field(discriminator="kind")]

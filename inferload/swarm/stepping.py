@@ -1,0 +1,65 @@
+"""The master's part of a load that changes by plan: it marks each step, and moves the users of a closed loop."""
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import gevent
+
+from inferload.measure.clock import NS_PER_S, now_ns
+from inferload.workload.arrivalkinds import Closed, Rated
+from inferload.workload.profiles import Steps, UserSteps
+from inferload.workload.scenario import Scenario
+
+if TYPE_CHECKING:
+    from inferload.swarm.masterrun import MasterRun
+
+logger = logging.getLogger(__name__)
+
+
+def bounds_s(scenario: Scenario) -> tuple[float, ...]:
+    """Where the load's steps begin, in seconds of the measure phase; empty where it has none."""
+    arrivals = scenario.arrivals
+    profile = arrivals.profile if isinstance(arrivals, Closed | Rated) else None
+    return () if profile is None else profile.bounds_s()
+
+
+def levels(scenario: Scenario) -> list[dict[str, Any]]:
+    """What each step asks for, in the order of the steps: users, or sessions per second."""
+    profile = scenario.arrivals.profile if isinstance(scenario.arrivals, Closed | Rated) else None
+    if isinstance(profile, UserSteps):
+        return [{"users": one.users} for one in profile.steps]
+    if isinstance(profile, Steps):
+        return [{"sessions_per_s": one.sessions_per_s * profile.scale} for one in profile.steps]
+    return []
+
+
+def follow(run: "MasterRun", start_users: Callable[[int, float], None]) -> None:
+    """Do, at its time, what the profile plans; times count from the measure phase. Ends with the profile."""
+    measure_ns = next(window.start_ns for window in run.windows if window.phase == "measure")
+    for at_s, users, text in _events(run.order.scenario):
+        at_ns = measure_ns + round(at_s * NS_PER_S)
+        while (left_ns := at_ns - now_ns()) > 0:
+            gevent.sleep(left_ns / NS_PER_S)
+        if text:
+            run.marks.add("step", text, run.anchor.to_wall_ns(at_ns))
+            logger.info("%s", text)
+        if users is not None and at_s > 0:
+            run.planned_users(users)
+            start_users(users, run.order.spawn_per_s)
+
+
+def _events(scenario: Scenario) -> Iterator[tuple[float, int | None, str]]:
+    """(seconds, users in a closed loop, what to say) of each change."""
+    said = [_said(level) for level in levels(scenario)]
+    bounds = bounds_s(scenario)
+    if isinstance(scenario.arrivals, Closed) and scenario.arrivals.profile is not None:
+        for number, (at_s, users) in enumerate(scenario.arrivals.profile.changes()):
+            yield at_s, users, f"step {number} begins: {said[number]}" if bounds else ""
+        return
+    for number, at_s in enumerate(bounds):
+        yield at_s, None, f"step {number} begins: {said[number]}"
+
+
+def _said(level: dict[str, Any]) -> str:
+    return ", ".join(f"{value:g} {name.replace('_per_', '/')}" for name, value in level.items())

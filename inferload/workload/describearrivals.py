@@ -1,0 +1,157 @@
+"""When sessions start, in words and numbers, for the plan."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from inferload.workload.arrivalkinds import Closed, ConstantRate, Gamma, OpenArrivals, Poisson, Rated
+from inferload.workload.numberwords import number, plural, seconds
+from inferload.workload.profiles import (
+    ExponentialRamp,
+    LinearRamp,
+    Points,
+    RateProfile,
+    Spike,
+    Steps,
+    UserProfile,
+    UserSteps,
+    Wave,
+)
+from inferload.workload.scenario import Scenario
+from inferload.workload.schedules import schedule_of
+from inferload.workload.sessions import Sessions
+
+COUNTED = 1_000_000  # arrivals beyond this are not counted one by one
+
+
+def expected_sessions(scenario: Scenario, from_s: float, until_s: float) -> float | None:
+    """Mean number of sessions that an open loop starts between two times since the load began; None: not known."""
+    arrivals = scenario.arrivals
+    if not isinstance(arrivals, Rated):
+        return None
+    curve = arrivals.curve(scenario.phases.warmup_s)
+    return arrivals.rate * (curve.area(until_s) - curve.area(from_s))
+
+
+def arrivals_within(scenario: Scenario, duration_s: float) -> int | None:
+    """Sessions that an open loop starts in its first seconds, counted by the seed; None for a closed loop, or too many."""
+    expected = expected_sessions(scenario, 0.0, duration_s)
+    if isinstance(scenario.arrivals, Closed) or (expected or 0) > COUNTED:
+        return None
+    schedule = schedule_of(scenario, Sessions(scenario), scenario.arrivals.rate)
+    count = 0
+    while (arrival := schedule.next()) is not None and arrival.due_s < duration_s:
+        count += 1
+        if count > COUNTED:
+            return None
+    return count
+
+
+def arrivals_in_words(scenario: Scenario) -> list[str]:
+    """How sessions start, a line each."""
+    arrivals = scenario.arrivals
+    if isinstance(arrivals, Closed):
+        return _closed(arrivals, scenario)
+    return [_OPEN[arrivals.kind](arrivals), *_profile(arrivals, scenario), *_cap(arrivals)]
+
+
+def _closed(arrivals: Closed, scenario: Scenario) -> list[str]:
+    waits = "each starts a new session when its last one is over: a slow server is asked less"
+    if arrivals.profile is not None:
+        return [f"closed loop: {_users(arrivals.profile)}", *_beyond(arrivals.profile.ends_s, scenario), waits]
+    all_there_s = (arrivals.users - 1) / arrivals.spawn_per_s
+    spawned = f"{number(arrivals.spawn_per_s)} started a second, all there after {seconds(all_there_s)}"
+    return [f"closed loop: {plural(arrivals.users, 'user')}, {spawned}", waits]
+
+
+def _users(profile: UserProfile) -> str:
+    if isinstance(profile, UserSteps):
+        return ", then ".join(f"{plural(one.users, 'user')} for {seconds(one.for_s)}" for one in profile.steps)
+    return f"{profile.from_users} to {plural(profile.to_users, 'user')} from {seconds(profile.start_s)} to {seconds(profile.end_s)}"
+
+
+def _rated(how: str, arrivals: Rated) -> str:
+    rate = "at a rate that changes" if arrivals.profile is not None else f"{number(arrivals.rate)} per second"
+    return f"open loop: sessions start {how}, {rate}, whether the server keeps up or not"
+
+
+def _constant(arrivals: ConstantRate) -> str:
+    return _rated("at equal intervals", arrivals)
+
+
+def _poisson(arrivals: Poisson) -> str:
+    return _rated("at random instants", arrivals)
+
+
+def _gamma(arrivals: Gamma) -> str:
+    shape = arrivals.burstiness
+    sort = "as random as can be" if shape == 1 else "in bursts" if shape < 1 else "more even than chance"
+    return _rated(f"at random instants, {sort} (burstiness {number(shape)})", arrivals)
+
+
+_OPEN: Mapping[str, Callable[[Any], str]] = {"constant": _constant, "poisson": _poisson, "gamma": _gamma}
+
+
+def _profile(arrivals: OpenArrivals, scenario: Scenario) -> list[str]:
+    if not isinstance(arrivals, Rated) or arrivals.profile is None:
+        return []
+    profile = arrivals.profile
+    words = _PROFILES[type(profile)](profile)
+    scaled = f", all of it times {number(profile.scale)}" if profile.scale != 1 else ""
+    return [f"{words}{scaled}; the first rate holds in the warm-up", *_beyond(profile.ends_s, scenario)]
+
+
+def _beyond(ends_s: float | None, scenario: Scenario) -> list[str]:
+    """What of a profile the measure phase is too short for, or holds after its end."""
+    measure_s = scenario.phases.measure_s
+    if ends_s is None or measure_s is None or ends_s == measure_s:
+        return []
+    if ends_s > measure_s:
+        return [f"the profile takes {seconds(ends_s)}: what comes after measure_s, {seconds(measure_s)}, is cut off"]
+    return [f"the profile is over after {seconds(ends_s)}: its last value holds for the rest of the measure phase"]
+
+
+def _steps(profile: Steps) -> str:
+    return ", then ".join(f"{number(one.sessions_per_s)}/s for {seconds(one.for_s)}" for one in profile.steps)
+
+
+def _ramp(profile: LinearRamp | ExponentialRamp) -> str:
+    how = "in a straight line" if isinstance(profile, LinearRamp) else "by the same factor each second"
+    rates = f"{number(profile.from_sessions_per_s)}/s to {number(profile.to_sessions_per_s)}/s"
+    return f"{rates} {how}, from {seconds(profile.start_s)} to {seconds(profile.end_s)}"
+
+
+def _spike(profile: Spike) -> str:
+    spike = f"{number(profile.peak_sessions_per_s)}/s from {seconds(profile.start_s)} for {seconds(profile.for_s)}"
+    return f"{number(profile.sessions_per_s)}/s, with a spike of {spike}"
+
+
+def _wave(profile: Wave) -> str:
+    wave = f"a wave of {number(profile.amplitude_sessions_per_s)}/s around it, {seconds(profile.period_s)} long"
+    return f"{number(profile.sessions_per_s)}/s with {wave}, first at its peak after {seconds(profile.peak_s)}"
+
+
+def _points(profile: Points) -> str:
+    rates = [point.sessions_per_s for point in profile.points]
+    where = f" of {profile.path}" if profile.path else ""
+    return f"rates by {plural(len(rates), 'point')}{where}, {number(min(rates))}/s to {number(max(rates))}/s"
+
+
+_PROFILES: Mapping[type[RateProfile], Callable[[Any], str]] = {
+    Steps: _steps,
+    LinearRamp: _ramp,
+    ExponentialRamp: _ramp,
+    Spike: _spike,
+    Wave: _wave,
+    Points: _points,
+}
+
+
+def _cap(arrivals: OpenArrivals) -> list[str]:
+    if arrivals.max_in_flight is None:
+        return []
+    then = (
+        "a turn waits until one ends, which its lag counts"
+        if arrivals.when_full == "delay"
+        else "a new session is dropped, and counted; later turns wait"
+    )
+    return [f"at most {plural(arrivals.max_in_flight, 'turn')} in flight: at that limit {then}"]

@@ -1,0 +1,337 @@
+"""How a load changes, as a scenario file says it: steps, ramps, a spike, a wave, points. Times count from the measure phase."""
+
+import csv
+import math
+from abc import abstractmethod
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationInfo, model_validator
+
+from inferload.errors import UsageError
+from inferload.workload.curves import FOREVER, Curve, Exponential, Linear, Piece, Sine, flat
+from inferload.workload.distributions import NonNegative, Positive
+from inferload.workload.files import find
+from inferload.workload.parts import AtLeastOne, Part
+
+
+class RateProfile(Part):
+    """A rate of the whole fleet that changes. `scale`: what a number of users on the command line comes to."""
+
+    scale: Positive = Field(default=1.0, description="factor on all its rates")
+
+    @abstractmethod
+    def curve(self) -> Curve:
+        """Sessions per second over time, without the factor."""
+
+    def bounds_s(self) -> tuple[float, ...]:
+        """Where its steps begin, the first at 0; empty where it has none."""
+        return ()
+
+    @property
+    def ends_s(self) -> float | None:
+        """From when on nothing changes any more; None: it always does."""
+        return None
+
+
+class RateStep(Part):
+    """One rate for a while."""
+
+    sessions_per_s: Positive = Field(description="session starts per second over all workers")
+    for_s: Positive = Field(description="how long")
+
+
+class Steps(RateProfile):
+    """One rate after the other; the last one stays. Each is numbered from 0, and has its figures apart."""
+
+    kind: Literal["steps"] = Field(description="steps: one rate after the other, each with its own figures")
+    steps: Annotated[tuple[RateStep, ...], Field(strict=False, min_length=1)] = Field(
+        description="list of {sessions_per_s, for_s}"
+    )
+
+    def curve(self) -> Curve:
+        """Flat pieces."""
+        return Curve(
+            [*(flat(one.for_s, one.sessions_per_s) for one in self.steps), flat(FOREVER, self.steps[-1].sessions_per_s)]
+        )
+
+    def bounds_s(self) -> tuple[float, ...]:
+        """Where each step begins."""
+        return (0.0, *accumulate(one.for_s for one in self.steps[:-1]))
+
+    @property
+    def ends_s(self) -> float:
+        """The end of the last step."""
+        return sum(one.for_s for one in self.steps)
+
+
+class Ramp(RateProfile):
+    """What both ramps have. The first rate holds until `start_s`, the last one from `end_s` on."""
+
+    start_s: NonNegative = Field(default=0.0, description="when the rate begins to change")
+    end_s: Positive = Field(description="when it has come to its last value")
+
+    @model_validator(mode="after")
+    def _forward(self) -> "Ramp":
+        if self.end_s <= self.start_s:
+            raise ValueError(
+                f"end_s {self.end_s:g} is not after start_s {self.start_s:g}; a ramp starts before it ends"
+            )
+        return self
+
+    @property
+    def ends_s(self) -> float:
+        """The ramp's end."""
+        return self.end_s
+
+    def _around(self, middle: Piece, first: float, last: float) -> Curve:
+        return Curve([flat(self.start_s, first), middle, flat(FOREVER, last)])
+
+
+class LinearRamp(Ramp):
+    """From one rate to another in a straight line; one of them may be 0."""
+
+    kind: Literal["linear"] = Field(description="linear: from one rate to another in a straight line")
+    from_sessions_per_s: NonNegative = Field(description="the first rate")
+    to_sessions_per_s: NonNegative = Field(description="the last rate")
+
+    @model_validator(mode="after")
+    def _some_rate(self) -> "LinearRamp":
+        if not self.from_sessions_per_s and not self.to_sessions_per_s:
+            raise ValueError("from_sessions_per_s and to_sessions_per_s are both 0: nothing would ever start")
+        return self
+
+    def curve(self) -> Curve:
+        """The ramp between two flats."""
+        first, last = self.from_sessions_per_s, self.to_sessions_per_s
+        return self._around(Linear(self.end_s - self.start_s, first, last), first, last)
+
+
+class ExponentialRamp(Ramp):
+    """From one rate to another by the same factor in each second."""
+
+    kind: Literal["exponential"] = Field(description="exponential: by the same factor in each second")
+    from_sessions_per_s: Positive = Field(description="the first rate")
+    to_sessions_per_s: Positive = Field(description="the last rate")
+
+    def curve(self) -> Curve:
+        """The ramp between two flats."""
+        first, last = self.from_sessions_per_s, self.to_sessions_per_s
+        lasts_s = self.end_s - self.start_s
+        middle = flat(lasts_s, first) if first == last else Exponential(lasts_s, first, last)
+        return self._around(middle, first, last)
+
+
+class Spike(RateProfile):
+    """A rate that jumps and comes back."""
+
+    kind: Literal["spike"] = Field(description="spike: a rate that jumps and comes back")
+    sessions_per_s: Positive = Field(description="the rate before and after")
+    peak_sessions_per_s: Positive = Field(description="the rate in the spike")
+    start_s: NonNegative = Field(description="when the spike begins")
+    for_s: Positive = Field(description="how long it lasts")
+
+    def curve(self) -> Curve:
+        """Flat, higher, flat."""
+        return Curve(
+            [
+                flat(self.start_s, self.sessions_per_s),
+                flat(self.for_s, self.peak_sessions_per_s),
+                flat(FOREVER, self.sessions_per_s),
+            ]
+        )
+
+    @property
+    def ends_s(self) -> float:
+        """The spike's end."""
+        return self.start_s + self.for_s
+
+
+class Wave(RateProfile):
+    """A sine, as the day makes it."""
+
+    kind: Literal["sine"] = Field(description="sine: a wave, as day and night make it")
+    sessions_per_s: Positive = Field(description="the mean rate")
+    amplitude_sessions_per_s: Positive = Field(description="how far it goes above and below the mean")
+    period_s: Positive = Field(default=86_400.0, description="from peak to peak; a day unless it says otherwise")
+    peak_s: NonNegative = Field(default=43_200.0, description="when the first peak is; noon of a day that begins at 0")
+
+    @model_validator(mode="after")
+    def _never_below_zero(self) -> "Wave":
+        if self.amplitude_sessions_per_s > self.sessions_per_s:
+            raise ValueError(
+                f"amplitude_sessions_per_s {self.amplitude_sessions_per_s:g} is above the mean, sessions_per_s "
+                f"{self.sessions_per_s:g}: the rate would fall below 0"
+            )
+        return self
+
+    def curve(self) -> Curve:
+        """The wave."""
+        return Curve([Sine(self.sessions_per_s, self.amplitude_sessions_per_s, self.period_s, self.peak_s)])
+
+
+class Point(Part):
+    """A rate at a time."""
+
+    time_s: NonNegative = Field(description="seconds since the measure phase began")
+    sessions_per_s: NonNegative = Field(description="the rate then")
+
+
+class Points(RateProfile):
+    """Rates at times, with straight lines or steps between them; the last one stays."""
+
+    kind: Literal["points"] = Field(description="points: rates at times, of your own")
+    points: Annotated[tuple[Point, ...], Field(strict=False, min_length=1)] = Field(
+        description="list of {time_s, sessions_per_s}; the first at 0; or a path instead"
+    )
+    path: str | None = Field(default=None, description="CSV with the columns time_s and sessions_per_s: the points")
+    between: Literal["linear", "hold"] = Field(
+        default="linear", description="between two points: a straight line, or the rate of the one before"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read(cls, data: Any, info: ValidationInfo) -> Any:
+        """What the file says becomes part of the scenario: no other machine needs the file."""
+        if not isinstance(data, dict) or not isinstance(data.get("path"), str) or "points" in data:
+            return data
+        return {**data, "points": read_points(data["path"], (info.context or {}).get("origin", ""))}
+
+    @model_validator(mode="after")
+    def _in_order(self) -> "Points":
+        times_s = [point.time_s for point in self.points]
+        if times_s[0] != 0:
+            raise ValueError(f"the first point's time_s is {times_s[0]:g}; it must be 0")
+        for number, (one, other) in enumerate(pairwise(times_s), 1):
+            if other <= one:
+                raise ValueError(f"points[{number}].time_s {other:g} is not after the one before it, {one:g}")
+        if not any(point.sessions_per_s for point in self.points):
+            raise ValueError("every point's sessions_per_s is 0: nothing would ever start")
+        return self
+
+    def curve(self) -> Curve:
+        """A piece for each pair of neighbours."""
+        hold = self.between == "hold"
+        pieces: list[Piece] = [
+            Linear(b.time_s - a.time_s, a.sessions_per_s, a.sessions_per_s if hold else b.sessions_per_s)
+            for a, b in pairwise(self.points)
+        ]
+        return Curve([*pieces, flat(FOREVER, self.points[-1].sessions_per_s)])
+
+    @property
+    def ends_s(self) -> float:
+        """The last point."""
+        return self.points[-1].time_s
+
+
+def read_points(path: str, origin: str) -> list[dict[str, float]]:
+    """The rows of a CSV file of rates; ValueError in one line where it is none."""
+    try:
+        text = find(path, origin).read_text(encoding="utf-8-sig")
+    except (UsageError, OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"path: {error}") from None
+    rows = csv.DictReader(text.splitlines())
+    columns = ("time_s", "sessions_per_s")
+    if not set(columns) <= set(rows.fieldnames or ()):
+        raise ValueError(
+            f"{path}:1: columns are {', '.join(rows.fieldnames or ()) or 'none'}; it must have {' and '.join(columns)}"
+        )
+    points = []
+    for row in rows:
+        try:
+            point = {column: float(row[column]) for column in columns}
+        except (TypeError, ValueError):
+            point = dict.fromkeys(columns, math.nan)
+        if not all(0 <= value < math.inf for value in point.values()):
+            said = ", ".join(str(row[column]) for column in columns)
+            raise ValueError(f"{path}:{rows.line_num}: {said}: time_s and sessions_per_s must be numbers from 0 on")
+        points.append(point)
+    if not points:
+        raise ValueError(f"{path}: no points in it; it must have at least one")
+    return points
+
+
+Profile = Annotated[
+    Steps | LinearRamp | ExponentialRamp | Spike | Wave | Points,
+    Field(discriminator="kind"),
+]
+
+
+class UserStep(Part):
+    """One number of users for a while."""
+
+    users: AtLeastOne = Field(description="users over all workers")
+    for_s: Positive = Field(description="how long")
+
+
+class UserSteps(Part):
+    """One number of users after the other; the last one stays. Each is numbered from 0, and has its figures apart."""
+
+    kind: Literal["steps"] = Field(description="steps: one number of users after the other, each with its own figures")
+    steps: Annotated[tuple[UserStep, ...], Field(strict=False, min_length=1)] = Field(
+        description="list of {users, for_s}"
+    )
+
+    @property
+    def highest(self) -> int:
+        """The most users of any step."""
+        return max(one.users for one in self.steps)
+
+    def bounds_s(self) -> tuple[float, ...]:
+        """Where each step begins."""
+        return (0.0, *accumulate(one.for_s for one in self.steps[:-1]))
+
+    def changes(self) -> Sequence[tuple[float, int]]:
+        """(seconds, users): from when on there are how many."""
+        return tuple(zip(self.bounds_s(), (one.users for one in self.steps), strict=True))
+
+    @property
+    def ends_s(self) -> float:
+        """The end of the last step."""
+        return sum(one.for_s for one in self.steps)
+
+
+class UserRamp(Part):
+    """From one number of users to another, a few more or fewer each second."""
+
+    kind: Literal["linear"] = Field(description="linear: from one number of users to another")
+    from_users: AtLeastOne = Field(description="users at first")
+    to_users: AtLeastOne = Field(description="users in the end")
+    start_s: NonNegative = Field(default=0.0, description="when their number begins to change")
+    end_s: Positive = Field(description="when all have come, or gone")
+
+    @model_validator(mode="after")
+    def _forward(self) -> "UserRamp":
+        if self.end_s <= self.start_s:
+            raise ValueError(
+                f"end_s {self.end_s:g} is not after start_s {self.start_s:g}; a ramp starts before it ends"
+            )
+        return self
+
+    @property
+    def highest(self) -> int:
+        """The most users of all."""
+        return max(self.from_users, self.to_users)
+
+    def bounds_s(self) -> tuple[float, ...]:
+        """It has no steps."""
+        return ()
+
+    def changes(self) -> Sequence[tuple[float, int]]:
+        """(seconds, users): one user at a time, but not more often than once a second."""
+        lasts_s, more = self.end_s - self.start_s, self.to_users - self.from_users
+        count = max(1, min(abs(more), int(lasts_s)))
+        ramp = [
+            (self.start_s + lasts_s * number / count, self.from_users + round(more * number / count))
+            for number in range(1, count + 1)
+        ]
+        return ((0.0, self.from_users), *ramp)
+
+    @property
+    def ends_s(self) -> float:
+        """The ramp's end."""
+        return self.end_s
+
+
+UserProfile = Annotated[UserSteps | UserRamp, Field(discriminator="kind")]
