@@ -290,19 +290,22 @@ def test_a_process_that_is_stopped_knows_it_and_dates_what_waited() -> None:
         f"""
 client = Client(ClientSettings(Target.parse("{server.url}"), "m"), lambda _result: None)
 turn = client.start(request())
-print("under way", flush=True)
+for size in ({len(HEAD)}, {len(HEAD) + 1} + {len(chunk(event("a")))} + {len("Transfer-Encoding: chunked")} + 4):
+    while turn._reply.body_bytes < size:
+        gevent.sleep(0.005)
+    print("read", flush=True)
 record = turn.wait().record
 print(record.ok, max(record.delay_ns) > 100_000_000, any(b - a > 100_000_000 for a, b in client.pauses()), flush=True)
 """
     )
     assert process.stdout is not None
-    assert process.stdout.readline().strip() == "under way"
-    wait_for(lambda: len(server.requests) == 1)
+    assert process.stdout.readline().strip() == "read"
     process.send_signal(signal.SIGSTOP)
     wait_for(lambda: psutil.Process(process.pid).status() == psutil.STATUS_STOPPED)
     stopped.set()
     gevent.sleep(0.3)  # what is measured: how long it stands still with bytes waiting for it
     process.send_signal(signal.SIGCONT)
+    assert process.stdout.readline().strip() == "read"  # before more comes: what the kernel merges has the newest stamp
     release.set()
     said, _ = process.communicate(timeout=PATIENCE_S)
     server.close()

@@ -21,6 +21,7 @@ struct scan {
     size_t before_length, after_length;
     PyObject *found;
     struct bytes texts, instants; /* of a run: events in a row that fit the template */
+    int one_line; /* no line ends within the template */
     Py_ssize_t strangers, most_strangers;
 };
 
@@ -93,15 +94,22 @@ static int64_t instant(struct scan *s, size_t end) {
     return s->at_ns[s->read];
 }
 
+static int fits(const struct scan *s, const char *data, size_t n) {
+    size_t around = s->before_length + s->after_length;
+    return s->before_length && n > around && !memcmp(data, s->before, s->before_length) &&
+           !memcmp(data + n - s->after_length, s->after, s->after_length) &&
+           is_string_body((const unsigned char *)data + s->before_length, n - around);
+}
+
+static int take_fitting(struct scan *s, const char *data, size_t n, int64_t at_ns) {
+    s->strangers = 0;
+    return append(&s->texts, data + s->before_length, n - s->before_length - s->after_length) ||
+           append(&s->instants, &at_ns, sizeof at_ns);
+}
+
 static int take_data(struct scan *s, const char *data, size_t n, size_t end) {
     int64_t at_ns = instant(s, end);
-    size_t around = s->before_length + s->after_length;
-    if (s->before_length && n > around && !memcmp(data, s->before, s->before_length) &&
-        !memcmp(data + n - s->after_length, s->after, s->after_length) &&
-        is_string_body((const unsigned char *)data + s->before_length, n - around)) {
-        s->strangers = 0;
-        return append(&s->texts, data + s->before_length, n - around) || append(&s->instants, &at_ns, sizeof at_ns);
-    }
+    if (fits(s, data, n)) return take_fitting(s, data, n, at_ns);
     s->strangers++;
     return end_run(s) || add_found(s, Py_BuildValue("(y#L)", data, (Py_ssize_t)n, (long long)at_ns));
 }
@@ -176,12 +184,21 @@ static int take_stretch(struct scan *s, size_t at, size_t n) {
 static Py_ssize_t go(struct scan *s, size_t at, int chunked) {
     while (at < s->length && s->strangers < s->most_strangers) {
         size_t line = 0, n = chunked ? chunk_at(s, at, &line) : event_at(s->data + at, s->length - at);
-        if (!n || (chunked && !whole_events(s->data + at + line, n))) break;
-        if (take_stretch(s, at + line, n)) return -1;
+        const char *event = s->data + at + line;
+        if (!n) break;
+        /* Nearly always: one event of one line, without another line's end in it, since template and text have none. */
+        if (s->one_line && n > 8 && !memcmp(event, "data: ", 6) && !memcmp(event + n - 2, "\n\n", 2) && fits(s, event + 6, n - 8)) {
+            if (take_fitting(s, event + 6, n - 8, instant(s, at + line + n))) return -1;
+        } else if ((chunked && !whole_events(event, n)) || take_stretch(s, at + line, n)) {
+            if (PyErr_Occurred()) return -1;
+            break;
+        }
         at += line + n + (chunked ? 2 : 0);
     }
     return (Py_ssize_t)at;
 }
+
+static int has_line_end(const char *bytes, size_t n) { return memchr(bytes, '\n', n) || memchr(bytes, '\r', n); }
 
 static PyObject *scanned(struct scan *s, size_t at, int chunked) {
     Py_ssize_t to = go(s, at, chunked);
@@ -211,6 +228,7 @@ PyObject *scan(PyObject *module, PyObject *const *arguments, Py_ssize_t count) {
         .before = views[3].buf, .before_length = (size_t)views[3].len, .after = views[4].buf, .after_length = (size_t)views[4].len,
         .found = PyList_New(0), .most_strangers = most,
     };
+    s.one_line = !has_line_end(s.before, s.before_length) && !has_line_end(s.after, s.after_length);
     if (s.found) result = scanned(&s, (size_t)at, chunked);
     Py_XDECREF(s.found);
     PyMem_Free(s.texts.at);
