@@ -28,6 +28,25 @@ def sketch_of(values: list[float], relative_error: float = 0.0025) -> Sketch:
     return sketch
 
 
+@given(st.lists(st.lists(st.floats(-1e6, 1e6), max_size=20), max_size=20), st.lists(st.floats(-1e6, 1e6), max_size=9))
+def test_gathered_values_count_like_any_other(arrays: list[list[float]], singles: list[float]) -> None:
+    gathered, added = Sketch(), Sketch()
+    for values in arrays:
+        gathered.gather(np.array(values))
+        added.add_many(np.array(values))
+    for value in singles:
+        gathered.gather_one(value)
+        added.add(value)
+    assert gathered == added
+    assert (gathered.count, gathered.min, gathered.max, gathered.mean) == (
+        added.count,
+        added.min,
+        added.max,
+        added.mean,
+    )
+    assert added.merge(gathered) == gathered.merge(added)
+
+
 @given(VALUES.filter(bool), QUANTILES, st.sampled_from([0.0025, 0.01, 0.2]))
 def test_a_quantile_is_within_the_stated_error(values: list[float], q: float, error: float) -> None:
     exact = sorted(values)[rank(q, len(values)) - 1]

@@ -137,7 +137,7 @@ class HealthSet:
         """Count a turn's reads, and how long each stamped one waited in the worker's process."""
         health = self.at(record.worker, record.phase)
         delays = delays_ms(record)
-        health.delay_ms.add_many(delays)
+        health.delay_ms.gather(delays)
         health.reads_stamped += len(delays)
         health.reads_unstamped += reads_unstamped
 

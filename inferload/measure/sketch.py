@@ -20,6 +20,7 @@ SMALLEST = 1e-9  # what is nearer to 0 counts as 0
 LARGEST = 1e300  # what is farther from 0 is refused
 _PER_UNIT = 1e6  # the sum is kept in whole millionths: of a millisecond, that is a nanosecond
 _EXACT = 2.0**52  # float sums of whole numbers are exact below this
+_MOST_WAITING = 8_192  # gathered values: enough that counting them costs little for each
 _ROOM = 256  # buckets that a store grows by at each end, so that it seldom grows
 
 
@@ -31,7 +32,20 @@ def rank(q: float, n: int) -> int:
 class Sketch:
     """Counts values in buckets of equal relative width, negative ones in a mirror. Empty: `min`, `max`, `mean` are None."""
 
-    __slots__ = ("_inverse_log", "_negative", "_positive", "_total", "_zeros", "count", "max", "min", "relative_error")
+    __slots__ = (
+        "_count",
+        "_gathered",
+        "_inverse_log",
+        "_max",
+        "_min",
+        "_negative",
+        "_positive",
+        "_singles",
+        "_total",
+        "_waiting",
+        "_zeros",
+        "relative_error",
+    )
 
     def __init__(self, relative_error: float = 0.0025) -> None:
         if not 0 < relative_error < 1:
@@ -42,13 +56,35 @@ class Sketch:
         self._negative = _Store()
         self._zeros = 0
         self._total = 0  # in millionths
-        self.count = 0
-        self.min: float | None = None
-        self.max: float | None = None
+        self._count = 0
+        self._min: float | None = None
+        self._max: float | None = None
+        self._gathered: list[Floats] = []
+        self._singles: list[float] = []
+        self._waiting = 0  # values that were gathered and not counted yet
+
+    @property
+    def count(self) -> int:
+        """How many values it holds."""
+        self._settle()
+        return self._count
+
+    @property
+    def min(self) -> float | None:
+        """The smallest value, exactly."""
+        self._settle()
+        return self._min
+
+    @property
+    def max(self) -> float | None:
+        """The largest value, exactly."""
+        self._settle()
+        return self._max
 
     @property
     def total(self) -> float:
         """Sum of the values, each to the nearest millionth."""
+        self._settle()
         return self._total / _PER_UNIT
 
     @property
@@ -86,6 +122,22 @@ class Sketch:
         self._total += _whole_sum(np.rint(values * _PER_UNIT))
         self._span(len(values), low, high)
 
+    def gather(self, values: Floats) -> None:
+        """As `add_many`, at a tenth of its cost for a few values: they are counted with others, before anything is asked.
+
+        They must not change afterwards; one that `add_many` would refuse is refused when they are counted.
+        """
+        self._gathered.append(values)
+        self._waiting += len(values)
+        if self._waiting > _MOST_WAITING:
+            self._settle()
+
+    def gather_one(self, value: float) -> None:
+        """As `gather`, of one value."""
+        self._singles.append(value)
+        if len(self._singles) > _MOST_WAITING:
+            self._settle()
+
     def merge(self, other: Sketch) -> Sketch:
         """A new sketch that holds what both hold."""
         merged = Sketch(self.relative_error)
@@ -99,7 +151,8 @@ class Sketch:
             raise ValueError(
                 f"sketches of relative error {self.relative_error} and {other.relative_error} do not merge"
             )
-        if other.count == 0:
+        self._settle()
+        if other.count == 0:  # settles the other
             return
         self._positive.absorb(other._positive)
         self._negative.absorb(other._negative)
@@ -124,6 +177,7 @@ class Sketch:
 
     def to_wire(self) -> dict[str, Any]:
         """Plain numbers, lists and text, for a message or a file."""
+        self._settle()
         return {
             "error": self.relative_error,
             "positive": self._positive.to_wire(),
@@ -142,8 +196,8 @@ class Sketch:
         sketch._negative = _Store.from_wire(wire["negative"])
         sketch._zeros = wire["zeros"]
         sketch._total = int(wire["total"])
-        sketch.count = sketch._zeros + sketch._positive.count() + sketch._negative.count()
-        sketch.min, sketch.max = wire["min"], wire["max"]
+        sketch._count = sketch._zeros + sketch._positive.count() + sketch._negative.count()
+        sketch._min, sketch._max = wire["min"], wire["max"]
         return sketch
 
     def __eq__(self, other: object) -> bool:
@@ -168,9 +222,18 @@ class Sketch:
             self._negative.add_many(self._buckets(-below))
 
     def _span(self, count: int, low: float, high: float) -> None:
-        self.count += count
-        self.min = low if self.min is None or low < self.min else self.min
-        self.max = high if self.max is None or high > self.max else self.max
+        self._count += count
+        self._min = low if self._min is None or low < self._min else self._min
+        self._max = high if self._max is None or high > self._max else self._max
+
+    def _settle(self) -> None:
+        """Count what was gathered."""
+        if self._gathered:
+            gathered, self._gathered, self._waiting = self._gathered, [], 0
+            self.add_many(np.concatenate(gathered))
+        if self._singles:
+            singles, self._singles = self._singles, []
+            self.add_many(np.array(singles, dtype=np.float64))
 
     def _estimate(self, at: int) -> float:
         below = self._negative.count()

@@ -150,17 +150,17 @@ class Tally:
         for name, per_turn in _PER_TURN:
             value = per_turn(record)
             if value is not None:
-                self.sketch(name).add(value)
+                self.sketch(name).gather_one(value)
         gaps = gaps_ms(record)
         if not len(gaps):
             return
-        self.sketch("itl_ms").add_many(gaps)
+        self.sketch("itl_ms").gather(gaps)
         if float(gaps.max()) > STALL_MS:
             self._count_stalls(record, gaps, pauses)
         for name, per_event in _PER_EVENT:
             values = per_event(record)
             if len(values):
-                self.sketch(name).add_many(values)
+                self.sketch(name).gather(values)
 
     def count_window(self, happened: Happened) -> None:
         """Count what of a turn happened while this tally's window was open."""

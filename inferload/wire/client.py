@@ -21,6 +21,7 @@ from inferload.workload.endpoints import ENDPOINTS, Endpoint
 __all__ = ["Client", "ClientSettings", "Credentials", "Timeouts", "standing_headers"]
 
 _SWEEP_S = 0.25
+_WAKES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +64,12 @@ class Client:
         self.model = settings.model
         self.worker = settings.worker
         self.timeouts = settings.timeouts
-        self.pump = Pump(gevent.get_hub().loop)
+        self._thread = None if settings.target.scheme == "https" else reader_thread(gevent.get_hub().loop)
+        self.pump = Pump(gevent.get_hub().loop, wakes=1 if self._thread is None else _WAKES)
         self.without_secrets = settings.credentials.without
         self.new_answer = ANSWERS[settings.endpoint]
         self._on_turn = on_turn
         self.scan = scanner()
-        self._thread = None if settings.target.scheme == "https" else reader_thread(gevent.get_hub().loop)
         self._dialer = Dialer(settings.target, settings.tls, settings.timeouts.connect_s, self._thread)
         self._idle: list[AnyConnection] = []
         self._live: set[Turn] = set()

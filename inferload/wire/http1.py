@@ -114,6 +114,10 @@ class ChunkedDecoder:
         """Whether what comes next is the first byte of a chunk."""
         return self._state == "size" and not self._buffer and not self.done
 
+    def end(self) -> None:
+        """Take note that the last chunk, without trailers, was taken elsewhere."""
+        self.done = True
+
     def feed(self, data: bytes) -> bytes:
         """The body's bytes among these; none after the end."""
         if self.done:

@@ -42,9 +42,13 @@ class _Wake:
 
 
 class Pump:
-    """Steps jobs in order, in the event loop itself: no greenlet is switched."""
+    """Steps jobs in order, in the event loop itself: no greenlet is switched.
 
-    def __init__(self, loop: Any) -> None:
+    `wakes`: how many greenlets go on between two polls; more than one where the loop has no reads to be late for.
+    """
+
+    def __init__(self, loop: Any, wakes: int = 1) -> None:
+        self._wakes = wakes
         self._jobs: deque[Job] = deque()
         self._between_polls = loop.prepare()
         self._awake = loop.idle()  # while it is active the loop does not wait for reads
@@ -60,7 +64,7 @@ class Pump:
             self._awake.start(_nothing)
 
     def wait(self) -> None:
-        """Block the calling greenlet until it is its turn: of many that become ready together, one goes on between two polls."""
+        """Block the calling greenlet until it is its turn: of many that become ready together, a few go on between two polls."""
         wake = _Wake()
         self.add(wake)
         wake.event.wait()
@@ -74,6 +78,7 @@ class Pump:
 
     def _work(self) -> None:
         until_ns = now_ns() + _QUANTUM_NS
+        wakes = self._wakes
         while self._jobs:
             job = self._jobs[0]
             try:
@@ -83,7 +88,8 @@ class Pump:
                 finished = True
             if finished:
                 self._jobs.popleft()
-            if isinstance(job, _Wake) or now_ns() >= until_ns:
+            wakes -= isinstance(job, _Wake)
+            if not wakes or now_ns() >= until_ns:
                 break
         if not self._jobs:
             self._between_polls.stop()

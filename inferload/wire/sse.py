@@ -22,6 +22,15 @@ class SseParser:
         """Whether what comes next is the first byte of an event."""
         return not (self._buffer or self._skip_lf or self._at_start)
 
+    def begun(self) -> None:
+        """Take note that whole events, none of which began with a BOM, were taken elsewhere."""
+        self._at_start = False
+
+    @property
+    def may_begin(self) -> bool:
+        """Whether what comes next is the first byte of an event, or of the whole stream."""
+        return not (self._buffer or self._skip_lf)
+
     def feed(self, data: bytes) -> list[bytes]:
         """The data of every event that these bytes complete; comments and events without data give nothing."""
         if self._skip_lf or b"\r" in data:

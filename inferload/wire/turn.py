@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import gevent
+import numpy as np
 from gevent.event import Event
 
 from inferload.measure.clock import NS_PER_S, now_ns
@@ -28,8 +29,6 @@ from inferload.workload.messages import ToolCall
 
 logger = logging.getLogger(__name__)
 
-_READS_PER_SLICE = 64
-_QUICK_READS_PER_SLICE = 1_000
 _DETAIL_BYTES = 300
 _LOOK_NS = NS_PER_S // 4
 
@@ -252,7 +251,7 @@ class Turn:
         reply = self._reply
         if reply.waiting:
             try:
-                self._arrived(reply.body(_QUICK_READS_PER_SLICE if self._stream.quick else _READS_PER_SLICE))
+                self._arrived(reply.body(self._stream.reads_per_slice))
             except Http1Error as error:
                 self._fail(Failure.BAD_HTTP, str(error))
                 reply.finish(complete=False, error=error)
@@ -363,7 +362,7 @@ class Turn:
             input_tokens=answer.input_tokens,
             output_tokens=answer.output_tokens,
             cached_tokens=answer.cached_tokens,
-            event_ns=array("q", [at_ns - sent_ns for at_ns in answer.event_ns]) if answer.event_ns else None,
+            event_ns=_since(sent_ns, answer.event_ns) if answer.event_ns else None,
             event_tokens=answer.tokens_by_event,
             delay_ns=self._delays or None,
             attempts=self._attempts,
@@ -381,6 +380,12 @@ class Turn:
             pause=request.pause,
             final=not self._cancelled and (not answer.tool_calls if request.final is None else request.final),
         )
+
+
+def _since(start_ns: int, at_ns: array[int]) -> array[int]:
+    offsets = array("q")
+    offsets.frombytes((np.frombuffer(at_ns, dtype=np.int64) - start_ns).tobytes())
+    return offsets
 
 
 def _status_class(status: int) -> Failure:

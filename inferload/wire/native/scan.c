@@ -5,6 +5,8 @@
 
 #include <string.h>
 
+#define BOM ((char)0xEF) /* its first byte */
+
 /* Bytes that grow. */
 struct bytes {
     char *at;
@@ -185,7 +187,7 @@ static Py_ssize_t go(struct scan *s, size_t at, int chunked) {
     while (at < s->length && s->strangers < s->most_strangers) {
         size_t line = 0, n = chunked ? chunk_at(s, at, &line) : event_at(s->data + at, s->length - at);
         const char *event = s->data + at + line;
-        if (!n) break;
+        if (!n || *event == BOM) break; /* at the very start it is no part of the first event: Python knows */
         /* Nearly always: one event of one line, without another line's end in it, since template and text have none. */
         if (s->one_line && n > 8 && !memcmp(event, "data: ", 6) && !memcmp(event + n - 2, "\n\n", 2) && fits(s, event + 6, n - 8)) {
             if (take_fitting(s, event + 6, n - 8, instant(s, at + line + n))) return -1;
