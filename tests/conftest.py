@@ -1,9 +1,11 @@
 """Fixtures that more than one test module uses."""
 
 import os
+import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import gevent
 import hypothesis
 import pytest
 import simulator_process
@@ -12,6 +14,9 @@ from inferload.deploy import launch, probe
 from inferload.deploy.engines import Wanted
 from inferload.deploy.running import Server
 from simulator_process import Simulator
+
+from inferload.wire import checkup
+from inferload.wire.connection import SO_TIMESTAMPNS
 
 # Locust patches the standard library when it is imported; in the tests' own process nothing may be patched.
 os.environ["LOCUST_SKIP_MONKEY_PATCH"] = "1"
@@ -39,6 +44,17 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
         assert text == path.read_text(encoding="utf-8"), f"{path} differs; --update-golden where the new text is right"
 
     return check
+
+
+@pytest.fixture(scope="session")
+def stamping() -> Iterator[None]:
+    """The kernel stamps packets while a socket anywhere wants it, and begins to a moment after the first one does."""
+    with socket.socket() as wants:
+        wants.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+        with gevent.Timeout(20):
+            while checkup.kernel_stamps().stamped == 0:
+                gevent.sleep(0.01)
+        yield
 
 
 @pytest.fixture

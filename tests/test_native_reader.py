@@ -275,6 +275,7 @@ print("parent goes on")
     assert said == "parent goes on"
 
 
+@pytest.mark.usefixtures("stamping")
 def test_a_process_that_is_stopped_knows_it_and_dates_what_waited() -> None:
     stopped, release = threading.Event(), threading.Event()
 

@@ -93,6 +93,7 @@ def ask() -> Iterator[Callable[..., TurnResult]]:
         thing.close()
 
 
+@pytest.mark.usefixtures("stamping")
 def test_a_whole_turn(ask: Callable[..., TurnResult]) -> None:
     metrics = {"queue_time_ms": 1.5, "time_to_first_token_ms": 20.0, "generation_time_ms": 30.0, "mean_itl_ms": 3.0}
     result = ask(send(chunked(*ANSWER[:-2], usage(7, 2, 4, metrics), DONE)))
@@ -376,6 +377,7 @@ def server_context(authority: trustme.CA, name: str) -> ssl.SSLContext:
     return context
 
 
+@pytest.mark.usefixtures("stamping")
 def test_tls_verified_by_a_file(authority: trustme.CA, tmp_path: Path) -> None:
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
     settings = TlsSettings(ca_file=tmp_path / "ca.pem")
