@@ -108,3 +108,89 @@ def test_users_come_and_go_as_planned(stage: Stage, scene: Scene) -> None:
         assert beside <= one["users"] or scene.arguments[0] == "processes"
     assert steps[1]["turns"]["ok"] > steps[0]["turns"]["ok"]
     assert ended.summary["turns"]["unfinished"] == ended.summary["turns"]["failed"] == 0
+
+
+# -- an end by count
+
+
+def counted(place: Place, mode: str, loop: str, what: str) -> Ended:
+    """So many sessions, or turns, of sessions of three turns."""
+    arrivals: dict[str, Any] = {"kind": "closed", "users": 4, "spawn_per_s": 50}
+    if loop == "open":
+        arrivals = {"kind": "poisson", "sessions_per_s": 30}
+    return played(
+        place,
+        mode,
+        arrivals=arrivals,
+        workload={"kind": "chat", "turns": 3, "prompt_tokens": 20, "output_tokens": 4},
+        phases={what: 25, "drain_s": 20, "warmup_s": 0.5 if mode == "local" else 0},
+    )
+
+
+@scenes(
+    counted,
+    ("local", "open", "sessions"),
+    ("local", "closed", "turns"),
+    ("processes", "open", "sessions"),
+    ("processes", "closed", "turns"),
+)
+def test_a_run_that_ends_by_count_asks_exactly_as_much(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    mode, _, what = scene.arguments
+    assert ended.code == 0 or ended.codes, ended.text
+    check_books(ended)
+    summary = ended.summary
+    rows = [row for row in ended.turns if row["phase"] == "measure"]
+    if what == "sessions":
+        begun = {row["session_id"] for row in rows if row["turn_index"] == 0}
+        assert len(begun) == summary["sessions"]["planned"] == 25
+        assert sum(row["session_id"] in begun for row in ended.turns) == 75  # every one of them was run to its end
+        if mode == "processes":
+            assert begun == {f"s{index}" for index in range(25)}
+    else:
+        assert len(rows) == summary["turns"]["ok"] == 25
+    assert summary["turns"]["unfinished"] == summary["turns"]["failed"] == 0
+    # The measure phase ends with the last answer, not when the master heard of it.
+    manifest = json.loads((ended.run_dir / "run.json").read_text())
+    measure = next(one for one in manifest["phases"] if one["phase"] == "measure")
+    anchors = {worker["name"]: worker["anchor"]["wall_ns"] for worker in manifest["workers"]}
+    last_ns = max(row["closed_ns"] + anchors[row["worker"]] for row in ended.turns)
+    assert -0.02 < (measure["end_wall_ns"] - last_ns) / 1e9 < 0.3
+    assert manifest["stop_reason"] == "the scenario's end"
+
+
+# -- a cap
+
+
+def capped(place: Place, when_full: str) -> Ended:
+    """Twenty sessions a second of some 220 ms each want 4.4 places, and there are two."""
+    return played(
+        place,
+        "local",
+        arrivals={"kind": "constant", "sessions_per_s": 20, "max_in_flight": 2, "when_full": when_full},
+        workload__output_tokens=9,
+        phases={"measure_s": 3, "drain_s": 20},
+    )
+
+
+@scenes(capped, ("delay",), ("drop",))
+def test_what_a_cap_holds_back_is_counted(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    check_books(ended)
+    summary = ended.summary
+    sent = [row for row in ended.turns if row["sent_ns"] is not None]
+    beside = max(sum(a["sent_ns"] <= b["sent_ns"] < a["closed_ns"] for a in sent) for b in sent)
+    assert beside <= 2
+    assert abs(summary["sessions"]["planned"] - 60) <= 1
+    assert summary["sessions"]["planned"] == summary["sessions"]["started"] + summary["sessions"]["dropped"]
+    assert summary["sessions"]["dropped"] == summary["sessions"]["at_limit"] > 10
+    assert "at_limit" in ended.codes
+    assert not ended.codes & {"dropped_sessions", "late_sessions"}
+    reason = next(one for one in summary["verdict"]["reasons"] if one["code"] == "at_limit")
+    assert "because max_in_flight was reached" in reason["text"]
+    if scene.arguments[0] == "delay":
+        assert summary["latency"]["lag_ms"]["max"] > 300
+        assert "turns waited" in reason["text"]
+    else:
+        assert summary["latency"]["lag_ms"]["p50"] < 100
+        assert "sessions were dropped" in reason["text"]

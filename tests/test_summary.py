@@ -113,7 +113,7 @@ def test_the_document_has_the_keys_that_pipelines_rely_on() -> None:
         *("steps", "rates", "latency", "client", "servers", "by_class"),
     }
     assert set(summary["verdict"]) == {"measurement", "reasons", "gates", "passed"}
-    assert set(summary["sessions"]) == {"planned", "dropped", "started", "completed"}
+    assert set(summary["sessions"]) == {"planned", "dropped", "at_limit", "started", "completed"}
     assert set(summary["turns"]) == {"sent", "ok", "cancelled", "failed", "unfinished", "by_failure", "by_phase"}
     assert set(summary["turns"]["by_phase"]) == {"warmup", "measure", "drain", "all"}
     assert set(summary["stalls"]) == {"turns_with_stall", "longest_ms", "turns_with_client_stall"}

@@ -69,6 +69,12 @@ EDGES: list[tuple[str, dict[str, Any], dict[str, Any] | None, dict[str, Any] | N
         {"sessions_dropped": 3, "sessions_begun": 1997},
         {"sessions_dropped": 101, "sessions_begun": 1899},
     ),
+    (
+        "at_limit",
+        {"turns_held": 10, "held_mean_ms": 400.0, "lag_mean_ms": 401.0, "sessions_begun": 1000},
+        {"turns_held": 11, "sessions_at_limit": 10, "sessions_dropped": 10, "sessions_begun": 1000},
+        None,
+    ),
     ("offered_vs_achieved", {"sessions_begun": 1980}, {"sessions_begun": 1979}, {"sessions_begun": 1899}),
     (
         "offered_vs_achieved",

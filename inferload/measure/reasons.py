@@ -28,6 +28,9 @@ class Evidence:
     turns_unfinished: int = 0
     sessions_planned: int = 0
     sessions_dropped: int = 0
+    sessions_at_limit: int = 0  # of these, because max_in_flight was reached
+    turns_held: int = 0  # that waited because it was
+    held_mean_ms: float = 0.0  # their wait, shared among all turns
     sessions_begun: int | None = None  # that the client really set about inside the window
     delay_p99_ms: float | None = None  # of the client
     itl_ms: float | None = None  # median gap; the mean, where the median is 0
@@ -94,13 +97,34 @@ def _client_delay_text(e: Evidence) -> str:
 
 
 def _dropped(e: Evidence) -> float | None:
-    return e.sessions_dropped / e.sessions_planned if e.sessions_planned else None
+    return (e.sessions_dropped - e.sessions_at_limit) / e.sessions_planned if e.sessions_planned else None
+
+
+def _own_lag_ms(e: Evidence) -> float | None:
+    """Mean lag that is the client's own: without what turns waited for max_in_flight."""
+    return None if e.lag_mean_ms is None else max(0.0, e.lag_mean_ms - e.held_mean_ms)
+
+
+def _client_lag(e: Evidence) -> float | None:
+    lag_ms = _own_lag_ms(e)
+    return lag_ms / 1e3 / e.turn_mean_s if lag_ms is not None and e.turn_mean_s else None
+
+
+def _at_limit(e: Evidence) -> float | None:
+    asked = e.turns_begun + e.sessions_at_limit
+    return (e.turns_held + e.sessions_at_limit) / asked if asked else None
+
+
+def _at_limit_text(e: Evidence) -> str:
+    then = [f"{e.turns_held} turns waited"] if e.turns_held else []
+    then += [f"{e.sessions_at_limit} sessions were dropped"] if e.sessions_at_limit else []
+    return f"{' and '.join(then) or 'nothing happened'} because max_in_flight was reached"
 
 
 def _late(e: Evidence) -> float | None:
     """Share of planned sessions that were neither dropped nor begun inside the window."""
-    if e.sessions_begun is None or not e.sessions_planned:
-        return None
+    if e.sessions_begun is None or not e.sessions_planned or e.turns_held:
+        return None  # what waits for max_in_flight is late as planned
     short = e.sessions_planned - e.sessions_dropped - e.sessions_begun
     return short / e.sessions_planned if short >= _SESSIONS_APART else 0.0
 
@@ -177,12 +201,12 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "client_lag",
-        lambda e: e.lag_mean_ms / 1e3 / e.turn_mean_s if e.lag_mean_ms is not None and e.turn_mean_s else None,
+        _client_lag,
         0.05,
         0.25,
         "mean lag over the mean time of a turn",
         lambda e: (
-            f"turns left {_short(e.lag_mean_ms)} ms late on average, and take {_short((e.turn_mean_s or 0) * 1e3)} ms"
+            f"turns left {_short(_own_lag_ms(e))} ms late on average, and take {_short((e.turn_mean_s or 0) * 1e3)} ms"
         ),
         "the client was busy when they were due, so the server had less to do than was asked",
         "use more workers, each on a core of its own, or fewer streams",
@@ -238,12 +262,25 @@ RULES: tuple[Rule, ...] = (
         "use more workers; look for a locustfile that keeps much in memory",
     ),
     Rule(
+        "at_limit",
+        _at_limit,
+        0.01,
+        None,
+        "of the turns and sessions, held back or dropped",
+        _at_limit_text,
+        "the load was max_in_flight's, not the one that was planned: an open loop that is capped asks a slow server less",
+        "raise arrivals.max_in_flight, or lower the rate",
+    ),
+    Rule(
         "dropped_sessions",
         _dropped,
         0.001,
         0.05,
         "of the planned sessions",
-        lambda e: f"{e.sessions_dropped} of {e.sessions_planned} planned sessions were dropped, since no user was free",
+        lambda e: (
+            f"{e.sessions_dropped - e.sessions_at_limit} of {e.sessions_planned} planned sessions were dropped, "
+            "since no user was free"
+        ),
         "the load was lower than what was asked for",
         "allow more users, or ask for fewer sessions a second",
     ),

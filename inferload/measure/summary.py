@@ -121,6 +121,7 @@ def _part(tally: Tally, window_s: float | None, exact: Values | None) -> dict[st
         "sessions": {
             "planned": tally.sessions_planned,
             "dropped": tally.sessions_dropped,
+            "at_limit": tally.sessions_at_limit,
             "started": tally.sessions_started,
             "completed": tally.sessions_completed,
         },

@@ -36,9 +36,12 @@ class Tally:
 
     sessions_planned: int = 0
     sessions_dropped: int = 0
+    sessions_at_limit: int = 0  # of the dropped ones: those that found max_in_flight reached
     sessions_started: int = 0
     sessions_completed: int = 0
     turns_begun: int = 0
+    turns_held: int = 0  # those that waited because max_in_flight was reached
+    held_ns: int = 0  # sum of their waits
     ok: int = 0
     cancelled: int = 0  # of the ok ones: those that their caller broke off
     failed: int = 0
@@ -214,9 +217,12 @@ class TallySet:
         """Sessions that the arrivals asked for; in a closed loop, that a free user began."""
         self.at(phase, class_name, step).sessions_planned += n
 
-    def session_dropped(self, phase: Phase, class_name: str, n: int = 1, step: int | None = None) -> None:
-        """Planned sessions that could not be started."""
+    def session_dropped(
+        self, phase: Phase, class_name: str, n: int = 1, step: int | None = None, at_limit: bool = False
+    ) -> None:
+        """Planned sessions that could not be started; `at_limit`: because max_in_flight was reached."""
         self.at(phase, class_name, step).sessions_dropped += n
+        self.at(phase, class_name, step).sessions_at_limit += n if at_limit else 0
 
     def session_started(self, phase: Phase, class_name: str, n: int = 1, step: int | None = None) -> None:
         """Planned sessions that were started."""
@@ -225,6 +231,11 @@ class TallySet:
     def session_completed(self, phase: Phase, class_name: str, n: int = 1, step: int | None = None) -> None:
         """Started sessions whose last turn ended well."""
         self.at(phase, class_name, step).sessions_completed += n
+
+    def turn_held(self, phase: Phase, class_name: str, wait_ns: int, step: int | None = None) -> None:
+        """A turn that waited so long because max_in_flight was reached."""
+        self.at(phase, class_name, step).turns_held += 1
+        self.at(phase, class_name, step).held_ns += wait_ns
 
     def turn_begun(self, phase: Phase, class_name: str, step: int | None = None) -> None:
         """A turn that was begun; its end is counted by `fold`."""

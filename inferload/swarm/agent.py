@@ -75,7 +75,7 @@ class Agent:
         }
         try:
             self.end()  # a run whose master went away, say
-            self._run = run = WorkerRun(assignment, self._own, self._environment)
+            self._run = run = WorkerRun(assignment, self._own, self._environment, self._on_spent)
             anchor = {"wall_ns": run.anchor.wall_ns, "mono_ns": run.anchor.mono_ns}
             answer |= {"anchor": anchor, "folder": str(run.folder), "reader": run.reader}
             gevent.spawn(self._report, run)
@@ -109,6 +109,11 @@ class Agent:
         return run if run is not None and run.assignment.run_id == data["run_id"] else None
 
     # -- messages to the master
+
+    def _on_spent(self, run: WorkerRun, at_ns: int) -> None:
+        assignment = run.assignment
+        data = {"run_id": assignment.run_id, "name": assignment.name, "at_ns": at_ns - assignment.offset_ns}
+        self._runner.send_message(messages.SPENT, data)
 
     def _report(self, run: WorkerRun) -> None:
         due_ns = now_ns()

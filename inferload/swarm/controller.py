@@ -64,6 +64,7 @@ class Controller:
         runner.register_message(messages.READY, self._on_ready)
         runner.register_message(messages.REPORT, self._on_report)
         runner.register_message(messages.DRAINED, self._on_drained)
+        runner.register_message(messages.SPENT, self._on_spent)
 
     # -- what Locust calls
 
@@ -293,6 +294,10 @@ class Controller:
     def _on_drained(self, environment: Any, msg: Any) -> None:
         if self.run is not None:
             self.run.on_drained(msg.data)
+
+    def _on_spent(self, environment: Any, msg: Any) -> None:
+        if self.run is not None:
+            self.run.on_spent(msg.data)
 
     def status(self) -> dict[str, Any]:
         """What a page may show of the run, now."""

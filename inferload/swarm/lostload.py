@@ -1,6 +1,7 @@
 """What a lost worker would still have sent: in an open loop its stripe of the schedule is dropped arrivals, and counted."""
 
 from inferload.measure.clock import NS_PER_S
+from inferload.swarm.limits import Quota
 from inferload.swarm.masterrun import MasterRun
 from inferload.swarm.roster import Member
 from inferload.workload.schedules import schedule_of
@@ -25,14 +26,16 @@ def _of_worker(run: MasterRun, member: Member, first_rate: float) -> int:
     schedule = schedule_of(scenario, sessions, first_rate, member.stripe, len(run.roster))
     for at_ns, rate in run.rate_changes:
         schedule.set_rate(max(0.0, (at_ns - start_ns) / NS_PER_S), rate)
-    sessions = Sessions(run.order.scenario, run.preflight.data)
+    quota = Quota.of(scenario, member.stripe, len(run.roster))
     dropped = 0
     while (arrival := schedule.next()) is not None:
         due_ns = start_ns + round(arrival.due_s * NS_PER_S)
         if due_ns >= end_ns:
             break
+        window = next(w for w in run.stepped if w.holds(due_ns))
+        if not quota.take_session(window.phase):
+            break
         if due_ns >= member.heard_ns:
-            window = next(w for w in run.stepped if w.holds(due_ns))
             class_name = sessions.class_of(arrival.index)
             run.seen.tallies.session_planned(window.phase, class_name, step=window.step)
             run.seen.tallies.session_dropped(window.phase, class_name, step=window.step)

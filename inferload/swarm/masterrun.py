@@ -84,6 +84,7 @@ class MasterRun:
         self._runner = runner
         self.rate_changes: list[tuple[int, float]] = []  # (instant, sessions per second) set by hand
         self._users = order.users
+        self._spent_ns: int | None = None  # when the last of a counted load was over
         self._aborting = False
         self._over = False  # the load has ended as planned
         self._marked: set[Phase] = set()
@@ -129,6 +130,21 @@ class MasterRun:
             self.notes.update(data.get("notes", {}))
             self._look_whether_drained()
             gevent.spawn_later(_SAME_SIGNAL_S, self._look_whether_left, member)
+
+    def on_spent(self, data: dict[str, Any]) -> None:
+        """Nothing of a worker's load is left: a trace is over, or what was to be counted is."""
+        member = self.roster.named(data["name"])
+        if member is not None and data["run_id"] == self.run_id and member.spent_ns is None:
+            member.spent_ns = data["at_ns"]
+            self._look_whether_spent()
+
+    def _look_whether_spent(self) -> None:
+        """The load is over once that of all workers is: it was when the last session ended, not when we heard of it."""
+        spent_ns = [member.spent_ns for member in self.roster.present]
+        known_ns = [at_ns for at_ns in spent_ns if at_ns is not None]
+        if spent_ns and len(known_ns) == len(spent_ns) and not self.stop.is_set():
+            self._spent_ns = max(known_ns)
+            self.stop.set()
 
     def _look_whether_left(self, member: Member) -> None:
         """A worker that drained though nobody asked the run to has been stopped on its own."""
@@ -178,6 +194,7 @@ class MasterRun:
 
     def prepare(self) -> None:
         """Compare clocks and hand out assignments; UsageError where a worker cannot take its part."""
+        stepping.check_shares(self.order.scenario, len(self.roster))
         self._compare_clocks()
         for member in self.roster.members:
             self._tell(messages.PREPARE, self._assignment(member).to_wire(), member)
@@ -209,7 +226,9 @@ class MasterRun:
         stepper = gevent.spawn(stepping.follow, self, start_users)
         try:
             self.stop.wait(None if end_ns is None else max(0.0, (end_ns - now_ns()) / NS_PER_S))
-            if self.stop.is_set():
+            if self._spent_ns is not None:
+                end_ns = self._spent_ns
+            elif self.stop.is_set():
                 end_ns = now_ns()
             stepper.kill()
             self._announce(start_ns, min(measure_ns, end_ns or now_ns()), end_ns or now_ns())
@@ -333,6 +352,7 @@ class MasterRun:
                     self.marks.add("worker_lost", text, worker=member.name)
                     logger.error("%s; its part of the load is missing from here on", text)
                     self._look_whether_drained()
+                    self._look_whether_spent()
             if not self.roster.present:
                 self.request_stop("the loss of every worker")
 

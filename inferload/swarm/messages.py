@@ -5,7 +5,7 @@ master -> worker                                   worker -> master
   PREPARE  an Assignment                             READY    {"run_id", "name", "error", and who it is}
   WINDOWS  {"run_id", "windows"}                     REPORT   a Report, once a second
   RATE     {"run_id", "at_ns", "rate"}               DRAINED  {"run_id", "name", "notes"}: the last word on a run
-  DRAIN    {"run_id"}
+  DRAIN    {"run_id"}                                SPENT    {"run_id", "name", "at_ns"}: its part of a counted load is over
   ABORT    {"run_id"}
 
 Instants are on the master's monotonic clock; a worker moves them to its own by the offset that it was told. No message
@@ -28,6 +28,7 @@ DRAIN = "inferload_drain"
 ABORT = "inferload_abort"
 REPORT = "inferload_report"
 DRAINED = "inferload_drained"
+SPENT = "inferload_spent"
 
 
 @dataclass(frozen=True, slots=True)

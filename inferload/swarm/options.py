@@ -50,7 +50,7 @@ def check(options: Any) -> Checked:
     if options.headless or options.autostart:
         if not options.host:
             raise UsageError("--host: missing; say which server, as --host http://server:8000")
-        if scenario.phases.measure_s is None and not options.run_time:
+        if not scenario.ends_by_itself and not options.run_time:
             raise UsageError(
                 f"scenario {options.scenario}: measure_s is null, and without a web UI nobody stops it; give --run-time"
             )

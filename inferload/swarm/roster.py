@@ -26,6 +26,7 @@ class Member:
     drained: bool = False
     lost: bool = False
     left: bool = False  # drained by itself while the run went on: somebody stopped it
+    spent_ns: int | None = None  # on the master's clock: since when nothing of its load is left
     next_seq: int = 0
     missing_reports: int = 0
     longest_silence_s: float = 0.0

@@ -6,20 +6,35 @@ import gevent
 from gevent.event import Event
 
 from inferload.measure.clock import NS_PER_S, now_ns
-from inferload.swarm.talk import Host, Talk, sleep_until
+from inferload.measure.record import PhaseWindow
+from inferload.swarm.talk import Host, Talk, entered, sleep_until
+from inferload.workload.arrivalkinds import OpenArrivals
 from inferload.workload.arrivals import stripe
 from inferload.workload.bodies import isolation
 from inferload.workload.schedules import schedule_of
 
+IDLE_S = 0.5  # a user who has nothing to do looks again after so long
 
-def converse(run: Host, index: int, planned_ns: int) -> int:
+
+def converse(run: Host, index: int, planned_ns: int, admitted: bool = False) -> int:
     """Run session `index`: every turn after the answer to the one before and its pause. A failed turn ends it.
 
-    Returns when its caller is free again: at the last answer's end, whenever this client got round to noticing; a while
-    after a failure.
+    `admitted`: its first turn has its place in flight already. Returns when its caller is free again: at the last answer's
+    end, whenever this client got round to noticing; a while after a failure.
     """
+    try:
+        return _converse(run, index, planned_ns, admitted)
+    finally:
+        run.live -= 1
+        run.look_whether_spent()
+
+
+def _converse(run: Host, index: int, planned_ns: int, admitted: bool) -> int:
     session = run.sessions.begin(index)
     window = run.window_of(planned_ns)
+    if not admitted and not entered(run, session.class_name, window):
+        run.tallies.session_dropped(window.phase, session.class_name, step=window.step, at_limit=True)
+        return planned_ns
     run.tallies.session_started(window.phase, session.class_name, step=window.step)
     separate = isolation(run.scenario.cache.isolate, run.assignment.salt, index, run.assignment.takes_salt)
     ended = Talk(run, session, separate, planned_ns).perform()
@@ -31,6 +46,8 @@ def converse(run: Host, index: int, planned_ns: int) -> int:
 class ClosedLoop:
     """Each Locust user is one person: a new session whenever the last one is over."""
 
+    exhausted = False  # people always come again
+
     def __init__(self, run: Host) -> None:
         self._run = run
         self._indexes = stripe(run.assignment.stripe, run.assignment.stripes)
@@ -41,10 +58,12 @@ class ClosedLoop:
         sleep_until(run.load_start_ns() or 0)  # a timer of the loop may go off some milliseconds early
         planned_ns = now_ns() if free_ns is None else free_ns
         sleep_until(planned_ns)
-        if not run.open:
+        window = run.window_of(planned_ns)
+        if not run.open or not run.quota.take_session(window.phase):
+            gevent.sleep(IDLE_S)
             return planned_ns
         index = next(self._indexes)
-        window = run.window_of(planned_ns)
+        run.live += 1
         run.tallies.session_planned(window.phase, run.sessions.class_of(index), step=window.step)
         return converse(run, index, planned_ns)
 
@@ -58,6 +77,7 @@ class OpenLoop:
     def __init__(self, run: Host, rate: float) -> None:
         self._run = run
         self._schedule = schedule_of(run.scenario, run.sessions, rate, run.assignment.stripe, run.assignment.stripes)
+        self._drops = isinstance(run.scenario.arrivals, OpenArrivals) and run.scenario.arrivals.when_full == "drop"
         self._changed = Event()
         self._greenlet: gevent.Greenlet | None = None
         self._start_ns = 0
@@ -67,6 +87,11 @@ class OpenLoop:
         if self._greenlet is None:
             self._start_ns = start_ns
             self._greenlet = gevent.spawn(self._arrive)
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether nothing arrives any more, whatever the rate."""
+        return self._schedule.exhausted
 
     def set_rate(self, at_ns: int, rate: float) -> None:
         """The whole fleet's rate from an instant on; the sequence of arrivals stays the same."""
@@ -90,6 +115,8 @@ class OpenLoop:
                 return
             self._schedule.next()
             window, class_name = run.window_of(due_ns), run.sessions.class_of(arrival.index)
+            if not run.quota.take_session(window.phase):
+                return
             run.tallies.session_planned(window.phase, class_name, step=window.step)
             run.tallies.session_dropped(window.phase, class_name, step=window.step)
 
@@ -106,7 +133,22 @@ class OpenLoop:
             end_ns = run.load_end_ns()
             if not run.open or (end_ns is not None and due_ns >= end_ns):
                 return
-            self._schedule.next()
             window = run.window_of(due_ns)
-            run.tallies.session_planned(window.phase, run.sessions.class_of(arrival.index), step=window.step)
-            gevent.spawn(converse, run, arrival.index, due_ns)
+            if not run.quota.take_session(window.phase):
+                return
+            self._schedule.next()
+            self._begin_session(arrival.index, due_ns, window)
+            if self.exhausted:
+                run.look_whether_spent()
+                return
+
+    def _begin_session(self, index: int, due_ns: int, window: PhaseWindow) -> None:
+        """A session that is due: begun in a greenlet of its own, or dropped where the limit on turns in flight says so."""
+        run, class_name = self._run, self._run.sessions.class_of(index)
+        run.tallies.session_planned(window.phase, class_name, step=window.step)
+        admitted = run.gate is None or run.gate.try_enter()
+        if not admitted and self._drops:
+            run.tallies.session_dropped(window.phase, class_name, step=window.step, at_limit=True)
+            return
+        run.live += 1
+        gevent.spawn(converse, run, index, due_ns, admitted)

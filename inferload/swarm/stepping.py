@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import gevent
 
+from inferload.errors import UsageError
 from inferload.measure.clock import NS_PER_S, now_ns
-from inferload.workload.arrivalkinds import Closed, Rated
+from inferload.workload.arrivalkinds import Closed, OpenArrivals, Rated
 from inferload.workload.profiles import Steps, UserSteps
 from inferload.workload.scenario import Scenario
 
@@ -22,6 +23,17 @@ def bounds_s(scenario: Scenario) -> tuple[float, ...]:
     arrivals = scenario.arrivals
     profile = arrivals.profile if isinstance(arrivals, Closed | Rated) else None
     return () if profile is None else profile.bounds_s()
+
+
+def check_shares(scenario: Scenario, workers: int) -> None:
+    """UsageError where a limit on turns in flight leaves a worker without any."""
+    arrivals = scenario.arrivals
+    most = arrivals.max_in_flight if isinstance(arrivals, OpenArrivals) else None
+    if most is not None and most < workers:
+        raise UsageError(
+            f"arrivals.max_in_flight: is {most}, and each of {workers} workers has a share of it; "
+            f"raise it to {workers} or more, or start fewer workers"
+        )
 
 
 def levels(scenario: Scenario) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ import gevent
 from inferload.measure.clock import NS_PER_S, now_ns
 from inferload.measure.record import PhaseWindow
 from inferload.measure.tally import TallySet
+from inferload.swarm.limits import Gate, Quota
 from inferload.swarm.messages import Assignment
 from inferload.wire.turn import Turn, TurnRequest, TurnResult
 from inferload.workload.bodies import BodyWriter, Isolation, Settings, Texts
@@ -37,6 +38,14 @@ class Host(Protocol):
     def tallies(self) -> TallySet: ...
     @property
     def open(self) -> bool: ...
+    @property
+    def quota(self) -> Quota: ...
+    @property
+    def gate(self) -> Gate | None: ...
+
+    live: int
+
+    def look_whether_spent(self) -> None: ...
     def window_of(self, at_ns: int) -> PhaseWindow: ...
     def load_start_ns(self) -> int | None: ...
     def load_end_ns(self) -> int | None: ...
@@ -59,13 +68,26 @@ class Ended:
     last: Reply | None = None
 
 
+def entered(run: Host, class_name: str, window: PhaseWindow) -> bool:
+    """Wait until a turn more may be in flight, and count the wait; False: the run takes no more turns."""
+    gate = run.gate
+    if gate is None or gate.try_enter():
+        return True
+    since_ns = now_ns()
+    inside = gate.enter()
+    if inside:
+        run.tallies.turn_held(window.phase, class_name, now_ns() - since_ns, step=window.step)
+    return inside
+
+
 class Talk:
-    """A session under way. `arrived_ns`: when it was due to begin."""
+    """A session under way, whose first turn has its place in flight. `arrived_ns`: when it was due to begin."""
 
     def __init__(self, run: Host, session: Session, isolated: Isolation, arrived_ns: int) -> None:
         self._run = run
         self._session = session
         self._arrived_ns = arrived_ns
+        self._place = run.gate  # in flight: the first turn's, which was taken for it
         self._isolated = isolated
         self._settings = Settings.of(run.scenario, model_of(run.scenario, session.index) or run.assignment.model)
         affinity = run.scenario.request.affinity_header
@@ -73,7 +95,10 @@ class Talk:
 
     def perform(self) -> Ended:
         """Run the session's script to its end, to the first failed turn, or until the run takes no more turns."""
-        return self._script(self._session.script, "", self._arrived_ns)
+        try:
+            return self._script(self._session.script, "", self._arrived_ns)
+        finally:
+            self._leave()
 
     def _script(self, script: Script, path: str, at_ns: int) -> Ended:
         """One script from an instant on; a fork's child has a path of its own."""
@@ -105,6 +130,7 @@ class Talk:
             number += 1
 
     def _fork(self, fork: Fork, path: str, at_ns: int) -> list[Ended]:
+        self._leave()
         greenlets = [gevent.spawn(self._script, child, f"{path}/{name}", at_ns) for name, child in fork.children]
         gevent.joinall(greenlets, raise_error=True)
         return [greenlet.value for greenlet in greenlets]
@@ -117,15 +143,25 @@ class Talk:
 
     def _waited_for(self, planned_ns: int, begun: bool) -> bool:
         """Whether the turn may be sent, once it is time; a session's first turn may always."""
+        run = self._run
         sleep_until(planned_ns)
-        if begun and not self._run.open:
+        if not begun:
+            run.await_turn()
+            return True  # it has its place, and is not to be lost
+        window = run.window_of(planned_ns)
+        if not run.open or not run.quota.take_turn(window.phase):
             return False
-        self._run.await_turn()
-        return self._run.open or not begun
+        if not entered(run, self._session.class_name, window):
+            return False
+        run.await_turn()
+        if not run.open and run.gate is not None:
+            run.gate.leave()
+        return run.open
 
     def _ask(self, ask: Ask, body: bytes, path: str, number: int, planned_ns: int) -> TurnResult:
         run, session = self._run, self._session
         window = run.window_of(planned_ns)
+        first = not path and not number
         request = TurnRequest(
             body=body,
             turn_id=f"s{session.index}{path}.{number}",
@@ -136,15 +172,27 @@ class Talk:
             planned_ns=planned_ns,
             step=window.step,
             max_tokens=ask.output_tokens,
-            pause=ask.pause if path or number else None,
+            pause=None if first else ask.pause,
             final=ask.final,
             model=ask.model or self._settings.model,
             headers=(*self._headers, *ask.headers),
         )
-        turn = run.start_turn(request, session.index)
-        if ask.cancel_after_s is not None and not turn.wait_until(planned_ns + round(ask.cancel_after_s * NS_PER_S)):
-            turn.cancel()
-        return turn.wait()
+        place, self._place = self._place if first else run.gate, None if first else self._place
+        try:
+            turn = run.start_turn(request, session.index)
+            cut_ns = None if ask.cancel_after_s is None else planned_ns + round(ask.cancel_after_s * NS_PER_S)
+            if cut_ns is not None and not turn.wait_until(cut_ns):
+                turn.cancel()
+            return turn.wait()
+        finally:
+            if place is not None:
+                place.leave()
+
+    def _leave(self) -> None:
+        """Give back the first turn's place, if it was not needed."""
+        place, self._place = self._place, None
+        if place is not None:
+            place.leave()
 
 
 def _reply(result: TurnResult) -> Reply:

@@ -20,6 +20,7 @@ from inferload.measure.record import PhaseWindow
 from inferload.measure.slo import Slo
 from inferload.measure.tally import TallySet
 from inferload.swarm.bookings import LocustBooks
+from inferload.swarm.limits import Gate, Quota
 from inferload.swarm.messages import Assignment, Report
 from inferload.swarm.pulse import Pulse
 from inferload.swarm.sessions import ClosedLoop, OpenLoop
@@ -30,6 +31,8 @@ from inferload.wire.dial import TlsSettings
 from inferload.wire.target import Target
 from inferload.wire.turn import Turn, TurnRequest, TurnResult
 from inferload.workload import scenario as scenarios
+from inferload.workload.arrivalkinds import Closed
+from inferload.workload.arrivals import share
 from inferload.workload.bodies import Texts
 from inferload.workload.data import Data
 from inferload.workload.prompts import Vocabulary
@@ -80,13 +83,27 @@ def slo_of(scenario: scenarios.Scenario, class_name: str) -> Slo | None:
 class WorkerRun:
     """Begins when the master's assignment comes; `finish` is its end. `open`: sessions and turns may still begin."""
 
-    def __init__(self, assignment: Assignment, own: OwnSettings, environment: Any) -> None:
+    def __init__(
+        self,
+        assignment: Assignment,
+        own: OwnSettings,
+        environment: Any,
+        on_spent: "Callable[[WorkerRun, int], None]" = lambda run, at_ns: None,
+    ) -> None:
         self.assignment = assignment
         self.scenario = scenarios.from_text(assignment.scenario_text, assignment.origin)
         self.sessions = Sessions(self.scenario, Data.from_wire(assignment.data, assignment.origin))
         if self.sessions.has_data:  # reading a large file takes its time: in a thread, so that the master hears from us
             gevent.get_hub().threadpool.apply(self.sessions.open)
         self.texts = Texts(Vocabulary.from_wire(assignment.vocabulary), self.scenario.seed)
+        stripe, stripes = assignment.stripe, assignment.stripes
+        arrivals = self.scenario.arrivals
+        most = None if isinstance(arrivals, Closed) else arrivals.max_in_flight
+        self.quota = Quota.of(self.scenario, stripe, stripes)
+        self.gate = None if most is None else Gate(share(most, stripe, stripes))
+        self.live = 0
+        self._on_spent = on_spent
+        self._spent = False
         self.tallies = TallySet()
         self.health = HealthSet()
         self.anchor = Anchor.take()
@@ -125,6 +142,7 @@ class WorkerRun:
         self._windows = tuple(windows)
         if self._windows and isinstance(self.loop, OpenLoop) and self.open:
             self.loop.begin(self._windows[0].start_ns)
+        self.look_whether_spent()
 
     def window_of(self, at_ns: int) -> PhaseWindow:
         """The phase, and step of it, that an instant lies in; before the first, the first."""
@@ -140,6 +158,13 @@ class WorkerRun:
     def load_end_ns(self) -> int | None:
         """When the measure phase ends; None while nobody knows."""
         return next((window.end_ns for window in reversed(self._windows) if window.phase == "measure"), None)
+
+    def look_whether_spent(self) -> None:
+        """Say so, once, when nothing more can begin here and all that has begun is over."""
+        over = self.quota.spent or self.loop.exhausted
+        if over and not self.live and not self._spent and self.open and self._windows:
+            self._spent = True
+            self._on_spent(self, max(now_ns(), self._windows[0].start_ns))
 
     # -- turns
 
@@ -225,6 +250,8 @@ class WorkerRun:
         if self.open:
             self.open = False
             self.loop.close()
+            if self.gate is not None:
+                self.gate.close()
 
     def give_up(self) -> None:
         """End what is under way as unfinished."""

@@ -56,6 +56,11 @@ def stripe(worker: int, workers: int) -> Iterator[int]:
     return count(worker, workers)
 
 
+def share(total: int, worker: int, workers: int) -> int:
+    """Worker k of n's part of a number of things; all parts together are the number, and differ by at most one."""
+    return total // workers + (worker < total % workers)
+
+
 @dataclass(frozen=True, slots=True)
 class Arrival:
     """Session `index` of the whole run is due at `due_s` since the load began."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from inferload.workload.arrivalkinds import Closed, Rated
 from inferload.workload.describearrivals import arrivals_in_words, arrivals_within, expected_sessions
-from inferload.workload.numberwords import listed, number, seconds, spread
+from inferload.workload.numberwords import listed, number, plural, seconds, spread
 from inferload.workload.plancache import PlannedCache
 from inferload.workload.scenario import Scenario
 from inferload.workload.script import PlannedTurn, outline
@@ -173,29 +173,42 @@ def _in_all(sample: Expected, planned: int | None) -> list[str]:
 def _phases(scenario: Scenario) -> list[str]:
     phases = scenario.phases
     drain = f"drain at most {seconds(phases.drain_s)}"
+    counts = [plural(n, word) for n, word in ((phases.sessions, "session"), (phases.turns, "turn")) if n is not None]
+    done = f"until {' or '.join(counts)} are over" if counts else "until stopped (web UI only)"
     if phases.measure_s is None:
-        return [f"warm-up {seconds(phases.warmup_s)}, measure until stopped (web UI only), {drain}"]
+        return [f"warm-up {seconds(phases.warmup_s)}, measure {done}, {drain}"]
     whole_s = phases.warmup_s + phases.measure_s + phases.drain_s
-    parts = f"warm-up {seconds(phases.warmup_s)}, measure {seconds(phases.measure_s)}, {drain}"
+    at_most = f"{done}, at most " if counts else ""
+    parts = f"warm-up {seconds(phases.warmup_s)}, measure {at_most}{seconds(phases.measure_s)}, {drain}"
     return [f"{parts}: {seconds(whole_s)} at most"]
 
 
 def _numbers(scenario: Scenario, sample: Expected) -> list[str]:
     """Which percentiles the measure phase can carry: p_q wants n (1 - q) of at least 10 turns."""
-    if isinstance(scenario.arrivals, Closed) or scenario.phases.measure_s is None:
+    turns = _expected_turns(scenario, sample)
+    if turns is None:
         return [_WHEN_PRINTED]
-    warmup_s = scenario.phases.warmup_s
-    started = expected_sessions(scenario, warmup_s, warmup_s + scenario.phases.measure_s)
-    if started is None:
-        return [_WHEN_PRINTED]
-    turns = started * sum(sample.turns) / sample.sessions
     carried = [name for name, wanted in _WANTED_TURNS.items() if turns >= wanted]
     missing = [name for name in _WANTED_TURNS if name not in carried]
     lines = [f"about {number(turns)} turns in the measure phase, enough for {listed(carried)}"]
-    if missing:
+    if missing and scenario.phases.counted:
+        lines.append(f"too few for {listed(missing)}; {missing[0]} needs {_WANTED_TURNS[missing[0]]:,} turns")
+    elif missing and scenario.phases.measure_s:
         needed_s = scenario.phases.measure_s * _WANTED_TURNS[missing[0]] / turns
         lines.append(f"too few for {listed(missing)}; {missing[0]} needs a measure_s of about {seconds(needed_s)}")
     return lines
+
+
+def _expected_turns(scenario: Scenario, sample: Expected) -> float | None:
+    """Turns of the measure phase, by its count or by its length; None where the server decides how many there are."""
+    phases, per_session = scenario.phases, sum(sample.turns) / sample.sessions
+    known = [float(phases.turns)] if phases.turns is not None else []
+    known += [phases.sessions * per_session] if phases.sessions is not None else []
+    if phases.measure_s is not None:
+        started = expected_sessions(scenario, phases.warmup_s, phases.warmup_s + phases.measure_s)
+        known += [started * per_session] if started is not None else []
+        known = known if started is not None else []
+    return min(known, default=None)
 
 
 _WHEN_PRINTED = "a percentile is printed when 10 turns lie beyond it: p50 from 20 turns, p99 from 1,000"

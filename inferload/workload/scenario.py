@@ -126,9 +126,31 @@ class Phases(Part):
 
     warmup_s: NonNegative = Field(default=0.0, description="load before the measure phase, kept apart from the numbers")
     measure_s: Positive | None = Field(
-        description="seconds that count; null: until stopped by hand, for the web UI only"
+        default=None,
+        description="seconds that count, at most; null: until the sessions or turns are done, the trace is over, or, in the "
+        "web UI, until stopped by hand",
+    )
+    sessions: AtLeastOne | None = Field(
+        default=None,
+        description="end when so many sessions are over, counted from the measure phase; null: no such end",
+    )
+    turns: AtLeastOne | None = Field(
+        default=None, description="end when so many turns are over, counted from the measure phase; null: no such end"
     )
     drain_s: NonNegative = Field(default=60.0, description="longest wait for turns in flight after the measure phase")
+
+    @model_validator(mode="after")
+    def _some_end(self) -> "Phases":
+        if not self.model_fields_set & {"measure_s", "sessions", "turns"}:
+            raise ValueError(
+                "measure_s is missing: how many seconds count; or give sessions or turns, or measure_s: null for no end in time"
+            )
+        return self
+
+    @property
+    def counted(self) -> bool:
+        """Whether a number of sessions or turns ends the run."""
+        return self.sessions is not None or self.turns is not None
 
 
 class Timeouts(Part):
@@ -258,13 +280,18 @@ class Scenario(Part):
     name: Annotated[str, AfterValidator(_name)] = Field(description="short name; becomes part of the run directory")
     workload: Workload = Field(description="what is asked: {kind: chat, ...}")
     arrivals: Arrivals = Field(description="when sessions start: {kind: closed | constant | poisson | gamma, ...}")
-    phases: Phases = Field(description="how long: {warmup_s, measure_s, drain_s}")
+    phases: Phases = Field(description="how long: {warmup_s, measure_s | sessions | turns, drain_s}")
     request: Request = Field(default=Request(), description="what goes into each request beside its messages")
     cache: Cache = Field(default=Cache(), description="prefix-cache isolation")
     seed: Whole = Field(default=0, description="every random choice follows from it")
     slo: SloLimits = Field(default=SloLimits(), description="limits per turn")
     gates: Gates = Field(default=(), description='what the run must hold, as "p99(ttft_ms) < 2000"')
     server: Server = Field(default=Server(), description="reading the server's metrics")
+
+    @property
+    def ends_by_itself(self) -> bool:
+        """Whether a run of it comes to an end without anybody's hand."""
+        return self.phases.measure_s is not None or self.phases.counted
 
     @property
     def open_loop(self) -> bool:
