@@ -32,6 +32,8 @@ def run_tables(summary: Mapping[str, Any] | None) -> tuple[Table, ...]:
         latency_table("latency", "Latency", summary.get("latency") or {}),
         _rates(summary),
         _books(summary),
+        _split(summary, "target"),
+        _split(summary, "model"),
         *_tasks(summary),
         _failures(summary),
         _servers(summary),
@@ -48,6 +50,37 @@ def _gates(summary: Mapping[str, Any]) -> Table:
         (str(gate["gate"]), number(gate.get("value")), "passed" if gate.get("passed") else "FAILED") for gate in gates
     )
     return Table("gates", "Gates", ("gate", "value", ""), rows)
+
+
+def _split(summary: Mapping[str, Any], column: str) -> Table:
+    """The turns of each target, or of each model, where there were several."""
+    rows = tuple(
+        (
+            name,
+            *(number(block["turns"][count]) for count in ("ok", "failed", "unfinished", "output_tokens")),
+            *(
+                number(block["latency"][measure][q])
+                for measure in ("ttft_ms", "itl_ms")
+                for q in ("mean", "p50", "p99")
+            ),
+        )
+        for name, block in (summary.get(f"by_{column}") or {}).items()
+    )
+    columns = (
+        "",
+        "ok",
+        "failed",
+        "unfinished",
+        "output tokens",
+        "TTFT mean, ms",
+        "p50",
+        "p99",
+        "ITL mean, ms",
+        "p50",
+        "p99",
+    )
+    note = f"Turns that were planned in the measure phase. Sessions keep to one {column}."
+    return Table(f"by-{column}", f"By {column}", columns, rows, note)
 
 
 _TASK_STATISTICS = ("mean", "p50", "p90", "p95", "min", "max")

@@ -59,6 +59,9 @@ def test_sessions_take_the_servers_in_turn(stage: Stage, scene: Scene) -> None:
     assert len({row["target"] for row in ended.turns}) == 2
     assert ended.summary["run"]["target"] == ", ".join(urls)
     assert len(ended.summary["servers"]) == 2
+    report = (ended.run_dir / "report.md").read_text()
+    assert "By target" in report
+    assert all(f"| {url} |" in report for url in urls)
     by_target = ended.summary["by_target"]
     assert {url: block["turns"]["ok"] for url, block in by_target.items()} == dict(
         Counter(row["target"] for row in ended.turns if row["phase"] == "measure" and row["failure"] is None)
