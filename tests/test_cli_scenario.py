@@ -157,6 +157,36 @@ def test_init_writes_a_scenario_and_never_overwrites(
     assert not (tmp_path / "x.yaml").exists()
 
 
+def test_init_writes_a_locustfile_beside_it_that_runs_it(inferload: Inferload, tmp_path: Path) -> None:
+    out = inferload("init", str(tmp_path / "my load.yaml"), "--from", "random-7000x1000")[1]
+    locustfile = tmp_path / "locustfile.py"
+    assert f"{locustfile}: written; it runs my load.yaml" in out
+    text = locustfile.read_text()
+    assert '.with_name("my load.yaml")' in text
+    compile(text, str(locustfile), "exec")
+    out = inferload("init", str(tmp_path / "other.yaml"))[1]
+    assert f"{locustfile}: exists already and stays as it is" in out
+    assert locustfile.read_text() == text
+
+
+def test_validate_looks_at_the_data_too(inferload: Inferload, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    file = tmp_path / "mine.yaml"
+    source = "workload: {kind: chat, source: {kind: jsonl, path: prompts.jsonl}}"
+    file.write_text(SMALL.replace("workload: {kind: chat, prompt_tokens: 10, output_tokens: 5}", source))
+    code, out, _ = inferload("validate", str(file))
+    assert code == 0
+    assert "valid, digest" in out
+    assert "not here: prompts.jsonl: no such file" in out
+    assert inferload("plan", str(file))[0] == 2
+    prompts = tmp_path / "prompts.jsonl"  # beside the scenario
+    prompts.write_text('{"prompt": "Hi", "output_tokens": 3}\n{"prompt"\n')
+    assert inferload("validate", str(file))[2].startswith(f"{prompts}:2: not JSON")
+    prompts.write_text('{"prompt": "Hi", "output_tokens": 3}\n')
+    assert inferload("validate", str(file))[:2] == (0, f"{file}: valid, digest {load(str(file)).digest[:12]}\n")
+    assert "1 conversations from prompts.jsonl" in inferload("plan", str(file))[1]
+
+
 @pytest.mark.parametrize("command", ["validate", "plan", "path", "schema", "init"])
 def test_help_says_what_it_does_and_shows_an_example(
     command: str, inferload: Inferload, capsys: pytest.CaptureFixture[str]

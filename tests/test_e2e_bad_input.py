@@ -108,6 +108,12 @@ def run_dir_unwritable(place: Place) -> list[str]:
     return ["--scenario", "smoke", "--host", place.simulator().url, "--run-dir", "/proc/run"]
 
 
+def file_cut_off(place: Place) -> list[str]:
+    (place.folder / "talks.json").write_text('[{"conversations": [{"from": "human", "value": "Hel')
+    workload = {"kind": "chat", "source": {"kind": "sharegpt", "path": "talks.json"}}
+    return ["--host", place.simulator().url, "--scenario", str(scenario(place.folder, workload=workload))]
+
+
 def no_users(place: Place) -> list[str]:
     return ["--scenario", "smoke", "--host", place.simulator().url, "-u", "-3"]
 
@@ -131,6 +137,7 @@ REFUSED: dict[Callable[[Place], list[str]], tuple[str, ...]] = {
     run_dir_below_a_file: ("run directory", "--run-dir"),
     run_dir_unwritable: ("run directory /proc/run", "cannot be written", "--run-dir"),
     no_users: ("users", "-3"),
+    file_cut_off: ("talks.json:1: ", "the file ends within a conversation", "is it whole?"),
 }
 BY_NAME = {play.__name__: play for play in REFUSED}
 BOTH = ("unknown_key", "nobody_listens", "run_dir_full")  # the others with two processes only, where orphans can be

@@ -3,12 +3,13 @@
 import argparse
 import json
 import re
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
 
 from inferload.errors import UsageError
-from inferload.workload import catalog
+from inferload.workload import catalog, files
 from inferload.workload.data import Data
 from inferload.workload.describe import describe
 from inferload.workload.faults import ScenarioError
@@ -86,12 +87,16 @@ def _register_init(commands: Any) -> None:
     parser = _add(
         commands,
         "init",
-        "write a commented scenario file to start from",
-        "Never overwrites. Example: inferload init mine.yaml --from chat-open",
+        "write a commented scenario file to start from, and a locustfile.py beside it that runs it",
+        "Never overwrites. Example: inferload init mine.yaml --from chat-open, then: locust --host http://server:8000",
     )
     parser.add_argument("path", metavar="FILE", nargs="?", default="scenario.yaml", help="default: %(default)s")
     parser.add_argument(
-        "--from", dest="source", metavar="NAME", default="chat", help="bundled one; default: %(default)s"
+        "--from",
+        dest="source",
+        metavar="NAME",
+        default="chat",
+        help=f"bundled one to start from: {', '.join(catalog.names())}; default: %(default)s",
     )
     parser.set_defaults(run=init)
 
@@ -105,7 +110,7 @@ def validate(arguments: argparse.Namespace) -> int:
 def _checked(name: str, resolved: bool) -> bool:
     try:
         scenario = load(name)
-        check_sendable(scenario, Sessions(scenario, Data(name)))
+        missing = _data_faults(scenario, name)
     except ScenarioError as error:
         count = len(error.faults)
         print(error, f"{error.origin}: {count} mistake{'s' * (count > 1)}", sep="\n", file=sys.stderr)
@@ -113,8 +118,19 @@ def _checked(name: str, resolved: bool) -> bool:
     except UsageError as error:
         print(error, file=sys.stderr)
         return False
-    print(scenario.resolved_text() if resolved else f"{name}: valid, digest {scenario.digest[:12]}", end="\n")
+    print(scenario.resolved_text() if resolved else f"{name}: valid, digest {scenario.digest[:12]}{missing}", end="\n")
     return True
+
+
+def _data_faults(scenario: Scenario, name: str) -> str:
+    """What is to be said of its data: UsageError where a file is broken, a remark where it is not on this machine."""
+    sessions = Sessions(scenario, Data(name))
+    try:
+        sessions.open()
+        check_sendable(scenario, sessions)
+    except files.Missing as error:
+        return f"; not here: {error}"
+    return ""
 
 
 def plan(arguments: argparse.Namespace) -> int:
@@ -122,8 +138,9 @@ def plan(arguments: argparse.Namespace) -> int:
     scenario: Scenario = load(arguments.scenario)
     if arguments.seed is not None:
         scenario = scenario.changed({"seed": arguments.seed}, "--seed")
-    check_sendable(scenario, Sessions(scenario, Data(arguments.scenario)))
-    print(describe(scenario))
+    data = Data(arguments.scenario)
+    check_sendable(scenario, Sessions(scenario, data))
+    print(describe(scenario, data))
     return 0
 
 
@@ -144,17 +161,62 @@ def schema(arguments: argparse.Namespace) -> int:
 
 
 def init(arguments: argparse.Namespace) -> int:
-    """Write a bundled scenario under its new name, where no file is yet."""
+    """Write a bundled scenario under its new name, and a locustfile for it, where no file is yet."""
     file = Path(arguments.path)
     text = catalog.read(catalog.bundled(arguments.source))
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", file.stem).strip("-._") or "scenario"
     text = re.sub(r"(?m)^name: \S+", f"name: {name[:64]}", text, count=1)
+    if not _write_new(file, text):
+        raise UsageError(f"{file}: exists already; name another file, or remove it")
+    print(f"{file}: written; change it, then: inferload validate {shlex.quote(str(file))}")
+    locustfile = file.with_name("locustfile.py")
+    if _write_new(locustfile, LOCUSTFILE.replace("SCENARIO", json.dumps(file.name))):
+        print(
+            f"{locustfile}: written; it runs {file.name}: locust -f {shlex.quote(str(locustfile))} --host http://server:8000"
+        )
+    else:
+        print(
+            f"{locustfile}: exists already and stays as it is; locust's --scenario {shlex.quote(str(file))} names the new file"
+        )
+    return 0
+
+
+def _write_new(file: Path, text: str) -> bool:
+    """Whether the file was written; False where there is one of that name."""
     try:
         with file.open("x", encoding="utf-8") as out:
             out.write(text)
     except FileExistsError:
-        raise UsageError(f"{file}: exists already; name another file, or remove it") from None
+        return False
     except OSError as error:
         raise UsageError(f"{file}: {error.strerror}; name a file that can be written") from error
-    print(f"{file}: written; change it, then: inferload validate {file}")
-    return 0
+    return True
+
+
+LOCUSTFILE = '''\
+"""A load test of an LLM server, by the scenario beside this file.
+
+locust --host http://server:8000                 with a web UI
+locust --host http://server:8000 --headless      users, rate and duration are the scenario's
+"""
+
+from pathlib import Path
+
+from inferload.swarm import plugin
+from inferload.swarm.users import InferenceUser
+
+plugin.install(default_scenario=str(Path(__file__).with_name(SCENARIO)))
+
+
+class User(InferenceUser):
+    """Asks what the scenario says."""
+
+
+# What happens with each turn can be listened to, quickly: this runs beside the streams that are measured.
+#
+# from inferload.swarm import events
+#
+# @events.turn_end.add_listener
+# def on_turn_end(record, **_others):
+#     print(record.turn_id, record.output_tokens)
+'''

@@ -16,6 +16,8 @@ from inferload.wire.dial import TlsSettings
 from inferload.wire.target import Target
 from inferload.workload import catalog
 from inferload.workload import scenario as scenarios
+from inferload.workload.data import Data
+from inferload.workload.sessions import Sessions
 
 
 def add_options(parser: Any, default_scenario: str) -> None:
@@ -61,6 +63,7 @@ def check(options: Any) -> Checked:
     if own.run_dir is not None:
         rundir.check(own.run_dir)
     own.tls.context()
+    Sessions(scenario, Data(options.scenario)).open()
     return Checked(own, scenario)
 
 

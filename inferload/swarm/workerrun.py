@@ -92,8 +92,9 @@ class WorkerRun:
     ) -> None:
         self.assignment = assignment
         self.scenario = scenarios.from_text(assignment.scenario_text, assignment.origin)
-        self.sessions = Sessions(self.scenario, Data.from_wire(assignment.data, assignment.origin))
-        if self.sessions.has_data:  # reading a large file takes its time: in a thread, so that the master hears from us
+        data = Data.from_wire(assignment.data, assignment.origin)
+        self.sessions = Sessions(self.scenario, data)
+        if data.has_files:  # reading a large file takes its time: in a thread, so that the master hears from us
             gevent.get_hub().threadpool.apply(self.sessions.open)
         self.texts = Texts(Vocabulary.from_wire(assignment.vocabulary), self.scenario.seed)
         stripe, stripes = assignment.stripe, assignment.stripes

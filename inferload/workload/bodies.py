@@ -58,12 +58,23 @@ class Texts:
     def __init__(self, vocabulary: Vocabulary, seed: int) -> None:
         self.vocabulary = vocabulary
         self._seed = seed
+        self._texts: dict[Piece, str] = {}
         self._shared: dict[tuple[str, tuple[Piece, ...]], bytes] = {}
 
     def of(self, piece: Piece) -> str:
         """The piece's text."""
         if piece.literal is not None:
             return piece.literal
+        if not piece.key.startswith(SHARED):
+            return self._made(piece)
+        found = self._texts.get(piece)
+        if found is None:
+            found = self._made(piece)
+            if len(self._texts) < _SHARED_KEPT:
+                self._texts[piece] = found
+        return found
+
+    def _made(self, piece: Piece) -> str:
         return self.vocabulary.text(piece.tokens or 1, Random(f"{self._seed}/{piece.key}"))
 
     def encoded(self, pieces: tuple[Piece, ...], first_line: str = "") -> bytes:

@@ -29,10 +29,16 @@ class Data:
 
     origin: str = ""  # the scenario file, from which paths may count
     by_class: Mapping[str, Found] = field(default_factory=dict)
+    seed: int = 0  # the run's
 
     def of(self, class_name: str) -> Found:
         """The master's findings of a class; of nothing where it has not looked."""
         return self.by_class.get(class_name, Found())
+
+    @property
+    def has_files(self) -> bool:
+        """Whether the master found some: they are opened before a run, which may take its time."""
+        return any(found.digest is not None for found in self.by_class.values())
 
     def to_wire(self) -> dict[str, Any]:
         """Plain data for a message; the origin travels by itself."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from inferload.workload.arrivalkinds import Closed, Rated
+from inferload.workload.data import Data
 from inferload.workload.describearrivals import arrivals_in_words, arrivals_within, expected_sessions
 from inferload.workload.numberwords import listed, number, plural, seconds, spread
 from inferload.workload.plancache import PlannedCache
@@ -37,9 +38,8 @@ class Expected:
         return (sum(self.think_s) + sum(self.tool_s)) / self.sessions
 
 
-def expected(scenario: Scenario, sessions: int) -> Expected:
+def expected(source: Sessions, sessions: int) -> Expected:
     """Draw the first sessions of the scenario's seed and add them up."""
-    source = Sessions(scenario)
     plans: list[tuple[PlannedTurn, ...]] = []
     turns: list[PlannedTurn] = []
     while len(plans) < sessions and len(turns) < SAMPLE_TURNS:
@@ -57,17 +57,22 @@ def expected(scenario: Scenario, sessions: int) -> Expected:
     )
 
 
-def describe(scenario: Scenario) -> str:
-    """The plan as text: one line of words per part, no line end at its end."""
+def describe(scenario: Scenario, data: Data | None = None) -> str:
+    """The plan as text: one line of words per part, no line end at its end. `data`: where its files count from.
+
+    UsageError where data that the sessions are made of cannot be read.
+    """
     duration_s = scenario.phases.warmup_s + (scenario.phases.measure_s or 0.0)
     planned = arrivals_within(scenario, duration_s)
-    sample = expected(scenario, SAMPLE if planned is None else max(1, min(planned, SAMPLE)))
-    cache = PlannedCache(scenario, Sessions(scenario), sample.sessions)
+    source = Sessions(scenario, data)
+    sample = expected(source, SAMPLE if planned is None else max(1, min(planned, SAMPLE)))
+    cache = PlannedCache(scenario, Sessions(scenario, data), sample.sessions)
     rows = [
         ("scenario", [f"{scenario.name}, seed {scenario.seed}, digest {scenario.digest[:12]}"]),
         ("arrivals", _arrivals(scenario, planned, duration_s)),
         ("classes", cache.class_lines()),
-        ("session", _session(scenario, sample)),
+        ("data", _data(source)),
+        ("session", [*_session(scenario, sample), *_limits(source, sample)]),
         ("request", _request(scenario, sample)),
         ("load", [*_load(scenario, sample), *_in_all(sample, planned)]),
         ("phases", _phases(scenario)),
@@ -81,6 +86,21 @@ def describe(scenario: Scenario) -> str:
 
 def _row(title: str, lines: Sequence[str]) -> str:
     return "\n".join(f"{title if number == 0 else '':<10}{line}" for number, line in enumerate(lines))
+
+
+def _data(source: Sessions) -> list[str]:
+    """What each class's text is made of; its name in front where there are several."""
+    opened = source.open()
+    named = len(source.classes) > 1
+    return [f"{name}: {line}" if named else line for name, one in opened.items() for line in one.in_words()]
+
+
+def _limits(source: Sessions, sample: Expected) -> list[str]:
+    """What happened to the sessions that were drawn, beside their turns."""
+    return [
+        f"{note}: {count:,} times in the {sample.sessions:,} sessions drawn here"
+        for note, count in source.notes.items()
+    ]
 
 
 def _arrivals(scenario: Scenario, planned: int | None, duration_s: float) -> list[str]:

@@ -14,7 +14,6 @@ from inferload.workload.yamltext import Fault, Parsed, PathTo
 # Kinds that the file format knows and this version cannot run: said apart from a slip of the pen.
 LATER = {
     "workload": ("replay",),
-    "source": ("sharegpt", "jsonl"),
     "arrivals": ("trace",),
 }
 
@@ -101,9 +100,14 @@ def _part_of(schema: Schema, loc: Sequence[str | int]) -> Schema:
 
 
 def _deref(part: Schema, schema: Schema) -> Schema:
-    while "$ref" in part:
-        part = schema["$defs"][part["$ref"].rpartition("/")[2]]
-    return part
+    while True:
+        choices = [one for one in part.get("anyOf", ()) if one.get("type") != "null"]
+        if "$ref" in part:
+            part = schema["$defs"][part["$ref"].rpartition("/")[2]]
+        elif len(choices) == 1:  # the thing or null: its keys are the thing's
+            part = choices[0]
+        else:
+            return part
 
 
 def _near(word: str, words: Sequence[str]) -> str | None:

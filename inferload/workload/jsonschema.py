@@ -19,6 +19,9 @@ def _with_plain_numbers(part: Any) -> Any:
     if not isinstance(part, dict):
         return part
     inner = {key: _with_plain_numbers(item) for key, item in part.items()}
+    choices = inner.get("anyOf", [])
+    if any(set(one) == {"anyOf"} for one in choices):  # a distribution or null
+        return inner | {"anyOf": [each for one in choices for each in one.get("anyOf", [one])]}
     if inner.get("discriminator", {}).get("propertyName") != "dist":
         return inner
     union = {key: inner.pop(key) for key in ("oneOf", "discriminator")}

@@ -2,12 +2,13 @@
 
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from itertools import accumulate
 from random import Random
 from typing import Any
 
 from inferload.workload.agent import agent
-from inferload.workload.chat import chat
+from inferload.workload.chat import Chats
 from inferload.workload.data import Data, Notes, Opened
 from inferload.workload.messages import SHARED, Message
 from inferload.workload.scenario import Scenario
@@ -15,9 +16,9 @@ from inferload.workload.script import Script, Session, outline
 from inferload.workload.workloads import Mix, Single
 
 # How a session of each kind of workload is scripted: workload, session index, the session's own random numbers.
-SCRIPTS: Mapping[str, Callable[[Any, int, Random], Script]] = {"chat": chat, "agent": agent}
+SCRIPTS: Mapping[str, Callable[[Any, int, Random], Script]] = {"agent": agent}
 # Kinds whose sessions are made of data that must be opened first: workload, name of the class, what to know.
-OPENERS: Mapping[str, Callable[[Any, str, Data], Opened]] = {}
+OPENERS: Mapping[str, Callable[[Any, str, Data], Opened]] = {"chat": Chats}
 
 # Kinds whose scripts go on by what the model said: without its words, from records alone, they cannot be run again.
 REACTING: frozenset[str] = frozenset()
@@ -28,7 +29,7 @@ class Sessions:
 
     def __init__(self, scenario: Scenario, data: Data | None = None) -> None:
         self._seed = scenario.seed
-        self._data = data or Data()
+        self._data = replace(data or Data(), seed=scenario.seed)
         self._opened: dict[str, Opened] = {}
         self.notes = Notes()
         workload = scenario.workload
@@ -63,11 +64,6 @@ class Sessions:
     def repeatable(self) -> bool:
         """Whether every script asks the same when it is run again with answers of the same lengths."""
         return not any(workload.kind in REACTING for _name, workload in self._classes)
-
-    @property
-    def has_data(self) -> bool:
-        """Whether some class is made of data that must be opened."""
-        return any(workload.kind in OPENERS for _name, workload in self._classes)
 
     def open(self) -> Mapping[str, Opened]:
         """The data of each class that has some, opened now; UsageError says in one line what is wrong with it."""

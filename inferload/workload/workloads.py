@@ -6,39 +6,8 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, field_validator
 
 from inferload.workload.agentkind import Agent
-from inferload.workload.distributions import Constant, Count, Duration
-from inferload.workload.parts import Part, Share, SloLimits, Whole, add_up
-
-ZERO = Constant(value=0.0)
-ONE = Constant(value=1.0)
-
-
-class Synthetic(Part):
-    """Text of exact token counts from the bundled word list."""
-
-    kind: Literal["synthetic"] = Field(description="synthetic: words with known token counts")
-
-
-class Chat(Part):
-    """Conversations of people: each turn adds one message and waits for the answer."""
-
-    kind: Literal["chat"] = Field(description="chat")
-    source: Annotated[Synthetic, Field(discriminator="kind")] = Field(
-        default=Synthetic(kind="synthetic"), description="where the text comes from: {kind: synthetic}"
-    )
-    turns: Count = Field(default=ONE, description="turns of a session: a number or {dist: ...}")
-    think_time_s: Duration = Field(
-        default=ZERO, description="pause before each later turn, in seconds: a number or {dist: ...}"
-    )
-    prompt_tokens: Count = Field(description="tokens of each turn's own new message: a number or {dist: ...}")
-    output_tokens: Count = Field(description="tokens of each answer, as max_tokens: a number or {dist: ...}")
-    system_prompt_tokens: Whole = Field(
-        default=0, description="tokens of a system prompt that all sessions share; 0: none"
-    )
-    history: Literal["live", "none"] = Field(
-        default="live", description="live: a turn carries all earlier messages and answers; none: only its own message"
-    )
-
+from inferload.workload.chatkind import Chat
+from inferload.workload.parts import Part, Share, SloLimits, add_up
 
 # A kind of workload that a whole run, or one class of a mix, can be of.
 Single = Annotated[Chat | Agent, Field(discriminator="kind")]

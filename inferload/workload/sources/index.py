@@ -1,0 +1,131 @@
+"""Where each session of a file lies and how long it is, so that any of them can be read without the others.
+
+Built by going through the file once, and kept in a cache folder under the file's path, size and time of change.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from inferload.workload.sources.documents import Skip, Talk
+from inferload.workload.sources.reading import Raw
+
+Ints = npt.NDArray[np.int64]
+
+VERSION = 1  # of what is kept; another one is built anew
+
+
+@dataclass(frozen=True)
+class Index:
+    """Sessions of a file. Lengths are characters, or tokens where a tokenizer counted them; -1: not known."""
+
+    starts: Ints  # of each record, grouped by session
+    sizes: Ints
+    firsts: Ints  # session s has the records firsts[s] : firsts[s + 1]
+    prompts: Ints  # of each session: its first message
+    answers: Ints  # its first answer
+    known: Ints  # 1 where the length of its first answer is, recorded or as given
+    totals: Ints  # all that is said in it
+    turns: Ints
+    skipped: Mapping[str, int]  # records left out, by why
+
+    def __len__(self) -> int:
+        return len(self.prompts)
+
+    def records(self, session: int) -> list[tuple[int, int]]:
+        """(start, size) of a session's records, in order."""
+        span = slice(self.firsts[session], self.firsts[session + 1])
+        return list(zip(self.starts[span].tolist(), self.sizes[span].tolist(), strict=True))
+
+
+def build(records: Iterable[Raw], talk_of: Callable[[Raw], Talk | Skip], length: Callable[[str], int]) -> Index:
+    """Go through all records. `length`: what a text counts as, characters or tokens."""
+    skipped: Counter[str] = Counter()
+    grouped: dict[str | int, list[tuple[int, ...]]] = {}
+    for number, record in enumerate(records):
+        talk = talk_of(record)
+        if isinstance(talk, str):
+            skipped[talk] += 1
+            continue
+        key: str | int = number if talk.session is None else talk.session
+        grouped.setdefault(key, []).append((record.start, record.size, *_lengths(talk, length)))
+    rows = [row for session in grouped.values() for row in session]
+    table = np.array(rows, np.int64).reshape(len(rows), 7)
+    firsts = np.concatenate(([0], np.cumsum([len(session) for session in grouped.values()], dtype=np.int64)))
+    begin = firsts[:-1].astype(np.int64)
+
+    def summed(column: int) -> Ints:
+        return np.add.reduceat(table[:, column], begin) if len(begin) else np.zeros(0, np.int64)
+
+    return Index(
+        starts=table[:, 0].copy(),
+        sizes=table[:, 1].copy(),
+        firsts=firsts.astype(np.int64),
+        prompts=table[begin, 2],
+        answers=table[begin, 3],
+        known=table[begin, 4],
+        totals=summed(5),
+        turns=summed(6),
+        skipped=dict(sorted(skipped.items())),
+    )
+
+
+def _lengths(talk: Talk, length: Callable[[str], int]) -> tuple[int, int, int, int, int]:
+    """Of a talk: its first message, its first answer (-1: not known), whether that has a length, all, how many turns."""
+    first = talk.turns[0]
+    prompt = length(first.question)
+    answer = -1 if first.answer is None else length(first.answer)
+    rest = [text for turn in talk.turns[1:] for text in (turn.question, turn.answer) if text is not None]
+    total = prompt + max(answer, 0) + sum(map(length, rest)) + sum(length(text) for _role, text in talk.lead)
+    known = first.answer is not None or first.output_tokens is not None
+    return prompt, answer, int(known), total, len(talk.turns)
+
+
+# -- kept between runs
+
+
+def cache_folder() -> Path:
+    """Where indexes are kept: below XDG_CACHE_HOME, else ~/.cache."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "inferload" / "indexes"
+
+
+def key_of(path: Path, *what: Any) -> str:
+    """Under what the index of a file is kept: its path, size and time of change, and all else that shapes the index."""
+    stat = path.stat()
+    said = json.dumps([VERSION, str(path), stat.st_size, stat.st_mtime_ns, *what], default=str)
+    return hashlib.sha256(said.encode()).hexdigest()[:32]
+
+
+_ARRAYS = ("starts", "sizes", "firsts", "prompts", "answers", "known", "totals", "turns")
+
+
+def kept(key: str) -> tuple[Index, str] | None:
+    """The index of that key and its file's digest; None where none is kept that can be read."""
+    try:
+        with np.load(cache_folder() / f"{key}.npz", allow_pickle=False) as found:
+            arrays = {name: found[name] for name in _ARRAYS}
+            said = json.loads(str(found["said"]))
+        return Index(**arrays, skipped=said["skipped"]), said["sha256"]
+    except (OSError, ValueError, KeyError):
+        return None
+
+
+def keep(key: str, index: Index, sha256: str) -> None:
+    """Keep an index; where the folder cannot be written it is built anew next time."""
+    said = json.dumps({"skipped": dict(index.skipped), "sha256": sha256})
+    with contextlib.suppress(OSError):
+        folder = cache_folder()
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=folder, suffix=".part", delete=False) as file:
+            np.savez(file, said=np.array(said), **{name: getattr(index, name) for name in _ARRAYS})
+        os.replace(file.name, folder / f"{key}.npz")

@@ -1,0 +1,220 @@
+"""Conversations that were really had, read from a file or a data set: found once, filtered, then read one at a time."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from random import Random
+from typing import Any, Protocol
+
+import numpy as np
+
+from inferload.errors import UsageError
+from inferload.workload import files
+from inferload.workload.counting import SAMPLES, Counting, counting
+from inferload.workload.data import Data, same_as_master
+from inferload.workload.messages import Message, Piece
+from inferload.workload.sources.documents import DocumentError, Skip, Talk, talk_of
+from inferload.workload.sources.given import Given, GivenTurn, literal
+from inferload.workload.sources.index import Index, Ints, build
+from inferload.workload.sources.kinds import Columns, Recorded
+from inferload.workload.sources.reading import Raw
+from inferload.workload.tokenizer import local_tokenizer
+
+Length = Callable[[str], int]
+
+
+class Reader(Protocol):
+    """A file or a data set, by records."""
+
+    @property
+    def name(self) -> str:
+        """What a person calls it."""
+        ...
+
+    @property
+    def digest(self) -> str: ...
+    @property
+    def columns(self) -> Columns: ...
+    def records(self) -> Iterator[Raw]: ...
+    def read(self, start: int, size: int) -> Any:
+        """The document of a record."""
+        ...
+
+    def where(self, start: int) -> str:
+        """A record's place, for people."""
+        ...
+
+    def index(self, what: Any, build: Callable[[], Index]) -> Index:
+        """The index of that sort: as it was kept, or built now."""
+        ...
+
+    def facts(self) -> dict[str, Any]: ...
+
+
+class Conversations:
+    """The sessions of a data set that its filters leave, in the order of the seed."""
+
+    def __init__(self, source: Recorded, reader: Reader, class_name: str, data: Data, lengths_given: bool) -> None:
+        """`lengths_given`: the scenario says how long answers are, so that they need not be recorded."""
+        self._source, self._reader = source, reader
+        found = data.of(class_name)
+        self._length, self._counting = _how_to_count(source, data, class_name)
+        self._index = reader.index(
+            [source.sampler, source.tokenizer and self._counting.how, reader.columns.model_dump()],
+            lambda: build(reader.records(), self._talk_at, self._length),
+        )
+        self.digest: str | None = reader.digest
+        same_as_master(reader.name, self.digest, found)
+        self._kept, self._left_out = self._filtered(lengths_given)
+        if not len(self._kept):
+            raise UsageError(f"{reader.name}: no conversation in it can be used: {self._why_none()}")
+        self._order = _shuffled(self._kept, f"{data.seed}/{class_name}") if source.shuffle else self._kept
+        self._lengths_given = lengths_given
+
+    # -- sessions
+
+    def given(self, index: int, rng: Random) -> Given | None:
+        """The conversation of session `index`; from the last one on they begin anew."""
+        return self._read(int(self._order[index % len(self._order)]))
+
+    def text(self, key: str, tokens: int) -> Piece:
+        """Made-up words, for what the conversations do not bring: documents, a system prompt, a summary."""
+        return Piece(key, tokens)
+
+    def _read(self, session: int) -> Given:
+        talks = [self._talk(self._reader.read(start, size)) for start, size in self._index.records(session)]
+        known = [talk for talk in talks if isinstance(talk, Talk)]
+        turns = [self._turn(turn.question, turn.answer, turn.output_tokens) for talk in known for turn in talk.turns]
+        if not self._lengths_given:
+            unknown = next((place for place, turn in enumerate(turns) if turn.output_tokens is None), len(turns))
+            turns = turns[:unknown]
+        lead = tuple(Message(role, (self._piece(text),)) for role, text in known[0].lead)
+        return Given(tuple(turns), lead, known[0].tools)
+
+    def _turn(self, question: str, answer: str | None, output_tokens: int | None) -> GivenTurn:
+        piece = None if answer is None else self._piece(answer)
+        if output_tokens is None and piece is not None:
+            output_tokens = max(1, piece.tokens or 0)
+        return GivenTurn((self._piece(question),), output_tokens, piece)
+
+    def _piece(self, text: str) -> Piece:
+        return literal(text, self._tokens(text))
+
+    def _tokens(self, text: str) -> int:
+        length = self._length(text)
+        return length if self._counting.how == "exact" else self._counting.tokens(length)
+
+    # -- what is in it
+
+    def _talk(self, document: Any) -> Talk | Skip:
+        talk = talk_of(document, self._source.sampler, self._reader.columns)
+        one_sided = isinstance(talk, Talk) and all(turn.answer is None for turn in talk.turns)
+        return "one side only" if one_sided and self._source.of_people else talk
+
+    def _talk_at(self, record: Raw) -> Talk | Skip:
+        try:
+            return self._talk(record.document)
+        except DocumentError as error:
+            if self._source.of_people:
+                return "not a conversation"
+            raise UsageError(f"{self._reader.where(record.start)}: {error}") from None
+
+    def _filtered(self, lengths_given: bool) -> tuple[Ints, dict[str, int]]:
+        """Sessions that stay, and how many each rule left out, in the order of the rules."""
+        limits, index = self._source.limits, self._index
+        prompts, answers, totals = (self._in_tokens(units) for units in (index.prompts, index.answers, index.totals))
+        known = answers >= 0
+        rules = {
+            "length of the answer not known": np.zeros(len(index), bool) if lengths_given else index.known == 0,
+            "min_prompt_tokens": prompts < (limits.min_prompt_tokens or 0),
+            "min_output_tokens": known & (answers < (limits.min_output_tokens or 0)),
+            "max_prompt_tokens": prompts > (limits.max_prompt_tokens or np.inf),
+            "max_total_tokens": totals > (limits.max_total_tokens or np.inf),
+        }
+        left = np.ones(len(index), bool)
+        counts = {}
+        for name, out in rules.items():
+            if (count := int(np.sum(left & out))) > 0:
+                counts[name] = count
+            left &= ~out
+        return np.flatnonzero(left), counts
+
+    def _in_tokens(self, units: Ints) -> Ints:
+        if self._counting.how == "exact":
+            return units
+        tokens = np.maximum(1, np.rint(units / self._counting.chars_per_token)).astype(np.int64)
+        return np.where(units < 0, -1, np.where(units == 0, 0, tokens))
+
+    def _why_none(self) -> str:
+        counts = {**self._index.skipped, **self._left_out}
+        if not counts:
+            return "it holds none"
+        said = ", ".join(f"{count:,} {why}" for why, count in counts.items())
+        hint = "; say workload.output_tokens" if "length of the answer not known" in self._left_out else ""
+        return said + hint
+
+    # -- what is said of it
+
+    def sample(self) -> Sequence[str]:
+        """Texts of some sessions, where counts are to be measured."""
+        if self._counting.how in ("exact", "given"):
+            return ()
+        texts: list[str] = []
+        for session in self._order[: 4 * SAMPLES].tolist():
+            given = self._read(session)
+            pieces = [piece for turn in given.turns for piece in (*turn.question, turn.answer) if piece is not None]
+            texts += [piece.literal for piece in pieces if piece.literal]
+            if len(texts) >= 4 * SAMPLES:
+                break
+        return texts[:: max(1, len(texts) // SAMPLES)][:SAMPLES]
+
+    def facts(self) -> dict[str, Any]:
+        """For the manifest."""
+        counts = self._counting
+        return {
+            "kind": getattr(self._source, "kind", ""),
+            **self._reader.facts(),
+            "sha256": self.digest,
+            "sampler": self._source.sampler,
+            "sessions": len(self._index),
+            "used": len(self._kept),
+            "skipped": dict(self._index.skipped),
+            "filtered": self._left_out,
+            "tokens": {"how": counts.how, "chars_per_token": _unless_exact(counts), "error": counts.error},
+        }
+
+    def in_words(self) -> list[str]:
+        """For the plan."""
+        whole = {"conversation": "conversations", "first_two": "first messages", "whole_prompt": "whole prompts"}
+        lines = [f"{len(self._kept):,} {whole[self._source.sampler]} from {self._reader.name}"]
+        counts: Mapping[str, int] = {**self._index.skipped, **self._left_out}
+        if counts:
+            lines.append("left out: " + ", ".join(f"{count:,} {why}" for why, count in counts.items()))
+        lines.append(f"from session {len(self._kept) + 1:,} on they come again, and may then be cached")
+        return [*lines, f"tokens of its texts are {self._counting.in_words()}"]
+
+
+def _unless_exact(counts: Counting) -> float | None:
+    return None if counts.how == "exact" else round(counts.chars_per_token, 4)
+
+
+def _how_to_count(source: Recorded, data: Data, class_name: str) -> tuple[Length, Counting]:
+    """What a text's length is, in tokens or characters, and how tokens follow from it."""
+    if source.tokenizer is None:
+        return len, counting(source.chars_per_token, data.of(class_name))
+    name = source.tokenizer if source.tokenizer.endswith(".json") else f"{source.tokenizer}/tokenizer.json"
+    tokenize = local_tokenizer(files.find(name, data.origin))
+    return lambda text: len(tokenize(text)), Counting("exact")
+
+
+@lru_cache(maxsize=4)
+def _ranks(count: int, seed: str) -> Ints:
+    """A permutation of 0 .. count - 1 by the seed, the same on any machine and version: ranks of SplitMix64 values."""
+    x = np.arange(count, dtype=np.uint64) + np.uint64(Random(seed).getrandbits(63))
+    x *= np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.argsort(x ^ (x >> np.uint64(31)), kind="stable")
+
+
+def _shuffled(sessions: Ints, seed: str) -> Ints:
+    return sessions[_ranks(len(sessions), seed)]
