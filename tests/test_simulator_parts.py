@@ -1,15 +1,12 @@
 """The simulator's pure parts: blocks, scheduler, words, HTTP, requests, faults, lateness, metrics."""
 
-import json
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from inferload.deploy.simulator.ask import ApiError, Model, parse_ask
 from inferload.deploy.simulator.blocks import BlockPool, chain_hashes
 from inferload.deploy.simulator.chaos import KINDS, Chaos, ChaosError, parse_plan
-from inferload.deploy.simulator.events import Events, Shown, Timings
 from inferload.deploy.simulator.http import HttpFault, RequestReader
 from inferload.deploy.simulator.lateness import Lateness
 from inferload.deploy.simulator.metrics import Histogram, token_bounds
@@ -18,8 +15,6 @@ from inferload.deploy.simulator.queues import Limits
 from inferload.deploy.simulator.request import Request
 from inferload.deploy.simulator.text import VOCABULARY, Answer, Lexicon, answer_of, chat_tokens
 
-MODEL = Model("simulator", 1000, 0, 50.0)
-
 
 def request(tokens: int, output: int = 4, salt: str = "", name: str = "p") -> Request:
     return Request([f"{name}{i}" for i in range(tokens)], output, lambda i: f"out{i}", salt)
@@ -27,10 +22,6 @@ def request(tokens: int, output: int = 4, salt: str = "", name: str = "p") -> Re
 
 def paced(max_num_seqs: int, blocks: int, block_size: int, caching: bool) -> PacedScheduler:
     return PacedScheduler(Limits(max_num_seqs, blocks, block_size, caching))
-
-
-def ask(document: dict[str, Any], chat: bool = False) -> Any:
-    return parse_ask(document, chat, MODEL, Lexicon())
 
 
 class TestBlocks:
@@ -319,107 +310,6 @@ class TestHttp:
         with pytest.raises(HttpFault) as fault:
             reader.next()
         assert fault.value.status == status
-
-
-class TestAsk:
-    def test_forced_length(self) -> None:
-        found = ask({"prompt": "a b c", "max_tokens": 7, "ignore_eos": True})
-        assert (found.output_tokens, found.ends_itself, found.max_tokens) == (7, False, 7)
-
-    def test_natural_lengths_end_early_by_chance_with_the_mean_that_was_set(self) -> None:
-        lengths = [ask({"prompt": f"p{i}", "max_tokens": 900}) for i in range(3000)]
-        mean = sum(each.output_tokens for each in lengths) / 3000
-        assert 45 < mean < 55  # the standard error is 0.9
-        assert all(each.ends_itself for each in lengths if each.output_tokens < 900)
-
-    def test_min_tokens_holds_the_end_back(self) -> None:
-        assert min(ask({"prompt": f"p{i}", "max_tokens": 90, "min_tokens": 80}).output_tokens for i in range(50)) > 80
-
-    def test_no_max_tokens_goes_to_the_end_of_the_model(self) -> None:
-        found = ask({"prompt": "a b", "ignore_eos": True})
-        assert (found.output_tokens, found.max_tokens, found.output_limit) == (998, None, 998)
-
-    def test_usage_only_when_asked_for(self) -> None:
-        streamed = {"prompt": "a", "stream": True}
-        assert not ask(streamed).include_usage
-        only_running = ask({**streamed, "stream_options": {"continuous_usage_stats": True}})
-        assert not only_running.continuous_usage
-        both = ask({**streamed, "stream_options": {"continuous_usage_stats": True, "include_usage": True}})
-        assert both.include_usage
-        assert both.continuous_usage
-
-    @pytest.mark.parametrize(
-        ("document", "status", "param"),
-        [
-            ({"prompt": "a", "model": "other"}, 404, "model"),
-            ({"prompt": ""}, 400, "body.prompt"),
-            ({}, 400, "body.prompt"),
-            ({"prompt": "a", "max_tokens": 0}, 400, "max_tokens"),
-            ({"prompt": "a", "max_tokens": "7"}, 400, "body.max_tokens"),
-            ({"prompt": "a", "max_tokens": 1000}, 400, "max_tokens"),
-            ({"prompt": " ".join("abc" for _ in range(1000))}, 400, "input_tokens"),
-            ({"prompt": "a", "n": 2}, 400, "n"),
-            ({"prompt": "a", "cache_salt": ""}, 400, "cache_salt"),
-            ({"prompt": "a", "cache_salt": "a/b"}, 400, "cache_salt"),
-            ({"prompt": "a", "stream_options": {"include_usage": True}}, 400, "stream_options"),
-        ],
-    )
-    def test_what_is_refused(self, document: dict[str, Any], status: int, param: str) -> None:
-        with pytest.raises(ApiError) as refused:
-            ask(document)
-        assert (refused.value.status, refused.value.param) == (status, param)
-
-    @pytest.mark.parametrize(
-        "messages", [None, [], ["x"], [{"content": "x"}], [{"role": "user", "content": [{"x": 1}]}]]
-    )
-    def test_messages_that_are_none(self, messages: Any) -> None:
-        with pytest.raises(ApiError) as refused:
-            ask({"messages": messages}, chat=True)
-        assert refused.value.status == 400
-
-    def test_content_parts_tools_and_tool_calls_count(self) -> None:
-        def count(message: dict[str, Any], **more: Any) -> int:
-            return len(ask({"messages": [{"role": "user", **message}], **more}, chat=True).tokens)
-
-        plain = count({"content": "one two"})
-        assert count({"content": [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]}) == plain
-        assert count({"content": "one two"}, tools=[{"type": "function"}]) > plain
-        assert count({"content": None, "tool_calls": [{"id": "1", "function": {"name": "f"}}]}) > count(
-            {"content": None}
-        )
-
-
-TIMES = Timings(1.0, 2.0, 0.0, 1.0, 9.0)
-
-
-class TestEvents:
-    @pytest.mark.parametrize("chat", [True, False])
-    @pytest.mark.parametrize("framed", [True, False])
-    def test_the_quick_event_is_the_same_as_the_plain_one(self, chat: bool, framed: bool) -> None:
-        document = {"messages": [{"role": "user", "content": "x"}]} if chat else {"prompt": "x"}
-        found = ask({**document, "max_tokens": 9, "stream": True, "ignore_eos": True}, chat)
-        events = Events(found, "id", created_s=1, model='m"', shown=Shown(True, True), framed=framed)
-        plain = events._event(found.answer.text(3, 1), 4, None)
-        assert events.quick_token(3) == plain
-        if framed:
-            size, _, rest = plain.partition(b"\r\n")
-            assert int(size, 16) == len(rest) - 2
-
-    def test_the_end_of_the_text_is_a_token_without_words(self) -> None:
-        found = next(each for i in range(99) if (each := ask({"prompt": f"p{i}", "max_tokens": 200})).ends_itself)
-        events = Events(found, "id", created_s=1, model="m", shown=Shown(True, True), framed=False)
-        document = events.document(0, TIMES)
-        assert len(document["choices"][0]["text"].split()) == found.output_tokens - 1
-        assert document["usage"]["completion_tokens"] == found.output_tokens
-        assert document["choices"][0]["finish_reason"] == "stop"
-        assert json.loads(events.last_token(found.output_tokens - 1, 1)[6:])["choices"][0]["text"] == ""
-
-    def test_what_was_switched_off_is_not_said(self) -> None:
-        found = ask({"prompt": "x", "max_tokens": 2, "stream": True, "stream_options": {"include_usage": True}})
-        events = Events(found, "id", created_s=1, model="m", shown=Shown(False, False), framed=False)
-        last = json.loads(events.closing(0, TIMES).split(b"\n\n")[0][6:])
-        assert "metrics" not in last
-        assert set(last["usage"]) == {"prompt_tokens", "total_tokens", "completion_tokens"}
 
 
 class TestChaos:

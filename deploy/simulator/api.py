@@ -1,30 +1,32 @@
 """The HTTP API: which path does what, behind vLLM's names."""
 
 import hmac
-import itertools
-import os
-import resource
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 from inferload.measure import clock
 
 from . import ask as asks
-from .ask import ApiError, Model
 from .chaos import Chaos, ChaosError, Faults, parse_plan
+from .completions import ENDPOINTS, Completions
 from .connection import Connection
 from .engine import Engine
-from .events import Events, Shown
-from .exposition import CONTENT_TYPE, CacheInfo, Process, render
-from .http import HttpRequest, Reply, head_bytes, json_reply, reply_bytes
-from .request import Request
+from .errors import ApiError, NoRoute, error_document, invalid
+from .exposition import CONTENT_TYPE, CacheInfo, render
+from .fields import items, parse_json
+from .http import HttpRequest, Reply, json_reply, reply_bytes
+from .httpmetrics import HttpMetrics
+from .messages import chat_of as chat_of_message
+from .process import cpu_wait_s, process_now
+from .prompt import chat_prompt, tokenize_prompt
 from .server import Server
-from .stream import Stream
+from .serverlog import ServerLog
 from .text import Lexicon
+from .usage import Shown
 
 VERSION = "0.32.0"
+_GUARDED = ("/v1", "/v2", "/inference", "/cohere")  # where vLLM asks for the key
 _HTML = b"<!doctype html><html><head><title>Sign in</title></head><body><h1>Sign in</h1></body></html>\n"
 
 
@@ -32,12 +34,20 @@ _HTML = b"<!doctype html><html><head><title>Sign in</title></head><body><h1>Sign
 class Options:
     """What the API shows and asks for. `api_key` empty: no key is asked for."""
 
-    model: Model
+    model: asks.Model
     shown: Shown
     cache: CacheInfo
     api_key: str
     chunked: bool
     max_num_seqs: int
+    api_keys: tuple[str, ...] = ()  # further keys that do
+    request_id_headers: bool = False  # --enable-request-id-headers
+    load_tracking: bool = False  # --enable-server-load-tracking; without it /load says 0
+    log_requests: bool = False  # --enable-log-requests
+    log_stats: bool = True  # not --disable-log-stats
+    log_interval_s: float = 10.0
+    max_num_batched_tokens: int = 2048
+    chunked_prefill: bool = True
 
 
 class Api:
@@ -51,18 +61,31 @@ class Api:
         self._chaos = Chaos()
         self._started_wall_s = clock.wall_ns() / 1e9
         self._stats_since_ns = clock.now_ns()
-        self._number = itertools.count(secrets.randbits(48))
+        self._http = HttpMetrics()
+        self._log = ServerLog(engine, options.log_interval_s)
+        self._completions = Completions(options, engine, self._lexicon, self._log)
+        server.read_rate = lambda: self._chaos.read_rate(clock.now_ns())
+        server.answered = self._http.answered
+        if options.log_stats:
+            self._log.start(clock.now_ns())
         self._routes: dict[tuple[str, str], Callable[[HttpRequest], Reply]] = {
             ("GET", "/v1/models"): self._models,
-            ("GET", "/health"): lambda _request: Reply(200, b""),
-            ("GET", "/ping"): lambda _request: Reply(200, b""),
+            ("GET", "/health"): _empty,
+            ("GET", "/ping"): _empty,
+            ("POST", "/ping"): _empty,
             ("GET", "/version"): lambda _request: json_reply({"version": VERSION, "engine": "simulator"}),
-            ("GET", "/load"): lambda _request: json_reply({"server_load": engine.load}),
+            ("GET", "/load"): self._load,
             ("GET", "/metrics"): self._metrics,
             ("GET", "/server_info"): self._server_info,
+            ("GET", "/is_sleeping"): lambda _request: json_reply({"is_sleeping": False}),
+            ("GET", "/is_paused"): lambda _request: json_reply({"is_paused": False}),
+            ("GET", "/kv_event_sources"): lambda _request: json_reply({}),
             ("POST", "/tokenize"): self._tokenize,
             ("POST", "/detokenize"): self._detokenize,
+            ("POST", "/v1/messages/count_tokens"): self._count_tokens,
             ("POST", "/reset_prefix_cache"): self._reset_prefix_cache,
+            ("POST", "/reset_mm_cache"): _empty,
+            ("POST", "/reset_encoder_cache"): _empty,
             ("GET", "/chaos"): lambda _request: json_reply({"active": self._chaos.active(clock.now_ns())}),
             ("DELETE", "/chaos"): self._clear_chaos,
             ("GET", "/simulator/stats"): self._stats,
@@ -71,10 +94,11 @@ class Api:
 
     def handle(self, connection: Connection, request: HttpRequest) -> None:
         """Answer a request on its connection, now or as a stream."""
+        self._http.begun(connection, request, self._known(request.path))
         try:
-            if request.path.startswith("/v1") and not self._authorised(request):
+            if request.path.startswith(_GUARDED) and not self._authorised(request):
                 reply = json_reply({"error": "Unauthorized"}, 401)
-            elif request.method == "POST" and request.path in ("/v1/chat/completions", "/v1/completions"):
+            elif request.method == "POST" and request.path in ENDPOINTS:
                 self._complete(connection, request)
                 return
             elif request.method == "POST" and request.path == "/chaos":
@@ -82,142 +106,152 @@ class Api:
             else:
                 reply = self._find(request)(request)
         except ApiError as error:
-            reply = error.reply()
-        _send(connection, reply, request.keep_alive)
+            reply = error.message_reply() if request.path == "/v1/messages" else error.reply()
+        self._send(connection, request, reply)
 
     def _authorised(self, request: HttpRequest) -> bool:
-        if not self._options.api_key:
+        keys = [key for key in (self._options.api_key, *self._options.api_keys) if key]
+        if not keys or request.method == "OPTIONS":
             return True
-        scheme, _, key = request.headers.get("authorization", "").partition(" ")
-        return scheme.lower() == "bearer" and hmac.compare_digest(key.encode(), self._options.api_key.encode())
+        scheme, _, given = request.headers.get("authorization", "").partition(" ")
+        matches = [hmac.compare_digest(given.encode("latin-1", "replace"), key.encode()) for key in keys]
+        return scheme.lower() == "bearer" and any(matches)
+
+    def _known(self, path: str) -> bool:
+        return path in ENDPOINTS or path == "/chaos" or any(path == known for _method, known in self._routes)
 
     def _find(self, request: HttpRequest) -> Callable[[HttpRequest], Reply]:
         found = self._routes.get((request.method, request.path))
         if found is not None:
             return found
-        known = {path for _method, path in self._routes} | {"/v1/chat/completions", "/v1/completions", "/chaos"}
-        if request.path in known:
-            raise ApiError("Method Not Allowed", 405, "Method Not Allowed")
-        raise ApiError("Not Found", 404, "Not Found")
+        if request.path.startswith("/v1/responses/") and request.method == "GET":
+            raise ApiError(f"{request.path}: responses are not kept here", 404, "invalid_request_error", "response_id")
+        allowed = [method for method, path in self._routes if path == request.path]
+        if request.path in ENDPOINTS or request.path == "/chaos":
+            allowed.append("POST")
+        raise NoRoute(405, ", ".join(dict.fromkeys(allowed))) if allowed else NoRoute(404)
 
     def _complete(self, connection: Connection, request: HttpRequest) -> None:
-        now_ns = clock.now_ns()
-        chat = request.path == "/v1/chat/completions"
-        ask = asks.parse_ask(asks.parse_json(_json_body(request)), chat, self._options.model, self._lexicon)
-        faults = self._chaos.draw(now_ns)
-        if faults is not None and (reply := _instead(faults)) is not None:
-            _send(connection, reply, request.keep_alive)
+        document = parse_json(_json_body(request))
+        faults = self._chaos.draw(clock.now_ns())
+        instead = None if faults is None else _instead(faults)
+        started = self._completions.prepare(request, document)
+        if instead is not None:
+            self._send(connection, request, instead)
             return
         if (bound := self._engine.refusal()) is not None:
             raise ApiError(f"the queue is full ({bound}); try again later", 503, "ServiceUnavailableError")
-        number = request.headers.get("x-request-id") or f"{next(self._number):016x}"
-        request_id = f"chatcmpl-{number}" if chat else f"cmpl-{number}"
-        framed = ask.stream and self._options.chunked
-        stream = Stream(
-            ask=ask,
-            request=Request(ask.tokens, ask.output_tokens, ask.answer.word, ask.cache_salt),
-            events=Events(
-                ask,
-                request_id,
-                created_s=clock.wall_ns() // 1_000_000_000,
-                model=self._options.model.name,
-                shown=self._options.shown,
-                framed=framed,
-            ),
-            peer=connection,
-            keep_alive=request.keep_alive and (framed or not ask.stream),
-            framed=framed,
-            request_id=number,
-            faults=faults,
-        )
-        connection.stream = stream
-        if ask.stream:
-            self._send_head(connection, stream, now_ns)
-        self._engine.submit(stream, now_ns)
+        self._completions.start(connection, started, faults)
 
-    def _send_head(self, connection: Connection, stream: Stream, now_ns: int) -> None:
-        framing = "transfer-encoding: chunked" if stream.framed else ""
-        more = (("x-request-id", stream.request_id),)
-        head = head_bytes(200, "text/event-stream; charset=utf-8", framing, stream.keep_alive, more)
-        delay_ns = stream.faults.ns("slow_header") if stream.faults is not None else 0
-        if delay_ns:
-            stream.header_due_ns = now_ns + delay_ns
-            self._engine.call_at(stream.header_due_ns, lambda: self._late_head(connection, stream, head))
-        else:
-            connection.write(head)
-
-    def _late_head(self, connection: Connection, stream: Stream, head: bytes) -> None:
-        if connection.stream is stream and not connection.dead:
-            connection.write(head)
+    def _send(self, connection: Connection, request: HttpRequest, reply: Reply) -> None:
+        if self._options.request_id_headers:
+            number = request.headers.get("x-request-id") or secrets.token_hex(16)
+            reply = Reply(reply.status, reply.body, reply.content_type, (*reply.headers, ("x-request-id", number)))
+        connection.status = reply.status
+        body = reply if request.method != "HEAD" else Reply(reply.status, b"", reply.content_type, reply.headers)
+        connection.write(reply_bytes(body, request.keep_alive))
+        connection.answered(close=not request.keep_alive)
 
     def _models(self, _request: HttpRequest) -> Reply:
-        model = self._options.model
-        card = {
-            "id": model.name,
-            "object": "model",
-            "created": int(self._started_wall_s),
-            "owned_by": "vllm",
-            "root": model.name,
-            "parent": None,
-            "max_model_len": model.max_model_len,
-            "permission": [],
-            "engine": "simulator",
-        }
-        return json_reply({"object": "list", "data": [card]})
+        model, now_s = self._options.model, clock.wall_ns() // 1_000_000_000
+        cards = []
+        for name in (model.name, *model.aliases):
+            card = {"id": name, "object": "model", "created": now_s, "owned_by": "vllm", "root": model.name}
+            card |= {"parent": None, "max_model_len": model.max_model_len, "permission": [_permission(now_s)]}
+            cards.append({**card, "engine": "simulator"})
+        return json_reply({"object": "list", "data": cards})
 
-    def _server_info(self, _request: HttpRequest) -> Reply:
-        options = self._options
-        config = {
+    def _load(self, _request: HttpRequest) -> Reply:
+        return json_reply({"server_load": self._engine.load if self._options.load_tracking else 0})
+
+    def _server_info(self, request: HttpRequest) -> Reply:
+        options, cache = self._options, self._options.cache
+        config: dict[str, dict[str, object]] = {
             "model_config": {"model": options.model.name, "max_model_len": options.model.max_model_len},
-            "scheduler_config": {"max_num_seqs": options.max_num_seqs},
+            "scheduler_config": {
+                "max_num_seqs": options.max_num_seqs,
+                "max_num_batched_tokens": options.max_num_batched_tokens,
+                "enable_chunked_prefill": options.chunked_prefill,
+                "policy": "fcfs",
+            },
             "cache_config": {
-                "block_size": options.cache.block_size,
-                "num_gpu_blocks": options.cache.num_gpu_blocks,
-                "enable_prefix_caching": options.cache.prefix_caching,
+                "block_size": cache.block_size,
+                "num_gpu_blocks": cache.num_gpu_blocks,
+                "enable_prefix_caching": cache.prefix_caching,
+                "kv_cache_size_tokens": cache.num_gpu_blocks * cache.block_size,
             },
         }
-        return json_reply({"vllm_config": config, "engine": "simulator"})
+        as_json = request.query.get("config_format") == "json"
+        shown = (
+            config
+            if as_json
+            else ", ".join(f"{key}={value}" for part in config.values() for key, value in part.items())
+        )
+        return json_reply({"vllm_config": shown, "vllm_env": {}, "system_env": {}, "engine": "simulator"})
 
     def _tokenize(self, request: HttpRequest) -> Reply:
-        document = asks.parse_json(_json_body(request))
+        document = parse_json(_json_body(request))
+        words = tokenize_prompt(document)
         asks.check_model(document, self._options.model)
-        words = asks.prompt_tokens(document, "messages" in document, self._lexicon)
         ids = self._lexicon.encode(words)
+        strings = words if document.get("return_token_strs") else None
         length = self._options.model.max_model_len
-        return json_reply(
-            {
-                "count": len(ids),
-                "max_model_len": length,
-                "tokens": ids,
-                "token_strs": words if document.get("return_token_strs") else None,
-            }
-        )
+        return json_reply({"count": len(ids), "max_model_len": length, "tokens": ids, "token_strs": strings})
 
     def _detokenize(self, request: HttpRequest) -> Reply:
-        document = asks.parse_json(_json_body(request))
-        ids = document.get("tokens")
-        if not isinstance(ids, list) or not all(type(each) is int for each in ids):
-            raise ApiError(
-                "1 validation error:\n  body.tokens: needs a list of numbers", 400, "Bad Request", "body.tokens"
-            )
+        document = parse_json(_json_body(request))
+        ids = items(document, "tokens")
+        if ids is None:
+            raise invalid("tokens", "is missing")
+        for place, each in enumerate(ids):
+            if type(each) is not int:
+                raise invalid(f"tokens.{place}", "needs a token id")
+        asks.check_model(document, self._options.model)
         return json_reply({"prompt": " ".join(self._lexicon.decode(ids))})
 
+    def _count_tokens(self, request: HttpRequest) -> Reply:
+        chat = chat_of_message(parse_json(_json_body(request)), counted_only=True)
+        asks.check_model(chat, self._options.model)
+        count = len(chat_prompt(chat))
+        return json_reply({"input_tokens": count, "context_management": {"original_input_tokens": count}})
+
     def _reset_prefix_cache(self, _request: HttpRequest) -> Reply:
-        return json_reply({"success": self._engine.scheduler.pool.reset_cache()})
+        done = self._engine.scheduler.pool.reset_cache()
+        if done:
+            self._engine.metrics.recent_hits.reset()
+        return json_reply({"success": done})
 
     def _add_chaos(self, connection: Connection, request: HttpRequest) -> Reply:
         try:
-            plan = parse_plan(asks.parse_json(request.body), clock.now_ns())
+            plan = parse_plan(parse_json(request.body), clock.now_ns())
         except ChaosError as error:
             raise ApiError(str(error)) from None
         if plan.kind == "close_idle":
             return json_reply({"closed": self._server.close_idle(connection)})
         if plan.kind == "restart_counters":
-            self._engine.metrics.reset(self._engine.gauges())
-            self._started_wall_s = clock.wall_ns() / 1e9
+            self._forget()
             return json_reply({"restarted": True})
+        if plan.kind == "restart":
+            down_ns = round(float(plan.values["down_s"]) * 1e9)
+            self._engine.call_at(clock.now_ns(), lambda: self._restart(down_ns))
+            return json_reply({"restarting": True, "down_s": plan.values["down_s"]})
         self._chaos.add(plan)
         return json_reply({"active": self._chaos.active(clock.now_ns())})
+
+    def _restart(self, down_ns: int) -> None:
+        """What clients see of a restart: every connection ends, none is taken for a time, and nothing is remembered."""
+        self._server.go_down()
+        self._engine.call_at(clock.now_ns() + down_ns, self._come_back)
+
+    def _come_back(self) -> None:
+        self._engine.scheduler.pool.reset_cache()
+        self._forget()
+        self._server.come_up()
+
+    def _forget(self) -> None:
+        self._engine.metrics.reset(self._engine.gauges())
+        self._http.reset()
+        self._started_wall_s = clock.wall_ns() / 1e9
 
     def _clear_chaos(self, _request: HttpRequest) -> Reply:
         self._chaos.clear()
@@ -229,10 +263,12 @@ class Api:
             engine.metrics,
             engine.gauges(),
             engine.lateness,
-            process=_process(self._started_wall_s),
+            process=process_now(self._started_wall_s),
             cache=options.cache,
             model=options.model.name,
             created_s=self._started_wall_s,
+            http=self._http,
+            tool_parser=options.model.tool_parser,
         )
         return Reply(200, text.encode(), CONTENT_TYPE)
 
@@ -252,7 +288,7 @@ class Api:
                 },
                 "connections": self._server.connections,
                 "cpu_s": clock.cpu_ns() / 1e9,
-                "cpu_wait_s": _cpu_wait_s(),
+                "cpu_wait_s": cpu_wait_s(),
             }
         )
 
@@ -262,16 +298,24 @@ class Api:
         return json_reply({"reset": True})
 
 
+def _empty(_request: HttpRequest) -> Reply:
+    return Reply(200, b"", "")
+
+
+def _permission(now_s: int) -> dict[str, object]:
+    allowed = {"allow_sampling": True, "allow_logprobs": True, "allow_search_indices": False, "allow_view": True}
+    return {
+        **{"id": f"modelperm-{secrets.token_hex(8)}", "object": "model_permission", "created": now_s},
+        **{"allow_create_engine": False, **allowed, "allow_fine_tuning": False},
+        **{"organization": "*", "group": None, "is_blocking": False},
+    }
+
+
 def _json_body(request: HttpRequest) -> bytes:
     """The body, of a request that says that it is JSON: vLLM refuses others."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise ApiError("1 validation error:\n  content-type: only application/json", 400, "Bad Request")
     return request.body
-
-
-def _send(connection: Connection, reply: Reply, keep_alive: bool) -> None:
-    connection.write(reply_bytes(reply, keep_alive))
-    connection.answered(close=not keep_alive)
 
 
 def _instead(faults: Faults) -> Reply | None:
@@ -288,28 +332,4 @@ def _instead(faults: Faults) -> Reply | None:
 
 def _kind(status: int) -> str:
     named = {400: "BadRequestError", 404: "NotFoundError", 500: "InternalServerError", 503: "ServiceUnavailableError"}
-    return named.get(status) or str(asks.error_document("", status)["error"]["type"])
-
-
-def _cpu_wait_s() -> float | None:
-    """How long this process was ready and had no core, since its start; None where the kernel does not say.
-
-    Lateness that comes with such waiting is the machine's, not the clockwork's.
-    """
-    try:
-        return int(Path("/proc/self/schedstat").read_text().split()[1]) / 1e9
-    except (OSError, IndexError, ValueError):
-        return None
-
-
-def _process(started_wall_s: float) -> Process:
-    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
-    page = os.sysconf("SC_PAGE_SIZE")
-    return Process(
-        cpu_s=clock.cpu_ns() / 1e9,
-        resident_bytes=int(fields[21]) * page,
-        virtual_bytes=int(fields[20]),
-        start_wall_s=started_wall_s,
-        open_fds=len(os.listdir("/proc/self/fd")),
-        max_fds=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
-    )
+    return named.get(status) or str(error_document("", status)["error"]["type"])

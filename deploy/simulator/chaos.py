@@ -12,15 +12,20 @@ that arrive in that time. Kinds and their own keys, with defaults:
   error_event   after_events=1, status=500, message  {"error": ...} in the stream, then [DONE]
   comment       every=1                  an SSE comment before every so many events
   slow_header   ms=1000                  the reply's head comes this much later
+  slow_read     bytes_per_s=100000       requests are read at this speed on each connection
   close_idle    (at once)                closes the connections that wait for a request
-  restart_counters (at once)             all counters to zero and a new start time, as after a restart
+  restart       (at once) down_s=2       as if the server restarted: every connection ends, connecting is refused for
+                                         so long, then the cache is empty and all counters begin at zero
+  restart_counters (at once)             all counters to zero and a new start time, and nothing else
+
+Faults that end, delay or change an answer befall completions with one choice only (n = 1, one prompt).
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-AT_ONCE = ("close_idle", "restart_counters")
+AT_ONCE = ("close_idle", "restart", "restart_counters")
 _KEYS: Mapping[str, Mapping[str, Any]] = {
     "latency": {"ms": 1000.0},
     "stall": {"ms": 1000.0, "after_events": 1},
@@ -31,7 +36,9 @@ _KEYS: Mapping[str, Mapping[str, Any]] = {
     "error_event": {"after_events": 1, "status": 500, "message": "the simulator was told to fail"},
     "comment": {"every": 1},
     "slow_header": {"ms": 1000.0},
+    "slow_read": {"bytes_per_s": 100_000.0},
     "close_idle": {},
+    "restart": {"down_s": 2.0},
     "restart_counters": {},
 }
 KINDS = tuple(_KEYS)
@@ -115,6 +122,14 @@ class Chaos:
         """The plans that still wait for a completion, as JSON."""
         self._drop_old(now_ns)
         return [plan.document() for plan in self._plans]
+
+    def read_rate(self, now_ns: int) -> float | None:
+        """How fast requests are read, in bytes/s of each connection; None: as fast as they come."""
+        if not self._plans:
+            return None
+        self._drop_old(now_ns)
+        slow = [float(plan.values["bytes_per_s"]) for plan in self._plans if plan.kind == "slow_read"]
+        return slow[0] if slow else None
 
     def draw(self, now_ns: int) -> Faults | None:
         """What befalls the completion that arrives now; None: nothing does."""

@@ -14,10 +14,10 @@ from inferload.measure import clock
 from . import chaos, flags
 from .api import Api, Options
 from .ask import Model
-from .events import Shown
 from .exposition import CacheInfo
 from .served import Served, served
 from .server import Server, tls_context
+from .usage import Shown
 
 _DESCRIPTION = """An OpenAI-compatible server behind vLLM 0.32's names and flags. It has no model: a scheduler like vLLM's decides
 what each step computes, and a step takes what it would on the --hardware chosen. With --ttft-ms or --itl-ms events are
@@ -89,12 +89,47 @@ def _options(arguments: argparse.Namespace, wanted: Served) -> Options:
     key = arguments.api_key if arguments.api_key is not None else os.environ.get("VLLM_API_KEY", "")
     limits = wanted.limits
     return Options(
-        model=Model(_model_name(arguments), limits.max_model_len, arguments.seed, arguments.eos_mean_tokens),
-        shown=Shown(arguments.enable_prompt_tokens_details, arguments.enable_per_request_metrics),
-        cache=CacheInfo(limits.block_size, wanted.shown_blocks, limits.caching),
+        model=_model(arguments, limits.max_model_len),
+        shown=Shown(
+            arguments.enable_prompt_tokens_details,
+            arguments.enable_per_request_metrics,
+            reasoning_tokens=bool(arguments.reasoning_parser),
+            block_size=limits.block_size if limits.caching else 0,
+        ),
+        cache=CacheInfo(
+            limits.block_size,
+            wanted.shown_blocks,
+            limits.caching,
+            gpu_memory_utilization=arguments.gpu_memory_utilization,
+            cache_dtype=arguments.kv_cache_dtype,
+            user_specified_block_size=arguments.block_size is not None,
+            max_model_len=limits.max_model_len,
+        ),
         api_key=key,
         chunked=arguments.chunked,
         max_num_seqs=limits.max_num_seqs,
+        request_id_headers=arguments.enable_request_id_headers,
+        load_tracking=arguments.enable_server_load_tracking,
+        log_requests=arguments.enable_log_requests,
+        log_stats=not arguments.disable_log_stats,
+        max_num_batched_tokens=limits.max_num_batched_tokens,
+        chunked_prefill=limits.chunked_prefill,
+    )
+
+
+def _model(arguments: argparse.Namespace, max_model_len: int) -> Model:
+    return Model(
+        _model_name(arguments),
+        max_model_len,
+        arguments.seed,
+        arguments.eos_mean_tokens,
+        aliases=tuple((arguments.served_model_name or ())[1:]),
+        reasoning=bool(arguments.reasoning_parser),
+        reasoning_mean_tokens=arguments.reasoning_mean_tokens,
+        thinking=arguments.default_chat_template_kwargs.get("enable_thinking") is not False,
+        tool_parser=bool(arguments.tool_call_parser),
+        auto_tools=arguments.enable_auto_tool_choice,
+        tool_call_share=arguments.tool_call_share,
     )
 
 

@@ -20,19 +20,28 @@ class Hooks:
     request: "Callable[[Connection, HttpRequest], None]"  # a whole request arrived
     want_write: "Callable[[Connection], None]"  # the kernel took less than it was given
     lost: "Callable[[Connection], None]"  # to be closed when the loop is free to
+    answered: "Callable[[Connection], None]"  # an answer is over
 
 
 class Connection:
     """Reads one request at a time; a further one waits until the first is answered."""
 
-    __slots__ = ("_closing", "_hooks", "_reader", "_shaken", "busy", "dead", "out", "sock", "stream")
+    __slots__ = (
+        *("_closing", "_hooks", "_reader", "_shaken", "asked_bytes", "begun_ns", "busy", "dead", "handler"),
+        *("method", "out", "sock", "status", "streams"),
+    )
 
     def __init__(self, sock: socket.socket, hooks: Hooks) -> None:
         self.sock = sock
-        self.stream: Stream | None = None  # the completion that is being answered
+        self.streams: tuple[Stream, ...] = ()  # the answers to the request that is being answered
         self.busy = False  # a request is being answered
         self.dead = False
         self.out = bytearray()  # what the kernel would not take yet
+        self.handler = ""  # of the request that is being answered, for the metrics; empty: it is not counted
+        self.method = ""
+        self.asked_bytes = 0
+        self.begun_ns = 0
+        self.status = 0
         self._closing = False
         self._shaken = not isinstance(sock, ssl.SSLSocket)
         self._reader = RequestReader()
@@ -43,13 +52,13 @@ class Connection:
         """Open, and no request has begun."""
         return not self.busy and self._reader.idle and not self.dead
 
-    def readable(self) -> None:
-        """Read what there is, and serve a request that became whole."""
+    def readable(self, most_bytes: int = _READ_BYTES) -> None:
+        """Read what there is, up to so much, and serve a request that became whole."""
         try:
             if not self._shake():
                 return
-            data = self.sock.recv(_READ_BYTES)
-            while isinstance(self.sock, ssl.SSLSocket) and self.sock.pending():
+            data = self.sock.recv(most_bytes)
+            while most_bytes == _READ_BYTES and isinstance(self.sock, ssl.SSLSocket) and self.sock.pending():
                 data += self.sock.recv(_READ_BYTES)
         except _AGAIN:
             return
@@ -91,7 +100,8 @@ class Connection:
     def answered(self, close: bool) -> None:
         """The answer is over: close, or go on with the next request."""
         self.busy = False
-        self.stream = None
+        self.streams = ()
+        self._hooks.answered(self)
         if close:
             self._closing = True
             if not self.out:

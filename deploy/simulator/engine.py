@@ -8,11 +8,10 @@ import heapq
 import itertools
 import json
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Callable
 from random import Random
 
-from .ask import error_document
+from .errors import error_document
 from .http import json_reply, reply_bytes
 from .lateness import Lateness
 from .metrics import Gauges, Metrics
@@ -32,7 +31,6 @@ class Engine(ABC):
         self.finished = 0
         self.aborted = 0
         self.max_queued: tuple[int | None, int | None] = (None, None)  # requests; prompt tokens before a first output
-        self.rejections: Counter[str] = Counter()  # by the flag that bounds the queue
         self._streams: dict[Request, Stream] = {}
         self._later: list[tuple[int, int, Callable[[], None]]] = []
         self._number = itertools.count()
@@ -64,7 +62,7 @@ class Engine(ABC):
         elif most_tokens is not None and self._unanswered_tokens >= most_tokens:
             reason = "max_num_queued_tokens"
         if reason is not None:
-            self.rejections[reason] += 1
+            self.metrics.rejections[reason] += 1
         return reason
 
     def submit(self, stream: Stream, now_ns: int) -> None:

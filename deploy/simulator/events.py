@@ -1,161 +1,302 @@
 """The bytes of an answer, shaped like vLLM 0.32's: chunks of a stream, or one document. Pure.
 
 As there, the event that says the role leaves together with the first token, usage and the request's own timings stand
-on a last chunk without choices, and keys that were never set are left out.
+on a last chunk without choices, keys that were never set are left out of a stream, and a token that a parser swallows
+(the end of a thought, the frame of a tool call) has no event.
 """
 
 import json
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 from .ask import Ask
-from .http import chunk
-from .text import SPACED
+from .http import LAST_CHUNK, chunk
+from .logprobs import chat_logprobs, text_logprobs
+from .script import ARGUMENTS, CALL, CONTENT, REASONING, Call, Piece
+from .text import SPACED, Lexicon
+from .usage import Group, Timings
 
 FINGERPRINT = "vllm-0.32.0-simulator"
 DONE = b"data: [DONE]\n\n"
 
 
-@dataclass(frozen=True, slots=True)
-class Timings:
-    """A request's own times in ms as vLLM reports them; None where it had none."""
+class Events(Protocol):
+    """Builds the pieces of one answer."""
 
-    time_to_first_token_ms: float | None
-    generation_time_ms: float | None
-    queue_time_ms: float | None
-    mean_itl_ms: float | None
-    tokens_per_second: float | None
+    @property
+    def finish_reason(self) -> str:
+        """How it ends, in the words of the metrics: stop or length."""
 
-    def document(self) -> dict[str, float]:
-        """Without what is not known."""
-        return {name: value for name in self.__slots__ if (value := getattr(self, name)) is not None}
+    @property
+    def quick(self) -> bool:
+        """`quick_token` does for each token but the first and the last."""
 
+    def quick_token(self, index: int) -> bytes:
+        """The event of one token in the middle of an answer that has nothing but words."""
 
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """What the server was told to report: `--enable-prompt-tokens-details`, `--enable-per-request-metrics`."""
-
-    prompt_tokens_details: bool
-    per_request_metrics: bool
-
-
-class Events:
-    """Builds the pieces of one answer. `framed`: each piece becomes a chunk of a chunked body."""
-
-    __slots__ = (
-        *("_after", "_ask", "_before", "_created", "_framed", "_id", "_model"),
-        *("_quick", "_shown", "_start", "_stride", "_word"),
-    )
-
-    def __init__(self, ask: Ask, request_id: str, *, created_s: int, model: str, shown: Shown, framed: bool) -> None:
-        self._ask, self._id, self._created, self._model, self._shown = ask, request_id, created_s, model, shown
-        self._framed = framed
-        kind = "chat.completion.chunk" if ask.chat else "text_completion"
-        start = f'data: {{"id":"{request_id}","object":"{kind}","created":{created_s},"model":{json.dumps(model)},'
-        self._start = start
-        delta = '"delta":{"content":"' if ask.chat else '"text":"'
-        close = '"}' if ask.chat else '"'
-        end = ',"token_ids":null}]}' if ask.chat else ',"stop_reason":null,"prompt_token_ids":null,"token_ids":null}]}'
-        head = f'{start}"choices":[{{"index":0,{delta}'.encode()
-        tail = f'{close},"logprobs":null,"finish_reason":null{end}\n\n'.encode()
-        # All words are of one length, so the whole frame around them is known beforehand.
-        size = b"%x\r\n" % (len(head) + len(SPACED[0]) + len(tail))
-        self._before = size + head if framed else head
-        self._after = tail + b"\r\n" if framed else tail
-        self._word, self._stride = ask.answer.start, ask.answer.stride
-        self._quick = not ask.continuous_usage
+    def role(self) -> bytes:
+        """What goes out just before the first token."""
 
     def token(self, first: int, count: int) -> bytes:
-        """The event of tokens [first, first + count), neither the first nor the last of the answer."""
-        if count == 1 and first and self._quick:
-            return self.quick_token(first)
-        return self._event(self._ask.answer.text(first, count), first + count, None)
+        """What tokens [first, first + count), not the last of the answer, make the server send; perhaps nothing."""
+
+    def last_token(self, first: int, count: int) -> bytes:
+        """The event of the last tokens, with why it ends."""
+
+    def closing(self, cached_tokens: int, timings: Timings) -> bytes:
+        """What follows at the very end, the end of a chunked body included."""
+
+    def plain(self, data: bytes) -> bytes:
+        """Any bytes as a piece of the body."""
+
+    def document(self, cached_tokens: int, timings: Timings) -> Any:
+        """The whole answer as one JSON document; None while another choice of the request is still on its way."""
+
+
+class CompletionEvents:
+    """Of a chat or text completion. `framed`: each piece becomes a chunk of a chunked body."""
+
+    __slots__ = (
+        *("_after", "_ask", "_before", "_created", "_framed", "_group", "_id", "_lexicon", "_model"),
+        *("_offset", "_start", "_stride", "_think", "_thought_after", "_thought_before", "_word", "quick"),
+    )
+
+    def __init__(
+        self, ask: Ask, group: Group, lexicon: Lexicon, *, request_id: str, created_s: int, model: str, framed: bool
+    ) -> None:
+        self._ask, self._group, self._lexicon = ask, group, lexicon
+        self._id, self._created, self._model, self._framed = request_id, created_s, model, framed
+        kind = "chat.completion.chunk" if ask.chat else "text_completion"
+        self._start = f'data: {{"id":{json.dumps(request_id)},"object":"{kind}","created":{created_s},'
+        self._start += f'"model":{json.dumps(model)},"choices":['
+        self._before, self._after = self._frame("content" if ask.chat else "text")
+        self._thought_before, self._thought_after = self._frame("reasoning") if ask.script.think else (b"", b"")
+        self._word, self._stride, self._think = ask.script.answer.start, ask.script.answer.stride, ask.script.think
+        self._offset = 0
+        self.quick = ask.plain
+
+    def _frame(self, key: str) -> tuple[bytes, bytes]:
+        """What stands around a word. All words are of one length, so the chunk's size is known beforehand."""
+        delta, close = (f'"delta":{{"{key}":"', '"}') if self._ask.chat else ('"text":"', '"')
+        head = f'{self._start}{{"index":{self._ask.choice},{delta}'.encode()
+        tail = f'{close},"logprobs":null,"finish_reason":null{self._ids((), False)}}}]}}\n\n'.encode()
+        if not self._framed:
+            return head, tail
+        size = b"%x\r\n" % (len(head) + len(SPACED[0]) + len(tail))
+        return size + head, tail + b"\r\n"
+
+    def _ids(self, pieces: Sequence[Piece], last: bool) -> str:
+        ids = "null"
+        if self._ask.show.token_ids and pieces:
+            ids = _compact(self._lexicon.encode(piece.token for piece in pieces))
+        stop = f',"stop_reason":{json.dumps(self._ask.stop) if last else "null"}' if last or not self._ask.chat else ""
+        prompt = "" if self._ask.chat else ',"prompt_token_ids":null'
+        return f'{stop}{prompt},"token_ids":{ids}'
 
     def quick_token(self, index: int) -> bytes:
         """The event of one token in the middle of an answer without running counts."""
-        return b"".join((self._before, SPACED[(self._word + index * self._stride) & 4095], self._after))
+        if index > self._think or not self._think:
+            return b"".join((self._before, SPACED[(self._word + index * self._stride) & 4095], self._after))
+        if index == self._think:
+            return b""
+        word = SPACED[(self._word + index * self._stride) & 4095]
+        return b"".join((self._thought_before, word, self._thought_after))
 
     def role(self) -> bytes:
         """The event that says who speaks; empty for a text completion."""
         if not self._ask.chat:
             return b""
-        choice = '{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}'
-        more = self._usage_part(0)
-        return self._piece(f'{self._start}"choices":[{choice}]{more},"prompt_token_ids":null,"prompt_text":null}}\n\n')
+        head = '"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}]'
+        ids = _compact(self._lexicon.encode(self._ask.tokens)) if self._ask.show.token_ids else "null"
+        more = f'{self._usage_part(0)},"prompt_token_ids":{ids},"prompt_text":null}}\n\n'
+        return self._piece(f'{self._start}{{"index":{self._ask.choice},{head}{more}')
+
+    def token(self, first: int, count: int) -> bytes:
+        """The event of tokens [first, first + count), not the last of the answer; empty where nothing is to be sent."""
+        if count == 1 and first and self.quick:
+            return self.quick_token(first)
+        return self._event(first, count, None)
 
     def last_token(self, first: int, count: int) -> bytes:
         """The event of the last tokens, with why it ends."""
-        words = count - 1 if self._ask.ends_itself else count
-        return self._event(self._ask.answer.text(first, words), first + count, self.finish_reason)
+        return self._event(first, count, self._ask.finish_reason)
 
     def closing(self, cached_tokens: int, timings: Timings) -> bytes:
-        """The usage chunk where it was asked for, and [DONE]."""
+        """The usage chunk where it was asked for, and [DONE], behind the last of the request's answers."""
+        if not self._group.ended(cached_tokens):
+            return b""
         pieces = b""
         if self._ask.include_usage:
-            more: dict[str, Any] = {"usage": self._usage(cached_tokens), "system_fingerprint": FINGERPRINT}
-            if self._shown.per_request_metrics:
+            more: dict[str, Any] = {"usage": self._group.usage(stream=True), "system_fingerprint": FINGERPRINT}
+            if self._group.shown.per_request_metrics and self._group.alone:
                 more["metrics"] = timings.document()
-            pieces = self._piece(f'{self._start}"choices":[],{_compact(more)[1:]}\n\n')
-        return pieces + (chunk(DONE) if self._framed else DONE)
+            pieces = self._piece(f"{self._start}],{_compact(more)[1:]}\n\n")
+        return pieces + (chunk(DONE) + LAST_CHUNK if self._framed else DONE)
 
     def plain(self, data: bytes) -> bytes:
         """Any bytes as a piece of the body."""
         return chunk(data) if self._framed else data
 
-    def document(self, cached_tokens: int, timings: Timings) -> dict[str, Any]:
-        """The whole answer as one JSON document."""
-        ask = self._ask
-        text = ask.answer.text(0, ask.output_tokens - 1 if ask.ends_itself else ask.output_tokens)
-        said: dict[str, Any] = {"text": text}
-        if ask.chat:
-            said = {"message": {"role": "assistant", "content": text, "refusal": None, "reasoning": None}}
+    def document(self, cached_tokens: int, timings: Timings) -> dict[str, Any] | None:
+        """The whole answer as one JSON document; None while another choice of the request is still on its way."""
+        group, ask = self._group, self._ask
+        group.choices[ask.choice] = chat_choice(ask, self) if ask.chat else self._text_choice()
+        if not group.ended(cached_tokens):
+            return None
+        metrics = timings.full() if group.shown.per_request_metrics and group.alone else None
         document = {
             "id": self._id,
             "object": "chat.completion" if ask.chat else "text_completion",
             "created": self._created,
             "model": self._model,
-            "choices": [
-                {"index": 0, **said, "logprobs": None, "finish_reason": self.finish_reason, "stop_reason": None}
-            ],
+            "choices": [group.choices[place] for place in sorted(group.choices)],
+            "service_tier": None,
             "system_fingerprint": FINGERPRINT,
-            "usage": self._usage(cached_tokens),
+            "usage": group.usage(stream=False),
         }
-        if self._shown.per_request_metrics:
-            document["metrics"] = timings.document()
-        return document
+        if ask.chat:
+            ids = self._lexicon.encode(ask.tokens) if ask.show.token_ids else None
+            document |= {"prompt_logprobs": None, "prompt_token_ids": ids, "prompt_text": None}
+        return document | {"kv_transfer_params": None, "ec_transfer_params": None, "metrics": metrics}
 
     @property
     def finish_reason(self) -> str:
-        """stop: the text came to its end; length: it was cut."""
+        """How it ends, in the words of the metrics: stop or length."""
         return "stop" if self._ask.ends_itself else "length"
 
-    def _event(self, text: str, completion_tokens: int, reason: str | None) -> bytes:
-        said = f'"delta":{{"content":"{text}"}}' if self._ask.chat else f'"text":"{text}"'
+    def token_ids(self) -> list[int] | None:
+        """The answer's token ids, where they were asked for."""
+        ask = self._ask
+        if not ask.show.token_ids or (not ask.show.reasoning and self._group.shown.reasoning_tokens):
+            return None
+        return self._lexicon.encode(piece.token for piece in ask.script.pieces(0, ask.output_tokens))
+
+    def _text_choice(self) -> dict[str, Any]:
+        ask, pieces = self._ask, list(self._ask.script.pieces(0, self._ask.output_tokens))
+        echo = " ".join(ask.tokens) + " " if ask.show.echo else ""
+        said = ask.show.logprobs
+        return {
+            "index": ask.choice,
+            "text": echo + "".join(piece.text for piece in pieces),
+            "logprobs": None if said is None else text_logprobs(ask.script, 0, pieces, said, len(echo)),
+            "finish_reason": ask.finish_reason,
+            "stop_reason": ask.stop,
+            "token_ids": self.token_ids(),
+            "prompt_logprobs": None,
+            "prompt_token_ids": self._lexicon.encode(ask.tokens) if ask.show.token_ids else None,
+            "routed_experts": None,
+        }
+
+    def _event(self, first: int, count: int, reason: str | None) -> bytes:
+        ask, pieces = self._ask, tuple(self._ask.script.pieces(first, count))
+        logprobs = self._logprobs(first, pieces)
+        delta = _compact_delta(pieces, ask) if ask.chat else f'"text":{self._text_of(first, pieces)}'
+        if not delta:
+            hidden = not ask.show.reasoning and self._group.shown.reasoning_tokens
+            if reason is None and (hidden or (logprobs == "null" and not ask.show.token_ids)):
+                return b""
+            delta = '"delta":{}'
         why = "null" if reason is None else f'"{reason}"'
-        stop = ',"stop_reason":null' if reason is not None or not self._ask.chat else ""
-        ids = ',"token_ids":null' if self._ask.chat else ',"prompt_token_ids":null,"token_ids":null'
-        mark = f',"system_fingerprint":"{FINGERPRINT}"' if reason is not None and not self._ask.include_usage else ""
-        choice = f'{{"index":0,{said},"logprobs":null,"finish_reason":{why}{stop}{ids}}}'
-        return self._piece(f'{self._start}"choices":[{choice}]{self._usage_part(completion_tokens)}{mark}}}\n\n')
+        ids = self._ids(pieces, reason is not None)
+        if first == 0 and not ask.chat and ask.show.token_ids:
+            prompt = _compact(self._lexicon.encode(ask.tokens))
+            ids = ids.replace('"prompt_token_ids":null', f'"prompt_token_ids":{prompt}')
+        mark = f',"system_fingerprint":"{FINGERPRINT}"' if reason is not None and not ask.include_usage else ""
+        choice = f'{{"index":{ask.choice},{delta},"logprobs":{logprobs},"finish_reason":{why}{ids}}}'
+        return self._piece(f"{self._start}{choice}]{self._usage_part(first + count)}{mark}}}\n\n")
+
+    def _text_of(self, first: int, pieces: Sequence[Piece]) -> str:
+        text = "".join(piece.text for piece in pieces)
+        if first == 0 and self._ask.show.echo:
+            text = " ".join(self._ask.tokens) + " " + text
+        self._offset += len(text)
+        return json.dumps(text, ensure_ascii=False)
+
+    def _logprobs(self, first: int, pieces: Sequence[Piece]) -> str:
+        show = self._ask.show
+        if show.logprobs is None or (not show.reasoning and self._group.shown.reasoning_tokens):
+            return "null"
+        if self._ask.chat:
+            return _compact(chat_logprobs(self._ask.script, first, pieces, show.logprobs))
+        return _compact(text_logprobs(self._ask.script, first, pieces, show.logprobs, self._offset))
 
     def _usage_part(self, completion_tokens: int) -> str:
         if not self._ask.continuous_usage:
             return ""
         prompt = len(self._ask.tokens)
-        total = prompt + completion_tokens
-        return f',"usage":{{"prompt_tokens":{prompt},"total_tokens":{total},"completion_tokens":{completion_tokens}}}'
-
-    def _usage(self, cached_tokens: int) -> dict[str, Any]:
-        prompt, output = len(self._ask.tokens), self._ask.output_tokens
-        usage: dict[str, Any] = {"prompt_tokens": prompt, "total_tokens": prompt + output, "completion_tokens": output}
-        if self._shown.prompt_tokens_details:
-            usage["prompt_tokens_details"] = {"cached_tokens": cached_tokens}
-        return usage
+        counts = f'"prompt_tokens":{prompt},"total_tokens":{prompt + completion_tokens}'
+        more = ""
+        if self._ask.chat and self._group.shown.reasoning_tokens:
+            thought = self._ask.script.reasoning_tokens(completion_tokens)
+            more = f',"completion_tokens_details":{{"reasoning_tokens":{thought}}}'
+        return f',"usage":{{{counts},"completion_tokens":{completion_tokens}{more}}}'
 
     def _piece(self, text: str) -> bytes:
-        data = text.encode()
+        data = text.encode("utf-8", "surrogatepass")
         return chunk(data) if self._framed else data
 
 
-def _compact(document: dict[str, Any]) -> str:
-    return json.dumps(document, separators=(",", ":"))
+def chat_choice(ask: Ask, events: CompletionEvents) -> dict[str, Any]:
+    """One choice of a whole chat completion."""
+    script, count, reasons = ask.script, ask.output_tokens, ask.show.reasoning
+    calls = script.calls_begun(count)
+    content: str | None = script.text(CONTENT, count)
+    if not content and (script.think or (calls and not ask.forced_tool)):
+        content = None
+    message: dict[str, Any] = {"role": "assistant", "content": content, "refusal": None, "annotations": None}
+    message |= {"audio": None, "function_call": None}
+    if calls:
+        message["tool_calls"] = [call_document(call) for call in calls]
+    message["reasoning"] = (script.text(REASONING, count) or None) if reasons else None
+    said = ask.show.logprobs if reasons else None
+    return {
+        "index": ask.choice,
+        "message": message,
+        "logprobs": None if said is None else chat_logprobs(script, 0, script.pieces(0, count), said),
+        "finish_reason": ask.finish_reason,
+        "stop_reason": ask.stop,
+        "token_ids": events.token_ids(),
+        "routed_experts": None,
+    }
+
+
+def call_document(call: Call) -> dict[str, Any]:
+    """A tool call as it stands in a message."""
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+
+
+def _compact_delta(pieces: Sequence[Piece], ask: Ask) -> str:
+    """What the tokens add, as the `delta` of a chunk; empty where they add nothing that is shown."""
+    if len(pieces) == 1 and pieces[0].kind in (CONTENT, REASONING):
+        piece = pieces[0]
+        if piece.kind == REASONING and not ask.show.reasoning:
+            return ""
+        return f'"delta":{{"{piece.kind}":{json.dumps(piece.text, ensure_ascii=False)}}}'
+    delta: dict[str, Any] = {}
+    for kind in (CONTENT, REASONING):
+        if (text := "".join(piece.text for piece in pieces if piece.kind == kind)) and (
+            kind == CONTENT or ask.show.reasoning
+        ):
+            delta[kind] = text
+    calls: list[dict[str, Any]] = []
+    for piece in pieces:
+        _add_call(calls, piece, ask)
+    if calls:
+        delta = {"content": None, **delta, "tool_calls": calls}
+    return f'"delta":{_compact(delta)}' if delta else ""
+
+
+def _add_call(calls: list[dict[str, Any]], piece: Piece, ask: Ask) -> None:
+    if piece.kind == CALL:
+        call = ask.script.calls[piece.call]
+        calls.append({"id": call.id, "type": "function", "index": piece.call, "function": {"name": call.name}})
+    elif piece.kind == ARGUMENTS:
+        if calls and calls[-1]["index"] == piece.call:
+            function = calls[-1]["function"]
+            function["arguments"] = function.get("arguments", "") + piece.text
+        else:
+            calls.append({"index": piece.call, "function": {"arguments": piece.text}})
+
+
+def _compact(document: Any) -> str:
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":"))

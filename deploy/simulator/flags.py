@@ -75,6 +75,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Every option of the simulator; flags of vLLM without effect are not in its help."""
     parser.add_argument("model_tag", nargs="?", default=None, metavar="MODEL", help="name of the model served")
     _add_server(parser.add_argument_group("server"))
+    _add_answers(parser.add_argument_group("answers"))
     _add_timing(parser.add_argument_group("time"))
     _add_scheduler(parser.add_argument_group("scheduler and cache, as in vLLM"))
     _add_build(parser.add_argument_group("model and device, as in vLLM"))
@@ -88,10 +89,30 @@ def _add_server(group: argparse._ArgumentGroup) -> None:
     add("--api-key", default=None, help="ask for this key; better in the environment: VLLM_API_KEY")
     add("--tls-cert", "--ssl-certfile", type=Path, default=None, metavar="PEM", help="speak TLS with this certificate")
     add("--tls-key", "--ssl-keyfile", type=Path, default=None, metavar="PEM", help="its key, unless it is in there too")
+    _flag(group, "--enable-request-id-headers", False, "x-request-id on every reply")
+    _flag(group, "--enable-server-load-tracking", False, "GET /load counts requests; else it says 0")
+    _flag(group, "--enable-log-requests", False, "a line in the log for each request")
+    _flag(group, "--disable-log-stats", False, "no throughput in the log")
     _flag(group, "--chunked", True, "streams as chunked bodies; else they end with the connection")
     _flag(group, "--enable-prompt-tokens-details", True, "cached_tokens in usage")
     _flag(group, "--enable-per-request-metrics", True, "a request's own times with its usage")
     add("--exit-after-s", type=float, default=None, metavar="S", help="end by itself after so long")
+
+
+def _add_answers(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
+    add("--reasoning-parser", default="", metavar="NAME", help="answers to chats begin with thought (any name)")
+    add("--reasoning-mean-tokens", type=float, default=64.0, help="mean length of a thought (%(default)s)")
+    add(
+        "--default-chat-template-kwargs",
+        type=json_object,
+        default={},
+        metavar="JSON",
+        help='of these only "enable_thinking" matters',
+    )
+    add("--tool-call-parser", default="", metavar="NAME", help="answers to chats may call tools (any name)")
+    _flag(group, "--enable-auto-tool-choice", False, 'take tool_choice "auto"')
+    add("--tool-call-share", type=float, default=0.5, help="answers with calls where the choice is auto (%(default)s)")
 
 
 def _add_timing(group: argparse._ArgumentGroup) -> None:
@@ -159,7 +180,9 @@ def _add_scheduler(group: argparse._ArgumentGroup) -> None:
 def _add_build(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
     add("--model", default=None, help="name of the model served (simulator)")
-    add("--served-model-name", nargs="+", default=None, help="the name that requests use; the first counts")
+    add(
+        "--served-model-name", nargs="+", default=None, help="names that requests may use; the first is the model's own"
+    )
     add("--dtype", default="auto", help="type of weights and KV cache (%(default)s)")
     add("--quantization", "-q", default=None, help="fp8, awq, gptq, ...: smaller weights, on some devices faster")
     add("--kv-cache-dtype", default="auto", help="fp8 halves the KV cache (%(default)s)")

@@ -33,7 +33,7 @@ class HttpRequest:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """One whole reply."""
+    """One whole reply. `content_type` empty: it names none."""
 
     status: int
     body: bytes
@@ -50,7 +50,8 @@ def head_bytes(
     status: int, content_type: str, framing: str, keep_alive: bool, more: tuple[tuple[str, str], ...]
 ) -> bytes:
     """Status line and headers; `framing` is a whole header line, or empty for a body that ends with the connection."""
-    lines = [f"HTTP/1.1 {status} {_phrase(status)}", "server: inferload-simulator", f"content-type: {content_type}"]
+    lines = [f"HTTP/1.1 {status} {_phrase(status)}", "server: inferload-simulator"]
+    lines += [f"content-type: {content_type}"] if content_type else []
     lines += [f"{name}: {value}" for name, value in more]
     if framing:
         lines.append(framing)

@@ -1,8 +1,11 @@
-"""vLLM 0.32's metrics by name, label and bucket bound, as counts in memory and as Prometheus text. No I/O, no clock."""
+"""vLLM 0.32's metrics by name, label and bucket bound, as counts in memory. No I/O, no clock."""
 
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+from .speculation import SpecCounts
 
 REQUEST_S = (0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680)
 TTFT_S = (
@@ -14,7 +17,10 @@ STEP_TOKENS = tuple(2**power for power in range(15) if power not in (1, 2))
 PARAM_N = (1, 2, 5, 10, 20)
 PREEMPTIONS = (1, 2, 3, 4, 5, 10, 20)
 SOURCES = ("local_compute", "local_cache_hit", "external_kv_transfer")
+CACHE_TIERS = ("device", "host", "p2p", "disk", "external_unspecified")
 FINISHED_REASONS = ("stop", "length", "abort", "error", "repetition")
+REJECTION_REASONS = ("max_num_queued_reqs", "max_num_queued_tokens")
+_RECENT_REQUESTS = 1000  # that the hit rate of the log is over
 
 
 def token_bounds(max_model_len: int) -> tuple[int, ...]:
@@ -61,10 +67,11 @@ class Finished:
     prompt_tokens: int
     cached_tokens: int
     output_tokens: int
-    output_limit: int
     max_tokens: int | None
     preemptions: int
     reason: str
+    n: int = 1  # choices of the request
+    most_output_tokens: int | None = None  # of its choices; None: others of them are still on their way
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +84,46 @@ class Gauges:
     prefix_queries: int
     prefix_hits: int
     preemptions: int
+    deferred: int = 0  # requests that wait for something else than room; not in `waiting`
+
+
+class RecentHits:
+    """The prefix-cache hit rate over the latest thousand requests, as the log gives it."""
+
+    def __init__(self) -> None:
+        self._requests: deque[tuple[int, int]] = deque()
+        self.reset()
+
+    def reset(self) -> None:
+        """Back to nothing."""
+        self._requests.clear()
+        self._queries = self._hits = 0
+
+    def observe(self, queries: int, hits: int) -> None:
+        """One request looked up so many tokens and found so many."""
+        self._requests.append((queries, hits))
+        self._queries += queries
+        self._hits += hits
+        if len(self._requests) > _RECENT_REQUESTS:
+            queries, hits = self._requests.popleft()
+            self._queries -= queries
+            self._hits -= hits
+
+    @property
+    def rate(self) -> float | None:
+        """0 to 1; None where nothing was looked up."""
+        return self._hits / self._queries if self._queries else None
 
 
 class Metrics:
     """Every counter and histogram of one engine."""
 
-    def __init__(self, max_model_len: int) -> None:
+    def __init__(self, max_model_len: int, spec: SpecCounts | None = None) -> None:
         tokens = token_bounds(max_model_len)
+        self.spec = spec  # None: nothing is drafted
+        self.recent_hits = RecentHits()
+        self.rejections = dict.fromkeys(REJECTION_REASONS, 0)
+        self.tool_calls: dict[tuple[str, str, str], int] = {}  # (mode, outcome, request type) -> answers
         self.prompt_tokens = 0
         self.prompt_tokens_cached = 0
         self.generation_tokens = 0
@@ -99,11 +139,12 @@ class Metrics:
         self.step_tokens = Histogram(STEP_TOKENS)
         self.request_prompt = Histogram(tokens)
         self.request_generation = Histogram(tokens)
-        self.request_limit = Histogram(tokens)
+        self.request_most = Histogram(tokens)
         self.request_max_tokens = Histogram(tokens)
         self.request_computed = Histogram(tokens)
         self.request_n = Histogram(PARAM_N)
         self.request_preemptions = Histogram(PREEMPTIONS)
+        self.caching = True  # the prefix cache is on
         self._scheduler_zero = (0, 0, 0)
 
     def first_token(self, ttft_s: float, prompt_tokens: int, cached_tokens: int) -> None:
@@ -111,6 +152,8 @@ class Metrics:
         self.ttft.observe(ttft_s)
         self.prompt_tokens += prompt_tokens
         self.prompt_tokens_cached += cached_tokens
+        if self.caching:
+            self.recent_hits.observe(prompt_tokens, cached_tokens)
 
     def request_done(self, done: Finished) -> None:
         """Book a request that ran to its end; one that was given up reaches only `aborted`."""
@@ -123,9 +166,10 @@ class Metrics:
         self.tpot.observe(done.decode_s / (done.output_tokens - 1) if done.output_tokens > 1 else 0.0)
         self.request_prompt.observe(done.prompt_tokens)
         self.request_generation.observe(done.output_tokens)
-        self.request_limit.observe(done.output_limit)
         self.request_computed.observe(done.prompt_tokens - done.cached_tokens)
-        self.request_n.observe(1)
+        if done.most_output_tokens is not None:
+            self.request_n.observe(done.n)
+            self.request_most.observe(done.most_output_tokens)
         self.request_preemptions.observe(done.preemptions)
         if done.max_tokens is not None:
             self.request_max_tokens.observe(done.max_tokens)
@@ -139,32 +183,44 @@ class Metrics:
         self.prompt_tokens = self.prompt_tokens_cached = self.generation_tokens = 0
         self.finished = dict.fromkeys(FINISHED_REASONS, 0)
         self._scheduler_zero = (gauges.prefix_queries, gauges.prefix_hits, gauges.preemptions)
+        self.rejections = dict.fromkeys(REJECTION_REASONS, 0)
+        self.tool_calls = {}
+        self.recent_hits.reset()
+        if self.spec is not None:
+            self.spec.reset()
         for _name, _text, histogram in self.histograms():
             histogram.reset()
 
-    def counters(self, gauges: Gauges) -> list[tuple[str, str, list[tuple[str, float]]]]:
-        """(name without _total, help, [(further labels, value)]) of every counter."""
+    def counters(self, gauges: Gauges) -> list[tuple[str, str, list[tuple[dict[str, str], float]]]]:
+        """(name without _total, help, [(further labels, value)]) of every counter of the engine."""
         queries, hits, preemptions = self._scheduler_zero
         computed = self.prompt_tokens - self.prompt_tokens_cached
+        found = gauges.prefix_hits - hits
         by_source = zip(SOURCES, (computed, self.prompt_tokens_cached, 0), strict=True)
+        by_tier = zip(CACHE_TIERS, (found, 0, 0, 0, 0), strict=True)
         return [
+            *[(f"estimated_{what}_per_gpu", "Not estimated here.", [_alone(0)]) for what in _ESTIMATES],
+            *(_speculation(self.spec) if self.spec is not None else ()),
             (
                 "prefix_cache_queries",
-                "Prompt tokens looked up in the prefix cache.",
-                [("", gauges.prefix_queries - queries)],
+                "Prompt tokens looked up in the cache.",
+                [_alone(gauges.prefix_queries - queries)],
             ),
-            ("prefix_cache_hits", "Prompt tokens found in the prefix cache.", [("", gauges.prefix_hits - hits)]),
-            ("mm_cache_queries", "Multi-modal cache look-ups; the simulator has none.", [("", 0)]),
-            ("mm_cache_hits", "Multi-modal cache hits; the simulator has none.", [("", 0)]),
-            ("num_preemptions", "Requests that lost their blocks.", [("", gauges.preemptions - preemptions)]),
-            ("prompt_tokens", "Prompt tokens, cached ones included.", [("", self.prompt_tokens)]),
-            ("prompt_tokens_by_source", "Prompt tokens by source.", [(f'source="{s}"', n) for s, n in by_source]),
-            ("prompt_tokens_cached", "Prompt tokens that were cached.", [("", self.prompt_tokens_cached)]),
-            ("generation_tokens", "Output tokens.", [("", self.generation_tokens)]),
+            ("prefix_cache_hits", "Prompt tokens found in the prefix cache.", [_alone(found)]),
+            ("external_prefix_cache_queries", "Look-ups in a cache elsewhere; there is none.", [_alone(0)]),
+            ("external_prefix_cache_hits", "Hits in a cache elsewhere; there is none.", [_alone(0)]),
+            ("mm_cache_queries", "Multi-modal cache look-ups; the simulator has none.", [_alone(0)]),
+            ("mm_cache_hits", "Multi-modal cache hits; the simulator has none.", [_alone(0)]),
+            ("num_preemptions", "Requests that lost their blocks.", [_alone(gauges.preemptions - preemptions)]),
+            ("prompt_tokens", "Prompt tokens, cached ones included.", [_alone(self.prompt_tokens)]),
+            ("prompt_tokens_by_source", "Prompt tokens by source.", [({"source": s}, n) for s, n in by_source]),
+            ("prompt_tokens_cached", "Prompt tokens that were cached.", [_alone(self.prompt_tokens_cached)]),
+            ("prompt_tokens_cached_by_source", "Hits by where they lay.", [({"source": s}, n) for s, n in by_tier]),
+            ("generation_tokens", "Output tokens.", [_alone(self.generation_tokens)]),
             (
                 "request_success",
                 "Requests that ended.",
-                [(f'finished_reason="{reason}"', count) for reason, count in self.finished.items()],
+                [({"finished_reason": reason}, count) for reason, count in self.finished.items()],
             ),
         ]
 
@@ -182,9 +238,26 @@ class Metrics:
             ("iteration_tokens_total", "Tokens per pass of the pacing loop.", self.step_tokens),
             ("request_prompt_tokens", "Prompt tokens of a request.", self.request_prompt),
             ("request_generation_tokens", "Output tokens of a request.", self.request_generation),
-            ("request_max_num_generation_tokens", "Most output tokens that a request could get.", self.request_limit),
+            ("request_max_num_generation_tokens", "Output tokens of a request's longest choice.", self.request_most),
             ("request_params_max_tokens", "The request's max_tokens.", self.request_max_tokens),
             ("request_prefill_kv_computed_tokens", "Prompt tokens that were computed.", self.request_computed),
             ("request_params_n", "The request's n.", self.request_n),
             ("request_num_preemptions", "Preemptions of a request.", self.request_preemptions),
         ]
+
+
+_ESTIMATES = ("flops", "read_bytes", "write_bytes")
+
+
+def _alone(value: float) -> tuple[dict[str, str], float]:
+    return {}, value
+
+
+def _speculation(spec: SpecCounts) -> list[tuple[str, str, list[tuple[dict[str, str], float]]]]:
+    by_position = [({"position": str(place)}, float(count)) for place, count in enumerate(spec.per_position)]
+    return [
+        ("spec_decode_num_drafts", "Drafts: one for each request and step.", [_alone(spec.drafts)]),
+        ("spec_decode_num_draft_tokens", "Tokens that were drafted.", [_alone(spec.draft_tokens)]),
+        ("spec_decode_num_accepted_tokens", "Drafted tokens that were accepted.", [_alone(spec.accepted)]),
+        ("spec_decode_num_accepted_tokens_per_pos", "Accepted tokens by place in the draft.", by_position),
+    ]

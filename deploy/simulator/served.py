@@ -60,14 +60,15 @@ class Served:
 
     def engine(self) -> Engine:
         """The engine, idle."""
-        metrics = Metrics(self.limits.max_model_len)
+        drafts = self.limits.speculative_tokens
+        acceptance = Acceptance(drafts, self.acceptance, self.seed) if drafts else None
+        metrics = Metrics(self.limits.max_model_len, acceptance.counts if acceptance else None)
+        metrics.caching = self.limits.caching
         engine: Engine
         if self.pace is not None:
             engine = PacedEngine(self.pace, PacedScheduler(self.limits), metrics)
         else:
             assert self.cost is not None
-            drafts = self.limits.speculative_tokens
-            acceptance = Acceptance(drafts, self.acceptance, self.seed) if drafts else None
             pipeline = Pipeline(Scheduler(self.limits, acceptance), StepClock(self.cost, self.seed))
             engine = SteppedEngine(pipeline, self.front_end, metrics, self.stream_interval)
         engine.max_queued = self.max_queued
@@ -262,6 +263,10 @@ def _check_values(arguments: argparse.Namespace) -> None:
             raise UsageError(f"--{name.replace('_', '-')} {value}: {text}, 0 to 1")
     if not 0 < arguments.gpu_memory_utilization <= 1:
         raise UsageError(f"--gpu-memory-utilization {arguments.gpu_memory_utilization}: above 0, at most 1")
+    if not 0 <= arguments.tool_call_share <= 1:
+        raise UsageError(f"--tool-call-share {arguments.tool_call_share}: a share of the answers, 0 to 1")
+    if arguments.enable_auto_tool_choice and not arguments.tool_call_parser:
+        raise UsageError("--enable-auto-tool-choice: needs --tool-call-parser, such as hermes")
     if arguments.tls_key is not None and arguments.tls_cert is None:
         raise UsageError(f"--tls-key {arguments.tls_key}: needs --tls-cert")
 

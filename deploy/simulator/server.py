@@ -22,6 +22,7 @@ _BACKLOG = 4096
 _TURN_NS = 1_000_000  # how long the clockwork may keep the network waiting
 _LONGEST_WAIT_S = 0.5
 _AT_ONCE = 16  # connections served before the clockwork has its turn again: a request costs some 100 microseconds
+_SLOW_READ_S = 0.05  # between two pieces of a body that is read slowly
 _IN = select.EPOLLIN | select.EPOLLRDHUP
 
 
@@ -31,7 +32,9 @@ class Server:
     def __init__(self, engine: Engine, host: str, port: int, tls: ssl.SSLContext | None) -> None:
         self._engine = engine
         self._tls = tls
+        self._host = host
         self._listener = _listen(host, port)
+        self._port = int(self._listener.getsockname()[1])
         self._epoll = select.epoll()
         self._epoll.register(self._listener, select.EPOLLIN)
         self._wake_in, self._wake_out = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -40,12 +43,14 @@ class Server:
         self._lost: list[Connection] = []
         self._stopping = False
         self._handle: Callable[[Connection, HttpRequest], None] = lambda _connection, _request: None
-        self._hooks = Hooks(self._on_request, self._on_want_write, self._lost.append)
+        self._hooks = Hooks(self._on_request, self._on_want_write, self._lost.append, self._on_answered)
+        self.read_rate: Callable[[], float | None] = lambda: None  # bytes/s of each connection; None: as fast as it can
+        self.answered: Callable[[Connection], None] = lambda _connection: None  # told when an answer is over
 
     @property
     def port(self) -> int:
         """The port it listens on."""
-        return int(self._listener.getsockname()[1])
+        return self._port
 
     @property
     def connections(self) -> int:
@@ -63,6 +68,20 @@ class Server:
         for connection in idle:
             connection.cut(reset=False)
         return len(idle)
+
+    def go_down(self) -> None:
+        """Close every connection and take no new one: connecting is refused, as while a server restarts."""
+        for connection in self._connections.values():
+            connection.cut(reset=False)
+        if self._listener.fileno() >= 0:
+            self._epoll.unregister(self._listener)
+            self._listener.close()
+
+    def come_up(self) -> None:
+        """Take connections again, at the same address."""
+        if self._listener.fileno() < 0:
+            self._listener = _listen(self._host, self._port)
+            self._epoll.register(self._listener, select.EPOLLIN)
 
     def run(self, handle: Callable[[Connection, HttpRequest], None]) -> None:
         """Serve until told to stop."""
@@ -105,7 +124,22 @@ class Server:
                 if not connection.out and not connection.dead:
                     self._epoll.modify(descriptor, _IN)
             if events & ~select.EPOLLOUT and not connection.dead:
-                connection.readable()
+                self._read(descriptor, connection)
+
+    def _read(self, descriptor: int, connection: Connection) -> None:
+        rate = self.read_rate()
+        if rate is None:
+            connection.readable()
+            return
+        connection.readable(max(1, round(rate * _SLOW_READ_S)))
+        if not connection.dead:
+            self._epoll.modify(descriptor, select.EPOLLOUT if connection.out else 0)
+            due_ns = clock.now_ns() + round(_SLOW_READ_S * 1e9)
+            self._engine.call_at(due_ns, lambda: self._read_on(descriptor, connection))
+
+    def _read_on(self, descriptor: int, connection: Connection) -> None:
+        if not connection.dead and self._connections.get(descriptor) is connection:
+            self._epoll.modify(descriptor, _IN | (select.EPOLLOUT if connection.out else 0))
 
     def _accept(self) -> None:
         for _ in range(_AT_ONCE):
@@ -123,6 +157,9 @@ class Server:
     def _on_request(self, connection: Connection, request: HttpRequest) -> None:
         self._handle(connection, request)
 
+    def _on_answered(self, connection: Connection) -> None:
+        self.answered(connection)
+
     def _on_want_write(self, connection: Connection) -> None:
         self._epoll.modify(connection.sock.fileno(), _IN | select.EPOLLOUT)
 
@@ -133,8 +170,8 @@ class Server:
             self._epoll.unregister(descriptor)
             del self._connections[descriptor]
             connection.sock.close()
-            if connection.stream is not None:
-                stream, connection.stream = connection.stream, None
+            streams, connection.streams = connection.streams, ()
+            for stream in streams:
                 self._engine.abort(stream)
 
 

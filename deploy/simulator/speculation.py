@@ -17,6 +17,11 @@ class SpecCounts:
     def __post_init__(self) -> None:
         self.per_position = self.per_position or [0] * self.tokens
 
+    def reset(self) -> None:
+        """Back to nothing."""
+        self.drafts = self.draft_tokens = self.accepted = 0
+        self.per_position = [0] * self.tokens
+
 
 class Acceptance:
     """Each draft is accepted with the same chance, given that all before it were: a truncated geometric length."""

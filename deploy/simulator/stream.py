@@ -5,10 +5,11 @@ from typing import Protocol
 
 from .ask import Ask
 from .chaos import Faults
-from .events import Events, Timings
+from .events import Events
 from .http import LAST_CHUNK, json_reply, reply_bytes
 from .metrics import Finished
 from .request import Request
+from .usage import Timings
 
 
 class Peer(Protocol):
@@ -34,7 +35,7 @@ class Stream:
     peer: Peer
     keep_alive: bool
     framed: bool  # chunked; else the body ends with the connection
-    request_id: str
+    request_id: str  # for a header of the reply; empty: it has none
     faults: Faults | None = None
     arrived_ns: int = 0
     header_due_ns: int = 0
@@ -57,7 +58,7 @@ class Stream:
 
     def __post_init__(self) -> None:
         self.last_place = self.request.output_tokens - 1
-        self.quick = self.ask.stream and self.faults is None and not self.ask.continuous_usage
+        self.quick = self.ask.stream and self.faults is None and self.events.quick
 
     def timings(self) -> Timings:
         """The request's times as vLLM reports them, of an answer that is complete."""
@@ -82,10 +83,11 @@ class Stream:
             prompt_tokens=len(self.ask.tokens),
             cached_tokens=self.request.cached_tokens or 0,
             output_tokens=self.ask.output_tokens,
-            output_limit=self.ask.output_limit,
             max_tokens=self.ask.max_tokens,
             preemptions=self.request.preemptions,
             reason=self.events.finish_reason,
+            n=self.ask.choices // self.ask.prompts,
+            most_output_tokens=self.ask.most_output_tokens,
         )
 
     def piece(self, first: int, count: int, last: bool) -> bytes:
@@ -98,7 +100,7 @@ class Stream:
         if not last:
             return data + self.events.token(first, count)
         data += self.events.last_token(first, count)
-        return data + self.events.closing(self.request.cached_tokens or 0, self.timings()) + self.end()
+        return data + self.events.closing(self.request.cached_tokens or 0, self.timings())
 
     def end(self) -> bytes:
         """The end of a chunked body."""
@@ -106,6 +108,8 @@ class Stream:
 
     def _whole(self) -> bytes:
         document = self.events.document(self.request.cached_tokens or 0, self.timings())
+        if document is None:
+            return b""
         reply = json_reply(document)
-        more = (("x-request-id", self.request_id),)
+        more = (("x-request-id", self.request_id),) if self.request_id else ()
         return reply_bytes(type(reply)(200, reply.body, headers=more), self.keep_alive)

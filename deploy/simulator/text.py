@@ -3,7 +3,7 @@
 import hashlib
 import zlib
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 _ONSETS = ("b", "d", "f", "g", "k", "l", "m", "n", "p", "r", "s", "t", "v")
@@ -14,6 +14,7 @@ VOCABULARY: tuple[str, ...] = tuple(first + second for first in _SYLLABLES for s
 SPACED: tuple[bytes, ...] = tuple(b" " + word.encode() for word in VOCABULARY)
 _IDS = {word: number for number, word in enumerate(VOCABULARY)}
 _FOREIGN_IDS = 1 << 31  # words outside the vocabulary get ids from the vocabulary's size up to this
+ID_LIMIT = len(VOCABULARY) + _FOREIGN_IDS  # every token id is below
 
 MESSAGE_OPEN = "<|im_start|>"
 MESSAGE_CLOSE = "<|im_end|>"
@@ -36,7 +37,7 @@ class Answer:
         return words if first == 0 or not words else " " + words
 
 
-def answer_of(seed: int, tokens: Sequence[str], request_seed: int | None) -> tuple[Answer, int]:
+def answer_of(seed: int, tokens: Sequence[str], request_seed: int | str | None) -> tuple[Answer, int]:
     """The answer to a prompt, and a number to seed its length with; the same in every process for the same arguments."""
     digest = hashlib.blake2b(f"{seed}/{request_seed}/".encode(), digest_size=16)
     digest.update(" ".join(tokens).encode("utf-8", "surrogatepass"))
@@ -44,12 +45,21 @@ def answer_of(seed: int, tokens: Sequence[str], request_seed: int | None) -> tup
     return Answer(bits & 4095, ((bits >> 12) & 2047) * 2 + 1), bits >> 24
 
 
-def chat_tokens(messages: Iterable[tuple[str, str]], tools: str = "", open_turn: bool = True) -> list[str]:
-    """(role, text) pairs as the tokens of a chat template: 3 more for each message, 2 for the answer's opening."""
+def chat_tokens(
+    messages: Iterable[tuple[str, str]],
+    tools: str = "",
+    open_turn: bool = True,
+    calls: Mapping[int, Sequence[str]] | None = None,
+) -> list[str]:
+    """(role, text) pairs as the tokens of a chat template: 3 more for each message, 2 for the answer's opening.
+
+    `calls` has the tokens of a message's tool calls by the message's place; they follow its text.
+    """
     tokens = tools.split()
-    for role, text in messages:
+    for place, (role, text) in enumerate(messages):
         tokens += (MESSAGE_OPEN, role)
         tokens += text.split()
+        tokens += (calls or {}).get(place, ())
         tokens.append(MESSAGE_CLOSE)
     if open_turn:
         tokens += (MESSAGE_OPEN, "assistant")

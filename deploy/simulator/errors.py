@@ -1,0 +1,54 @@
+"""Errors in the forms that vLLM gives them. No I/O."""
+
+from http import HTTPStatus
+from typing import Any
+
+from .http import Reply, json_reply
+
+
+class ApiError(Exception):
+    """Answered with a status and vLLM's error body."""
+
+    def __init__(
+        self, message: str, status: int = 400, kind: str = "BadRequestError", param: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.kind = kind
+        self.param = param
+
+    def reply(self, headers: tuple[tuple[str, str], ...] = ()) -> Reply:
+        """The error as it is sent."""
+        reply = json_reply(error_document(str(self), self.status, self.kind, self.param), self.status)
+        return Reply(reply.status, reply.body, headers=headers)
+
+    def message_reply(self) -> Reply:
+        """The error as /v1/messages sends one that comes up behind the check of the body."""
+        if self.kind == "Bad Request":
+            return self.reply()
+        return json_reply({"type": "error", "error": {"type": self.kind, "message": str(self)}}, self.status)
+
+
+class NoRoute(ApiError):
+    """A path that is not served (404), or not by this method (405): the framework's own short body."""
+
+    def __init__(self, status: int, allow: str = "") -> None:
+        super().__init__(HTTPStatus(status).phrase, status)
+        self.allow = allow
+
+    def reply(self, headers: tuple[tuple[str, str], ...] = ()) -> Reply:
+        """The error as it is sent."""
+        reply = json_reply({"detail": str(self)}, self.status)
+        return Reply(reply.status, reply.body, headers=(("allow", self.allow), *headers) if self.allow else headers)
+
+
+def error_document(message: str, status: int, kind: str | None = None, param: str | None = None) -> dict[str, Any]:
+    """vLLM's error body; `kind` None: the status's own phrase."""
+    phrase = HTTPStatus(status).phrase if status in HTTPStatus._value2member_map_ else "Error"
+    return {"error": {"message": message, "type": kind or phrase, "param": param, "code": status}}
+
+
+def invalid(key: str, need: str) -> ApiError:
+    """A value of the wrong type, as the framework around vLLM reports it; `key` below the body, "" for the body itself."""
+    place = f"body.{key}" if key else "body"
+    return ApiError(f"1 validation error:\n  {place}: {need}", 400, "Bad Request", place)

@@ -1,0 +1,113 @@
+"""Values out of a request's JSON by type, as leniently as vLLM's own models: "5" is a number, "yes" is true."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from .errors import ApiError, invalid
+
+_TRUE = ("true", "1", "yes", "y", "on", "t")
+_FALSE = ("false", "0", "no", "n", "off", "f")
+
+
+def parse_json(body: bytes) -> dict[str, Any]:
+    """The body's JSON object; ApiError where it is none."""
+    if not body:
+        raise invalid("", "is missing")
+    try:
+        document = json.loads(body.decode("utf-8"))
+    except json.JSONDecodeError as error:
+        raise invalid(str(error.pos), f"no JSON: {error.msg}") from None
+    except UnicodeDecodeError as error:
+        raise invalid(str(error.start), "no UTF-8") from None
+    if document is None:
+        raise invalid("", "is missing")
+    if not isinstance(document, dict):
+        raise invalid("", "needs an object")
+    return document
+
+
+def integer(document: Mapping[str, Any], key: str, least: int | None = None, most: int | None = None) -> int | None:
+    """A whole number; None where there is none. `least` and `most` are bounds of the type, not of the sense."""
+    value = document.get(key)
+    if value is None:
+        return None
+    number = _integer_of(value)
+    if number is None or (least is not None and number < least) or (most is not None and number > most):
+        raise invalid(key, "needs a whole number" + ("" if least is None else f" of {least} or more"))
+    return number
+
+
+def _integer_of(value: Any) -> int | None:
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else None
+    if isinstance(value, str):
+        try:
+            return int(value)
+        except ValueError:
+            return None
+    return int(value) if isinstance(value, int) else None
+
+
+def number(document: Mapping[str, Any], key: str) -> float | None:
+    """A number; None where there is none."""
+    value = document.get(key)
+    if value is None:
+        return None
+    try:
+        if isinstance(value, int | float | str):
+            return float(value)
+    except (ValueError, OverflowError):
+        pass
+    raise invalid(key, "needs a number")
+
+
+def flag(document: Mapping[str, Any], key: str, default: bool = False) -> bool:
+    """True or false; the default where there is none, or null."""
+    value = document.get(key)
+    if value is None:
+        return default
+    if isinstance(value, bool) or value in (0, 1):
+        return bool(value)
+    if isinstance(value, str) and value.lower() in _TRUE + _FALSE:
+        return value.lower() in _TRUE
+    raise invalid(key, "needs true or false")
+
+
+def text(document: Mapping[str, Any], key: str) -> str | None:
+    """A string; None where there is none."""
+    value = document.get(key)
+    if value is None or isinstance(value, str):
+        return value
+    raise invalid(key, "needs a string")
+
+
+def mapping(document: Mapping[str, Any], key: str) -> Mapping[str, Any] | None:
+    """An object; None where there is none."""
+    value = document.get(key)
+    if value is None or isinstance(value, dict):
+        return value
+    raise invalid(key, "needs an object")
+
+
+def items(document: Mapping[str, Any], key: str) -> list[Any] | None:
+    """A list; None where there is none."""
+    value = document.get(key)
+    if value is None or isinstance(value, list):
+        return value
+    raise invalid(key, "needs a list")
+
+
+def check_sense(document: Mapping[str, Any]) -> None:
+    """The sampling parameters whose type is right must also make sense."""
+    temperature, top_p, top_k = number(document, "temperature"), number(document, "top_p"), integer(document, "top_k")
+    if temperature is not None and temperature < 0:
+        raise ApiError(f"temperature: 0 or more, not {temperature}", param="temperature")
+    if top_p is not None and not 0 < top_p <= 1:
+        raise ApiError(f"top_p: above 0 and up to 1, not {top_p}", param="top_p")
+    if top_k is not None and top_k < -1:
+        raise ApiError(f"top_k: 0, -1 (both: off) or more, not {top_k}")
+    for key in ("presence_penalty", "frequency_penalty"):
+        penalty = number(document, key)
+        if penalty is not None and not -2 <= penalty <= 2:
+            raise ApiError(f"{key}: from -2 to 2, not {penalty}")

@@ -1,0 +1,237 @@
+"""/v1/messages, the form of Anthropic's API: its requests as chats, its answers as blocks, shaped like vLLM 0.32's. Pure."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from . import fields
+from .ask import Ask
+from .errors import ApiError, invalid
+from .http import LAST_CHUNK, chunk
+from .script import ARGUMENTS, CALL, CONTENT, REASONING, SILENT, Piece
+from .usage import Group, Timings
+
+_CHOICES = {"auto": "auto", "any": "required", "none": "none"}
+_KEPT = ("model", "stream", "temperature", "top_p", "top_k", "chat_template_kwargs", "cache_salt", "ignore_eos", "seed")
+
+
+def chat_of(document: Mapping[str, Any], counted_only: bool = False) -> dict[str, Any]:
+    """The chat that a message request stands for; ApiError where it is none. `counted_only`: nothing is to be answered."""
+    limit = fields.integer(document, "max_tokens")
+    if limit is None and not counted_only:
+        raise invalid("max_tokens", "is missing")
+    given = fields.items(document, "messages")
+    if given is None:
+        raise invalid("messages", "is missing")
+    if limit is not None and limit < 1:
+        raise ApiError(f"max_tokens: at least 1, not {limit}")
+    messages: list[Any] = []
+    if system := document.get("system"):
+        messages.append({"role": "system", "content": _system(system)})
+    for place, message in enumerate(given):
+        if not isinstance(message, dict) or message.get("role") not in ("user", "assistant", "system"):
+            raise invalid(f"messages.{place}.role", "needs an object with the role user, assistant or system")
+        messages += _converted(message, place)
+    chat = {key: document[key] for key in _KEPT if key in document}
+    chat |= {"messages": messages, "max_tokens": limit, "stop": document.get("stop_sequences")}
+    if tools := fields.items(document, "tools"):
+        chat["tools"] = [_tool(tool, place) for place, tool in enumerate(tools)]
+        chat |= _choice(document.get("tool_choice"))
+    thinking = fields.mapping(document, "thinking") or {}
+    if thinking.get("type") == "disabled":
+        chat["chat_template_kwargs"] = {"enable_thinking": False}
+    return chat
+
+
+def _system(system: Any) -> str:
+    if isinstance(system, str):
+        return system
+    if not isinstance(system, list):
+        raise invalid("system", "needs a text or a list of blocks")
+    return "\n".join(str(block.get("text", "")) for block in system if isinstance(block, dict))
+
+
+def _converted(message: Mapping[str, Any], place: int) -> list[dict[str, Any]]:
+    content = message.get("content")
+    if isinstance(content, str):
+        return [{"role": message["role"], "content": content}]
+    if not isinstance(content, list):
+        raise invalid(f"messages.{place}.content", "needs a text or a list of blocks")
+    texts, calls, results = [], [], []
+    for block in content:
+        kind = block.get("type") if isinstance(block, dict) else None
+        if kind == "text":
+            texts.append(str(block.get("text", "")))
+        elif kind == "tool_use":
+            arguments = json.dumps(block.get("input") or {}, ensure_ascii=False)
+            calls.append({"function": {"name": block.get("name"), "arguments": arguments}})
+        elif kind == "tool_result":
+            results.append({"role": "tool", "content": _result(block.get("content"))})
+        elif kind not in ("thinking", "redacted_thinking"):
+            raise ApiError(f"messages.{place}.content: the simulator reads text and tools only, not {kind}")
+    said = [{"role": message["role"], "content": "\n".join(texts), "tool_calls": calls}] if texts or calls else []
+    return results + said
+
+
+def _result(content: Any) -> str:
+    if isinstance(content, list):
+        return "\n".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
+    return str(content or "")
+
+
+def _tool(tool: Any, place: int) -> dict[str, Any]:
+    if not isinstance(tool, dict) or not isinstance(tool.get("name"), str):
+        raise invalid(f"tools.{place}.name", "needs an object with a name")
+    schema = fields.mapping(tool, "input_schema")
+    return {"type": "function", "function": {"name": tool["name"], "parameters": schema or {}}}
+
+
+def _choice(choice: Any) -> dict[str, Any]:
+    if not isinstance(choice, dict):
+        return {}
+    parallel = not choice.get("disable_parallel_tool_use")
+    if choice.get("type") == "tool":
+        named = {"type": "function", "function": {"name": choice.get("name")}}
+        return {"tool_choice": named, "parallel_tool_calls": parallel}
+    return {"tool_choice": _CHOICES.get(str(choice.get("type")), "auto"), "parallel_tool_calls": parallel}
+
+
+class MessageEvents:
+    """Of one message."""
+
+    quick = False
+
+    def __init__(self, ask: Ask, group: Group, *, request_id: str, model: str, framed: bool) -> None:
+        self._ask, self._group, self._id, self._model, self._framed = ask, group, request_id, model, framed
+        self._index = 0
+        self._kind: str | None = None  # of the block that is open
+
+    @property
+    def finish_reason(self) -> str:
+        """How it ends, in the words of the metrics: stop or length."""
+        return "stop" if self._ask.ends_itself else "length"
+
+    def role(self) -> bytes:
+        """The begin of the message; it leaves with the first token."""
+        usage = {"input_tokens": len(self._ask.tokens), "output_tokens": 0}
+        message: dict[str, Any] = {"id": self._id, "type": "message", "role": "assistant", "content": []}
+        message |= {"model": self._model, "stop_reason": None, "stop_sequence": None, "usage": usage}
+        return self._bytes(_event({"type": "message_start", "message": message}))
+
+    def quick_token(self, index: int) -> bytes:
+        """As `token`."""
+        return self.token(index, 1)
+
+    def token(self, first: int, count: int) -> bytes:
+        """What tokens [first, first + count) add: deltas, and the begin and end of blocks."""
+        return self._bytes("".join(self._add(piece) for piece in self._ask.script.pieces(first, count)))
+
+    def last_token(self, first: int, count: int) -> bytes:
+        """The last tokens; the block that is open ends."""
+        said = "".join(self._add(piece) for piece in self._ask.script.pieces(first, count))
+        return self._bytes(said + self._close())
+
+    def closing(self, cached_tokens: int, timings: Timings) -> bytes:
+        """Why it ends, and the counts."""
+        self._group.ended(cached_tokens)
+        delta = {"stop_reason": self._stop_reason, "stop_sequence": self._ask.stop}
+        said = _event({"type": "message_delta", "delta": delta, "usage": self._usage()})
+        said += _event({"type": "message_stop"})
+        return self._bytes(said) + (LAST_CHUNK if self._framed else b"")
+
+    def plain(self, data: bytes) -> bytes:
+        """Any bytes as a piece of the body."""
+        return chunk(data) if self._framed else data
+
+    def document(self, cached_tokens: int, timings: Timings) -> dict[str, Any]:
+        """The whole message as one JSON document."""
+        self._group.ended(cached_tokens)
+        script, count = self._ask.script, self._ask.output_tokens
+        content: list[dict[str, Any]] = []
+        if thought := script.text(REASONING, count):
+            content.append({"type": "thinking", "thinking": thought, "signature": self._signature()})
+        if text := script.text(CONTENT, count):
+            content.append({"type": "text", "text": text})
+        for call in script.calls_begun(count):
+            content.append({"type": "tool_use", "id": call.id, "name": call.name, "input": _read(call.arguments)})
+        message = {"id": self._id, "type": "message", "role": "assistant", "content": content, "model": self._model}
+        message["stop_reason"] = self._stop_reason
+        if self._ask.stop is not None:
+            message["stop_sequence"] = self._ask.stop
+        return message | {"usage": self._usage()}
+
+    @property
+    def _stop_reason(self) -> str:
+        if not self._ask.ends_itself:
+            return "max_tokens"
+        if self._ask.stop is not None:
+            return "stop_sequence"
+        return "tool_use" if self._ask.script.calls else "end_turn"
+
+    def _usage(self) -> dict[str, int]:
+        prompt, output, _thought = self._group.counts()
+        cached = (self._group.cached or 0) if self._group.shown.prompt_tokens_details else 0
+        return {
+            "input_tokens": prompt - cached,
+            "output_tokens": output,
+            "cache_creation_input_tokens": 0,
+            "cache_read_input_tokens": cached,
+        }
+
+    def _add(self, piece: Piece) -> str:
+        if piece.kind == SILENT or not piece.text:
+            return ""
+        if piece.kind == CALL:
+            call = self._ask.script.calls[piece.call]
+            block = {"type": "tool_use", "id": call.id, "name": call.name, "input": {}}
+            return self._close() + self._begin(ARGUMENTS, block)
+        said = ""
+        if self._kind != piece.kind:
+            empty = {"type": "text", "text": ""} if piece.kind == CONTENT else {"type": "thinking", "thinking": ""}
+            said = self._close() + self._begin(piece.kind, empty)
+        key, name = _DELTAS[piece.kind]
+        return said + self._delta({"type": name, key: piece.text})
+
+    def _begin(self, kind: str, block: dict[str, Any]) -> str:
+        self._kind = kind
+        return _event({"type": "content_block_start", "content_block": block, "index": self._index})
+
+    def _delta(self, delta: dict[str, Any]) -> str:
+        return _event({"type": "content_block_delta", "delta": delta, "index": self._index})
+
+    def _close(self) -> str:
+        if self._kind is None:
+            return ""
+        said = ""
+        if self._kind == REASONING:
+            said = self._delta({"type": "signature_delta", "signature": self._signature()})
+        said += _event({"type": "content_block_stop", "index": self._index})
+        self._index += 1
+        self._kind = None
+        return said
+
+    def _signature(self) -> str:
+        return hashlib.blake2b(self._id.encode(), digest_size=16).hexdigest()
+
+    def _bytes(self, text: str) -> bytes:
+        return self.plain(text.encode("utf-8", "surrogatepass")) if text else b""
+
+
+_DELTAS = {
+    REASONING: ("thinking", "thinking_delta"),
+    CONTENT: ("text", "text_delta"),
+    ARGUMENTS: ("partial_json", "input_json_delta"),
+}
+
+
+def _read(arguments: str) -> Any:
+    try:
+        return json.loads(arguments)
+    except ValueError:
+        return {}
+
+
+def _event(document: dict[str, Any]) -> str:
+    said = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+    return f"event: {document['type']}\ndata: {said}\n\n"

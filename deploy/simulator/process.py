@@ -1,0 +1,45 @@
+"""What the kernel says of the server's own process."""
+
+import os
+import resource
+from dataclasses import dataclass
+from pathlib import Path
+
+from inferload.measure import clock
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """The server's own process as prometheus clients report it."""
+
+    cpu_s: float
+    resident_bytes: int
+    virtual_bytes: int
+    start_wall_s: float
+    open_fds: int
+    max_fds: int
+
+
+def process_now(started_wall_s: float) -> Process:
+    """The figures of now. `started_wall_s` is what it gives as its start."""
+    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    page = os.sysconf("SC_PAGE_SIZE")
+    return Process(
+        cpu_s=clock.cpu_ns() / 1e9,
+        resident_bytes=int(fields[21]) * page,
+        virtual_bytes=int(fields[20]),
+        start_wall_s=started_wall_s,
+        open_fds=len(os.listdir("/proc/self/fd")),
+        max_fds=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+    )
+
+
+def cpu_wait_s() -> float | None:
+    """How long this process was ready and had no core, since its start; None where the kernel does not say.
+
+    Lateness that comes with such waiting is the machine's, not the clockwork's.
+    """
+    try:
+        return int(Path("/proc/self/schedstat").read_text().split()[1]) / 1e9
+    except (OSError, IndexError, ValueError):
+        return None

@@ -1,0 +1,156 @@
+"""A JSON value that fits a JSON Schema, small and the same for the same dice: arguments of tool calls.
+
+Heeded: $ref inside the document, const, enum, anyOf, oneOf, allOf, type, properties, required, items, prefixItems, lengths
+and bounds. Patterns, formats and conditions are not; nesting ends at a depth of 8 with the emptiest value of its type.
+"""
+
+from collections.abc import Callable, Mapping
+from random import Random
+from typing import Any
+
+from .text import VOCABULARY
+
+_DEPTH = 8
+_LONGEST_TEXT = 2048
+_MOST_ITEMS = 64
+
+
+def example(schema: Any, dice: Random) -> Any:
+    """A value that fits."""
+    return _value(schema, dice, schema, 0)
+
+
+def _value(schema: Any, dice: Random, root: Any, depth: int) -> Any:
+    if not isinstance(schema, Mapping):
+        return {}
+    if "$ref" in schema and depth < _DEPTH:
+        return _value(_resolve(root, schema["$ref"]), dice, root, depth + 1)
+    if "const" in schema:
+        return schema["const"]
+    if isinstance(schema.get("enum"), list) and schema["enum"]:
+        return dice.choice(schema["enum"])
+    if isinstance(schema.get("allOf"), list):
+        return _value(_merged(schema, root), dice, root, depth + 1)
+    for key in ("anyOf", "oneOf"):
+        if isinstance(schema.get(key), list) and schema[key]:
+            branches = schema[key]
+            return _value(branches[0] if depth >= _DEPTH else dice.choice(branches), dice, root, depth + 1)
+    make = _MAKERS.get(_type_of(schema))
+    return make(schema, dice, root, depth) if make else None
+
+
+def _type_of(schema: Mapping[str, Any]) -> str:
+    named = schema.get("type")
+    if isinstance(named, list):
+        named = next((each for each in named if each != "null"), "null")
+    if isinstance(named, str):
+        return named
+    if "items" in schema or "prefixItems" in schema:
+        return "array"
+    return "object"
+
+
+def _resolve(root: Any, reference: Any) -> Any:
+    found = root
+    for part in str(reference).removeprefix("#").split("/")[1:]:
+        if not isinstance(found, Mapping):
+            return {}
+        found = found.get(part.replace("~1", "/").replace("~0", "~"), {})
+    return found
+
+
+def _merged(schema: Mapping[str, Any], root: Any) -> dict[str, Any]:
+    """One schema out of those that all have to hold: properties and required names together, else the last one's word."""
+    merged = {key: value for key, value in schema.items() if key != "allOf"}
+    for named in schema["allOf"]:
+        part = _resolve(root, named["$ref"]) if isinstance(named, Mapping) and "$ref" in named else named
+        if not isinstance(part, Mapping):
+            continue
+        properties = {**(merged.get("properties") or {}), **(part.get("properties") or {})}
+        required = [*(merged.get("required") or ()), *(part.get("required") or ())]
+        merged.update(part)
+        merged.update({"properties": properties, "required": required} if properties else {})
+    return merged
+
+
+def _object(schema: Mapping[str, Any], dice: Random, root: Any, depth: int) -> dict[str, Any]:
+    properties = schema.get("properties")
+    properties = properties if isinstance(properties, Mapping) else {}
+    required = set(schema.get("required") or ())
+    chosen = {}
+    for name, inner in properties.items():
+        if name in required or (depth < _DEPTH and dice.random() < 0.5):
+            chosen[name] = _value(inner, dice, root, depth + 1)
+    for name in sorted(required - set(chosen)):
+        chosen[name] = _text({}, dice, root, depth)
+    return chosen
+
+
+def _array(schema: Mapping[str, Any], dice: Random, root: Any, depth: int) -> list[Any]:
+    first = schema.get("prefixItems")
+    values = [_value(each, dice, root, depth + 1) for each in first] if isinstance(first, list) else []
+    least = min(_count(schema, "minItems", 0), _MOST_ITEMS)
+    most = _count(schema, "maxItems", least + 2)
+    wanted = least if depth >= _DEPTH else min(most, max(least, dice.randint(least, least + 2)))
+    inner = schema.get("items", {"type": "string"})
+    while len(values) < wanted:
+        values.append(_value(inner, dice, root, depth + 1))
+    return values
+
+
+def _text(schema: Mapping[str, Any], dice: Random, _root: Any, _depth: int) -> str:
+    least = min(_count(schema, "minLength", 0), _LONGEST_TEXT)
+    most = _count(schema, "maxLength", max(least, _LONGEST_TEXT))
+    words = " ".join(dice.choice(VOCABULARY) for _ in range(dice.randint(1, 6)))
+    while len(words) < least:
+        words += " " + dice.choice(VOCABULARY)
+    return words[: max(least, min(most, len(words)))]
+
+
+def _integer(schema: Mapping[str, Any], dice: Random, _root: Any, _depth: int) -> int:
+    low, high = _bounds(schema, 1)
+    step = schema.get("multipleOf")
+    step = step if isinstance(step, int) and step > 0 else 1
+    return int(dice.randint(-(-int(low) // step), max(-(-int(low) // step), int(high) // step)) * step)
+
+
+def _number(schema: Mapping[str, Any], dice: Random, _root: Any, _depth: int) -> float:
+    low, high = _bounds(schema, 0.001)
+    value = round(low + (high - low) * dice.random(), 3)
+    return min(max(value, low), high)
+
+
+def _bounds(schema: Mapping[str, Any], open_end: float) -> tuple[float, float]:
+    """Lowest and highest value; `open_end` is how far inside an exclusive bound lies."""
+    low = _number_at(schema, "minimum")
+    above, below = _number_at(schema, "exclusiveMinimum"), _number_at(schema, "exclusiveMaximum")
+    low = above + open_end if above is not None else low
+    high = _number_at(schema, "maximum")
+    high = below - open_end if below is not None else high
+    if low is None:
+        low = 0 if high is None or high >= 0 else high - 100
+    return low, high if high is not None else low + 100
+
+
+def _number_at(schema: Mapping[str, Any], key: str) -> float | None:
+    value = schema.get(key)
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _count(schema: Mapping[str, Any], key: str, default: int) -> int:
+    value = schema.get(key)
+    return value if isinstance(value, int) and value >= 0 else default
+
+
+def _boolean(_schema: Mapping[str, Any], dice: Random, _root: Any, _depth: int) -> bool:
+    return dice.random() < 0.5
+
+
+_MAKERS: Mapping[str, Callable[[Mapping[str, Any], Random, Any, int], Any]] = {
+    "object": _object,
+    "array": _array,
+    "string": _text,
+    "integer": _integer,
+    "number": _number,
+    "boolean": _boolean,
+}

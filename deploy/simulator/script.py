@@ -1,0 +1,161 @@
+"""What an answer consists of, token by token: thought, words, calls of tools, and the tokens that nobody sees. Pure."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from .text import Answer
+
+REASONING, CONTENT, SILENT, CALL, ARGUMENTS = "reasoning", "content", "silent", "call", "arguments"
+THINK_END, CALL_OPEN, CALL_CLOSE, TEXT_END = "</think>", "<tool_call>", "</tool_call>", "<|im_end|>"
+_ARGUMENT_TOKEN = 4  # characters; about what a token of JSON has
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What one token adds to the answer. `token` is its text as a token, `call` the number of the tool call."""
+
+    kind: str
+    text: str
+    token: str
+    call: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A tool call: its id, the function, and the arguments as JSON text."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """Tokens in order: `think` of reasoning and one that closes it (none where it is 0), words up to `body`, then `tail`."""
+
+    answer: Answer
+    think: int
+    body: int
+    tail: tuple[Piece, ...] = ()
+    calls: tuple[Call, ...] = ()
+
+    def piece(self, index: int) -> Piece:
+        """Token `index` (from 0)."""
+        if index >= self.body:
+            return self.tail[index - self.body] if index - self.body < len(self.tail) else _END
+        if self.think and index == self.think:
+            return _THINK_END
+        word = self.answer.word(index)
+        return Piece(REASONING if index < self.think else CONTENT, word if index == 0 else " " + word, word)
+
+    def token(self, index: int) -> str:
+        """Token `index` as it stands in the history, and in the KV cache."""
+        return self.piece(index).token
+
+    def pieces(self, first: int, count: int) -> Iterator[Piece]:
+        """Tokens [first, first + count)."""
+        return (self.piece(index) for index in range(first, first + count))
+
+    def text(self, kind: str, count: int) -> str:
+        """All that the first `count` tokens say of one kind."""
+        return "".join(piece.text for piece in self.pieces(0, count) if piece.kind == kind)
+
+    def reasoning_tokens(self, count: int) -> int:
+        """How many of the first `count` tokens are thought."""
+        return min(self.think, count)
+
+    def calls_begun(self, count: int) -> list[Call]:
+        """The tool calls that the first `count` tokens name, with as much of the arguments as they hold."""
+        begun: list[Call] = []
+        for piece in self.pieces(min(self.body, count), max(0, count - self.body)):
+            if piece.kind == CALL:
+                begun.append(Call(self.calls[piece.call].id, self.calls[piece.call].name, ""))
+            elif piece.kind == ARGUMENTS:
+                begun[-1] = Call(begun[-1].id, begun[-1].name, begun[-1].arguments + piece.text)
+        return begun
+
+
+_END = Piece(SILENT, "", TEXT_END)
+_THINK_END = Piece(SILENT, "", THINK_END)
+
+
+def call_pieces(calls: Sequence[Call]) -> tuple[Piece, ...]:
+    """The tokens of tool calls, and the end of the text behind them."""
+    pieces: list[Piece] = []
+    for number, call in enumerate(calls):
+        pieces += (Piece(SILENT, "", CALL_OPEN), Piece(CALL, call.name, call.name, number))
+        for start in range(0, len(call.arguments), _ARGUMENT_TOKEN):
+            part = call.arguments[start : start + _ARGUMENT_TOKEN]
+            pieces.append(Piece(ARGUMENTS, part, part, number))
+        pieces.append(Piece(SILENT, "", CALL_CLOSE))
+    return (*pieces, _END)
+
+
+def make_call(name: str, arguments: Any, dice: Random) -> Call:
+    """A call with an id in vLLM's form."""
+    return Call(f"chatcmpl-tool-{dice.getrandbits(64):016x}", name, json.dumps(arguments, ensure_ascii=False))
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What bounds an answer. `natural` None: it does not end by itself; `tail` stands in the place of words where it is not
+    empty: tool calls, or a document that fits a schema. `filled`: words stand before it, so that there are `limit` tokens.
+    """
+
+    limit: int
+    natural: int | None
+    think: int
+    tail: tuple[Piece, ...] = ()
+    calls: tuple[Call, ...] = ()
+    filled: bool = False
+    stops: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """The script, its number of output tokens, whether it ends by itself, and the stop string that ended it."""
+
+    script: Script
+    tokens: int
+    ends_itself: bool
+    stop: str | None = None
+
+
+def plan(answer: Answer, wish: Wish) -> Ending:
+    """Lay out an answer: thought first, then words or calls, cut at the limit or at a stop string."""
+    head = wish.think + 1 if wish.think else 0
+    if wish.tail:
+        words = max(0, wish.limit - head - len(wish.tail)) if wish.filled else 0
+        script = Script(answer, wish.think, head + words, wish.tail, wish.calls)
+        total: int | None = head + words + len(wish.tail)
+    elif wish.natural is None:
+        script, total = Script(answer, wish.think, max(head, wish.limit)), None
+    else:
+        script = Script(answer, wish.think, head + wish.natural - 1, (_END,))
+        total = head + wish.natural
+    ends_itself = total is not None and total <= wish.limit
+    ending = Ending(script, total if ends_itself and total is not None else wish.limit, ends_itself)
+    return _stopped(ending, wish.stops) if wish.stops and not wish.tail else ending
+
+
+def _stopped(ending: Ending, stops: Sequence[str]) -> Ending:
+    """The same answer, ended by the first stop string in it: what follows, and the string itself, is left out."""
+    pieces = list(ending.script.pieces(0, ending.tokens))
+    text = "".join(piece.text for piece in pieces)
+    found = [(text.index(stop) + len(stop), stop) for stop in stops if stop in text]
+    if not found:
+        return ending
+    end, stop = min(found)
+    cut, length, kept = end - len(stop), 0, []
+    for piece in pieces:
+        kept.append(Piece(piece.kind, piece.text[: max(0, cut - length)], piece.token, piece.call))
+        length += len(piece.text)
+        if length >= end:
+            break
+    whole = next((place for place, piece in enumerate(kept) if piece.text != pieces[place].text), len(kept))
+    think = min(ending.script.think, len(kept))
+    script = Script(ending.script.answer, think, whole, tuple(kept[whole:]))
+    return Ending(script, len(kept), True, stop)
