@@ -4,7 +4,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from . import paired, plausible
+from inferload.measure import pairedruns as paired
+
+from . import plausible
 from .comparable import Differences, differences
 from .figures import Figure
 from .sides import Run, Side

@@ -5,10 +5,11 @@ from collections.abc import Sequence
 from typing import Any
 from xml.etree import ElementTree
 
+from inferload.measure.pairedruns import POWER
+
 from ..wording import NOT_KNOWN, number
 from .compare import ALPHA, PAIRS_WANTED, Comparison, Row
 from .figures import TABLE, Figure
-from .paired import POWER
 from .sides import Side
 
 

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from inferload.analysis.comparison.paired import detectable, effect, holm, pairs_needed, power, sign_flip
 from scipy.signal import lfilter
+
+from inferload.measure.pairedruns import detectable, effect, holm, pairs_needed, power, sign_flip
 
 positive = st.floats(1e-3, 1e6)
 

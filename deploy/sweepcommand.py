@@ -1,0 +1,150 @@
+"""`inferload sweep`: variants x scenarios x pairs of runs, and one comparison at the end."""
+
+import argparse
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from inferload.errors import UsageError
+from inferload.workload import scenario as scenarios
+from inferload.workload.describe import seconds
+from inferload.workload.scenario import Scenario
+
+from . import sweepfile, sweepplan, sweeprun
+from .sweepfile import Sweep
+from .sweepplan import Start
+from .sweeprun import JOURNAL, PLAN, Journal, Performer, Place
+
+_EPILOG = """\
+Examples:
+  inferload sweep tiny --dry-run                    what a bundled study would do, and what it can find
+  inferload sweep scenarios/studies/tiny.yaml
+  inferload sweep --resume runs/20261121T101500Z-tiny
+A pair has one seed on all sides and the variants in an order that is drawn; each run's directory is kept, and
+inferload compare reads a variant's folder as one side. Exit codes: 0 all runs made; 1 some could not be; 2 bad usage."""
+
+
+def register(subparsers: Any) -> None:
+    """Add the sub-command."""
+    parser = subparsers.add_parser(
+        "sweep",
+        help="hold variants against a baseline on scenarios, in pairs of runs",
+        description=__doc__,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("file", nargs="?", type=Path, metavar="FILE", help="a sweep's file, or a bundled study's name")
+    parser.add_argument("--resume", type=Path, metavar="DIR", help="go on with a sweep that was interrupted")
+    parser.add_argument("--into", type=Path, metavar="DIR", help="where it is kept (default: runs/<UTC time>-<name>)")
+    parser.add_argument("--pairs", type=int, metavar="N", help="instead of the file's")
+    parser.add_argument("--dry-run", action="store_true", help="say what it would do, and do nothing")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Plan, say so, do it, compare; the exit code."""
+    sweep, folder = _wanted(arguments)
+    loaded = {name: scenarios.load(name) for name in sweep.scenarios}
+    names = _names(loaded)
+    by_name = {names[given]: scenario for given, scenario in loaded.items()}
+    plan = sweepplan.starts(sweep, names)
+    print("\n".join(_said(sweep, plan, by_name)), flush=True)
+    if arguments.dry_run:
+        return 0
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / PLAN).write_text(sweepfile.to_text(sweep), encoding="utf-8")
+    journal = Journal(folder)
+    sweeprun.clear_up(journal)
+    place = Place(folder, sweeprun.free_port(journal), {name: given for given, name in names.items()})
+    try:
+        Performer(sweep, place, journal, lambda text: print(text, file=sys.stderr, flush=True)).perform(plan)
+    except KeyboardInterrupt:
+        print(f"interrupted; go on with: inferload sweep --resume {folder}", file=sys.stderr)
+        return 130
+    compared = [_compare(sweep, folder, name) for name in by_name]
+    _index(folder, sweep, journal, list(by_name))
+    print(f"{folder / 'index.md'}")
+    return 1 if journal.failures or not all(compared) else 0
+
+
+def _wanted(arguments: argparse.Namespace) -> tuple[Sweep, Path]:
+    if arguments.resume is not None:
+        kept = arguments.resume / PLAN
+        if not kept.is_file() or arguments.file is not None:
+            why = "no sweep was begun there" if arguments.file is None else "the folder knows its file; leave FILE out"
+            raise UsageError(f"--resume {arguments.resume}: {why}")
+        return sweepfile.load(kept), arguments.resume
+    if arguments.file is None:
+        raise UsageError("sweep: name a FILE, or --resume DIR")
+    sweep = sweepfile.load(arguments.file)
+    if arguments.pairs is not None:
+        sweep = sweepfile.from_text(
+            sweepfile.to_text(sweep).replace(f"pairs: {sweep.pairs}", f"pairs: {arguments.pairs}"), "--pairs"
+        )
+    folder = arguments.into or Path("runs") / f"{datetime.now(UTC).strftime('%Y%m%dT%H%M%SZ')}-{sweep.name}"
+    if (folder / JOURNAL).exists():
+        raise UsageError(f"{folder}: a sweep was begun there; --resume {folder}, or another folder with --into")
+    return sweep, folder
+
+
+def _names(loaded: Mapping[str, Scenario]) -> dict[str, str]:
+    """A folder's name for each scenario; UsageError where two have the same."""
+    names = {given: scenario.name for given, scenario in loaded.items()}
+    twice = sorted({name for name in names.values() if list(names.values()).count(name) > 1})
+    if twice:
+        raise UsageError(f"scenarios: two are called {twice[0]}; give each a name of its own")
+    return names
+
+
+def _said(sweep: Sweep, plan: Sequence[Start], by_name: Mapping[str, Scenario]) -> list[str]:
+    runs = sum(len(start.runs) for start in plan)
+    length_s = sweepplan.duration_s(sweep, list(plan), by_name)
+    lines = [
+        f"sweep {sweep.name}: {len(sweep.variants)} variant(s) against {sweep.baseline} on {', '.join(by_name)}",
+        f"  {runs} runs on {len(plan)} starts of {sweep.engine}, about {seconds(length_s)}",
+        f"  {sweepplan.outlook(sweep)}",
+    ]
+    for name in sweep.variants:
+        difference = sweep.variant(name).difference(sweep.variant(sweep.baseline))
+        lines.append(f"  {name}: {'; '.join(difference) or 'the same as the baseline'}")
+    return lines
+
+
+def _compare(sweep: Sweep, folder: Path, scenario: str) -> bool:
+    """One comparison of a scenario, by the command that anybody else would use; whether it could be made."""
+    sides = [name for name in sweep.everyone if any((folder / scenario / name).glob("[0-9]*"))]
+    if sweep.baseline not in sides or len(sides) < 2:
+        print(
+            f"{scenario}: no comparison: {sweep.baseline if sweep.baseline not in sides else 'no variant'} has no run"
+        )
+        return False
+    into = folder / "comparison" / scenario
+    argv = [sys.executable, "-m", "inferload", "compare", *(f"{name}={folder / scenario / name}" for name in sides)]
+    done = subprocess.run(
+        [*argv, "--primary", sweep.primary, "--write", str(into)], text=True, capture_output=True, check=False
+    )
+    print(f"\n== {scenario} ==\n{done.stdout or done.stderr}")
+    return done.returncode == 0
+
+
+def _index(folder: Path, sweep: Sweep, journal: Journal, names: Sequence[str]) -> None:
+    lines = [f"# Sweep {sweep.name}", "", sweepplan.outlook(sweep) + ".", ""]
+    for name in names:
+        made = folder / "comparison" / name / "comparison.md"
+        lines += [
+            f"## {name}",
+            "",
+            made.read_text(encoding="utf-8") if made.is_file() else "No comparison could be made.",
+            "",
+        ]
+    if journal.failures:
+        lines += ["## Runs that could not be made", "", "| run | cause |", "|:---|:---|"]
+        lines += [f"| {entry['folder']} | {_one_line(entry['cause'])} |" for entry in journal.failures]
+    (folder / "index.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")

@@ -1,0 +1,192 @@
+"""A sweep under way: starts, runs, a journal that survives a kill, and what is left to do after one."""
+
+import json
+import os
+import secrets
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from inferload import rundir
+from inferload.errors import UsageError
+from inferload.measure import clock
+
+from . import facts, launch, probe, running
+from .engines import Wanted, command_of
+from .running import Server
+from .sweepfile import Sweep
+from .sweepplan import PlannedRun, Start
+
+JOURNAL = "journal.jsonl"
+PLAN = "sweep.yaml"
+# Exit codes of a run that was made: passed, a gate failed, not valid. Anything else is a run that could not be.
+MADE = (0, 1, 3)
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The sweep's folder, the port of its servers, and where its scenarios lie."""
+
+    folder: Path
+    port: int
+    scenarios: dict[str, str]  # own name -> as the file names it
+
+
+class Journal:
+    """What has happened, a line each, written through to the disk."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / JOURNAL
+        self._done: dict[str, dict[str, Any]] = {}
+        self.servers: dict[int, int] = {}  # port -> pid of servers that were started and not stopped
+        for entry in self._read():
+            self._take(entry)
+
+    def write(self, **entry: Any) -> None:
+        """Add a line."""
+        self._take(entry)
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"wall_ns": clock.wall_ns(), **entry}) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def outcome(self, run: PlannedRun) -> dict[str, Any] | None:
+        """What became of a run; None: it has not ended."""
+        return self._done.get(run.folder)
+
+    @property
+    def failures(self) -> list[dict[str, Any]]:
+        """Runs that could not be made, with their causes."""
+        return [entry for entry in self._done.values() if entry.get("cause")]
+
+    def _read(self) -> list[dict[str, Any]]:
+        try:
+            lines = self._path.read_text(encoding="utf-8").splitlines()
+        except FileNotFoundError:
+            return []
+        found = []
+        for line in lines:
+            try:
+                found.append(json.loads(line))
+            except ValueError:
+                continue  # the line that a kill cut off
+        return found
+
+    def _take(self, entry: dict[str, Any]) -> None:
+        if entry.get("kind") == "run":
+            self._done[entry["folder"]] = entry
+        elif entry.get("kind") == "server_up":
+            self.servers[entry["port"]] = entry["pid"]
+        elif entry.get("kind") == "server_down":
+            self.servers.pop(entry["port"], None)
+
+
+def clear_up(journal: Journal) -> None:
+    """Stop the server that a killed sweep left behind."""
+    for server in running.remembered():
+        if journal.servers.get(server.port) == server.pid:
+            launch.stop(server)
+            journal.write(kind="server_down", port=server.port)
+
+
+class Performer:
+    """Makes the runs of a sweep that are not made yet. A variant that fails is in the journal and not the end."""
+
+    def __init__(self, sweep: Sweep, place: Place, journal: Journal, say: Say) -> None:
+        self._sweep = sweep
+        self._place = place
+        self._journal = journal
+        self._say = say
+
+    def perform(self, plan: list[Start]) -> None:
+        """Make them, in order. Ctrl-C leaves what is done."""
+        total = sum(len(start.runs) for start in plan)
+        done = sum(self._journal.outcome(run) is not None for start in plan for run in start.runs)
+        began_ns, begun_at = clock.now_ns(), done
+        for start in plan:
+            left = [run for run in start.runs if self._journal.outcome(run) is None]
+            if left:
+                self._say(f"{done}/{total} runs{_remaining(began_ns, begun_at, done, total)}; starting {start.variant}")
+                self._on_one_start(start, left)
+                done += len(left)
+
+    def _on_one_start(self, start: Start, left: list[PlannedRun]) -> None:
+        try:
+            server = self._up(start)
+        except UsageError as error:
+            for run in left:
+                self._journal.write(kind="run", folder=run.folder, cause=f"the server did not start: {error}")
+            self._say(f"  {start.variant}: {str(error).splitlines()[0]}")
+            return
+        try:
+            for run in left:
+                self._run(run, server)
+        finally:
+            launch.stop(server)
+            self._journal.write(kind="server_down", port=server.port)
+
+    def _up(self, start: Start) -> Server:
+        variant = self._sweep.variant(start.variant)
+        wanted = Wanted(engine=self._sweep.engine, model=variant.model, port=self._place.port, variant=variant)
+        command = command_of(wanted)
+        server = launch.start(wanted, command)
+        self._journal.write(kind="server_up", port=server.port, pid=server.pid, variant=start.variant)
+        took_s = launch.wait(server, command.ready_s, lambda text: None)
+        server = facts.described(server, took_s)
+        running.remember(server)
+        return server
+
+    def _run(self, run: PlannedRun, server: Server) -> None:
+        folder = self._place.folder / run.folder
+        _set_aside(folder)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        argv = [sys.executable, "-m", "inferload", "run", self._place.scenarios[run.scenario], "--host", server.url]
+        argv += ["--seed", str(run.seed), "--run-dir", str(folder)]
+        if self._sweep.measure_s is not None:
+            argv += ["--", "--run-time", f"{self._sweep.measure_s:g}"]
+        log = self._place.folder / f"{run.folder.replace('/', '-')}.log"
+        with log.open("wb") as sink:
+            code = subprocess.run(argv, stdout=sink, stderr=subprocess.STDOUT, check=False).returncode
+        entry: dict[str, Any] = {"kind": "run", "folder": run.folder, "exit_code": code}
+        if code not in MADE or not (folder / rundir.SUMMARY).is_file():
+            entry["cause"] = _last_line(log)
+        elif not running.group(server):
+            entry["cause"] = f"the server ended during the run: {launch.why(server)}"
+        else:
+            log.unlink()
+        self._journal.write(**entry)
+        if "cause" in entry:
+            self._say(f"  {run.folder}: {entry['cause'].splitlines()[0]}")
+        elif code == 3:
+            self._say(f"  {run.folder}: the measurement is not valid; it is kept, and not compared")
+
+
+def _remaining(began_ns: int, begun_at: int, done: int, total: int) -> str:
+    if done == begun_at:
+        return ""
+    each_s = (clock.now_ns() - began_ns) / 1e9 / (done - begun_at)
+    return f", about {each_s * (total - done) / 60:.0f} min left"
+
+
+def _set_aside(folder: Path) -> None:
+    """A half-made run keeps its files, out of the way."""
+    if folder.exists():
+        folder.rename(folder.with_name(f".broken-{folder.name}-{secrets.token_hex(3)}"))
+
+
+def _last_line(log: Path) -> str:
+    lines = [line for line in launch.tail(log).splitlines() if line.strip()]
+    return lines[-1].strip() if lines else "no reason given"
+
+
+def free_port(journal: Journal) -> int:
+    """The port of a sweep that goes on, while it is free; else another."""
+    for port in journal.servers:
+        if probe.is_free("127.0.0.1", port):
+            return port
+    return probe.free_port()

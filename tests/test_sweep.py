@@ -1,0 +1,180 @@
+"""Sweeps: the plan, the journal, and a whole one on the simulator that is killed half-way and resumed."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from e2e_runs import SOAK, until
+from hypothesis import given
+from hypothesis import strategies as st
+from inferload.deploy import running, sweepfile, sweepplan
+from inferload.deploy.sweepfile import Sweep
+from inferload.deploy.sweeprun import Journal, clear_up
+
+from inferload import cli
+from inferload.measure import clock
+from inferload.workload import catalog
+from inferload.workload.faults import ScenarioError
+
+STUDIES = sorted((catalog.folder() / "studies").glob("*.yaml"))
+TEXT = """\
+schema: 1
+name: small
+engine: simulator
+baseline: tiny-baseline
+variants: [tiny-prefix-caching, tiny-all]
+scenarios: [smoke]
+pairs: 4
+"""
+
+
+def small(**changes: object) -> Sweep:
+    return Sweep.model_validate({**sweepfile.from_text(TEXT, "x").model_dump(by_alias=True), **changes})
+
+
+@given(st.integers(1, 9), st.integers(0, 1000), st.sampled_from(["each", "once"]))
+def test_every_variant_runs_every_pair_with_the_pairs_own_seed(pairs: int, seed: int, restart: str) -> None:
+    sweep = small(pairs=pairs, seed=seed, restart=restart, scenarios=("smoke", "demo"))
+    plan = sweepplan.starts(sweep, {"smoke": "smoke", "demo": "demo"})
+    runs = [run for start in plan for run in start.runs]
+    assert len({run.folder for run in runs}) == len(runs) == 3 * 2 * pairs
+    assert len(plan) == (3 * pairs if restart == "each" else 3)
+    for pair in range(pairs):
+        assert len({run.seed for run in runs if run.pair == pair}) == 1
+    assert len({run.seed for run in runs}) == pairs
+    assert all({run.variant for run in start.runs} == {start.variant} for start in plan)
+    assert plan == sweepplan.starts(sweep, {"smoke": "smoke", "demo": "demo"})
+
+
+def test_the_order_within_a_pair_is_drawn() -> None:
+    plan = sweepplan.starts(small(pairs=40), {"smoke": "smoke"})
+    firsts = [plan[place].variant for place in range(0, len(plan), 3)]
+    assert {firsts.count(name) > 4 for name in ("tiny-baseline", "tiny-prefix-caching", "tiny-all")} == {True}
+
+
+def test_what_a_plan_can_find_is_said_before_it_starts() -> None:
+    assert "8 pairs find a change of" in sweepplan.outlook(small(pairs=8))
+    assert "cannot reject with fewer than 6" in sweepplan.outlook(small(pairs=4))
+    assert "carry no verdict" in sweepplan.outlook(small(pairs=2))
+    assert "for these starts only" in sweepplan.outlook(small(restart="once"))
+
+
+def test_a_sweep_loads_back_equal() -> None:
+    sweep = small(price={"per_gpu_hour": 2.5})
+    assert sweepfile.from_text(sweepfile.to_text(sweep), "x") == sweep
+
+
+@pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
+def test_bundled_studies_load_and_say_what_they_do(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["sweep", path.stem, "--dry-run"]) == 0
+    said = capsys.readouterr().out
+    assert f"sweep {path.stem}: " in said
+    assert "the same as the baseline" not in said
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("pairs: 0", "x:7: pairs: must be at least 1, is 0"),
+        ("engine: simulatr", "x:3: engine: is 'simulatr'; did you mean simulator?"),
+        ("variants: [tiny-all, tiny-all]", "variant tiny-all stands twice"),
+        ("pears: 3", "x:8: pears: unknown key; did you mean pairs?"),
+    ],
+)
+def test_one_mistake_one_line(line: str, said: str) -> None:
+    key = line.partition(":")[0]
+    lines = [line if old.startswith(f"{key}:") else old for old in TEXT.splitlines()]
+    with pytest.raises(ScenarioError) as caught:
+        sweepfile.from_text("\n".join(lines if line in lines else [*lines, line]), "x")
+    assert said in str(caught.value)
+
+
+def test_what_a_file_names_must_be_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "s.yaml"
+    file.write_text(TEXT.replace("tiny-all", "tiny-al"))
+    assert cli.main(["sweep", str(file), "--dry-run"]) == 2
+    assert "variant tiny-al: not known; did you mean tiny-all?" in capsys.readouterr().err
+    assert cli.main(["sweep", "no-such", "--dry-run"]) == 2
+    assert "bundled are" in capsys.readouterr().err
+    assert cli.main(["sweep", "--resume", str(tmp_path)]) == 2
+    assert "no sweep was begun there" in capsys.readouterr().err
+
+
+def test_a_journal_that_a_kill_cut_off_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    run = sweepplan.starts(small(), {"smoke": "smoke"})[0].runs[0]
+    journal.write(kind="server_up", port=1, pid=2, variant="x")
+    journal.write(kind="run", folder=run.folder, exit_code=0)
+    with (tmp_path / "journal.jsonl").open("a") as file:
+        file.write('{"kind": "run", "fol')
+    again = Journal(tmp_path)
+    assert again.outcome(run) is not None
+    assert again.servers == {1: 2}
+    assert again.failures == []
+
+
+SCENARIO = """\
+schema: 1
+name: quick
+workload: {kind: chat, prompt_tokens: 40, output_tokens: 8, turns: 2}
+arrivals: {kind: closed, users: 4, spawn_per_s: 50}
+phases: {measure_s: 1, drain_s: 10}
+"""
+
+
+def test_a_sweep_survives_a_kill_and_a_variant_that_fails(tmp_path: Path) -> None:
+    (tmp_path / "quick.yaml").write_text(SCENARIO)
+    variants = {
+        "source": "test",
+        "model": "tiny",
+        "hardware": {"gpu": "none", "gpus": 0, "memory_gib": 1},
+        "simulated_as": "cpu-tiny",
+        "variants": {
+            "base": {"purpose": "p", "args": {"enable-prefix-caching": False}},
+            "cached": {"base": "base", "factor": "f", "purpose": "p", "args": {"enable-prefix-caching": True}},
+            "broken": {"base": "base", "factor": "f", "purpose": "p", "args": {"max-num-seqs": -1}},
+        },
+    }
+    (tmp_path / "v.yaml").write_text(json.dumps(variants))
+    text = TEXT.replace("tiny-baseline", "v.yaml:base").replace(
+        "tiny-prefix-caching, tiny-all", "v.yaml:cached, v.yaml:broken"
+    )
+    (tmp_path / "sweep.yaml").write_text(text.replace("smoke", "quick.yaml").replace("pairs: 4", "pairs: 2"))
+    environment = {**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[2])}
+    environment.pop("LOCUST_SKIP_MONKEY_PATCH", None)
+    argv = [sys.executable, "-m", "inferload", "sweep", "sweep.yaml", "--into", "out"]
+    first = subprocess.Popen(argv, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL, start_new_session=True)
+    out = tmp_path / "out"
+    until(lambda: out.exists() and len(list(out.glob("quick/*/*/summary.json"))) >= 1, "a first run")
+    until(lambda: Journal(out).servers, "a server that is up")
+    os.killpg(first.pid, signal.SIGKILL)
+    first.wait()
+    done_before = {path: path.stat().st_mtime_ns for path in out.glob("quick/*/*/summary.json")}
+    resumed = subprocess.run(
+        [sys.executable, "-m", "inferload", "sweep", "--resume", "out"],
+        cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=200,
+    )  # fmt: skip
+    assert resumed.returncode == 1, resumed.stdout + resumed.stderr
+    made = {str(path.relative_to(out).parent) for path in out.glob("quick/*/[0-9]*/summary.json")}
+    assert made == {f"quick/{name}/{pair:03d}" for name in ("base", "cached") for pair in range(2)}
+    journalled = {path for path in done_before if Journal(out)._done.get(str(path.parent.relative_to(out)))}
+    assert all(path.stat().st_mtime_ns == done_before[path] for path in journalled)
+    index = (out / "index.md").read_text()
+    assert "| quick/broken/000 | the server did not start" in index
+    assert "cached against base" in index
+    journal = Journal(out)
+    clear_up(journal)
+    assert journal.servers == {}
+    assert [server for server in running.remembered() if str(tmp_path) in str(server.argv)] == []
+
+
+@pytest.mark.skipif(not SOAK, reason="six minutes: make soak")
+@pytest.mark.timeout(900)
+def test_the_bundled_study_takes_less_than_six_minutes(tmp_path: Path) -> None:
+    began_ns = clock.now_ns()
+    assert cli.main(["sweep", "tiny", "--into", str(tmp_path / "out")]) == 0
+    assert (clock.now_ns() - began_ns) / 1e9 < 360
