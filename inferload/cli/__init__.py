@@ -1,9 +1,10 @@
 """The `inferload` command. Satellites bring their sub-commands in by entry point, so nothing here imports them."""
 
 import argparse
+import os
 import sys
 from collections.abc import Callable
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from inferload import __version__
@@ -28,15 +29,42 @@ def build_parser() -> argparse.ArgumentParser:
     for register in BUILT_IN:
         register(commands)
     for entry in sorted(entry_points(group="inferload.commands"), key=lambda entry: entry.name):
-        entry.load()(commands)
+        _add(entry, commands)
     return parser
+
+
+def _add(entry: EntryPoint, commands: Any) -> None:
+    """A satellite's sub-command; one that cannot be loaded says why when it is asked for, and spoils no other."""
+    try:
+        register = entry.load()
+    except ImportError as error:
+        reason = (
+            f"{entry.name}: cannot be loaded: {error}; install inferload anew: pip install --force-reinstall inferload"
+        )
+        commands.add_parser(entry.name, help="(cannot be loaded)", add_help=False).set_defaults(
+            run=_refuse(reason), extra=()
+        )
+    else:
+        register(commands)
+
+
+def _refuse(reason: str) -> Callable[[argparse.Namespace], int]:
+    def run(_arguments: argparse.Namespace) -> int:
+        raise UsageError(reason)
+
+    return run
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run one sub-command; a UsageError becomes one line on stderr and exit code 2."""
     arguments = build_parser().parse_args(argv)
     try:
-        return int(arguments.run(arguments) or 0)
+        code = int(arguments.run(arguments) or 0)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:  # the reader has had enough, as `| head` does: nothing is wrong
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except UsageError as error:
         print(f"inferload: {error}", file=sys.stderr)
         return 2

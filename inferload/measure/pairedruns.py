@@ -10,7 +10,6 @@ from itertools import product
 from math import exp, log, sqrt
 
 import numpy as np
-from scipy import optimize, stats
 
 LEVEL = 0.95
 POWER = 0.8
@@ -42,6 +41,8 @@ def effect(baseline: Sequence[float], candidate: Sequence[float], level: float =
         raise ValueError(f"{len(baseline)} and {len(candidate)} values make no pairs")
     if min(*baseline, *candidate) <= 0:
         raise ValueError("ratios need positive values")
+    from scipy import stats  # half a second: only where a comparison is made
+
     logs = np.log(np.asarray(candidate, float) / np.asarray(baseline, float))
     pairs, mean = len(logs), float(logs.mean())
     if pairs < 2:
@@ -62,6 +63,8 @@ def effect(baseline: Sequence[float], candidate: Sequence[float], level: float =
 
 
 def _paired_t(mean: float, sd: float, pairs: int) -> float:
+    from scipy import stats
+
     if sd == 0:
         return 0.0 if mean else 1.0
     return float(2 * stats.t.sf(abs(mean) / (sd / sqrt(pairs)), pairs - 1))
@@ -84,6 +87,8 @@ def sign_flip(log_ratios: Sequence[float], seed: int = 0) -> float:
 
 def power(change: float, sd_log: float, pairs: int, alpha: float = 1 - LEVEL) -> float:
     """Probability that a paired t at `alpha` finds a true change (0.1: 10 % more), by the noncentral t distribution."""
+    from scipy import stats
+
     if pairs < 2:
         return 0.0
     if sd_log == 0:
@@ -102,6 +107,8 @@ def detectable(sd_log: float, pairs: int, alpha: float = 1 - LEVEL, wanted: floa
         return None
     if sd_log == 0:
         return 0.0
+    from scipy import optimize
+
     most = 20 * sd_log  # as a log; more than any plan of two pairs or more needs, or it finds nothing useful
     if power(exp(most) - 1, sd_log, pairs, alpha) < wanted:
         return None
