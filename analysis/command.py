@@ -25,3 +25,34 @@ def run(arguments: argparse.Namespace) -> int:
         report = make(run_dir)
         print(f"{report.verdict}\n  {report.html}\n  {report.markdown}\n  {report.timeline}")
     return 0
+
+
+def register_diagnose(subparsers: Any) -> None:
+    """Add `inferload diagnose`."""
+    parser = subparsers.add_parser(
+        "diagnose",
+        help="what held a run back, by its client and server figures",
+        description="Says what held a run back, with the evidence in numbers, and what to try. Needs the server's metrics.",
+    )
+    parser.add_argument("run_dirs", nargs="+", type=Path, metavar="RUN", help="run directory")
+    parser.add_argument("--json", action="store_true", help="everything, as diagnosis.json has it")
+    parser.set_defaults(run=run_diagnose)
+
+
+def run_diagnose(arguments: argparse.Namespace) -> int:
+    """Print the diagnosis of each run; 0 whatever it is."""
+    from .diagnosis.diagnose import advice, diagnose, json_text, sentences
+    from .frames import load
+
+    for run_dir in arguments.run_dirs:
+        found = diagnose(load(run_dir))
+        if arguments.json:
+            print(json_text(found), end="")
+            continue
+        if not found:
+            print(f"{run_dir}: no diagnosis: no server metrics were scraped, or the run has no measure phase")
+        for one in found:
+            print("\n".join([f"{run_dir}, {one.target}", *(f"  {line}" for line in sentences(one))]))
+            for do, why, effects in advice(one):
+                print(f"  try {do}: {why} ({effects})")
+    return 0

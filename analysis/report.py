@@ -13,6 +13,7 @@ from inferload import rundir
 from inferload.errors import UsageError
 
 from . import charts, frames, timeline
+from .diagnosis.diagnose import causes, diagnose, json_text
 from .reportmodel import ReportModel, build
 from .wording import NOT_KNOWN
 
@@ -31,11 +32,13 @@ def make(run_dir: Path) -> Report:
     """Read a run directory and write its three files into it; UsageError where it cannot be read or written."""
     run = frames.load(run_dir)
     table = timeline.build(run)
-    model = build(run_dir, run.manifest, run.summary, run.notes)
+    diagnoses = diagnose(run)
+    model = build(run_dir, run.manifest, run.summary, run.notes, causes(diagnoses))
     picture = charts.figure(table, tuple(run.servers), run.phases, list(run.marks))
     made = Report(model.verdict, run_dir / rundir.REPORT_MD, run_dir / rundir.REPORT_HTML, run_dir / rundir.TIMELINE)
     try:
         timeline.write(table, made.timeline)
+        _write(run_dir / rundir.DIAGNOSIS, json_text(diagnoses))
         _write(made.markdown, markdown(model, run.marks))
         _write(made.html, html(model, run.marks, picture, get_plotlyjs()))
     except OSError as error:

@@ -42,6 +42,15 @@ class Tile:
 
 
 @dataclass(frozen=True, slots=True)
+class Cause:
+    """What held the run back at one server: sentences, and what to try as (what, why, effects)."""
+
+    target: str
+    sentences: tuple[str, ...]
+    advice: tuple[tuple[str, str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ReportModel:
     """The whole page. `level`: valid, suspect, invalid or incomplete."""
 
@@ -53,6 +62,7 @@ class ReportModel:
     banners: tuple[str, ...]
     reasons: tuple[Reason, ...]
     notes: tuple[str, ...]
+    causes: tuple[Cause, ...]
     facts: tuple[tuple[str, str], ...]
     tiles: tuple[Tile, ...]
     tables: tuple[Table, ...]
@@ -66,7 +76,11 @@ class ReportModel:
 
 
 def build(
-    path: Path, manifest: Mapping[str, Any], summary: Mapping[str, Any] | None, notes: Sequence[str] = ()
+    path: Path,
+    manifest: Mapping[str, Any],
+    summary: Mapping[str, Any] | None,
+    notes: Sequence[str] = (),
+    causes: Sequence[Cause] = (),
 ) -> ReportModel:
     """The model of one run directory."""
     run = dict(_run(manifest)) | dict((summary or {}).get("run") or {})
@@ -84,6 +98,7 @@ def build(
         banners=_banners(simulated, manifest),
         reasons=_reasons(summary),
         notes=tuple(notes),
+        causes=tuple(causes),
         facts=_facts(run, manifest, summary),
         tiles=_tiles(summary),
         tables=run_tables(summary),

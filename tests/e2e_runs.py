@@ -37,6 +37,7 @@ FILES = {
     "timeline.csv",
     "report.html",
     "report.md",
+    "diagnosis.json",
     "locust_stats.csv",
     "locust_stats_history.csv",
     "locust_failures.csv",

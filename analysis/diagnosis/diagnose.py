@@ -1,0 +1,183 @@
+"""From a run to its causes: windows, findings ranked, a primary cause with its contributors, and what to try."""
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from inferload.measure.serverseries import ServerSeries
+
+from ..frames import RunFrames
+from ..reportmodel import Cause
+from .advice import ADVICE
+from .evidence import Evidence, as_document, collect
+from .rules import RULES, Finding, Rule
+
+WINDOW_S = 30.0
+SHORTEST_S = 2.0
+
+_TITLES = {rule.code: rule.title for rule in RULES}
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """One window's findings, the strongest first."""
+
+    evidence: Evidence
+    findings: tuple[Finding, ...]
+
+    @property
+    def primary(self) -> Finding | None:
+        """What weighs most; None where no rule holds."""
+        return self.findings[0] if self.findings else None
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """A run's causes at one server. `short`: the windows are shorter than a diagnosis wants."""
+
+    target: str
+    windows: tuple[Window, ...]
+    whole: Window
+    short: bool
+
+    @property
+    def primary(self) -> Finding | None:
+        """The run's cause: of the whole measure phase."""
+        return self.whole.primary
+
+
+def judge(evidence: Evidence) -> Window:
+    """All rules on one window."""
+    found = [finding for rule in RULES if (finding := rule.judge(evidence)) is not None]
+    real = [finding for finding in found if finding.code != "not-loaded"]
+    return Window(evidence, tuple(sorted(real or found, key=lambda finding: -finding.weight)))
+
+
+def diagnose(run: RunFrames) -> list[Diagnosis]:
+    """One diagnosis for each server that was scraped; empty where none was, or the run has no measure phase."""
+    span = next((span for span in run.phases if span.phase == "measure"), None)
+    if span is None:
+        return []
+    end_s = run.end_s if span.end_s is None else span.end_s
+    if end_s - span.start_s < SHORTEST_S:
+        return []
+    return [_of_server(run, server, span.start_s, end_s) for server in run.servers.values() if len(server.wall_ns) > 2]
+
+
+def _of_server(run: RunFrames, server: ServerSeries, start_s: float, end_s: float) -> Diagnosis:
+    count = max(1, int((end_s - start_s) // WINDOW_S))
+    length_s = (end_s - start_s) / count
+    edges = [(start_s + place * length_s, start_s + (place + 1) * length_s) for place in range(count)]
+    windows = tuple(judge(collect(run, server, low, high)) for low, high in edges)
+    whole = windows[0] if count == 1 else judge(collect(run, server, start_s, end_s))
+    return Diagnosis(server.target, windows, whole, short=length_s < WINDOW_S)
+
+
+def sentences(diagnosis: Diagnosis) -> list[str]:
+    """The diagnosis in words: the cause, its evidence, what contributes, what to try."""
+    primary = diagnosis.primary
+    if primary is None:
+        return ["No cause could be told: no rule holds, or the server did not say enough."]
+    lines = [
+        f"{'Probably: ' if primary.probable else ''}{_TITLES[primary.code]} ({primary.code}).",
+        *_sentence(primary.said),
+    ]
+    for other in diagnosis.whole.findings[1:]:
+        lines.append(f"Contributes: {_TITLES[other.code]} ({other.code}): {'; '.join(other.said)}.")
+    changed = _over_time(diagnosis.windows)
+    if changed:
+        lines.append(changed)
+    if diagnosis.short:
+        lines.append(
+            f"The window is {diagnosis.whole.evidence.length_s:.0f} s long; {WINDOW_S:.0f} s or more tell more surely."
+        )
+    return lines
+
+
+def _sentence(said: Sequence[str]) -> list[str]:
+    return [f"{each[:1].upper()}{each[1:]}." for each in said]
+
+
+def _over_time(windows: Sequence[Window]) -> str:
+    codes = [window.primary.code if window.primary else "none" for window in windows]
+    if len(set(codes)) < 2:
+        return ""
+    counted = ", ".join(f"{code} in {count}" for code, count in Counter(codes).most_common())
+    return f"Over {len(codes)} windows of {windows[0].evidence.length_s:.0f} s: {counted}."
+
+
+def advice(diagnosis: Diagnosis) -> list[tuple[str, str, str]]:
+    """What to try against the primary cause: (what, why, effects)."""
+    primary = diagnosis.primary
+    return [] if primary is None else [(one.do, one.why, one.effects) for one in ADVICE[primary.code]]
+
+
+def causes(diagnoses: Sequence[Diagnosis]) -> tuple[Cause, ...]:
+    """As the report shows them."""
+    return tuple(Cause(one.target, tuple(sentences(one)), tuple(advice(one))) for one in diagnoses)
+
+
+def document(diagnoses: Sequence[Diagnosis]) -> dict[str, Any]:
+    """For diagnosis.json."""
+    return {
+        "format": 1,
+        "servers": [
+            {
+                "target": one.target,
+                "primary": None if one.primary is None else one.primary.code,
+                "probable": None if one.primary is None else one.primary.probable,
+                "short_windows": one.short,
+                "findings": [_finding(finding) for finding in one.whole.findings],
+                "advice": [{"do": do, "why": why, "effects": effects} for do, why, effects in advice(one)],
+                "evidence": as_document(one.whole.evidence),
+                "windows": [
+                    {
+                        "start_s": window.evidence.start_s,
+                        "end_s": window.evidence.end_s,
+                        "findings": [finding.code for finding in window.findings],
+                    }
+                    for window in one.windows
+                ],
+            }
+            for one in diagnoses
+        ],
+    }
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    return {"code": finding.code, "weight": finding.weight, "probable": finding.probable, "said": list(finding.said)}
+
+
+def json_text(diagnoses: Sequence[Diagnosis]) -> str:
+    """The document as JSON text."""
+    return json.dumps(document(diagnoses), indent=1, ensure_ascii=False) + "\n"
+
+
+def table(rules: Sequence[Rule] = RULES) -> str:
+    """The rules and what to try, as docs/diagnosis.md has them."""
+    lines = ["| cause | looks like | limits |", "|---|---|---|"]
+    lines += [f"| `{rule.code}` {rule.title} | {rule.looks_like} | {rule.limits} |" for rule in rules]
+    lines += ["", "| cause | try | because | effects |", "|---|---|---|---|"]
+    for rule in rules:
+        lines += [f"| `{rule.code}` | `{one.do}` | {one.why} | {one.effects} |" for one in ADVICE[rule.code]]
+    return (
+        "\n".join(lines).replace(" | awq", " \\| awq").replace(" | gptq", " \\| gptq").replace(" | fp8", " \\| fp8")
+        + "\n"
+    )
+
+
+def main(page: str) -> None:
+    """Write the tables of the page anew, below its text."""
+    from pathlib import Path
+
+    path = Path(page)
+    head = path.read_text(encoding="utf-8").partition("| cause |")[0].rstrip() + "\n\n"
+    path.write_text(head + table(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    import sys
+
+    main(sys.argv[1] if len(sys.argv) > 1 else "docs/diagnosis.md")

@@ -1,0 +1,291 @@
+"""What a diagnosis looks at: one window of a run, one server, in plain numbers. None is what nobody knows.
+
+Means and shares of gauges are over the window's scrapes; counts and rates lie between its first and last scrape.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from inferload.measure import server_names as names
+from inferload.measure.servers import View
+from inferload.measure.serverseries import ServerSeries
+
+from ..frames import RunFrames
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Scrapes:
+    """The window's scrapes, an entry each; NaN where a page did not say."""
+
+    running: Floats
+    capacity: Floats  # waiting for capacity
+    deferred: Floats
+    kv_usage: Floats  # of the fullest engine
+    head_tokens: (
+        Floats  # tokens that the head of the queue has to find room for; NaN where nobody waits or it is not known
+    )
+
+    @property
+    def waits(self) -> npt.NDArray[np.bool_]:
+        """Scrapes at which somebody waits for capacity."""
+        return np.nan_to_num(self.capacity) > 0
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """One window. Times in ms."""
+
+    start_s: float
+    end_s: float
+    target: str
+    scrapes: Scrapes
+    max_num_seqs: int | None = None
+    cache_tokens: int | None = None  # what the KV cache of an engine holds
+    preemptions: int | None = None
+    finished: int | None = None
+    computed_tok_per_s: float | None = None  # prompt tokens that were computed
+    generation_tok_per_s: float | None = None
+    queue_ms: float | None = None  # the server's means, of requests that ended in the window
+    prefill_ms: float | None = None
+    decode_ms: float | None = None
+    server_ttft_ms: float | None = None
+    server_itl_ms: float | None = None
+    server_cpu_share: float | None = None
+    mean_acceptance_length: float | None = None
+    draft_tokens: int | None = None  # of one draft
+    engines_kv_spread: float | None = None
+    engines_waiting: tuple[float, ...] = ()
+    client_ttft_ms: float | None = None
+    client_itl_p50_ms: float | None = None
+    client_delay_p99_ms: float | None = None
+    loop_lag_p99_ms: float | None = None
+    client_cpu_share: float | None = None
+    tokens_per_event: float | None = None
+    itl_by_running: tuple[float, float] | None = (
+        None  # mean ITL at the fewest and at the most running thirds of seconds
+    )
+    itl_alone_ms: float | None = None  # the lowest mean ITL of any second of the run
+    expected_hit_rate: float | None = None
+    counted_hit_rate: float | None = None
+    uncached_prompt_tokens: float | None = None  # mean of a turn
+    slo: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def length_s(self) -> float:
+        """Seconds of the window."""
+        return self.end_s - self.start_s
+
+    @property
+    def waiting_share(self) -> float:
+        """Part of the scrapes at which somebody waits for capacity; 0 where there are no scrapes."""
+        return float(np.mean(self.scrapes.waits)) if len(self.scrapes.capacity) else 0.0
+
+
+def max_num_seqs(manifest: Mapping[str, Any]) -> int | None:
+    """The server's cap on running requests, from what was deployed; None where that is not known."""
+    variant = manifest.get("variant") or {}
+    server = (variant.get("config") or {}).get("server") or {}
+    found = (server.get("scheduler_config") or {}).get("max_num_seqs")
+    if isinstance(found, int):
+        return found
+    argv = [str(word) for word in variant.get("argv") or ()]
+    for place, word in enumerate(argv):
+        name, sign, value = word.partition("=")
+        if name == "--max-num-seqs":
+            given = value if sign else argv[place + 1] if place + 1 < len(argv) else ""
+            return int(given) if given.isdecimal() else None
+    return None
+
+
+def collect(run: RunFrames, server: ServerSeries, start_s: float, end_s: float) -> Evidence:
+    """The evidence of one window and one server."""
+    wall = [run.start_wall_ns + round(at_s * 1e9) for at_s in (start_s, end_s)]
+    view = View.of(server, wall[0], wall[1])
+    summary = run.summary or {}
+    client = summary.get("client") or {}
+    cache = summary.get("cache") or {}
+    gaps = _inside(run.events.at_s, start_s, end_s) & ~np.isnan(run.events.gap_ms)
+    turns = run.turns[(run.turns["first_s"] >= start_s) & (run.turns["first_s"] < end_s)]
+    ttft_ms = (turns["first_s"] - turns["sent_s"]).to_numpy() * 1e3
+    queries, hits = view.delta(names.PREFIX_QUERIES), view.delta(names.PREFIX_HITS)
+    return Evidence(
+        start_s=start_s,
+        end_s=end_s,
+        target=server.target,
+        scrapes=_scrapes(run, view),
+        max_num_seqs=max_num_seqs(run.manifest),
+        cache_tokens=_cache_tokens(server),
+        preemptions=_whole(view.delta(names.PREEMPTIONS)),
+        finished=_whole(view.delta(names.FINISHED)),
+        computed_tok_per_s=view.per_s(names.PROMPT_TOKENS_BY_SOURCE, source=names.LOCAL_COMPUTE),
+        generation_tok_per_s=view.per_s(names.GENERATION_TOKENS),
+        queue_ms=_mean_ms(view, names.QUEUE),
+        prefill_ms=_mean_ms(view, names.PREFILL),
+        decode_ms=_mean_ms(view, names.DECODE),
+        server_ttft_ms=_mean_ms(view, names.TTFT),
+        server_itl_ms=_mean_ms(view, names.ITL),
+        server_cpu_share=view.per_s(names.PROCESS_CPU),
+        **_speculation(view),
+        **_engines(view),
+        client_ttft_ms=float(np.mean(ttft_ms)) if len(ttft_ms) else None,
+        client_itl_p50_ms=float(np.median(run.events.gap_ms[gaps])) if gaps.any() else None,
+        client_delay_p99_ms=(client.get("delay_ms") or {}).get("p99"),
+        loop_lag_p99_ms=(client.get("loop_lag_ms") or {}).get("p99"),
+        client_cpu_share=client.get("cpu_share"),
+        tokens_per_event=(summary.get("tokens_per_event") or {}).get("mean"),
+        itl_by_running=_itl_by_running(run, view, start_s, end_s),
+        itl_alone_ms=_itl_alone(run),
+        expected_hit_rate=cache.get("expected_hit_rate"),
+        counted_hit_rate=hits / queries if queries and hits is not None else None,
+        uncached_prompt_tokens=_uncached(turns),
+        slo=_slo(run.manifest),
+    )
+
+
+def _scrapes(run: RunFrames, view: View) -> Scrapes:
+    server = view.server
+    if view.first is None or view.last is None:
+        empty = np.array([], dtype=np.float64)
+        return Scrapes(empty, empty, empty, empty, empty)
+    window = slice(view.first, view.last + 1)
+
+    def of(values: Floats | None) -> Floats:
+        return np.full(view.last + 1 - view.first, np.nan) if values is None else values[window]  # type: ignore[operator]
+
+    waiting = of(server.summed(names.WAITING))
+    by_reason = server.summed(names.WAITING_BY_REASON, reason=names.CAPACITY)
+    capacity = waiting if by_reason is None else of(by_reason)
+    at_s = run.since_start_s(server.wall_ns[window])
+    return Scrapes(
+        running=of(server.summed(names.RUNNING)),
+        capacity=capacity,
+        deferred=of(server.summed(names.WAITING_BY_REASON, reason=names.DEFERRED)),
+        kv_usage=of(server.highest(names.KV_CACHE_USAGE)),
+        head_tokens=_heads(run, at_s, capacity),
+    )
+
+
+def _heads(run: RunFrames, at_s: Floats, waiting: Floats) -> Floats:
+    """Tokens that the oldest waiting turn has to find room for, at each scrape.
+
+    Of the turns sent and without a first token, as many as wait are the newest ones, so the head is the last of these.
+    """
+    heads = np.full(len(at_s), np.nan)
+    turns = run.turns
+    if not len(turns) or "input_tokens" not in turns:
+        return heads
+    sent, first = turns["sent_s"].to_numpy(), turns["first_s"].to_numpy()
+    closed = turns["closed_s"].to_numpy()
+    until = np.where(np.isnan(first), closed, first)
+    cached = turns["cached_tokens"].fillna(0).to_numpy() if "cached_tokens" in turns else np.zeros(len(turns))
+    tokens = turns["input_tokens"].to_numpy(dtype=np.float64) - cached
+    for place, now in enumerate(at_s):
+        count = int(np.nan_to_num(waiting[place]))
+        if count < 1:
+            continue
+        open_turns = np.flatnonzero((sent <= now) & (until > now))
+        if len(open_turns):
+            newest_first = open_turns[np.argsort(-sent[open_turns])]
+            heads[place] = tokens[newest_first[min(count, len(newest_first)) - 1]]
+    return heads
+
+
+def _inside(at_s: Floats, start_s: float, end_s: float) -> npt.NDArray[np.bool_]:
+    return (at_s >= start_s) & (at_s < end_s)
+
+
+def _whole(value: float | None) -> int | None:
+    return None if value is None else round(value)
+
+
+def _mean_ms(view: View, family: str) -> float | None:
+    count, total = view.delta(family + "_count"), view.delta(family + "_sum")
+    return total / count * 1e3 if count and total is not None else None
+
+
+def _cache_tokens(server: ServerSeries) -> int | None:
+    sizes = [series.labels.get("kv_cache_size_tokens", "") for series in server.series(names.CACHE_CONFIG)]
+    known = [int(size) for size in sizes if size.isdecimal()]
+    return min(known) if known else None
+
+
+def _speculation(view: View) -> dict[str, Any]:
+    drafts, drafted, accepted = (
+        view.delta(m) for m in (names.SPEC_DRAFTS, names.SPEC_DRAFT_TOKENS, names.SPEC_ACCEPTED)
+    )
+    if not drafts or drafted is None or accepted is None:
+        return {}
+    return {"mean_acceptance_length": 1 + accepted / drafts, "draft_tokens": round(drafted / drafts)}
+
+
+def _engines(view: View) -> dict[str, Any]:
+    found = {series.labels.get("engine") for series in view.server.series(names.KV_CACHE_USAGE)}
+    if len(found) < 2:
+        return {}
+    labels = [{} if engine is None else {"engine": engine} for engine in sorted(found, key=str)]
+    usage = [view.gauge(view.server.summed(names.KV_CACHE_USAGE, **label))["mean"] for label in labels]
+    waiting = [view.gauge(view.server.summed(names.WAITING, **label))["mean"] for label in labels]
+    known = [value for value in usage if value is not None]
+    return {
+        "engines_kv_spread": max(known) - min(known) if known else None,
+        "engines_waiting": tuple(value or 0.0 for value in waiting),
+    }
+
+
+def _itl_by_running(run: RunFrames, view: View, start_s: float, end_s: float) -> tuple[float, float] | None:
+    """Mean gap in the third of the seconds with the fewest running requests and in that with the most."""
+    running = view.server.summed(names.RUNNING)
+    if running is None or view.first is None or view.last is None:
+        return None
+    window = slice(view.first, view.last + 1)
+    at_s = run.since_start_s(view.server.wall_ns[window])
+    gaps = _inside(run.events.at_s, start_s, end_s) & ~np.isnan(run.events.gap_ms)
+    if gaps.sum() < 30 or len(at_s) < 6:
+        return None
+    load = np.interp(run.events.at_s[gaps], at_s, np.nan_to_num(running[window]))
+    low, high = np.quantile(load, (1 / 3, 2 / 3))
+    if high - low < 0.2 * max(high, 1.0):
+        return None  # the load hardly moved: nothing to see
+    values = run.events.gap_ms[gaps]
+    return float(values[load <= low].mean()), float(values[load >= high].mean())
+
+
+def _itl_alone(run: RunFrames) -> float | None:
+    gaps = ~np.isnan(run.events.gap_ms)
+    if gaps.sum() < 30:
+        return None
+    second = np.floor(run.events.at_s[gaps]).astype(int)
+    counts = np.bincount(second - second.min())
+    sums = np.bincount(second - second.min(), weights=run.events.gap_ms[gaps])
+    full = counts >= 10
+    return float((sums[full] / counts[full]).min()) if full.any() else None
+
+
+def _uncached(turns: Any) -> float | None:
+    if "input_tokens" not in turns or not len(turns):
+        return None
+    cached = turns["cached_tokens"].fillna(0) if "cached_tokens" in turns else 0
+    value = float((turns["input_tokens"] - cached).mean())
+    return None if np.isnan(value) else value
+
+
+def _slo(manifest: Mapping[str, Any]) -> dict[str, float]:
+    import yaml
+
+    text = (manifest.get("scenario") or {}).get("text")
+    document = yaml.safe_load(text) if text else None
+    limits = (document.get("slo") if isinstance(document, dict) else None) or {}
+    return {name: float(limit) for name, limit in limits.items() if isinstance(limit, int | float)}
+
+
+def as_document(evidence: Evidence) -> dict[str, Any]:
+    """Everything but the scrapes, for a file."""
+    plain = {name: getattr(evidence, name) for name in evidence.__slots__ if name != "scrapes"}
+    return dict(json.loads(json.dumps(plain | {"waiting_share": evidence.waiting_share}, default=str)))

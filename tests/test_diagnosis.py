@@ -1,0 +1,149 @@
+"""Diagnosis: each rule holds on its own case and is the cause of no other's; sentences, documents, and the page of rules."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import synthetic_run
+from hypothesis import given
+from hypothesis import strategies as st
+from inferload.analysis.diagnosis.advice import ADVICE
+from inferload.analysis.diagnosis.diagnose import Diagnosis, judge, sentences, table
+from inferload.analysis.diagnosis.evidence import Evidence, Scrapes, max_num_seqs
+from inferload.analysis.diagnosis.rules import RULES
+
+from inferload import cli
+
+DOCS = Path(__file__).parent.parent / "docs" / "diagnosis.md"
+
+
+def scrapes(running: float, capacity: float, kv: float, head: float = np.nan, deferred: float = 0.0) -> Scrapes:
+    return Scrapes(*(np.full(40, float(value)) for value in (running, capacity, deferred, kv, head)))
+
+
+QUIET = Evidence(
+    start_s=0.0,
+    end_s=30.0,
+    target="http://x",
+    scrapes=scrapes(4, 0, 0.2),
+    max_num_seqs=64,
+    cache_tokens=10_000,
+    preemptions=0,
+    finished=100,
+    computed_tok_per_s=100.0,
+    generation_tok_per_s=400.0,
+    queue_ms=0.1,
+    prefill_ms=20.0,
+    decode_ms=980.0,
+    server_ttft_ms=20.0,
+    server_itl_ms=10.0,
+    server_cpu_share=0.2,
+    client_ttft_ms=21.0,
+    client_itl_p50_ms=10.0,
+    client_delay_p99_ms=0.2,
+    client_cpu_share=0.1,
+    tokens_per_event=1.0,
+    itl_alone_ms=9.8,
+)
+
+CASES: dict[str, dict[str, Any]] = {
+    "not-loaded": {},
+    "client-bound": {"client_delay_p99_ms": 25.0},
+    "front-end-bound": {"tokens_per_event": 1.7, "client_ttft_ms": 90.0},
+    "queue-bound": {"scrapes": scrapes(64, 9, 0.5, head=500)},
+    "kv-bound": {"scrapes": scrapes(3, 5, 0.55, head=6000)},
+    "preemption-thrash": {"preemptions": 40, "scrapes": scrapes(20, 3, 0.98, head=900)},
+    "prefill-bound": {"scrapes": scrapes(20, 6, 0.3, head=900)},
+    "decode-bound": {"itl_by_running": (10.0, 19.0), "server_itl_ms": 15.0, "scrapes": scrapes(50, 0, 0.6)},
+    "cache-miss-bound": {"expected_hit_rate": 0.8, "counted_hit_rate": 0.2, "scrapes": scrapes(40, 0, 0.4)},
+    "deferred": {"scrapes": scrapes(10, 0, 0.3, deferred=5.0)},
+    "engines-unbalanced": {"engines_kv_spread": 0.6, "scrapes": scrapes(40, 0, 0.4)},
+    "speculation": {"mean_acceptance_length": 1.05, "draft_tokens": 4, "scrapes": scrapes(40, 0, 0.4)},
+}
+
+
+def test_every_rule_has_a_case_and_advice() -> None:
+    assert {rule.code for rule in RULES} == set(CASES) == set(ADVICE)
+    assert all(ADVICE.values())
+
+
+@pytest.mark.parametrize("code", list(CASES))
+def test_a_rule_is_the_cause_of_its_own_case_and_of_no_other(code: str) -> None:
+    window = judge(replace(QUIET, **CASES[code]))
+    assert window.primary is not None
+    assert window.primary.code == code
+    assert all(sentence and sentence == sentence.strip() for sentence in window.primary.said)
+
+
+def test_a_cap_that_nobody_told_is_probable() -> None:
+    window = judge(replace(QUIET, max_num_seqs=None, scrapes=scrapes(8, 3, 0.4, head=300)))
+    assert window.primary is not None
+    assert (window.primary.code, window.primary.probable) == ("queue-bound", True)
+
+
+def test_usage_near_a_half_can_be_full() -> None:
+    # One request holds half of the cache, and the next prompt needs more than the other half.
+    window = judge(replace(QUIET, max_num_seqs=None, scrapes=scrapes(1, 5, 0.51, head=5200)))
+    assert window.primary is not None
+    assert window.primary.code == "kv-bound"
+
+
+def test_a_client_that_is_a_little_late_contributes() -> None:
+    window = judge(replace(QUIET, client_delay_p99_ms=6.0, **CASES["queue-bound"]))
+    assert [finding.code for finding in window.findings] == ["queue-bound", "client-bound"]
+
+
+number = st.one_of(st.none(), st.floats(0, 1e6))
+
+
+figures = st.fixed_dictionaries(
+    {"prefill_ms": number, "decode_ms": number, "server_itl_ms": number, "preemptions": st.integers(0, 100)}
+)
+
+
+@given(st.floats(0, 300), st.floats(0, 50), st.floats(0, 1), figures)
+def test_any_figures_have_a_diagnosis_that_can_be_said(
+    running: float, waiting: float, usage: float, others: dict[str, Any]
+) -> None:
+    evidence = replace(QUIET, scrapes=scrapes(running, waiting, usage, head=100), **others)
+    window = judge(evidence)
+    weights = [finding.weight for finding in window.findings]
+    assert weights == sorted(weights, reverse=True)
+    assert sentences(Diagnosis("http://x", (window,), window, short=False))
+
+
+def test_nothing_known_is_no_cause() -> None:
+    nothing = np.array([], dtype=float)
+    window = judge(Evidence(0.0, 30.0, "http://x", Scrapes(nothing, nothing, nothing, nothing, nothing)))
+    assert window.primary is None
+    assert sentences(Diagnosis("http://x", (window,), window, short=False))[0].startswith("No cause could be told")
+
+
+@pytest.mark.parametrize(
+    ("variant", "cap"),
+    [
+        (None, None),
+        ({"argv": ["vllm", "serve", "m", "--max-num-seqs", "8"]}, 8),
+        ({"argv": ["vllm", "--max-num-seqs=16"]}, 16),
+        ({"argv": ["vllm"], "config": {"server": {"scheduler_config": {"max_num_seqs": 24}}}}, 24),
+    ],
+)
+def test_the_cap_comes_from_what_was_deployed(variant: dict[str, Any] | None, cap: int | None) -> None:
+    assert max_num_seqs({"variant": variant}) == cap
+
+
+def test_a_run_directory_is_diagnosed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    synthetic_run.write(tmp_path / "run", summary=None)
+    assert cli.main(["diagnose", str(tmp_path / "run")]) == 0
+    said = capsys.readouterr().out
+    assert synthetic_run.TARGET in said
+    assert "30 s or more tell more surely" in said
+    assert cli.main(["diagnose", str(tmp_path / "run"), "--json"]) == 0
+    assert '"windows"' in capsys.readouterr().out
+
+
+def test_the_page_of_rules_is_the_table_in_the_code() -> None:
+    # Written by: python -m inferload.analysis.diagnosis.diagnose
+    assert DOCS.read_text(encoding="utf-8").endswith("\n\n" + table())
