@@ -14,7 +14,7 @@ from inferload.workload.describe import seconds
 from inferload.workload.scenario import Scenario
 
 from . import sweepfile, sweepplan, sweeprun
-from .sweepfile import Sweep
+from .sweepfile import Sweep, label
 from .sweepplan import Start
 from .sweeprun import JOURNAL, PLAN, Journal, Performer, Place
 
@@ -115,11 +115,10 @@ def _said(sweep: Sweep, plan: Sequence[Start], by_name: Mapping[str, Scenario]) 
 
 def _compare(sweep: Sweep, folder: Path, scenario: str) -> bool:
     """One comparison of a scenario, by the command that anybody else would use; whether it could be made."""
-    sides = [name for name in sweep.everyone if any((folder / scenario / name).glob("[0-9]*"))]
-    if sweep.baseline not in sides or len(sides) < 2:
-        print(
-            f"{scenario}: no comparison: {sweep.baseline if sweep.baseline not in sides else 'no variant'} has no run"
-        )
+    labels = [label(name) for name in sweep.everyone]
+    sides = [name for name in labels if any((folder / scenario / name).glob("[0-9]*/summary.json"))]
+    if labels[0] not in sides or len(sides) < 2:
+        print(f"{scenario}: no comparison: {labels[0] if labels[0] not in sides else 'no variant'} has no run")
         return False
     into = folder / "comparison" / scenario
     argv = [sys.executable, "-m", "inferload", "compare", *(f"{name}={folder / scenario / name}" for name in sides)]

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from random import Random
 
-from inferload.measure import pairedruns as paired
+from inferload.measure import pairedruns
 from inferload.workload.scenario import Scenario
 
 from .sweepfile import Sweep, label
@@ -78,11 +78,11 @@ def outlook(sweep: Sweep) -> str:
     """What so many pairs can find, in words."""
     if sweep.restart == "once":
         return "one start a variant: differences are shown, and judged for these starts only"
-    size = paired.detectable(sweep.sd_log, sweep.pairs)
+    size = pairedruns.detectable(sweep.sd_log, sweep.pairs)
     if sweep.pairs < 3 or size is None:
         return f"{sweep.pairs} pair(s) show a difference and carry no verdict; 6 or more do"
     words = (
-        f"{sweep.pairs} pairs find a change of {size:.1%} with a power of {paired.POWER:g}, if pairs scatter by "
+        f"{sweep.pairs} pairs find a change of {size:.1%} with a power of {pairedruns.POWER:g}, if pairs scatter by "
         f"{sweep.sd_log:.1%} (assumed: sd_log)"
     )
     if sweep.pairs < 6:

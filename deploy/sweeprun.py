@@ -121,7 +121,7 @@ class Performer:
         except UsageError as error:
             for run in left:
                 self._journal.write(kind="run", folder=run.folder, cause=f"the server did not start: {error}")
-            self._say(f"  {start.variant}: {str(error).splitlines()[0]}")
+            self._say(f"  {start.variant}: {' '.join(str(error).split())}")
             return
         try:
             for run in left:
@@ -161,7 +161,7 @@ class Performer:
             log.unlink()
         self._journal.write(**entry)
         if "cause" in entry:
-            self._say(f"  {run.folder}: {entry['cause'].splitlines()[0]}")
+            self._say(f"  {run.folder}: {' '.join(entry['cause'].split())}")
         elif code == 3:
             self._say(f"  {run.folder}: the measurement is not valid; it is kept, and not compared")
 

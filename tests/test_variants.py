@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from inferload.deploy import vllmflags
 from inferload.deploy.arguments import REFUSED, Flag, faults, flags_of_help, to_argv
 from inferload.deploy.checks import Gpu, check_gpus
+from inferload.deploy.simulator import flags as simulator_flags
 from inferload.deploy.variant import Variant, bundled, family_of, named
 
 from inferload import cli
@@ -195,3 +196,14 @@ def test_arguments_of_a_variant_can_be_changed() -> None:
     variant: Variant = named("tiny-seqs-2").with_args({"max-num-seqs": None, "block-size": 32})
     assert "--max-num-seqs" not in variant.argv
     assert "--block-size" in variant.argv
+
+
+@pytest.mark.parametrize("name", list(bundled()))
+def test_every_variant_can_be_simulated(name: str) -> None:
+    variant = bundled()[name]
+    read = simulator_flags.read([variant.model, "--hardware", variant.simulated_as, *variant.argv])
+    assert read.hardware == variant.simulated_as
+    for flag, value in variant.args.items():
+        kept = getattr(read, flag.replace("-", "_"), None)
+        if isinstance(value, int | float) and kept is not None:
+            assert kept == value, flag

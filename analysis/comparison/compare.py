@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from inferload.measure import pairedruns as paired
+from inferload.measure import pairedruns
 
 from . import plausible
 from .comparable import Differences, differences
@@ -26,7 +26,7 @@ class Row:
     primary: bool
     baseline: float | None
     candidate: float | None
-    effect: paired.Effect | None
+    effect: pairedruns.Effect | None
     p: float | None
     answer: Answer
 
@@ -79,7 +79,7 @@ def compare(
     figures = (primary, *(other for other in others if other.name != primary.name))
     effects = {one.name: _effect(pairs, one) for one in figures}
     raw = {name: found.p for name, found in effects.items() if found is not None and found.p is not None}
-    adjusted = paired.holm({name: p for name, p in raw.items() if name != primary.name})
+    adjusted = pairedruns.holm({name: p for name, p in raw.items() if name != primary.name})
     if primary.name in raw:
         adjusted[primary.name] = raw[primary.name]
     rows = tuple(
@@ -101,7 +101,7 @@ def compare(
     )
 
 
-def _answer(figure: Figure, effect: paired.Effect | None, p: float | None, testable: bool) -> Answer:
+def _answer(figure: Figure, effect: pairedruns.Effect | None, p: float | None, testable: bool) -> Answer:
     if effect is None:
         return "not known"
     if not testable or p is None:
@@ -111,13 +111,13 @@ def _answer(figure: Figure, effect: paired.Effect | None, p: float | None, testa
     return "better" if figure.change_is_good(effect.ratio) else "worse"
 
 
-def _effect(pairs: Sequence[tuple[Run, Run]], figure: Figure) -> paired.Effect | None:
+def _effect(pairs: Sequence[tuple[Run, Run]], figure: Figure) -> pairedruns.Effect | None:
     values = [(one.value(figure.name), other.value(figure.name)) for one, other in pairs]
     known = [(one, other) for one, other in values if one is not None and other is not None and one > 0 and other > 0]
     if not known or len(known) < len(values):
         return None
     before, after = zip(*known, strict=True)
-    return paired.effect(before, after)
+    return pairedruns.effect(before, after)
 
 
 def _pairs(baseline: Side, candidate: Side) -> tuple[tuple[tuple[Run, Run], ...], tuple[Run, ...]]:
