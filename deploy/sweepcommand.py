@@ -10,7 +10,7 @@ from typing import Any
 
 from inferload.errors import UsageError
 from inferload.workload import scenario as scenarios
-from inferload.workload.describe import seconds
+from inferload.workload.numberwords import seconds
 from inferload.workload.scenario import Scenario
 
 from . import sweepfile, sweepplan, sweeprun
