@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 from e2e_runs import Ended, Place, Scene, Stage, check_books, scenario, scenes
 
+from inferload.cli.benchline import parse
+from inferload.cli.benchscenario import translate
+from inferload.cli.frombench import written
 from inferload.workload.models import model_of
 from inferload.workload.scenario import load
 
@@ -86,6 +89,33 @@ def test_a_run_on_another_endpoint(stage: Stage, scene: Scene) -> None:
     assert {row["failure"] for row in ended.turns} == {None}
     assert {row["output_tokens"] for row in ended.turns} == {6}
     assert manifest(ended)["endpoint"] == scene.arguments[0]
+
+
+# -- a line of vLLM's benchmark
+
+
+def pasted(place: Place) -> Ended:
+    simulator = place.simulator()
+    line = parse(
+        f"vllm bench serve --backend openai-chat --base-url {simulator.url} --random-input-len 30 --random-output-len 5 "
+        "--random-range-ratio 0.2 --num-prompts 12 --max-concurrency 4 --goodput ttft:60000"
+    )
+    made = translate(line)
+    file = place.folder / "bench.yaml"
+    file.write_text(written(line, made, str(file)))
+    fleet = place.fleet("local", *made.run, "--scenario", str(file))
+    return Ended(place.run_dir, fleet.ended(), fleet.text)
+
+
+@scenes(pasted, ())
+def test_a_pasted_line_sends_as_many_prompts_as_it_says(stage: Stage, scene: Scene) -> None:
+    ended = stage.result(scene)
+    assert ended.code in (0, 3), ended.text
+    check_books(ended)
+    assert len(ended.turns) == 12
+    assert {row["failure"] for row in ended.turns} == {None}
+    assert all(4 <= row["output_tokens"] <= 6 for row in ended.turns)
+    assert ended.summary["rates"]["slo_attainment"] == 1
 
 
 # -- models

@@ -8,12 +8,18 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from inferload import __version__
-from inferload.cli import calibrate, doctor, run, scenario
+from inferload.cli import calibrate, doctor, frombench, run, scenario
 from inferload.errors import UsageError
 from inferload.passing import PassingParser
 
 # The load path's own sub-commands, as functions of the sub-parsers.
-BUILT_IN: tuple[Callable[[Any], None], ...] = (run.register, scenario.register, doctor.register, calibrate.register)
+BUILT_IN: tuple[Callable[[Any], None], ...] = (
+    run.register,
+    scenario.register,
+    frombench.register,
+    doctor.register,
+    calibrate.register,
+)
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -316,7 +316,7 @@ class Scenario(Part):
 
     def resolved_text(self) -> str:
         """The resolved scenario as YAML; loads back equal."""
-        return yaml.dump(self.as_data(), Dumper=_Dumper, sort_keys=False, width=110, allow_unicode=True)
+        return as_yaml(self.as_data())
 
     def changed(self, changes: Mapping[str, Any], origin: str = "changed scenario") -> "Scenario":
         """A scenario with other values at dotted paths, `{"arrivals.users": 20}`, validated as a file is."""
@@ -328,6 +328,11 @@ class Scenario(Part):
                 place = place[folder]
             place[key] = value
         return _validated(Parsed(data), origin)
+
+
+def as_yaml(data: Mapping[str, Any]) -> str:
+    """Plain data as YAML that our own reader reads back the same."""
+    return yaml.dump(data, Dumper=_Dumper, sort_keys=False, width=110, allow_unicode=True)
 
 
 class _Dumper(yaml.SafeDumper):

@@ -1,0 +1,99 @@
+"""The rates of `vllm bench serve` as arrivals and phases. Pure."""
+
+import math
+from typing import Any
+
+from inferload.cli.benchline import BenchLine
+from inferload.cli.benchmade import Translated
+from inferload.cli.benchnumbers import number, whole
+from inferload.errors import UsageError
+
+PROMPTS = 1000  # vLLM's own default
+
+
+def arrivals(line: BenchLine, made: Translated) -> dict[str, Any]:
+    rate = number(line, "request-rate", math.inf)
+    most = whole(line, "max-concurrency", None, 1)
+    assert rate is not None
+    if line.word("ramp-up-strategy") is not None:
+        return {"kind": "poisson", **_burstiness(line), "profile": _ramp(line, made), **_capped(most, made)}
+    if math.isinf(rate):
+        prompts = whole(line, "num-prompts", PROMPTS, 1) or PROMPTS
+        users = min(most or prompts, prompts)
+        if most is None:
+            made.say("arrivals", "All at once: so many users, each with one request.")
+        else:
+            made.say("arrivals", "As many at a time, the next one when one is over.")
+        return {"kind": "closed", "users": users, "spawn_per_s": max(users, 100)}
+    if rate <= 0:
+        raise UsageError(f"--request-rate {rate:g}: must be greater than 0")
+    return {"kind": "poisson", **_burstiness(line), "sessions_per_s": rate, **_capped(most, made)}
+
+
+def _burstiness(line: BenchLine) -> dict[str, Any]:
+    shape = number(line, "burstiness", 1.0)
+    assert shape is not None
+    if shape <= 0:
+        raise UsageError(f"--burstiness {shape:g}: must be greater than 0")
+    if math.isinf(shape):
+        return {"kind": "constant"}
+    return {} if shape == 1 else {"kind": "gamma", "burstiness": shape}
+
+
+def _capped(most: int | None, made: Translated) -> dict[str, Any]:
+    if most is None:
+        return {}
+    made.say("arrivals", "What waits at the limit is late, and counted so: ttft_planned_ms has the wait in it.")
+    return {"max_in_flight": most, "when_full": "delay"}
+
+
+def _ramp(line: BenchLine, made: Translated) -> dict[str, Any]:
+    """The ramp over time. vLLM's goes by the number of the request: its linear one is exponential in time, exactly."""
+    if "request-rate" in line.given:
+        raise UsageError("--request-rate: stands beside --ramp-up-strategy; vLLM's benchmark takes one of them")
+    first, last = whole(line, "ramp-up-start-rps"), whole(line, "ramp-up-end-rps")
+    if first is None or last is None:
+        raise UsageError("--ramp-up-strategy: needs --ramp-up-start-rps and --ramp-up-end-rps")
+    if first > last or first < 1:
+        raise UsageError(f"--ramp-up-start-rps {first}: must be 1 or more, and not above --ramp-up-end-rps {last}")
+    prompts = whole(line, "num-prompts", PROMPTS, 1) or PROMPTS
+    lasts_s = ramp_s(line.word("ramp-up-strategy") or "", first, last, prompts)
+    ends = {"from_sessions_per_s": first, "to_sessions_per_s": last, "end_s": round(lasts_s, 3)}
+    if line.word("ramp-up-strategy") == "linear":
+        made.say(
+            "arrivals", "vLLM's linear ramp goes by the number of the request: over time that is an exponential one."
+        )
+        return {"kind": "exponential", **ends}
+    points = [
+        {"time_s": round(lasts_s * place / _POINTS, 3), "sessions_per_s": round(_hyperbola(first, last, place), 3)}
+        for place in range(_POINTS + 1)
+    ]
+    made.say(
+        "arrivals", "vLLM's exponential ramp goes by the number of the request: over time it is steeper, as drawn here."
+    )
+    return {"kind": "points", "points": points}
+
+
+_POINTS = 20
+
+
+def ramp_s(strategy: str, first: float, last: float, prompts: int) -> float:
+    """How long vLLM's ramp takes: the sum of 1 / rate over its requests, as an integral."""
+    if strategy not in ("linear", "exponential"):
+        raise UsageError(f"--ramp-up-strategy {strategy}: must be linear or exponential")
+    if first == last:
+        return prompts / first
+    log = math.log(last / first)
+    return prompts * log / (last - first) if strategy == "linear" else prompts * (1 / first - 1 / last) / log
+
+
+def _hyperbola(first: float, last: float, place: int) -> float:
+    """1 / rate falls in a straight line where the rate grows by a factor with each request."""
+    share = place / _POINTS
+    return 1 / ((1 - share) / first + share / last)
+
+
+def phases(line: BenchLine, made: Translated) -> dict[str, Any]:
+    """How long it lasts: until so many prompts are answered."""
+    made.say("phases", "All answers are waited for, as vLLM does.")
+    return {"warmup_s": 0, "sessions": whole(line, "num-prompts", PROMPTS, 1), "drain_s": 600}

@@ -1,0 +1,195 @@
+"""`inferload from-vllm-bench`: command lines as people paste them."""
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from inferload import cli
+from inferload.cli.bencharrivals import ramp_s
+from inferload.cli.benchline import parse
+from inferload.cli.benchnumbers import ratios
+from inferload.cli.benchoptions import NEVER, OPTIONS
+from inferload.cli.benchscenario import translate
+from inferload.errors import UsageError
+from inferload.workload.scenario import load
+
+# Name of the golden file -> what was pasted.
+LINES = {
+    "plain": "vllm bench serve --model meta-llama/Llama-3.1-8B-Instruct",
+    "random-concurrency": (
+        "python3 /vllm-workspace/benchmarks/benchmark_serving.py --backend openai-chat --model /data/models/Qwen2.5-72B "
+        "--served-model-name Qwen2.5-72B --endpoint /v1/chat/completions --port 8080 --dataset_name random "
+        "--random-input-len 7000 --random-output-len 3000 --random-range-ratio 0.1 --num-prompts 10 --max-concurrency 10"
+    ),
+    "sharegpt": """python benchmarks/benchmark_serving.py \\
+        --backend vllm \\
+        --model Qwen/Qwen3-4B \\
+        --dataset-name sharegpt \\
+        --dataset-path sharegpt_dataset_100_static.json \\
+        --seed 42 \\
+        --num-prompts 100 \\
+        --percentile-metrics "ttft,tpot,itl,e2el" \\
+        --save-result
+    """,
+    "sharegpt-length": (
+        "vllm bench serve --dataset-name sharegpt --dataset-path ShareGPT_V3_unfiltered_cleaned_split.json "
+        "--sharegpt-output-len 200 --request-rate 10 --burstiness 0.5 --disable-shuffle --temperature=0 > out.txt"
+    ),
+    "prefixes": (
+        "vllm bench serve --backend openai-chat --endpoint /v1/chat/completions --base-url https://gateway/llm "
+        "--dataset-name prefix_repetition --prefix-repetition-prefix-len 2000 --prefix-repetition-suffix-len 100 "
+        "--prefix-repetition-num-prefixes 5 --prefix-repetition-output-len 64 --num-prompts 500 --request-rate 20 "
+        "--max-concurrency 64 --insecure"
+    ),
+    "custom": (
+        "vllm bench serve --backend openai-chat --endpoint /v1/chat/completions --dataset-name custom "
+        "--dataset-path prompts.jsonl --custom-output-len -1 --num-warmups 5 --ready-check-timeout-sec 60 --seed 7"
+    ),
+    "custom-templated": "vllm bench serve --dataset-name custom --dataset-path prompts.jsonl --output-len 32 --ignore-eos",
+    "hub": (
+        "vllm bench serve --backend openai-chat --endpoint /v1/chat/completions --dataset-name hf "
+        "--dataset-path likaixin/InstructCoder --hf-split train --hf-output-len 400 --trust-remote-code --request-rate 2"
+    ),
+    "goodput": (
+        "vllm bench serve --host 10.0.0.5 --port 9000 --request-rate 4 --burstiness inf --goodput ttft:500 tpot:50 e2el:20000 "
+        "--metadata version=0.32 tp=2 --result-dir out --result-filename a.json --label night.run"
+    ),
+    "ramp-linear": (
+        "vllm bench serve --ramp-up-strategy linear --ramp-up-start-rps 2 --ramp-up-end-rps 20 --num-prompts 1000 --seed 3"
+    ),
+    "ramp-exponential": (
+        "vllm bench serve --ramp-up-strategy exponential --ramp-up-start-rps 1 --ramp-up-end-rps 16 --num-prompts 300"
+    ),
+    "sampling": (
+        "vllm bench serve --backend openai-chat --endpoint /v1/chat/completions --top-p 0.9 --top-k 40 --temperature 0.7 "
+        """--extra-body '{"chat_template_kwargs": {"enable_thinking": false}, "stream": false}' --logprobs 3 """
+        "--header X-Tenant=a Authorization='Bearer sk-secret' --lora-modules sql chat docs --lora-assignment round-robin"
+    ),
+    "ratios": (
+        """vllm bench serve --random-input-len 1000 --random-output-len 100 --random-prefix-len 50 """
+        """--random-range-ratio '{"input": 0.3, "output": 0.5}' --probe-request-rate 1"""
+    ),
+    "responses": "vllm bench serve --backend openai-responses --endpoint /v1/responses --request-rate 1 --num-prompts 60",
+}
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_a_pasted_line_becomes_a_scenario(
+    name: str, golden: Callable[[str, str], None], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert cli.main(["from-vllm-bench", LINES[name]]) == 0
+    said = capsys.readouterr()
+    assert "sk-secret" not in said.out + said.err
+    golden(f"bench-{name}.yaml", said.out)
+    lost = [line.removeprefix("inferload: ") for line in said.err.splitlines()]
+    assert all(f"#   {line}\n" in said.out for line in lost)
+    file = tmp_path / "a.yaml"
+    assert cli.main(["from-vllm-bench", LINES[name], "--into", str(file)]) == 0
+    assert load(str(file)).seed == translate(parse(LINES[name])).document["seed"]
+    assert cli.main(["from-vllm-bench", LINES[name], "--into", str(file)]) == 2  # nothing is overwritten
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("--qps 10", "--qps: vLLM's benchmark never had it; the rate is --request-rate"),
+        ("--percentage-varied-requests 20", "--percentage-varied-requests: vLLM's benchmark never had it; for lengths"),
+        ("--share-gpu-memory-fraction 0.9", "never had it; the server has --gpu-memory-utilization"),
+        ("--api-key token-abc123", "--api-key: vLLM's benchmark never had it; the key is read from OPENAI_API_KEY"),
+        ("--num-prompt 5", "--num-prompt: vLLM's benchmark has no such option; did you mean --num-prompts?"),
+        ("--zzz", "--zzz: vLLM's benchmark has no such option"),
+        ("--num-prompts", "--num-prompts: has no value"),
+        ("--num-prompts many", "--num-prompts many: must be a whole number, 1 or more"),
+        ("--request-rate fast", "--request-rate fast: must be a number"),
+        ("--request-rate 0", "--request-rate 0: must be greater than 0"),
+        ("--random-range-ratio 1", "--random-range-ratio 1: must be a number from 0 to below 1"),
+        ("--backend tgi", "--backend tgi: has no counterpart"),
+        ("--backend openai-embeddings", "--backend openai-embeddings: has no counterpart"),
+        ("--dataset-name timed_trace", "workload kind replay"),
+        ("--dataset-name random-mm", "--dataset-name random-mm: has no counterpart"),
+        ("--dataset-name sharegpt", "--dataset-path: missing"),
+        ("--goodput ttft", "--goodput ttft: must be KEY:VALUE"),
+        ("--goodput itl:5", "--goodput itl:5: must be one of ttft, tpot, e2el"),
+        ("--extra-body {a:1}", "--extra-body {a:1}: must be a JSON object"),
+        ("--ramp-up-strategy linear", "needs --ramp-up-start-rps and --ramp-up-end-rps"),
+        ("--base-url server:8000", "--base-url server:8000: no http:// or https:// in front"),
+        ("stray", "stray: stands where an option is expected"),
+    ],
+)
+def test_what_cannot_be_translated_is_one_line(line: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["from-vllm-bench", f"vllm bench serve {line}"]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert says in said.err
+    assert said.err.count("\n") == 1
+    assert "token-abc123" not in said.err
+
+
+def test_a_line_out_of_an_article_names_all_its_mistakes(capsys: pytest.CaptureFixture[str]) -> None:
+    pasted = """python -m vllm.benchmark.benchmark_serving \\
+        --model meta-llama/Meta-Llama-3.1-8B-Instruct \\
+        --endpoint http://localhost:8000/v1 \\
+        --num-prompts 1000 \\
+        --request-rate 50 \\ # requests a second
+        --input-len 1024 \\ # input
+        --output-len 128 \\ # output
+        --percentage-varied-requests 20 \\ # %
+        --share-gpu-memory-fraction 0.9 \\
+        --save-result serving_results.json"""
+    assert cli.main(["from-vllm-bench", pasted]) == 2
+    said = capsys.readouterr().err
+    assert said.count("never had it") == 2
+    assert "serving_results.json: stands where an option is expected" in said
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        ("vllm bench throughput --model a", "inferload throughput"),
+        ("python -m vllm.benchmark.benchmark_throughput --model a", "inferload throughput"),
+        ("aiperf profile --model a", "no `vllm bench serve` in it"),
+        ("vllm bench serve --label 'a", "cannot be read"),
+    ],
+)
+def test_other_commands(command: str, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        parse(command)
+
+
+def test_a_url_where_vllm_wants_a_path() -> None:
+    made = translate(parse("vllm bench serve --endpoint http://localhost:8000/v1 --model a"))
+    assert made.run == ["--host", "http://localhost:8000/v1", "--model", "a"]
+
+
+def test_the_command_may_come_by_stdin(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    import io
+
+    monkeypatch.setattr("sys.stdin", io.StringIO(LINES["plain"]))
+    assert cli.main(["from-vllm-bench", "-"]) == 0
+    assert "kind: random" in capsys.readouterr().out
+
+
+def test_no_option_is_both_there_and_never_was() -> None:
+    assert not set(OPTIONS) & set(NEVER)
+    assert all(option.why or option.fate == "read" for option in OPTIONS.values())
+
+
+@pytest.mark.parametrize(("strategy", "first", "last"), [("linear", 2, 20), ("exponential", 1, 16), ("linear", 5, 5)])
+def test_a_ramp_takes_as_long_as_its_requests(strategy: str, first: int, last: int) -> None:
+    prompts = 2000
+    progress = [place / (prompts - 1) for place in range(prompts)]
+    if strategy == "linear":
+        rates = [first + (last - first) * share for share in progress]
+    else:
+        rates = [first * (last / first) ** share for share in progress]
+    assert ramp_s(strategy, first, last, prompts) == pytest.approx(sum(1 / rate for rate in rates), rel=2e-3)
+
+
+def test_ratios_of_two_kinds() -> None:
+    assert ratios(parse("vllm bench serve --random-range-ratio 0.25")) == (0.25, 0.25)
+    assert ratios(parse("vllm bench serve")) == (0.0, 0.0)
+    assert math.isclose(
+        ratios(parse("""vllm bench serve --random-range-ratio '{"input": 0, "output": 0.5}'"""))[1], 0.5
+    )
