@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from inferload import scrapefile, turnfile
 from inferload.measure import paired, servers
+from inferload.measure.record import CANCELLED
 from inferload.swarm.masterrun import MasterRun
 from inferload.workload.bodies import isolation
 from inferload.workload.expectedhits import ASSUMED_BLOCK
@@ -193,6 +194,7 @@ def _sessions(turns: pa.Table, run: MasterRun) -> Iterator[tuple[int, Mapping[st
             output_tokens=answered,
             cached_tokens=cached,
             ended_itself=reason in ("stop", "tool_calls"),
+            cancelled=reason == CANCELLED,
             goes_on=failure is None,
             partition=(target, model),
         )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import gevent
 
@@ -16,8 +18,10 @@ from inferload.wire.turn import Turn, TurnRequest, TurnResult
 from inferload.workload.bodies import BodyWriter, Isolation, Settings, Texts
 from inferload.workload.models import model_of
 from inferload.workload.scenario import Scenario
-from inferload.workload.script import Ask, Fork, Reply, Script, Sent, Session
+from inferload.workload.script import Ask, Fork, Reply, Script, Sent, Session, Work, Worked
 from inferload.workload.sessions import Sessions
+
+logger = logging.getLogger(__name__)
 
 # A person whose request failed does not ask again at once; without this a server that is down would be asked in a loop.
 AFTER_FAILURE_NS = NS_PER_S
@@ -50,6 +54,7 @@ class Host(Protocol):
     def load_start_ns(self) -> int | None: ...
     def load_end_ns(self) -> int | None: ...
     def await_turn(self) -> None: ...
+    def beside_the_loop(self, call: Callable[[], Any]) -> Any: ...
     def start_turn(self, request: TurnRequest, session: int) -> Turn: ...
 
 
@@ -111,6 +116,13 @@ class Talk:
                 effect = script.send(sent)
             except StopIteration:
                 return Ended(at_ns, complete=True, last=last)
+            if isinstance(effect, Work):
+                worked = self._work(effect)
+                at_ns = now_ns()
+                if worked is None:
+                    return Ended(at_ns + AFTER_FAILURE_NS, complete=False)
+                sent = worked
+                continue
             if isinstance(effect, Fork):
                 children = self._fork(effect, path, at_ns)
                 at_ns = max(child.at_ns for child in children)
@@ -128,6 +140,19 @@ class Talk:
             sent = last = _reply(result)
             at_ns = record.closed_ns
             number += 1
+
+    def _work(self, work: Work) -> Worked | None:
+        """What a work came to, done in a thread; None where it raised, which is the session's end."""
+        try:
+            return Worked(self._run.beside_the_loop(work.call))
+        except Exception as error:
+            where = self._session.class_name
+            if not self._run.sessions.notes[f"{where}: sessions ended by an exception of their own code"]:
+                logger.error(
+                    "%s: a session's own code raised; it ends, and the others are counted", where, exc_info=error
+                )
+            self._run.sessions.notes[f"{where}: sessions ended by an exception of their own code"] += 1
+            return None
 
     def _fork(self, fork: Fork, path: str, at_ns: int) -> list[Ended]:
         self._leave()

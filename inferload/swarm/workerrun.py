@@ -11,6 +11,7 @@ from typing import Any
 
 import gevent
 import gevent.queue
+from gevent.threadpool import ThreadPool
 
 from inferload import rundir
 from inferload.errors import UsageError
@@ -43,6 +44,7 @@ logger = logging.getLogger(__name__)
 REPORT_S = 1.0
 TIDY_S = 600.0
 SWITCH_S = 0.001
+WORK_THREADS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +134,7 @@ class WorkerRun:
         gc.freeze()  # what stands now stays: no collection need look at it again
         gc.disable()  # turns leave no cycles behind; what others do is collected between turns, by `tidy`
         self._pulse = Pulse()
+        self._threads = ThreadPool(WORK_THREADS)  # a thread begins when there is work for it
         self.loop: ClosedLoop | OpenLoop = (
             ClosedLoop(self) if assignment.rate is None else OpenLoop(self, assignment.rate)
         )
@@ -182,6 +185,10 @@ class WorkerRun:
     def await_turn(self) -> None:
         """Wait until this greenlet may build its request: a crowd that became ready at once would hold up all reads."""
         self._clients[0].pump.wait()
+
+    def beside_the_loop(self, call: Callable[[], Any]) -> Any:
+        """What a call returns, made in a thread; the calling greenlet waits."""
+        return self._threads.apply(call)
 
     def start_turn(self, request: TurnRequest, session: int) -> Turn:
         """Send a turn; the books know of it from here on. Sessions take the targets in turn, each keeps to its own."""
@@ -269,6 +276,9 @@ class WorkerRun:
         send_report(self.report())
         self.finished = True
         self._pulse.close()
+        gevent.spawn(
+            self._threads.kill
+        )  # work that is not over yet keeps its thread for so long, and nobody waits for it
         for client in self._clients:
             client.close()
         gc.enable()

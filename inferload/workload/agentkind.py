@@ -31,6 +31,13 @@ def _time(value: str) -> str:
     return value
 
 
+def _class(value: str) -> str:
+    place, _, name = value.rpartition(":")
+    if not place or not name.isidentifier():
+        raise ValueError(f"is {value!r}; must be module:Class or path/to/file.py:Class")
+    return value
+
+
 def greatest(law: Distribution) -> float:
     """The most that a law draws, but for one draw in a thousand million."""
     return law.value if isinstance(law, Constant) else law.clamped(law.quantile(1 - 1e-9))
@@ -208,6 +215,20 @@ class Agent(Part):
         reports = greatest(self.subagents.count) * greatest(self.output_tokens) if self.subagents else 0.0
         calls = 2 if self.parallel_calls else 1
         return max(calls * max(greatest(tool.result_tokens) for tool in self.tools), reports)
+
+
+class LiveAgent(Part):
+    """Agents as code: a class of yours says what is asked next, from what the model really said."""
+
+    kind: Literal["live_agent"] = Field(description="live_agent: a Python class that reacts to the model's answers")
+    agent: Annotated[str, AfterValidator(_class)] = Field(
+        description="the class, as module:Class or path/to/file.py:Class; it runs with your rights on every worker"
+    )
+    output_tokens: Count = Field(
+        default=Constant(value=512.0),
+        description="limit of an answer where the class says none: a number or {dist: ...}",
+    )
+    max_steps: AtLeastOne = Field(default=50, description="answers after which a session ends, done or not")
 
 
 MIN_SUMMARY_TOKENS = 200

@@ -66,6 +66,8 @@ def describe(scenario: Scenario, data: Data | None = None) -> str:
     planned = arrivals_within(scenario, duration_s)
     source = Sessions(scenario, data)
     sample = expected(source, SAMPLE if planned is None else max(1, min(planned, SAMPLE)))
+    if not sample.prompt_tokens:
+        return "\n".join(_row(title, lines) for title, lines in _unplanned(scenario, source, planned, duration_s))
     cache = PlannedCache(scenario, Sessions(scenario, data), sample.sessions)
     rows = [
         ("scenario", [f"{scenario.name}, seed {scenario.seed}, digest {scenario.digest[:12]}"]),
@@ -82,6 +84,20 @@ def describe(scenario: Scenario, data: Data | None = None) -> str:
         ("gates", list(scenario.gates) or ["none: the run passes when no turn fails"]),
     ]
     return "\n".join(_row(title, lines) for title, lines in rows if lines)
+
+
+def _unplanned(
+    scenario: Scenario, source: Sessions, planned: int | None, duration_s: float
+) -> list[tuple[str, list[str]]]:
+    """The rows of a scenario whose sessions are somebody's code: what they ask is known when they have asked it."""
+    return [
+        ("scenario", [f"{scenario.name}, seed {scenario.seed}, digest {scenario.digest[:12]}"]),
+        ("arrivals", _arrivals(scenario, planned, duration_s)),
+        ("session", [line for one in source.open().values() for line in one.in_words()]),
+        ("phases", _phases(scenario)),
+        ("slo", [_slo(scenario)]),
+        ("gates", list(scenario.gates) or ["none: the run passes when no turn fails"]),
+    ]
 
 
 def _row(title: str, lines: Sequence[str]) -> str:

@@ -1,11 +1,12 @@
 """A session as a script: a generator that says what to ask next and is told what came back. Pure: no clock, no sockets.
 
 Whoever runs a script does what it yields: an `Ask` is one turn, and the script goes on with its `Reply`; a `Fork` is
-several scripts at once, and the script goes on with their last replies once all are over. Scripts can be run against
-a server (`inferload.swarm`), or against their own plan (`outline`), which tells what a scenario will do before it does it.
+several scripts at once, and the script goes on with their last replies once all are over; a `Work` is somebody's code that is
+run beside the load. Scripts can be run against a server (`inferload.swarm`), or against their own plan (`outline`), which
+tells what a scenario will do before it does it.
 """
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -66,9 +67,26 @@ class Fork:
     children: tuple[tuple[str, "Script"], ...]
 
 
-Effect = Ask | Fork
-# What a script is sent: None to begin with, a Reply after an Ask, the children's last replies after a Fork.
-Sent = Reply | tuple[Reply | None, ...] | None
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Something that takes its time, done in a thread beside the event loop; a plan does none, and ends where it stands.
+
+    The time counts as part of the pause before the next turn. An exception ends the session, and is said and counted.
+    """
+
+    call: Callable[[], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Worked:
+    """What a Work came to."""
+
+    value: Any
+
+
+Effect = Ask | Fork | Work
+# What a script is sent: None to begin with, a Reply after an Ask, the children's last replies after a Fork, a Worked.
+Sent = Reply | tuple[Reply | None, ...] | Worked | None
 Script = Generator[Effect, Sent, None]
 
 
@@ -121,6 +139,8 @@ def outline(script: Script, index: int, path: str = "") -> Iterator[PlannedTurn]
         try:
             effect = script.send(sent)
         except StopIteration:
+            return
+        if isinstance(effect, Work):
             return
         if isinstance(effect, Fork):
             last: list[Reply | None] = []

@@ -8,6 +8,7 @@ answer at most what both readings could have in common: the expected hits then l
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 
+from inferload.measure.record import CANCELLED
 from inferload.workload.bodies import Isolation
 from inferload.workload.chattemplate import NO_TEMPLATE, ChatTemplate
 from inferload.workload.expectedhits import (
@@ -19,7 +20,7 @@ from inferload.workload.expectedhits import (
     computed_answer,
     tokens_of,
 )
-from inferload.workload.script import Ask, Fork, Reply, Script, Sent, answer_key
+from inferload.workload.script import Ask, Fork, Reply, Script, Sent, Work, answer_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,7 @@ class SentTurn:
     output_tokens: int | None
     cached_tokens: int | None = None
     ended_itself: bool = False  # its last token is the end of the text, which no later prompt has within the answer
+    cancelled: bool = False  # its caller broke it off
     goes_on: bool = True  # the session did not end with it
     partition: Hashable = None
 
@@ -91,6 +93,8 @@ class SentHits:
                 effect = script.send(sent)
             except StopIteration:
                 return True, last
+            if isinstance(effect, Work):
+                return False, last
             if isinstance(effect, Fork):
                 ended = [self._follow(session, child, f"{path}/{name}") for name, child in effect.children]
                 if not all(complete for complete, _reply in ended):
@@ -104,7 +108,8 @@ class SentHits:
             self._book(session, effect, turn, key)
             if not turn.goes_on:
                 return False, last
-            sent = last = Reply(None, turn.output_tokens, key=key, finish_reason="stop" if turn.ended_itself else None)
+            reason = CANCELLED if turn.cancelled else "stop" if turn.ended_itself else None
+            sent = last = Reply(None, turn.output_tokens, key=key, finish_reason=reason)
             number += 1
 
     def _book(self, session: _Session, ask: Ask, turn: SentTurn, key: str) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from inferload.workload.agent import agent
 from inferload.workload.chat import Chats
 from inferload.workload.data import Data, Notes, Opened
+from inferload.workload.liveagent import LiveClass
 from inferload.workload.messages import SHARED, Message
 from inferload.workload.scenario import Scenario
 from inferload.workload.script import Script, Session, outline
@@ -18,10 +19,10 @@ from inferload.workload.workloads import Mix, Single
 # How a session of each kind of workload is scripted: workload, session index, the session's own random numbers.
 SCRIPTS: Mapping[str, Callable[[Any, int, Random], Script]] = {"agent": agent}
 # Kinds whose sessions are made of data that must be opened first: workload, name of the class, what to know.
-OPENERS: Mapping[str, Callable[[Any, str, Data], Opened]] = {"chat": Chats}
+OPENERS: Mapping[str, Callable[[Any, str, Data], Opened]] = {"chat": Chats, "live_agent": LiveClass}
 
 # Kinds whose scripts go on by what the model said: without its words, from records alone, they cannot be run again.
-REACTING: frozenset[str] = frozenset()
+REACTING: frozenset[str] = frozenset({"live_agent"})
 
 
 class Sessions:

@@ -5,12 +5,12 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, field_validator
 
-from inferload.workload.agentkind import Agent
+from inferload.workload.agentkind import Agent, LiveAgent
 from inferload.workload.chatkind import Chat
 from inferload.workload.parts import Part, Share, SloLimits, add_up
 
 # A kind of workload that a whole run, or one class of a mix, can be of.
-Single = Annotated[Chat | Agent, Field(discriminator="kind")]
+Single = Annotated[Chat | Agent | LiveAgent, Field(discriminator="kind")]
 
 
 def _class_name(value: str) -> str:
@@ -47,4 +47,4 @@ class Mix(Part):
         return classes
 
 
-Workload = Annotated[Chat | Agent | Mix, Field(discriminator="kind")]
+Workload = Annotated[Chat | Agent | LiveAgent | Mix, Field(discriminator="kind")]
