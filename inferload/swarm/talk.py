@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import gevent
@@ -143,16 +144,17 @@ class Talk:
 
     def _work(self, work: Work) -> Worked | None:
         """What a work came to, done in a thread; None where it raised, which is the session's end."""
-        try:
-            return Worked(self._run.beside_the_loop(work.call))
-        except Exception as error:
-            where = self._session.class_name
-            if not self._run.sessions.notes[f"{where}: sessions ended by an exception of their own code"]:
-                logger.error(
-                    "%s: a session's own code raised; it ends, and the others are counted", where, exc_info=error
-                )
-            self._run.sessions.notes[f"{where}: sessions ended by an exception of their own code"] += 1
-            return None
+        worked, error = self._run.beside_the_loop(partial(_outcome, work.call))
+        if error is None:
+            return Worked(worked)
+        notes, name = self._run.sessions.notes, self._session.class_name
+        note = f"{name}: sessions ended by an exception of their own code"
+        if not notes[note]:
+            logger.error(
+                "%s: a session's own code raised and ends it; more like this are only counted", name, exc_info=error
+            )
+        notes[note] += 1
+        return None
 
     def _fork(self, fork: Fork, path: str, at_ns: int) -> list[Ended]:
         self._leave()
@@ -218,6 +220,14 @@ class Talk:
         place, self._place = self._place, None
         if place is not None:
             place.leave()
+
+
+def _outcome(call: Callable[[], Any]) -> tuple[Any, Exception | None]:
+    """What a call returned, or raised: somebody's own code must not end a user, nor go unseen."""
+    try:
+        return call(), None
+    except Exception as error:  # noqa: BLE001
+        return None, error
 
 
 def _reply(result: TurnResult) -> Reply:
