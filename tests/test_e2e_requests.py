@@ -11,6 +11,7 @@ from e2e_runs import Ended, Place, Scene, Stage, check_books, scenario, scenes
 from inferload.cli.benchline import parse
 from inferload.cli.benchscenario import translate
 from inferload.cli.frombench import written
+from inferload.workload.endpoints import ENDPOINTS
 from inferload.workload.models import model_of
 from inferload.workload.scenario import load
 
@@ -80,14 +81,19 @@ def endpoint(place: Place, name: str) -> Ended:
     return played(place, [simulator.url], workload=workload, request={"endpoint": name})
 
 
-@scenes(endpoint, ("completions",))
+@scenes(endpoint, ("completions",), ("responses",), ("messages",))
 def test_a_run_on_another_endpoint(stage: Stage, scene: Scene) -> None:
     ended = stage.result(scene)
     assert ended.code in (0, 3), ended.text
     check_books(ended)
     assert len(ended.turns) > 4
     assert {row["failure"] for row in ended.turns} == {None}
-    assert {row["output_tokens"] for row in ended.turns} == {6}
+    for row in ended.turns:
+        assert row["finish_reason"] == ("length" if row["output_tokens"] == 6 else "stop")
+        assert row["sent_ns"] <= row["first_event_ns"] <= row["first_ns"] <= row["last_ns"] <= row["closed_ns"]
+        assert 0 < len(row["event_ns"]) <= row["output_tokens"] <= 6
+    if ENDPOINTS[scene.arguments[0]].forces_lengths:
+        assert {row["output_tokens"] for row in ended.turns} == {6}
     assert manifest(ended)["endpoint"] == scene.arguments[0]
 
 
@@ -132,6 +138,24 @@ def test_a_model_that_is_not_listed_is_refused_before_any_load(stage: Stage, sce
     assert ended.code == 2
     assert "does not serve adapter; it serves simulator" in ended.text
     assert not (ended.run_dir / "run.json").exists()
+
+
+def two_models(place: Place) -> Ended:
+    models = [{"name": "base", "share": 0.5}, {"name": "adapter", "share": 0.5}]
+    simulator = place.simulator("--served-model-name", "base", "adapter")
+    return played(place, [simulator.url], request={"models": models})
+
+
+@scenes(two_models, ())
+def test_each_session_asks_the_model_that_it_drew(stage: Stage, scene: Scene) -> None:
+    ended = stage.result(scene)
+    assert ended.code in (0, 3), ended.text
+    drawn = load(str(ended.run_dir.parent / "scenario.yaml"))
+    asked = {int(row["session_id"].removeprefix("s")): row["model"] for row in ended.turns}
+    assert {row["failure"] for row in ended.turns} == {None}
+    assert asked == {index: model_of(drawn, index) for index in asked}
+    assert set(asked.values()) == {"base", "adapter"} == set(ended.summary["by_model"])
+    assert ended.summary["run"]["model"] == manifest(ended)["model"] == "base, adapter"
 
 
 def test_shares_of_models_are_those_of_sessions(tmp_path: Any) -> None:
