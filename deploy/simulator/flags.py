@@ -124,6 +124,7 @@ def _add_timing(group: argparse._ArgumentGroup) -> None:
         help=f"steps take what they would there: {', '.join(PRESETS)} (a100-llama3-8b)",
     )
     add("--step-noise", type=float, default=None, help="sigma of a step's lognormal noise (the preset's)")
+    add("--event-us", type=float, default=None, help="the front end's time for each event (the preset's)")
     add("--ttft-ms", type=float, default=None, help="paced instead: from admission to the first token (50)")
     add("--itl-ms", type=float, default=None, help="paced: between two events (10)")
     add("--jitter", type=float, default=None, help="paced: move events by up to half this share of the itl (0)")

@@ -29,12 +29,13 @@ class Words:
             part = self.tokens[len(hashes) * block_size : inside * block_size]
             hashes += chain_hashes(part, block_size, self.salt, hashes[-1] if hashes else None)
         while len(hashes) < blocks:
-            start = len(hashes) * block_size
-            block = [self._token(index) for index in range(start, start + block_size)]
+            block = self._block(len(hashes) * block_size, block_size)
             hashes += chain_hashes(block, block_size, self.salt, hashes[-1] if hashes else None)
 
-    def _token(self, index: int) -> Hashable:
-        return self.tokens[index] if index < len(self.tokens) else self.answer(index - len(self.tokens))
+    def _block(self, start: int, size: int) -> tuple[Hashable, ...]:
+        prompt = len(self.tokens)
+        own = tuple(self.tokens[start : start + size])
+        return own + tuple(map(self.answer, range(max(start - prompt, 0), start + size - prompt)))
 
 
 @dataclass(slots=True, eq=False)

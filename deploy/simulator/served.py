@@ -106,7 +106,7 @@ def served(arguments: argparse.Namespace) -> Served:
         shown_blocks=shown,
         pace=_pace(arguments) if paced else None,
         cost=cost,
-        front_end=preset.front_end,
+        front_end=_front_end(arguments, preset),
         hardware=None if paced else preset.name,
         speculation=speculation,
         acceptance=arguments.spec_acceptance,
@@ -223,6 +223,12 @@ def _cost(arguments: argparse.Namespace, cost: StepCost, limits: Limits) -> Step
     return cost
 
 
+def _front_end(arguments: argparse.Namespace, preset: Preset) -> FrontEnd:
+    if arguments.event_us is None:
+        return preset.front_end
+    return replace(preset.front_end, event_s=arguments.event_us / 1e6)
+
+
 def _speculation(arguments: argparse.Namespace) -> Speculation | None:
     said = dict(arguments.speculative_config or {})
     if arguments.spec_method is not None:
@@ -241,7 +247,16 @@ def _speculation(arguments: argparse.Namespace) -> Speculation | None:
 
 
 def _check_values(arguments: argparse.Namespace) -> None:
-    for name in ("ttft_ms", "itl_ms", "prefill_tok_per_s", "eos_mean_tokens", "port", "step_noise", "watermark"):
+    for name in (
+        "ttft_ms",
+        "itl_ms",
+        "prefill_tok_per_s",
+        "eos_mean_tokens",
+        "port",
+        "step_noise",
+        "event_us",
+        "watermark",
+    ):
         _at_least(arguments, name, 0)
     for name in ("long_prefill_token_threshold", "max_num_queued_reqs", "max_num_queued_tokens"):
         _at_least(arguments, name, 0)
