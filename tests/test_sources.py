@@ -423,6 +423,21 @@ def test_columns_by_other_names(tmp_path: Path) -> None:
     assert len(plan_of(Sessions(scenario(source, output_tokens=9)), 1)) == 1
 
 
+def test_turns_behind_the_last_answer_are_left_out_and_counted(tmp_path: Path) -> None:
+    source = sharegpt(
+        tmp_path / "s.json", [conversation("a", "b", "c"), conversation("a", "b"), conversation("a", "b", "c")]
+    )
+    sessions = Sessions(scenario(source))
+    assert [len(plan_of(sessions, number)) for number in range(3)] == [1, 1, 1]
+    opened = sessions.open()["chat"]
+    facts = opened.facts()["source"]
+    assert (facts["turns"], facts["turns_without_length"]) == (5, 2)
+    assert "left out: 2 of their turns, behind the last with an answer of known length" in opened.in_words()
+    asked = Sessions(scenario(source, output_tokens=4))
+    assert sorted(len(plan_of(asked, number)) for number in range(3)) == [1, 2, 2]
+    assert asked.open()["chat"].facts()["source"]["turns_without_length"] == 0
+
+
 def test_prompts_of_many_sizes_are_read_back_from_their_places(tmp_path: Path) -> None:
     rng = Random(1)
     prompts = ["".join(rng.choices('ab"\\\nü€😀,', k=rng.randint(1, 3000))) for _ in range(60)]
@@ -499,8 +514,9 @@ def test_sources_without_a_place_for_a_length_refuse_it(tmp_path: Path) -> None:
 
 
 def test_a_data_set_in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("datasets")
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    config = pytest.importorskip("datasets.config")
+    monkeypatch.setattr(config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    monkeypatch.setattr(config, "HF_HUB_OFFLINE", True)
     folder = tmp_path / "set"
     folder.mkdir()
     jsonl(folder / "train.jsonl", *(conversation(f"q{number}", "abc") for number in range(5)))

@@ -37,6 +37,7 @@ logger = logging.getLogger(__name__)
 _PINGS = 5
 _PING_S = 15.0
 _READY_S = 30.0
+_READY_DATA_S = 300.0  # where a worker may have to go through a large file first
 _LEAD_NS = 200_000_000  # phases are announced so long before they begin, so that every worker knows in time
 _SAME_SIGNAL_S = 1.0  # a signal to the whole group reaches a worker a little before or after the master
 _ABORT_S = 10.0  # what workers may take to write their files once they have given up
@@ -198,11 +199,12 @@ class MasterRun:
         self._compare_clocks()
         for member in self.roster.members:
             self._tell(messages.PREPARE, self._assignment(member).to_wire(), member)
-        deadline_ns = now_ns() + round(_READY_S * NS_PER_S)
+        ready_s = _READY_DATA_S if self.preflight.data.has_files else _READY_S
+        deadline_ns = now_ns() + round(ready_s * NS_PER_S)
         while not all(member.ready for member in self.roster.members):
             if now_ns() > deadline_ns:
                 missing = ", ".join(member.name for member in self.roster.members if not member.ready)
-                raise UsageError(f"workers {missing}: not ready within {_READY_S:g} s; see their logs")
+                raise UsageError(f"workers {missing}: not ready within {ready_s:g} s; see their logs")
             gevent.sleep(0.01)
         for member in self.roster.members:
             if member.facts.get("error"):

@@ -17,12 +17,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from inferload.workload.sources.documents import Skip, Talk
+from inferload.workload.sources.documents import Exchange, Skip, Talk
 from inferload.workload.sources.reading import Raw
 
 Ints = npt.NDArray[np.int64]
 
-VERSION = 1  # of what is kept; another one is built anew
+VERSION = 2  # of what is kept; another one is built anew
+
+
+_ARRAYS = ("starts", "sizes", "firsts", "prompts", "answers", "known", "totals", "turns")
 
 
 @dataclass(frozen=True)
@@ -34,13 +37,21 @@ class Index:
     firsts: Ints  # session s has the records firsts[s] : firsts[s + 1]
     prompts: Ints  # of each session: its first message
     answers: Ints  # its first answer
-    known: Ints  # 1 where the length of its first answer is, recorded or as given
+    known: Ints  # turns until the first whose answer's length is neither recorded nor given
     totals: Ints  # all that is said in it
     turns: Ints
     skipped: Mapping[str, int]  # records left out, by why
 
     def __len__(self) -> int:
         return len(self.prompts)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 (hex) of where everything is and how long."""
+        whole = hashlib.sha256()
+        for name in _ARRAYS:
+            whole.update(getattr(self, name).astype("<i8").tobytes())
+        return whole.hexdigest()
 
     def records(self, session: int) -> list[tuple[int, int]]:
         """(start, size) of a session's records, in order."""
@@ -52,6 +63,7 @@ def build(records: Iterable[Raw], talk_of: Callable[[Raw], Talk | Skip], length:
     """Go through all records. `length`: what a text counts as, characters or tokens."""
     skipped: Counter[str] = Counter()
     grouped: dict[str | int, list[tuple[int, ...]]] = {}
+    known: dict[str | int, list[bool]] = {}
     for number, record in enumerate(records):
         talk = talk_of(record)
         if isinstance(talk, str):
@@ -59,8 +71,9 @@ def build(records: Iterable[Raw], talk_of: Callable[[Raw], Talk | Skip], length:
             continue
         key: str | int = number if talk.session is None else talk.session
         grouped.setdefault(key, []).append((record.start, record.size, *_lengths(talk, length)))
+        known.setdefault(key, []).extend(_has_length(turn) for turn in talk.turns)
     rows = [row for session in grouped.values() for row in session]
-    table = np.array(rows, np.int64).reshape(len(rows), 7)
+    table = np.array(rows, np.int64).reshape(len(rows), 6)
     firsts = np.concatenate(([0], np.cumsum([len(session) for session in grouped.values()], dtype=np.int64)))
     begin = firsts[:-1].astype(np.int64)
 
@@ -73,22 +86,30 @@ def build(records: Iterable[Raw], talk_of: Callable[[Raw], Talk | Skip], length:
         firsts=firsts.astype(np.int64),
         prompts=table[begin, 2],
         answers=table[begin, 3],
-        known=table[begin, 4],
-        totals=summed(5),
-        turns=summed(6),
+        known=np.array([_known(session) for session in known.values()], np.int64),
+        totals=summed(4),
+        turns=summed(5),
         skipped=dict(sorted(skipped.items())),
     )
 
 
-def _lengths(talk: Talk, length: Callable[[str], int]) -> tuple[int, int, int, int, int]:
-    """Of a talk: its first message, its first answer (-1: not known), whether that has a length, all, how many turns."""
+def _has_length(turn: Exchange) -> bool:
+    return turn.answer is not None or turn.output_tokens is not None
+
+
+def _known(turns: list[bool]) -> int:
+    """How many turns there are before the first without a length."""
+    return next((place for place, known in enumerate(turns) if not known), len(turns))
+
+
+def _lengths(talk: Talk, length: Callable[[str], int]) -> tuple[int, int, int, int]:
+    """Of a talk: its first message, its first answer (-1: not known), all together, and how many turns."""
     first = talk.turns[0]
     prompt = length(first.question)
     answer = -1 if first.answer is None else length(first.answer)
     rest = [text for turn in talk.turns[1:] for text in (turn.question, turn.answer) if text is not None]
     total = prompt + max(answer, 0) + sum(map(length, rest)) + sum(length(text) for _role, text in talk.lead)
-    known = first.answer is not None or first.output_tokens is not None
-    return prompt, answer, int(known), total, len(talk.turns)
+    return prompt, answer, total, len(talk.turns)
 
 
 # -- kept between runs
@@ -104,9 +125,6 @@ def key_of(path: Path, *what: Any) -> str:
     stat = path.stat()
     said = json.dumps([VERSION, str(path), stat.st_size, stat.st_mtime_ns, *what], default=str)
     return hashlib.sha256(said.encode()).hexdigest()[:32]
-
-
-_ARRAYS = ("starts", "sizes", "firsts", "prompts", "answers", "known", "totals", "turns")
 
 
 def kept(key: str) -> tuple[Index, str] | None:

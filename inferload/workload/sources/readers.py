@@ -92,7 +92,7 @@ class HubReader:
         self.name = f"data set {source.dataset}"
         self.columns = source.columns
         self._rows = _rows(source)
-        self.digest = str(getattr(self._rows, "_fingerprint", "")) or str(len(self._rows))
+        self.digest = ""  # of the index: the package's own differs with the time at which a folder was copied
 
     def records(self) -> Iterator[Raw]:
         """All rows."""
@@ -108,7 +108,9 @@ class HubReader:
 
     def index(self, what: Any, build: Callable[[], Index]) -> Index:
         """Built anew in each process: the package keeps the rows at hand."""
-        return build()
+        index = build()
+        self.digest = index.digest
+        return index
 
     def facts(self) -> dict[str, Any]:
         """For the manifest."""
@@ -125,4 +127,6 @@ def _rows(source: HuggingFace) -> Any:
         return library.load_dataset(source.dataset, source.subset, split=source.split, revision=source.revision)
     except Exception as error:  # whatever the hub, the network or a file says: for a person it is one line
         why = " ".join(str(error).split())[:200] or type(error).__name__
-        raise UsageError(f"data set {source.dataset}, split {source.split}: {why}") from error
+        raise UsageError(
+            f"data set {source.dataset}, split {source.split}: {why}; is the hub reachable from here? A folder will do"
+        ) from error

@@ -67,6 +67,7 @@ class Conversations:
         self._kept, self._left_out = self._filtered(lengths_given)
         if not len(self._kept):
             raise UsageError(f"{reader.name}: no conversation in it can be used: {self._why_none()}")
+        self._unknown = 0 if lengths_given else int((self._index.turns - self._index.known)[self._kept].sum())
         self._order = _shuffled(self._kept, f"{data.seed}/{class_name}") if source.shuffle else self._kept
         self._lengths_given = lengths_given
 
@@ -126,7 +127,9 @@ class Conversations:
         rules = {
             "length of the answer not known": np.zeros(len(index), bool) if lengths_given else index.known == 0,
             "min_prompt_tokens": prompts < (limits.min_prompt_tokens or 0),
-            "min_output_tokens": known & (answers < (limits.min_output_tokens or 0)),
+            "min_output_tokens": np.zeros(len(index), bool)
+            if lengths_given
+            else known & (answers < (limits.min_output_tokens or 0)),
             "max_prompt_tokens": prompts > (limits.max_prompt_tokens or np.inf),
             "max_total_tokens": totals > (limits.max_total_tokens or np.inf),
         }
@@ -179,6 +182,8 @@ class Conversations:
             "used": len(self._kept),
             "skipped": dict(self._index.skipped),
             "filtered": self._left_out,
+            "turns": int(self._index.turns[self._kept].sum()),
+            "turns_without_length": self._unknown,
             "tokens": {"how": counts.how, "chars_per_token": _unless_exact(counts), "error": counts.error},
         }
 
@@ -189,6 +194,8 @@ class Conversations:
         counts: Mapping[str, int] = {**self._index.skipped, **self._left_out}
         if counts:
             lines.append("left out: " + ", ".join(f"{count:,} {why}" for why, count in counts.items()))
+        if self._unknown:
+            lines.append(f"left out: {self._unknown:,} of their turns, behind the last with an answer of known length")
         lines.append(f"from session {len(self._kept) + 1:,} on they come again, and may then be cached")
         return [*lines, f"tokens of its texts are {self._counting.in_words()}"]
 
