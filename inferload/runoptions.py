@@ -61,6 +61,11 @@ RUN_OPTIONS = (
         repeat=True,
     ),
     RunOption(
+        "--only",
+        "of a mix this class alone, its sessions at the times that they have in the mix: for inferload interference",
+        "CLASS",
+    ),
+    RunOption(
         "--on-invalid",
         "a measurement that is not valid: exit code 3, or only a warning (default: fail)",
         choices=("fail", "warn"),

@@ -37,7 +37,7 @@ def inferload(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatc
     return run
 
 
-@pytest.mark.parametrize("name", ["chat", "chat-open", "demo", "smoke"])
+@pytest.mark.parametrize("name", ["chat", "chat-open", "demo", "smoke", "mixed", "riddle"])
 def test_plan_says_what_a_scenario_will_do(name: str, inferload: Inferload, golden: Callable[[str, str], None]) -> None:
     code, out, err = inferload("plan", name)
     assert (code, err) == (0, "")

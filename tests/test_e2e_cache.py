@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 from e2e_runs import CROWDED, Ended, Place, Scene, Stage, check_books, scenario, scenes
-from locust_process import summary_of
+from locust_process import summary_of, turns_of
 
+from inferload import cli
 from inferload.swarm import arms
 from inferload.workload.scenario import Cache
 
@@ -123,6 +124,72 @@ def test_a_directory_that_a_later_arm_needs_must_be_free_before_the_first(stage:
     assert ended.code == 2
     assert "run-warm: not empty" in ended.text
     assert not ended.run_dir.exists()
+
+
+# -- classes of a mix, together and alone
+
+MIX = {
+    "workload": {
+        "kind": "mix",
+        "classes": [
+            {"name": "chat", "share": 0.6, "workload": {"kind": "chat", "prompt_tokens": 30, "output_tokens": 8}},
+            {"name": "rag", "share": 0.4, "workload": {"kind": "chat", "prompt_tokens": 900, "output_tokens": 8}},
+        ],
+    },
+    "arrivals": {"kind": "poisson", "sessions_per_s": 20},
+    "phases__measure_s": 2,
+}
+
+
+def _mixed(place: Place) -> tuple[Path, Path, Path]:
+    """A run of the mix, and one of each class alone, with one and with two workers."""
+    url = place.simulator(*SIMULATOR).url
+    path = scenario(place.folder / "mix", **MIX)
+    folders = []
+    for name, mode in (("mix", "processes"), ("chat", "local"), ("rag", "processes")):
+        place.run_dir = place.folder / f"run-{name}"
+        only = [] if name == "mix" else ["--only", name]
+        place.fleet(mode, "--host", url, "--scenario", str(path), "--on-invalid", "warn", *only).ended()
+        folders.append(place.run_dir)
+    return folders[0], folders[1], folders[2]
+
+
+@scenes(_mixed, ())
+def test_a_class_alone_is_sent_as_in_the_mix_and_compared_turn_by_turn(
+    stage: Stage, scene: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mix, *alone = stage.result(scene)
+    ids = {path: {row["turn_id"] for row in turns_of(path)} for path in (mix, *alone)}
+    assert ids[mix] == ids[alone[0]] | ids[alone[1]]
+    assert not ids[alone[0]] & ids[alone[1]]
+    planned = {path: {row["turn_id"]: row["planned_ns"] for row in turns_of(path)} for path in (mix, *alone)}
+    for path in alone:
+        first, *others = planned[path]
+        shift_ns = planned[path][first] - planned[mix][first]
+        assert all(abs(planned[path][turn] - planned[mix][turn] - shift_ns) < 1e9 for turn in others)
+        assert summary_of(path)["sessions"]["planned"] == len(ids[path])
+
+    assert cli.main(["interference", *map(str, (mix, *alone))]) == 0
+    said = capsys.readouterr().out
+    assert "each class in the mix against alone" in said
+    for name, path in zip(("chat", "rag"), alone, strict=True):
+        line = next(line.split() for line in said.splitlines() if line.split()[:2] == [name, "ttft_ms"])
+        assert int(line[2]) == len(ids[path])
+    assert cli.main(["interference", str(mix), str(mix)]) == 2
+    assert "has 2 classes; make a run of one with --only CLASS" in capsys.readouterr().err
+
+
+def _refused(place: Place) -> Ended:
+    path = scenario(place.folder / "mix", **MIX)
+    fleet = place.fleet("local", "--host", "http://127.0.0.1:1", "--scenario", str(path), "--only", "chta")
+    return Ended(place.run_dir, fleet.ended(), place.text)
+
+
+@scenes(_refused, ())
+def test_a_class_that_the_mix_has_not_got_is_refused_before_any_load(stage: Stage, scene: Scene) -> None:
+    ended = stage.result(scene)
+    assert ended.code == 2
+    assert "--only chta: no class of the mix, which has chat, rag" in ended.text
 
 
 @pytest.mark.parametrize("arm", ["cold", "warm", "both"])

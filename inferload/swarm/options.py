@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 from inferload import rundir
 from inferload.errors import UsageError
 from inferload.runoptions import API_KEY_VARIABLE, RUN_OPTIONS
+from inferload.swarm import order
 from inferload.swarm.compat import AnyOf
 from inferload.swarm.workerrun import OwnSettings
 from inferload.wire import given
@@ -49,6 +50,8 @@ def check(options: Any) -> Checked:
     metrics_urls(options.metrics_url)
     if options.worker:
         return Checked(own, scenario)
+    if options.only:
+        order.alone(scenario, options.only, options.num_users)
     if options.headless or options.autostart:
         if not options.host:
             raise UsageError("--host: missing; say which server, as --host http://server:8000")

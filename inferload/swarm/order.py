@@ -9,6 +9,7 @@ from inferload.wire.target import Target
 from inferload.workload import scenario as scenarios
 from inferload.workload.arrivalkinds import Closed
 from inferload.workload.scenario import Scenario
+from inferload.workload.workloads import Mix
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,7 @@ class Wish:
     run_time_s: float | None = None
     metrics_urls: tuple[str, ...] | None = None
     also_hosts: tuple[str, ...] = ()
+    only: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,23 @@ class Order:
     def rate_for(self, users: int) -> float | None:
         """What a number of users means in an open loop: each stands for its share of the scenario's rate."""
         return None if self.rate is None else self.rate * users / self.users
+
+
+def alone(scenario: Scenario, only: str, users: int | None) -> dict[str, Any]:
+    """What has to change so that one class of a mix is sent as it is in the mix; of a closed loop's users its share."""
+    mix, arrivals = scenario.workload, scenario.arrivals
+    if not isinstance(mix, Mix):
+        raise UsageError(f"--only {only}: scenario {scenario.name} is no mix; leave it out")
+    if only not in [one.name for one in mix.classes]:
+        raise UsageError(f"--only {only}: no class of the mix, which has {', '.join(one.name for one in mix.classes)}")
+    changes: dict[str, Any] = {"workload.only": only}
+    if isinstance(arrivals, Closed) and users is None:
+        if arrivals.profile is not None:
+            raise UsageError(
+                f"--only {only}: the mix's users change by steps; give the class's own number with --users"
+            )
+        changes["arrivals.users"] = max(1, round(arrivals.users * mix.share_of(only)))
+    return changes
 
 
 def nominal_users(scenario: Scenario) -> tuple[int, float]:
@@ -101,6 +120,8 @@ def resolve(wish: Wish) -> Order:
     elif wish.users is not None:
         nominal, _ = nominal_users(scenario)
         changes[f"arrivals.{arrivals.rate_key}"] = arrivals.rate * wish.users / nominal
+    if wish.only is not None:
+        changes |= alone(scenario, wish.only, wish.users)
     if changes:
         scenario = scenario.changed(changes, wish.scenario)
     users, spawn_per_s = nominal_users(scenario)

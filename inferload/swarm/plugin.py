@@ -92,6 +92,7 @@ def _begin_master(environment: Any, own: OwnSettings) -> Controller:
             run_time_s=asked_s,
             metrics_urls=options.metrics_urls(parsed.metrics_url),
             also_hosts=tuple(parsed.also_host or ()),
+            only=parsed.only or None,
         )
 
     controller = Controller(environment, own, wish, prefill, expected)

@@ -50,7 +50,7 @@ class ClosedLoop:
 
     def __init__(self, run: Host) -> None:
         self._run = run
-        self._indexes = stripe(run.assignment.stripe, run.assignment.stripes)
+        self._indexes = filter(run.sessions.sends, stripe(run.assignment.stripe, run.assignment.stripes))
 
     def user(self, free_ns: int | None) -> int:
         """One session of a user who has been free since `free_ns` (None: is new); returns since when it is free again."""

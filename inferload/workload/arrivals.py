@@ -87,11 +87,18 @@ class Schedule:
 
     `rate`: sessions per second; where a `curve` is given, a factor on its rates; of a trace's times, its speed.
     Use: look at `peek()`, sleep until its `due_s` or until somebody changes the rate, and take it with `next()` when it
-    is due. What is taken is never re-timed; what is only looked at is.
+    is due. What is taken is never re-timed; what is only looked at is. `wanted`: arrivals that it leaves out pass unseen.
     """
 
     def __init__(
-        self, units: Iterator[float], rate: float, worker: int = 0, workers: int = 1, curve: Curve = ALWAYS_ONE
+        self,
+        units: Iterator[float],
+        rate: float,
+        worker: int = 0,
+        workers: int = 1,
+        curve: Curve = ALWAYS_ONE,
+        *,
+        wanted: Callable[[int], bool] = lambda _index: True,
     ) -> None:
         self._units = units
         self._stripe = stripe(worker, workers)
@@ -99,7 +106,9 @@ class Schedule:
         self._curve = curve
         self._stretches = [_Stretch(0.0, 0.0, 0.0, _checked(rate))]
         self._index = next(self._stripe)
+        self._wanted = wanted
         self._unit = self._skip(worker + 1)
+        self._to_wanted()
 
     @property
     def rate(self) -> float:
@@ -131,7 +140,13 @@ class Schedule:
         if arrival is not None:
             self._index = next(self._stripe)
             self._unit = self._skip(self._workers)
+            self._to_wanted()
         return arrival
+
+    def _to_wanted(self) -> None:
+        while not (self.exhausted or self._wanted(self._index)):
+            self._index = next(self._stripe)
+            self._unit = self._skip(self._workers)
 
     def _skip(self, steps: int) -> float:
         return next(islice(self._units, steps - 1, None), inf)

@@ -96,6 +96,8 @@ def _part_of(schema: Schema, loc: Sequence[str | int]) -> Schema:
             part = _deref(part["properties"][step], schema)
         elif "discriminator" in part and step in part["discriminator"]["mapping"]:
             part = _deref({"$ref": part["discriminator"]["mapping"][step]}, schema)
+        elif isinstance(step, int) and "items" in part:
+            part = _deref(part["items"], schema)
     return part
 
 

@@ -7,6 +7,7 @@ from inferload.workload.expectedhits import ASSUMED_BLOCK, Hits, PlannedHits
 from inferload.workload.scenario import Cache, Scenario
 from inferload.workload.script import PlannedTurn, outline
 from inferload.workload.sessions import Sessions
+from inferload.workload.workloads import Mix
 
 ISOLATION = {
     "run": "the sessions of this run share cached prefixes, no other run's are met",
@@ -61,7 +62,10 @@ class PlannedCache:
         if len(self.sums) < 2:
             return []
         drawn = sum(one.sessions for one in self.sums.values())
-        return [self._class_line(name, drawn) for name in self._source.classes if name in self.sums]
+        lines = [self._class_line(name, drawn) for name in self._source.classes if name in self.sums]
+        workload = self._scenario.workload
+        only = workload.only if isinstance(workload, Mix) else None
+        return lines + ([f"only {only} is sent; all figures but the arrivals' are the whole mix's"] if only else [])
 
     def _class_line(self, name: str, drawn: int) -> str:
         one = self.sums[name]

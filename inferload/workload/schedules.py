@@ -19,4 +19,5 @@ def schedule_of(scenario: Scenario, sessions: Sessions, rate: float, worker: int
     arrivals = scenario.arrivals
     if isinstance(arrivals, Closed):
         raise ValueError("a closed loop has no schedule")
-    return Schedule(units_of(scenario, sessions), rate, worker, workers, arrivals.curve(scenario.phases.warmup_s))
+    units, curve = units_of(scenario, sessions), arrivals.curve(scenario.phases.warmup_s)
+    return Schedule(units, rate, worker, workers, curve, wanted=sessions.sends)

@@ -33,11 +33,13 @@ class Sessions:
         self._data = replace(data or Data(), seed=scenario.seed)
         self._opened: dict[str, Opened] = {}
         self.notes = Notes()
+        self._only: str | None = None
         workload = scenario.workload
         self._classes: tuple[tuple[str, Single], ...]
         if isinstance(workload, Mix):
             self._classes = tuple((one.name, one.workload) for one in workload.classes)
             self._bounds = [*accumulate(one.share for one in workload.classes)]
+            self._only = workload.only
         else:
             self._classes = ((workload.kind, workload),)
             self._bounds = [1.0]
@@ -50,6 +52,10 @@ class Sessions:
     def class_of(self, index: int) -> str:
         """The class that session `index` belongs to: its figures are kept apart from other classes'."""
         return self._classes[self._place(index)][0]
+
+    def sends(self, index: int) -> bool:
+        """Whether the run sends session `index`: of a mix perhaps one class only, at the times that it has in the mix."""
+        return self._only is None or self.class_of(index) == self._only
 
     def begin(self, index: int) -> Session:
         """Session `index`, its script at the beginning: drawn anew at each call, and always the same."""

@@ -3,7 +3,7 @@
 import re
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, field_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from inferload.workload.agentkind import Agent, LiveAgent
 from inferload.workload.chatkind import Chat
@@ -35,6 +35,10 @@ class Mix(Part):
     classes: Annotated[tuple[MixClass, ...], Field(strict=False, min_length=1)] = Field(
         description="list of {name, share, workload, slo}"
     )
+    only: str | None = Field(
+        default=None,
+        description="name of the one class that is sent, the same sessions at the same times as in the mix; null: all",
+    )
 
     @field_validator("classes", mode="after")
     @classmethod
@@ -45,6 +49,17 @@ class Mix(Part):
         if twice:
             raise ValueError(f"class {twice[0]} stands twice; each needs a name of its own")
         return classes
+
+    @model_validator(mode="after")
+    def _only_one_of_them(self) -> "Mix":
+        names = [one.name for one in self.classes]
+        if self.only is not None and self.only not in names:
+            raise ValueError(f"only: {self.only} is no class of this mix, which has {', '.join(names)}")
+        return self
+
+    def share_of(self, name: str) -> float:
+        """The share of a class."""
+        return next(one.share for one in self.classes if one.name == name)
 
 
 Workload = Annotated[Chat | Agent | LiveAgent | Mix, Field(discriminator="kind")]

@@ -1,0 +1,31 @@
+"""Plain text tables for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+Row = Sequence[str]
+
+
+def short(value: float | None) -> str:
+    """Three or more leading digits, never an exponent; a dash where there is no value."""
+    if value is None:
+        return "-"
+    if isinstance(value, int) or abs(value) >= 1000:
+        return f"{value:.0f}"
+    digits = 1 if abs(value) >= 100 else 2 if abs(value) >= 1 else 3
+    text = f"{value:.{digits}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def align(rows: Sequence[Row], sides: str) -> str:
+    """Rows in columns, each as wide as its widest cell, to the left (l) or to the right (r)."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(sides))]
+    lines = []
+    for row in rows:
+        cells = [
+            cell.ljust(width) if side == "l" else cell.rjust(width)
+            for cell, width, side in zip(row, widths, sides, strict=True)
+        ]
+        lines.append("  " + "  ".join(cells).rstrip())
+    return "\n".join(lines)
