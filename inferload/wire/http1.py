@@ -1,7 +1,10 @@
 """The client's half of HTTP/1.1 without I/O: the request's bytes, the reply's head, and how long its body is (RFC 9112)."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
+from types import MappingProxyType
 
 MAX_HEAD_BYTES = 65_536
 MAX_LINE_BYTES = 8_192  # of a chunk's size, or of a trailer
@@ -24,7 +27,7 @@ class ReplyHead:
     """Status line and headers of a reply; `length` is that of the body where it was said."""
 
     status: int
-    headers: dict[str, str]  # names in lower case; repeated ones joined by a comma
+    headers: Mapping[str, str]  # names in lower case; repeated ones joined by a comma
     framing: Framing
     length: int | None
     keep_alive: bool
@@ -54,6 +57,7 @@ def parse_head(buffer: bytes) -> tuple[ReplyHead, bytes] | None:
             return head, buffer
 
 
+@lru_cache(maxsize=64)  # heads of one second are the same but for what a server numbers
 def _head(text: bytes) -> ReplyHead:
     first, *lines = text.decode("latin-1").split("\r\n")
     version, _, rest = first.partition(" ")
@@ -72,7 +76,7 @@ def _head(text: bytes) -> ReplyHead:
     keep_alive = framing is not Framing.CLOSE and (
         "close" not in connection if version == "HTTP/1.1" else "keep-alive" in connection
     )
-    return ReplyHead(int(code), headers, framing, length, keep_alive)
+    return ReplyHead(int(code), MappingProxyType(headers), framing, length, keep_alive)
 
 
 def _framing(status: int, headers: dict[str, str]) -> tuple[Framing, int | None]:

@@ -176,7 +176,7 @@ class NativeReply(Reply):
         if ending == _ASKS_FOR_HEAD:
             self._say_framing()
             return
-        self._fetch()
+        self.detach()  # nothing more will come
         if ending == _COMPLETE:
             self.finish(complete=True)
         elif ending == _BROKEN_FRAMING:

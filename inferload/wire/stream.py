@@ -94,7 +94,7 @@ class EventStream:
             strangers, instants = [], []
             self._answer.run(template, data, when)
         self._answer.events(strangers, instants)
-        if self._lessons and len(strangers) >= most:
+        if self._lessons and len(strangers) >= most and not self._answer.closed:
             self._learn(strangers[-1])
         return at, read
 
