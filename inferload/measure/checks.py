@@ -160,7 +160,7 @@ def reader(name: str, forced_by: str, how_to_build: str) -> Check:
     if name == "native":
         return Check("ok", "reader", f"{said}: a compiled thread")
     remedy = f"unset {forced_by} for the compiled one" if forced_by else how_to_build
-    return Check("warn", "reader", f"{said}: within the event loop, at about twice the cost of a token", remedy)
+    return Check("warn", "reader", f"{said}: within the event loop, where each token costs more", remedy)
 
 
 def clock(resolution_ns: int) -> Check:
