@@ -72,6 +72,21 @@ def test_sessions_take_the_servers_in_turn(stage: Stage, scene: Scene) -> None:
     )
 
 
+def one_of_two_pages(place: Place) -> Ended:
+    simulators = [place.simulator() for _ in range(2)]
+    urls = [one.url for one in simulators]
+    workload = {"kind": "chat", "prompt_tokens": 20, "output_tokens": 2}
+    return played(place, urls, "--metrics-url", f"{urls[0]}/metrics", workload=workload)
+
+
+@scenes(one_of_two_pages, ())
+def test_what_one_server_holds_is_not_taken_for_what_all_hold(stage: Stage, scene: Scene) -> None:
+    ended = stage.result(scene)
+    assert len(ended.summary["servers"]) == 1
+    assert len(ended.summary["by_target"]) == 2
+    assert not [one for one in ended.summary["verdict"]["reasons"] if "the server's own queues" in one["text"]]
+
+
 # -- endpoints
 
 

@@ -153,7 +153,7 @@ def _facts(
         clock_uncertainty_ms=max(remote, default=None),
         server_restarts=sum(restarts) if restarts else None,
         warm_cache_share=_warm_cache_share(run, turns, cache),
-        server_in_flight_mean=_in_flight(entries),
+        server_in_flight_mean=_in_flight(entries, len(run.order.targets)),
     )
 
 
@@ -163,7 +163,10 @@ def _reader(run: MasterRun) -> str | None:
     return None if not names else names.pop() if len(names) == 1 else "mixed"
 
 
-def _in_flight(entries: list[dict[str, Any]]) -> float | None:
+def _in_flight(entries: list[dict[str, Any]], targets: int) -> float | None:
+    """Turns that all servers together held on average; None where one of them does not say."""
+    if len(entries) < targets:
+        return None
     means = [entry[name]["mean"] for entry in entries for name in ("requests_running", "requests_waiting")]
     known = [mean for mean in means if mean is not None]
     return sum(known) if known and len(known) == len(means) else None
