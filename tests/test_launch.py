@@ -178,7 +178,9 @@ def test_an_interrupted_install_goes_on_where_it_stopped(tmp_path: Path, monkeyp
 def test_a_step_that_fails_shows_the_end_of_its_log(tmp_path: Path) -> None:
     plan = install.Plan(tmp_path, "0.32.0", "2.13.0", None)
     with pytest.raises(install.InstallError, match=r"the step failed \(exit code 3\)(.|\n)*no such wheel"):
-        install.command(plan, "the step", [sys.executable, "-c", "print('no such wheel'); raise SystemExit(3)"])
+        install.command(
+            plan, "the step", [sys.executable, "-c", "print('no such wheel'); raise SystemExit({3 * len(seen)})"]
+        )
 
 
 # -- the tiny model ----------------------------------------------------------------------------------------------------
@@ -475,10 +477,10 @@ def test_flags_after_the_dashes_are_the_engines_even_without_a_model(state: Path
 def test_the_demo_passes_the_runs_exit_code_on_and_stops_the_server(
     state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    seen: list[str] = []
+    seen: list[list[str]] = []
 
-    def client(_scenario: str, url: str, run_dir: Path, extra: list[str]) -> list[str]:
-        seen.extend([url, *extra])
+    def client(scenario: str, url: str, run_dir: Path, extra: list[str]) -> list[str]:
+        seen.append([scenario, url, *extra])
         write = f"pathlib.Path({str(run_dir)!r}).mkdir(parents=True); pathlib.Path({str(run_dir / 'report.html')!r})"
         ask = f"urllib.request.build_opener(urllib.request.ProxyHandler({{}})).open({url + '/health'!r})"
         code = f"import pathlib, urllib.request; {write}.touch(); {ask}; raise SystemExit(3)"
@@ -488,7 +490,11 @@ def test_the_demo_passes_the_runs_exit_code_on_and_stops_the_server(
     monkeypatch.setattr(places, "repository", lambda: tmp_path)
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     assert demo.main(["--engine", "simulator", "--", "--seed", "7"]) == 3
-    assert seen[1:] == ["--seed", "7"]
-    assert capsys.readouterr().out.startswith(f"report: {tmp_path}/runs/")
+    assert [asked[0] for asked in seen] == ["demo", "demo-agent"]
+    assert seen[0][1:] == seen[1][1:]
+    assert seen[0][2:] == ["--seed", "7"]
+    reports = capsys.readouterr().out.splitlines()
+    assert len({*reports}) == 2
+    assert all(line.startswith(f"report: {tmp_path}/runs/") for line in reports)
     with pytest.raises((OSError, http.client.HTTPException)):
-        probe.ask("127.0.0.1", int(seen[0].rpartition(":")[2]), "/health")
+        probe.ask("127.0.0.1", int(seen[0][1].rpartition(":")[2]), "/health")
