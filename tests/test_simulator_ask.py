@@ -260,6 +260,17 @@ class TestEvents:
                 size, _, rest = plain.partition(b"\r\n")
                 assert int(size, 16) == len(rest) - 2
 
+    @pytest.mark.parametrize("chat", [True, False])
+    @pytest.mark.parametrize("framed", [True, False])
+    def test_the_event_with_a_running_count_is_the_same_as_the_plain_one(self, chat: bool, framed: bool) -> None:
+        options = {"include_usage": True, "continuous_usage_stats": True}
+        document = {"messages": HELLO} if chat else {"prompt": "x"}
+        more = {"max_tokens": 90, "stream": True, "stream_options": options, "ignore_eos": True}
+        events = events_of(ask({**document, **more}, chat, THINKER), framed)
+        assert not events.quick
+        for index in range(1, 89):
+            assert events.token(index, 1) == events._event(index, 1, None)
+
     def test_the_end_of_the_text_is_a_token_without_words(self) -> None:
         found = next(each for i in range(99) if (each := ask({"prompt": f"p{i}", "max_tokens": 200})).ends_itself)
         events = events_of(found)

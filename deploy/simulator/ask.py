@@ -90,7 +90,6 @@ class Ask:
             show.logprobs is None
             and not show.token_ids
             and show.reasoning
-            and not self.continuous_usage
             and self.script.body >= self.output_tokens - 1
         )
 

@@ -18,6 +18,7 @@ from .usage import Group, Timings
 
 FINGERPRINT = "vllm-0.32.0-simulator"
 DONE = b"data: [DONE]\n\n"
+_CLOSE = len(b"}\n\n")
 
 
 class Events(Protocol):
@@ -73,14 +74,14 @@ class CompletionEvents:
         self._thought_before, self._thought_after = self._frame("reasoning") if ask.script.think else (b"", b"")
         self._word, self._stride, self._think = ask.script.answer.start, ask.script.answer.stride, ask.script.think
         self._offset = 0
-        self.quick = ask.plain
+        self.quick = ask.plain and not ask.continuous_usage
 
     def _frame(self, key: str) -> tuple[bytes, bytes]:
         """What stands around a word. All words are of one length, so the chunk's size is known beforehand."""
         delta, close = (f'"delta":{{"{key}":"', '"}') if self._ask.chat else ('"text":"', '"')
         head = f'{self._start}{{"index":{self._ask.choice},{delta}'.encode()
         tail = f'{close},"logprobs":null,"finish_reason":null{self._ids((), False)}}}]}}\n\n'.encode()
-        if not self._framed:
+        if not self._framed or self._ask.continuous_usage:
             return head, tail
         size = b"%x\r\n" % (len(head) + len(SPACED[0]) + len(tail))
         return size + head, tail + b"\r\n"
@@ -102,6 +103,17 @@ class CompletionEvents:
         word = SPACED[(self._word + index * self._stride) & 4095]
         return b"".join((self._thought_before, word, self._thought_after))
 
+    def _running_token(self, index: int) -> bytes:
+        """The same with the count so far, which stands before the closing brace of the frame."""
+        thought = index < self._think
+        if index == self._think and self._think:
+            return b""
+        before, after = (self._thought_before, self._thought_after) if thought else (self._before, self._after)
+        word = SPACED[(self._word + index * self._stride) & 4095]
+        usage = self._usage_part(index + 1).encode()
+        data = b"".join((before, word, after[:-_CLOSE], usage, after[-_CLOSE:]))
+        return chunk(data) if self._framed else data
+
     def role(self) -> bytes:
         """The event that says who speaks; empty for a text completion."""
         if not self._ask.chat:
@@ -113,8 +125,8 @@ class CompletionEvents:
 
     def token(self, first: int, count: int) -> bytes:
         """The event of tokens [first, first + count), not the last of the answer; empty where nothing is to be sent."""
-        if count == 1 and first and self.quick:
-            return self.quick_token(first)
+        if count == 1 and first and self._ask.plain:
+            return self._running_token(first) if self._ask.continuous_usage else self.quick_token(first)
         return self._event(first, count, None)
 
     def last_token(self, first: int, count: int) -> bytes:

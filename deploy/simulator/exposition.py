@@ -62,9 +62,7 @@ def render(
     page.gauge("vllm:cache_config_info", "The KV cache.", [(_cache_labels(cache), 1.0)])
     page.lines += http.http_text().splitlines()
     if tool_parser:
-        page.counter(
-            "vllm:tool_call_parser_invocations", "Answers that were searched for calls.", _parsed(metrics, model)
-        )
+        page.counter("vllm:tool_call_parser_invocations", "Not counted here: always zero.", _parsed(model))
     late = lateness.histogram()
     page.histogram("inferload_simulator_lateness_seconds", "Write time less due time.", late, base)
     return "\n".join(page.lines) + "\n"
@@ -127,13 +125,13 @@ def _gauges(page: _Page, gauges: Gauges, base: Mapping[str, str]) -> None:
     page.gauge("vllm:kv_cache_usage_perc", "Share of the KV blocks that is referenced; 1 is all.", usage)
 
 
-def _parsed(metrics: Metrics, model: str) -> list[tuple[dict[str, str], float]]:
+def _parsed(model: str) -> list[tuple[dict[str, str], float]]:
     rows = []
     for mode in ("streaming", "non_streaming"):
         for outcome in ("tool_call", "no_tool_call"):
             for kind in ("chat_completions", "responses", "other"):
                 labels = {"mode": mode, "model_name": model, "outcome": outcome, "request_type": kind}
-                rows.append((labels, float(metrics.tool_calls.get((mode, outcome, kind), 0))))
+                rows.append((labels, 0.0))
     return rows
 
 

@@ -123,7 +123,6 @@ class Metrics:
         self.spec = spec  # None: nothing is drafted
         self.recent_hits = RecentHits()
         self.rejections = dict.fromkeys(REJECTION_REASONS, 0)
-        self.tool_calls: dict[tuple[str, str, str], int] = {}  # (mode, outcome, request type) -> answers
         self.prompt_tokens = 0
         self.prompt_tokens_cached = 0
         self.generation_tokens = 0
@@ -184,7 +183,6 @@ class Metrics:
         self.finished = dict.fromkeys(FINISHED_REASONS, 0)
         self._scheduler_zero = (gauges.prefix_queries, gauges.prefix_hits, gauges.preemptions)
         self.rejections = dict.fromkeys(REJECTION_REASONS, 0)
-        self.tool_calls = {}
         self.recent_hits.reset()
         if self.spec is not None:
             self.spec.reset()
