@@ -84,6 +84,8 @@ class Queues:
         """Take the blocks of one that no longer runs."""
         request.running = False
         self.cache.release(request)
+        if request.over:
+            request.hashes = []  # a long simulation has many requests
 
     def _preempt_newest(self) -> Request:
         """The newest running request loses its blocks, and is the first to come back."""

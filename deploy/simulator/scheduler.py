@@ -124,14 +124,26 @@ class Scheduler(Queues):
             return self._chunk(request, step, min(left, threshold or left, budget))
         if request.emitted >= request.output_tokens:
             return self._trail(request, step, budget)
+        if self._acceptance is None:
+            return self._decode(request, step)
         drafts = self._drafts(request, budget)
         if not self._grow(request, request.length + drafts + self.limits.lookahead_tokens, step):
             return None
         self.cache.publish(request, request.length - 1)
-        accepted = self._acceptance.draw(drafts) if self._acceptance else 0
+        accepted = self._acceptance.draw(drafts)
         self._emit(request, step, min(1 + accepted, request.output_tokens - request.emitted))
         step.tokens += 1 + drafts
         return 1 + drafts
+
+    def _decode(self, request: Request, step: Step) -> int | None:
+        """One token into a new block, or the last one."""
+        length = request.length
+        if not self._grow(request, length, step):
+            return None
+        self.cache.publish(request, length - 1)
+        self._emit(request, step, 1)
+        step.tokens += 1
+        return 1
 
     def _chunk(self, request: Request, step: Step, tokens: int) -> int | None:
         """Compute a further part of a prompt."""
