@@ -204,7 +204,6 @@ def test_conversations_of_a_sharegpt_file_are_asked_turn_by_turn(tmp_path: Path)
     assert said_in(other) == ["Who?", "Me.", "Why?"]
     assert [turn.ask.output_tokens for turn in (one, other)] == [3, 6]
     assert [turn.ask.pause_s for turn in (one, other)] == [0.0, 3.0]
-    assert [turn.ask.final for turn in (one, other)] == [False, True]
     assert (other.input_tokens, other.new_tokens) == (11, 4)
     live = plan_of(Sessions(scenario(source)), 0)[1]
     assert [piece.literal for message in live.ask.messages for piece in message.pieces] == ["Who?", None, "Why?"]
@@ -353,6 +352,16 @@ def test_a_worker_with_another_file_is_refused(tmp_path: Path) -> None:
     same = Data(by_class={"chat": Found(files.sha256_of(mine))})
     assert same.has_files
     Sessions(scenario(source), same).open()
+
+
+def test_only_the_newest_indexes_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index, "_KEPT", 3)
+    for number in range(5):
+        Sessions(scenario(sharegpt(tmp_path / f"{number}.json", [conversation("a", "b")]))).open()
+        newest = max(index.cache_folder().glob("*.npz"), key=lambda path: path.stat().st_mtime_ns)
+        os.utime(newest, ns=(number * 10**9, number * 10**9))
+    left = sorted(path.stat().st_mtime_ns // 10**9 for path in index.cache_folder().glob("*"))
+    assert left == [2, 3, 4]
 
 
 def test_paths_count_from_here_and_then_from_the_scenarios_folder(

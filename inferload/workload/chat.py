@@ -58,7 +58,6 @@ class Chats:
                 turn.output_tokens,
                 turn.think_time_s,
                 tools=given.tools if given else b"",
-                final=number == len(plan) - 1,
             )
             assert isinstance(reply, Reply)
             if workload.history != "none":

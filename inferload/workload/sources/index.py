@@ -115,6 +115,9 @@ def _lengths(talk: Talk, length: Callable[[str], int]) -> tuple[int, int, int, i
 # -- kept between runs
 
 
+_KEPT = 32  # indexes; the oldest go first
+
+
 def cache_folder() -> Path:
     """Where indexes are kept: below XDG_CACHE_HOME, else ~/.cache."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "inferload" / "indexes"
@@ -147,3 +150,5 @@ def keep(key: str, index: Index, sha256: str) -> None:
         with tempfile.NamedTemporaryFile(dir=folder, suffix=".part", delete=False) as file:
             np.savez(file, said=np.array(said), **{name: getattr(index, name) for name in _ARRAYS})
         os.replace(file.name, folder / f"{key}.npz")
+        for old in sorted(folder.glob("*.npz"), key=lambda path: -path.stat().st_mtime_ns)[_KEPT:]:
+            old.unlink()
