@@ -41,12 +41,9 @@ class Talk:
     session: str | None = None
 
     def texts(self) -> list[str]:
-        """All that is said in it."""
-        return [
-            *(text for _role, text in self.lead),
-            *(turn.question for turn in self.turns),
-            *(turn.answer for turn in self.turns if turn.answer is not None),
-        ]
+        """All that is said in it, in order."""
+        lead = [text for _role, text in self.lead]
+        return lead + [text for turn in self.turns for text in (turn.question, turn.answer) if text is not None]
 
 
 class DocumentError(ValueError):

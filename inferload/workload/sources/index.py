@@ -9,7 +9,7 @@ import json
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sized
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,10 +22,10 @@ from inferload.workload.sources.reading import Raw
 
 Ints = npt.NDArray[np.int64]
 
-VERSION = 2  # of what is kept; another one is built anew
+VERSION = 3  # of what is kept; another one is built anew
 
 
-_ARRAYS = ("starts", "sizes", "firsts", "prompts", "answers", "known", "totals", "turns")
+_ARRAYS = ("starts", "sizes", "firsts", "prompts", "answers", "known", "totals", "turns", "texts", "first_texts")
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,8 @@ class Index:
     known: Ints  # turns until the first whose answer's length is neither recorded nor given
     totals: Ints  # all that is said in it
     turns: Ints
+    texts: Ints  # of every text by itself, in order
+    first_texts: Ints  # session s has the texts first_texts[s] : first_texts[s + 1]
     skipped: Mapping[str, int]  # records left out, by why
 
     def __len__(self) -> int:
@@ -58,24 +60,32 @@ class Index:
         span = slice(self.firsts[session], self.firsts[session + 1])
         return list(zip(self.starts[span].tolist(), self.sizes[span].tolist(), strict=True))
 
+    def lengths(self, session: int) -> list[int]:
+        """Lengths of all that is said in a session, in order."""
+        found: list[int] = self.texts[self.first_texts[session] : self.first_texts[session + 1]].tolist()
+        return found
+
 
 def build(records: Iterable[Raw], talk_of: Callable[[Raw], Talk | Skip], length: Callable[[str], int]) -> Index:
     """Go through all records. `length`: what a text counts as, characters or tokens."""
     skipped: Counter[str] = Counter()
     grouped: dict[str | int, list[tuple[int, ...]]] = {}
     known: dict[str | int, list[bool]] = {}
+    texts: dict[str | int, list[int]] = {}
     for number, record in enumerate(records):
         talk = talk_of(record)
         if isinstance(talk, str):
             skipped[talk] += 1
             continue
         key: str | int = number if talk.session is None else talk.session
-        grouped.setdefault(key, []).append((record.start, record.size, *_lengths(talk, length)))
+        lengths = [length(text) for text in talk.texts()]
+        grouped.setdefault(key, []).append((record.start, record.size, *_summary(talk, lengths)))
+        texts.setdefault(key, []).extend(lengths)
         known.setdefault(key, []).extend(_has_length(turn) for turn in talk.turns)
     rows = [row for session in grouped.values() for row in session]
     table = np.array(rows, np.int64).reshape(len(rows), 6)
-    firsts = np.concatenate(([0], np.cumsum([len(session) for session in grouped.values()], dtype=np.int64)))
-    begin = firsts[:-1].astype(np.int64)
+    firsts = _firsts(grouped.values())
+    begin = firsts[:-1]
 
     def summed(column: int) -> Ints:
         return np.add.reduceat(table[:, column], begin) if len(begin) else np.zeros(0, np.int64)
@@ -83,14 +93,22 @@ def build(records: Iterable[Raw], talk_of: Callable[[Raw], Talk | Skip], length:
     return Index(
         starts=table[:, 0].copy(),
         sizes=table[:, 1].copy(),
-        firsts=firsts.astype(np.int64),
+        firsts=firsts,
         prompts=table[begin, 2],
         answers=table[begin, 3],
         known=np.array([_known(session) for session in known.values()], np.int64),
         totals=summed(4),
         turns=summed(5),
+        texts=np.array([length for session in texts.values() for length in session], np.int64),
+        first_texts=_firsts(texts.values()),
         skipped=dict(sorted(skipped.items())),
     )
+
+
+def _firsts(sessions: Iterable[Sized]) -> Ints:
+    """Where each session begins when they stand one after the other, and where the last one ends."""
+    ends = np.cumsum(np.array([len(session) for session in sessions], np.int64))
+    return np.concatenate((np.zeros(1, np.int64), ends))
 
 
 def _has_length(turn: Exchange) -> bool:
@@ -102,14 +120,11 @@ def _known(turns: list[bool]) -> int:
     return next((place for place, known in enumerate(turns) if not known), len(turns))
 
 
-def _lengths(talk: Talk, length: Callable[[str], int]) -> tuple[int, int, int, int]:
+def _summary(talk: Talk, lengths: list[int]) -> tuple[int, int, int, int]:
     """Of a talk: its first message, its first answer (-1: not known), all together, and how many turns."""
-    first = talk.turns[0]
-    prompt = length(first.question)
-    answer = -1 if first.answer is None else length(first.answer)
-    rest = [text for turn in talk.turns[1:] for text in (turn.question, turn.answer) if text is not None]
-    total = prompt + max(answer, 0) + sum(map(length, rest)) + sum(length(text) for _role, text in talk.lead)
-    return prompt, answer, total, len(talk.turns)
+    first = len(talk.lead)
+    answer = -1 if talk.turns[0].answer is None else lengths[first + 1]
+    return lengths[first], answer, sum(lengths), len(talk.turns)
 
 
 # -- kept between runs

@@ -12,7 +12,7 @@ from inferload.workload import files
 from inferload.workload.counting import SAMPLES, Counting, counting
 from inferload.workload.data import Data, same_as_master
 from inferload.workload.messages import Message, Piece
-from inferload.workload.sources.documents import DocumentError, Skip, Talk, talk_of
+from inferload.workload.sources.documents import DocumentError, Exchange, Skip, Talk, talk_of
 from inferload.workload.sources.given import Given, GivenTurn, literal
 from inferload.workload.sources.index import Index, Ints, build
 from inferload.workload.sources.kinds import Columns, Recorded
@@ -84,25 +84,26 @@ class Conversations:
     def _read(self, session: int) -> Given:
         talks = [self._talk(self._reader.read(start, size)) for start, size in self._index.records(session)]
         known = [talk for talk in talks if isinstance(talk, Talk)]
-        turns = [self._turn(turn.question, turn.answer, turn.output_tokens) for talk in known for turn in talk.turns]
+        said = [text for talk in known for text in talk.texts()]
+        # Lengths are the index's: to count them anew, beside the streams that are measured, could take too long.
+        pieces = map(self._piece, said, self._index.lengths(session))
+        leads, turns = [], []
+        for talk in known:
+            leads.append(tuple(Message(role, (next(pieces),)) for role, _text in talk.lead))
+            turns += [self._turn(turn, pieces) for turn in talk.turns]
         if not self._lengths_given:
             unknown = next((place for place, turn in enumerate(turns) if turn.output_tokens is None), len(turns))
             turns = turns[:unknown]
-        lead = tuple(Message(role, (self._piece(text),)) for role, text in known[0].lead)
-        return Given(tuple(turns), lead, known[0].tools)
+        return Given(tuple(turns), leads[0], known[0].tools)
 
-    def _turn(self, question: str, answer: str | None, output_tokens: int | None) -> GivenTurn:
-        piece = None if answer is None else self._piece(answer)
-        if output_tokens is None and piece is not None:
-            output_tokens = max(1, piece.tokens or 0)
-        return GivenTurn((self._piece(question),), output_tokens, piece)
+    def _turn(self, turn: Exchange, pieces: Iterator[Piece]) -> GivenTurn:
+        question = next(pieces)
+        answer = None if turn.answer is None else next(pieces)
+        recorded = None if answer is None else max(1, answer.tokens or 0)
+        return GivenTurn((question,), turn.output_tokens or recorded, answer)
 
-    def _piece(self, text: str) -> Piece:
-        return literal(text, self._tokens(text))
-
-    def _tokens(self, text: str) -> int:
-        length = self._length(text)
-        return length if self._counting.how == "exact" else self._counting.tokens(length)
+    def _piece(self, text: str, length: int) -> Piece:
+        return literal(text, length if self._counting.how == "exact" else self._counting.tokens(length))
 
     # -- what is in it
 
