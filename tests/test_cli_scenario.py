@@ -184,7 +184,7 @@ def test_validate_looks_at_the_data_too(inferload: Inferload, tmp_path: Path, mo
     assert inferload("validate", str(file))[2].startswith(f"{prompts}:2: not JSON")
     prompts.write_text('{"prompt": "Hi", "output_tokens": 3}\n')
     assert inferload("validate", str(file))[:2] == (0, f"{file}: valid, digest {load(str(file)).digest[:12]}\n")
-    assert "1 conversations from prompts.jsonl" in inferload("plan", str(file))[1]
+    assert "1 conversation from prompts.jsonl" in inferload("plan", str(file))[1]
 
 
 @pytest.mark.parametrize("command", ["validate", "plan", "path", "schema", "init"])

@@ -191,7 +191,8 @@ class Conversations:
     def in_words(self) -> list[str]:
         """For the plan."""
         whole = {"conversation": "conversations", "first_two": "first messages", "whole_prompt": "whole prompts"}
-        lines = [f"{len(self._kept):,} {whole[self._source.sampler]} from {self._reader.name}"]
+        what = whole[self._source.sampler] if len(self._kept) > 1 else whole[self._source.sampler].removesuffix("s")
+        lines = [f"{len(self._kept):,} {what} from {self._reader.name}"]
         counts: Mapping[str, int] = {**self._index.skipped, **self._left_out}
         if counts:
             lines.append("left out: " + ", ".join(f"{count:,} {why}" for why, count in counts.items()))
