@@ -1,0 +1,189 @@
+"""Recorded sessions as scripts: prompts of the recorded lengths that share what the trace says they shared."""
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from random import Random
+from typing import Any
+
+from inferload.workload.data import Data, Notes, same_as_master
+from inferload.workload.files import find
+from inferload.workload.messages import Message, Piece, text_message
+from inferload.workload.numberwords import plural
+from inferload.workload.replaykind import Replay
+from inferload.workload.script import Ask, Fork, Reply, Script
+from inferload.workload.traces.formats import FORMATS
+from inferload.workload.traces.index import TraceIndex, Window
+from inferload.workload.traces.turn import RecordedTurn
+
+# Blocks of a trace's prompts: many sessions have the same, so their text is kept for a while.
+BLOCK = "trace/"
+
+
+class OpenedReplay:
+    """A trace that is open, of one class."""
+
+    def __init__(self, workload: Replay, class_name: str, data: Data) -> None:
+        self._workload, self._name = workload, class_name
+        window = Window(workload.window.from_s, workload.window.to_s)
+        path = find(workload.path, data.origin)
+        self.index = TraceIndex(path, workload.path, FORMATS[workload.format], window)
+        same_as_master(workload.path, self.index.digest, data.of(class_name))
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the file."""
+        return self.index.digest
+
+    def arrivals_s(self) -> Iterator[float] | None:
+        """When each session begins; None where the trace does not say."""
+        return self.index.arrivals_s() if self.index.form.timed else None
+
+    def script(self, index: int, rng: Random, notes: Notes) -> Script:
+        """Session `index` of the run; after the trace's last one it begins anew, with texts of its own."""
+        lap, place = divmod(index, len(self.index))
+        if lap:
+            notes["sessions from another lap of the trace"] += 1
+        return _Teller(self._workload, lap, index, notes).session(self.index.session(place))
+
+    def sample(self) -> Sequence[str]:
+        """All text is made up to known lengths."""
+        return ()
+
+    def facts(self) -> dict[str, Any]:
+        """What was read, what of it is left out."""
+        index = self.index
+        return {
+            "path": str(index.path),
+            "format": index.form.name,
+            "sha256": index.digest,
+            "sessions": len(index),
+            "turns": index.turns,
+            "turns_left_out": dict(index.left_out),
+            "turns_out_of_order": index.out_of_order,
+        }
+
+    def in_words(self) -> list[str]:
+        """The same for people."""
+        index = self.index
+        lines = [
+            f"{self._workload.path} ({index.form.name}): {plural(len(index), 'session')}, {plural(index.turns, 'turn')}"
+        ]
+        lines += [f"left out: {plural(count, 'turn')} {why}" for why, count in sorted(index.left_out.items())]
+        if index.out_of_order:
+            lines.append(
+                f"{plural(index.out_of_order, 'turn')} stand out of order in the file: taken in the order of time"
+            )
+        return lines
+
+
+class _Teller:
+    """One session of a replay as it is told."""
+
+    def __init__(self, workload: Replay, lap: int, index: int, notes: Notes) -> None:
+        self._workload, self._notes, self._index = workload, notes, index
+        self._scope = BLOCK + (f"{lap}/" if lap else "")
+
+    def session(self, turns: Sequence[RecordedTurn]) -> Script:
+        """The main agent's turns; sub-agents that stand next to each other work at the same time."""
+        begins_s = turns[0].at_s
+        context, before = _Context(f"text/{self._index}"), None
+        for is_sub, some in groupby(turns, key=lambda turn: bool(turn.agent)):
+            if is_sub:
+                yield Fork(tuple(self._sub(agent, list(inner), begins_s) for agent, inner in groupby(some, key=_agent)))
+                continue
+            for turn in some:
+                if self._too_long(turn):
+                    return
+                reply = yield self._ask(turn, before, begins_s, context)
+                assert isinstance(reply, Reply)
+                context.answered(reply)
+                before = turn
+
+    def _sub(self, agent: str, turns: list[RecordedTurn], begins_s: float) -> tuple[str, Script]:
+        return agent, self._inner(agent, turns, begins_s)
+
+    def _inner(self, agent: str, turns: list[RecordedTurn], begins_s: float) -> Script:
+        context, before = _Context(f"text/{self._index}/{agent}"), None
+        for turn in turns:
+            if self._too_long(turn):
+                return
+            reply = yield self._ask(turn, before, begins_s, context)
+            assert isinstance(reply, Reply)
+            context.answered(reply)
+            before = turn
+
+    def _too_long(self, turn: RecordedTurn) -> bool:
+        limit = self._workload.max_context_tokens
+        if limit is None or turn.input_tokens + turn.output_tokens <= limit:
+            return False
+        self._notes["sessions cut short at max_context_tokens"] += 1
+        return True
+
+    def _ask(self, turn: RecordedTurn, before: RecordedTurn | None, begins_s: float, context: "_Context") -> Ask:
+        if turn.blocks is not None:
+            messages: tuple[Message, ...] = (self._blocks(turn),)
+        else:
+            messages = context.grown_to(turn)
+        due_s, pause_s = self._when(turn, before, begins_s)
+        return Ask(messages, turn.output_tokens, pause_s, due_s, pause="tool" if turn.agent else "think")
+
+    def _blocks(self, turn: RecordedTurn) -> Message:
+        """A prompt by its blocks, the last one as long as is left."""
+        assert turn.blocks is not None
+        last = len(turn.blocks) - 1
+        rest = turn.input_tokens - last * turn.block_tokens
+        pieces = [
+            Piece(f"{self._scope}{block}", turn.block_tokens if place < last else rest)
+            for place, block in enumerate(turn.blocks)
+        ]
+        return Message("user", tuple(pieces))
+
+    def _when(self, turn: RecordedTurn, before: RecordedTurn | None, begins_s: float) -> tuple[float | None, float]:
+        """(due since the session's arrival, pause after the answer before)."""
+        workload = self._workload
+        if workload.pacing == "recorded":
+            return (turn.at_s - begins_s) / workload.speed, 0.0
+        if workload.pacing == "none" or before is None:
+            return None, 0.0
+        pause_s = max(0.0, turn.at_s - (before.ends_s if before.ends_s is not None else turn.at_s)) / workload.speed
+        if workload.max_pause_s is not None and pause_s > workload.max_pause_s:
+            self._notes["pauses cut to max_pause_s"] += 1
+            pause_s = workload.max_pause_s
+        return None, pause_s
+
+
+def _agent(turn: RecordedTurn) -> str:
+    return turn.agent
+
+
+class _Context:
+    """A conversation of which only lengths are known: what a turn's prompt keeps of it, and what is new."""
+
+    def __init__(self, key: str) -> None:
+        self._key = key
+        self._messages: list[Message] = []
+        self._made = 0
+
+    def grown_to(self, turn: RecordedTurn) -> tuple[Message, ...]:
+        """The turn's prompt: as many whole messages as it shares with what was said, and one of what is missing.
+
+        It shares all of it where it is longer; else as much as the trace says, and nothing where it says nothing.
+        """
+        lengths = [message.tokens or 0 for message in self._messages]
+        grown = sum(lengths) < turn.input_tokens
+        shared = sum(lengths) if grown and turn.prefix_tokens is None else turn.prefix_tokens or 0
+        kept: list[Message] = []
+        tokens = 0
+        for message, length in zip(self._messages, lengths, strict=True):
+            if tokens + length > min(shared, turn.input_tokens - 1):
+                break
+            kept.append(message)
+            tokens += length
+        self._made += 1
+        new = text_message("user", f"{self._key}/{self._made}", turn.input_tokens - tokens)
+        self._messages = [*kept, new]
+        return tuple(self._messages)
+
+    def answered(self, reply: Reply) -> None:
+        """The answer is part of what was said."""
+        self._messages.append(reply.message())

@@ -1,0 +1,105 @@
+"""Traces with a request in each line: Mooncake's, Azure's of 2023 and 2024, BurstGPT's, and inferload's own."""
+
+import csv
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+from inferload.workload.traces.turn import (
+    Parser,
+    RecordedTurn,
+    Row,
+    TraceFault,
+    blocks_of,
+    count_of,
+    json_object,
+    number_of,
+)
+
+MOONCAKE_BLOCK = 512
+
+
+def mooncake(line: str) -> Iterator[RecordedTurn]:
+    """`timestamp` in ms, `input_length`, `output_length`, `hash_ids` of 512 tokens each."""
+    row = json_object(line)
+    tokens = count_of(row, "input_length")
+    blocks = blocks_of(row, "hash_ids", tokens, MOONCAKE_BLOCK)
+    at_s = number_of(row, "timestamp") / 1e3
+    yield RecordedTurn(at_s, tokens, count_of(row, "output_length"), blocks=blocks, block_tokens=MOONCAKE_BLOCK)
+
+
+def own(line: str) -> Iterator[RecordedTurn]:
+    """`at_s`, `input_tokens`, `output_tokens`; and, where wanted, `session`, `ends_s`, `hash_ids` with `block_tokens`."""
+    row = json_object(line)
+    unknown = set(row) - {"at_s", "input_tokens", "output_tokens", "session", "ends_s", "hash_ids", "block_tokens"}
+    if unknown:
+        raise TraceFault(f"{min(unknown)}: unknown key")
+    tokens, session = count_of(row, "input_tokens"), row.get("session")
+    block_tokens = count_of(row, "block_tokens") if "hash_ids" in row else 0
+    if "hash_ids" in row and not block_tokens:
+        raise TraceFault("block_tokens is 0; it is the length of the blocks that hash_ids name")
+    yield RecordedTurn(
+        number_of(row, "at_s"),
+        tokens,
+        count_of(row, "output_tokens"),
+        session=None if session is None else str(session),
+        ends_s=number_of(row, "ends_s") if "ends_s" in row else None,
+        blocks=blocks_of(row, "hash_ids", tokens, block_tokens) if "hash_ids" in row else None,
+        block_tokens=block_tokens,
+    )
+
+
+def azure(header: str) -> Parser:
+    """`TIMESTAMP` (UTC, seven digits of a second in 2023, an offset in 2024), `ContextTokens`, `GeneratedTokens`."""
+    columns = _columns(header, ("TIMESTAMP", "ContextTokens", "GeneratedTokens"))
+
+    def parse(line: str) -> Iterator[RecordedTurn]:
+        row = _row(columns, line)
+        yield RecordedTurn(
+            _instant_s(row["TIMESTAMP"]), count_of(row, "ContextTokens"), count_of(row, "GeneratedTokens")
+        )
+
+    return parse
+
+
+def burstgpt(header: str) -> Parser:
+    """`Timestamp` in s, `Request tokens`, `Response tokens`; since release 2.0 also `Session ID` and `Elapsed time` in s."""
+    columns = _columns(header, ("Timestamp", "Request tokens", "Response tokens"))
+
+    def parse(line: str) -> Iterator[RecordedTurn]:
+        row = _row(columns, line)
+        at_s = number_of(row, "Timestamp")
+        yield RecordedTurn(
+            at_s,
+            count_of(row, "Request tokens"),
+            count_of(row, "Response tokens"),
+            session=row.get("Session ID") or None,
+            ends_s=at_s + number_of(row, "Elapsed time") if row.get("Elapsed time") else None,
+        )
+
+    return parse
+
+
+def _columns(header: str, wanted: tuple[str, ...]) -> list[str]:
+    columns = next(csv.reader([header.rstrip("\r\n")]), [])
+    missing = [name for name in wanted if name not in columns]
+    if missing:
+        raise TraceFault(f"the columns are {', '.join(columns) or 'none'}; {', '.join(missing)} is missing")
+    return columns
+
+
+def _row(columns: list[str], line: str) -> Row:
+    cells = next(csv.reader([line.rstrip("\r\n")]), [])
+    if len(cells) != len(columns):
+        raise TraceFault(f"has {len(cells)} cells, and there are {len(columns)} columns")
+    return dict(zip(columns, cells, strict=True))
+
+
+def _instant_s(text: str) -> float:
+    """A date and time as seconds since 1970; UTC where it has no offset. Digits beyond the microsecond are cut."""
+    head, point, tail = text.strip().partition(".")
+    digits = tail[: len(tail) - len(tail.lstrip("0123456789"))]
+    try:
+        instant = datetime.fromisoformat(head + (f".{digits[:6]:0<6}" if point else "") + tail[len(digits) :])
+    except ValueError:
+        raise TraceFault(f"TIMESTAMP is {text!r}; it must be a date and time") from None
+    return (instant if instant.tzinfo else instant.replace(tzinfo=UTC)).timestamp()
