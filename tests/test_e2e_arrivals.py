@@ -1,6 +1,7 @@
 """Whole runs whose load changes or ends by itself: steps, counts, caps, on the simulator."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -194,3 +195,96 @@ def test_what_a_cap_holds_back_is_counted(stage: Stage, scene: Scene) -> None:
     else:
         assert summary["latency"]["lag_ms"]["p50"] < 100
         assert "sessions were dropped" in reason["text"]
+
+
+# -- a trace
+
+SAMPLE = Path(__file__).parent.parent / "scenarios" / "traces" / "mooncake-sample.jsonl"
+WEKA = Path(__file__).parent / "data" / "traces" / "weka.jsonl"
+
+
+def replayed(place: Place, mode: str) -> Ended:
+    """The bundled sample, thirty seconds of it, in three; lengths as they are."""
+    return played(
+        place,
+        mode,
+        workload={"kind": "replay", "path": str(SAMPLE), "format": "mooncake"},
+        arrivals={"kind": "trace", "speed": 10},
+        phases={"measure_s": None, "drain_s": 30},
+    )
+
+
+@scenes(replayed, ("local",), ("processes",))
+def test_a_replay_asks_what_was_recorded_when_it_was(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    assert not ended.codes, ended.text
+    check_files(ended.run_dir)
+    check_books(ended)
+    recorded = [json.loads(line) for line in SAMPLE.read_text().splitlines()]
+    rows = {row["session_id"]: row for row in ended.turns}
+    assert set(rows) == {f"s{number}" for number in range(len(recorded))}
+    manifest = json.loads((ended.run_dir / "run.json").read_text())
+    start_ns = manifest["phases"][0]["start_wall_ns"]
+    anchors = {worker["name"]: worker["anchor"]["wall_ns"] for worker in manifest["workers"]}
+    for number, one in enumerate(recorded):
+        row = rows[f"s{number}"]
+        planned_s = (row["planned_ns"] + anchors[row["worker"]] - start_ns) / 1e9
+        assert planned_s == pytest.approx(one["timestamp"] / 1e4, abs=0.1)
+        assert row["output_tokens"] == one["output_length"]
+        assert row["input_tokens"] == pytest.approx(
+            one["input_length"], rel=0.03, abs=40
+        )  # the chat template's come on top
+    data = manifest["workload"]["data"]["replay"]
+    assert (data["sessions"], data["turns"], data["format"]) == (46, 46, "mooncake")
+    assert manifest["stop_reason"] == "the scenario's end"
+
+
+def agents_replayed(place: Place) -> Ended:
+    """Sessions with sub-agents, which have no times of their own among each other."""
+    return played(
+        place,
+        "local",
+        workload={"kind": "replay", "path": str(WEKA), "format": "weka", "speed": 10},
+        arrivals={"kind": "closed", "users": 2, "spawn_per_s": 50},
+        phases={"sessions": 2, "drain_s": 30},
+    )
+
+
+@scenes(agents_replayed, ())
+def test_sub_agents_of_a_trace_work_beside_each_other(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    assert not ended.codes, ended.text
+    check_books(ended)
+    rows = {row["turn_id"]: row for row in ended.turns}
+    assert set(rows) == {"s0.0", "s0/1-a1.0", "s0/1-a1.1", "s0/2-a2.0", "s0.1", "s1.0"}
+    last_inner_ns = max(rows[name]["closed_ns"] for name in ("s0/1-a1.1", "s0/2-a2.0"))
+    assert rows["s0.1"]["sent_ns"] >= last_inner_ns
+    assert rows["s0/2-a2.0"]["sent_ns"] < rows["s0/1-a1.1"]["sent_ns"]
+
+
+# -- a rate
+
+
+def hundred_a_second(place: Place) -> Ended:
+    """A hundred sessions a second, each of about a second's service: a hundred at once in the end."""
+    return played(
+        place,
+        "processes",
+        arrivals={"kind": "constant", "sessions_per_s": 100},
+        workload={"kind": "chat", "prompt_tokens": 8, "output_tokens": 40},
+        phases={"measure_s": 3, "drain_s": 20},
+    )
+
+
+@scenes(hundred_a_second, ())
+def test_a_hundred_sessions_leave_in_each_second(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    check_books(ended)
+    manifest = json.loads((ended.run_dir / "run.json").read_text())
+    start_ns = manifest["phases"][0]["start_wall_ns"]
+    anchors = {worker["name"]: worker["anchor"]["wall_ns"] for worker in manifest["workers"]}
+    sent_s = [(row["sent_ns"] + anchors[row["worker"]] - start_ns) / 1e9 for row in ended.turns]
+    assert [sum(second <= at_s < second + 1 for at_s in sent_s) for second in range(3)] == pytest.approx(
+        [100] * 3, abs=2
+    )
+    assert ended.summary["sessions"]["dropped"] == 0

@@ -14,6 +14,7 @@ from inferload.swarm import messages
 from inferload.swarm.messages import Assignment, Report, windows_from_wire
 from inferload.swarm.sessions import OpenLoop
 from inferload.swarm.workerrun import REPORT_S, OwnSettings, WorkerRun
+from inferload.workload.schedules import times_digest
 
 logger = logging.getLogger(__name__)
 
@@ -77,6 +78,7 @@ class Agent:
             self.end()  # a run whose master went away, say
             self._run = run = WorkerRun(assignment, self._own, self._environment, self._on_spent)
             anchor = {"wall_ns": run.anchor.wall_ns, "mono_ns": run.anchor.mono_ns}
+            answer["times_digest"] = times_digest(run.scenario, assignment.origin)
             answer |= {"anchor": anchor, "folder": str(run.folder), "reader": run.reader}
             gevent.spawn(self._report, run)
         except (UsageError, OSError) as error:

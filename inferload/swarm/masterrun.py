@@ -195,7 +195,7 @@ class MasterRun:
 
     def prepare(self) -> None:
         """Compare clocks and hand out assignments; UsageError where a worker cannot take its part."""
-        stepping.check_shares(self.order.scenario, len(self.roster))
+        stepping.check(self)
         self._compare_clocks()
         for member in self.roster.members:
             self._tell(messages.PREPARE, self._assignment(member).to_wire(), member)
@@ -209,6 +209,7 @@ class MasterRun:
         for member in self.roster.members:
             if member.facts.get("error"):
                 raise UsageError(f"worker {member.name} on {member.facts.get('host')}: {member.facts['error']}")
+        stepping.check_times(self)
         if self.preflight.metrics_urls:
             interval_s = self.order.scenario.server.interval_s
             folder = self.place.path / rundir.SERVER_METRICS

@@ -8,9 +8,11 @@ import gevent
 
 from inferload.errors import UsageError
 from inferload.measure.clock import NS_PER_S, now_ns
-from inferload.workload.arrivalkinds import Closed, OpenArrivals, Rated
+from inferload.workload.arrivalkinds import Closed, OpenArrivals, Rated, TraceTimes
 from inferload.workload.profiles import Steps, UserSteps
 from inferload.workload.scenario import Scenario
+from inferload.workload.schedules import times_digest, units_of
+from inferload.workload.sessions import Sessions
 
 if TYPE_CHECKING:
     from inferload.swarm.masterrun import MasterRun
@@ -25,8 +27,11 @@ def bounds_s(scenario: Scenario) -> tuple[float, ...]:
     return () if profile is None else profile.bounds_s()
 
 
-def check_shares(scenario: Scenario, workers: int) -> None:
-    """UsageError where a limit on turns in flight leaves a worker without any."""
+def check(run: "MasterRun") -> None:
+    """UsageError where the arrivals cannot be made, or a limit on turns in flight leaves a worker without any."""
+    scenario, workers = run.order.scenario, len(run.roster)
+    if isinstance(scenario.arrivals, TraceTimes):
+        units_of(scenario, Sessions(scenario, run.preflight.data))
     arrivals = scenario.arrivals
     most = arrivals.max_in_flight if isinstance(arrivals, OpenArrivals) else None
     if most is not None and most < workers:
@@ -34,6 +39,17 @@ def check_shares(scenario: Scenario, workers: int) -> None:
             f"arrivals.max_in_flight: is {most}, and each of {workers} workers has a share of it; "
             f"raise it to {workers} or more, or start fewer workers"
         )
+
+
+def check_times(run: "MasterRun") -> None:
+    """UsageError where a worker has another file of arrival times than the master."""
+    mine = times_digest(run.order.scenario, run.order.origin)
+    for member in run.roster.members:
+        if member.facts.get("times_digest") != mine:
+            raise UsageError(
+                f"arrivals.path: worker {member.name} on {member.facts.get('host')} has another file than the master; "
+                "copy the same one to every machine"
+            )
 
 
 def levels(scenario: Scenario) -> list[dict[str, Any]]:

@@ -85,6 +85,36 @@ class Rated(OpenArrivals):
         return self.rate * self.curve(warmup_s).area(until_s) / until_s if until_s else self.rate
 
 
+class TraceTimes(OpenArrivals):
+    """Open loop with recorded times."""
+
+    kind: Literal["trace"] = Field(description="open loop: sessions at recorded times")
+    speed: Positive = Field(default=1.0, description="how much faster than recorded sessions begin")
+    path: Annotated[str, Field(min_length=1)] | None = Field(
+        default=None,
+        description="a file with a time in each line, seconds from 0 on; null: the replayed trace's own times",
+    )
+
+    @property
+    def rate(self) -> float:
+        """Seconds of the trace per second."""
+        return self.speed
+
+    @property
+    def rate_key(self) -> str:
+        """Where in the file the rate stands, below `arrivals`."""
+        return "speed"
+
+    @property
+    def highest_per_s(self) -> float:
+        """What a user stands for: the trace at its own speed."""
+        return self.speed
+
+    def curve(self, warmup_s: float) -> Curve:
+        """The speed does not change by plan."""
+        return ALWAYS_ONE
+
+
 class ConstantRate(Rated):
     """Open loop with equal intervals."""
 
@@ -106,4 +136,4 @@ class Gamma(Rated):
     )
 
 
-Arrivals = Annotated[Closed | ConstantRate | Poisson | Gamma, Field(discriminator="kind")]
+Arrivals = Annotated[Closed | ConstantRate | Poisson | Gamma | TraceTimes, Field(discriminator="kind")]

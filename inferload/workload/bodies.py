@@ -12,7 +12,7 @@ import msgspec
 
 from inferload.workload.dialects import DIALECTS, sendable
 from inferload.workload.frozen import thaw
-from inferload.workload.messages import SHARED, Message, Piece
+from inferload.workload.messages import BLOCK, SHARED, Message, Piece
 from inferload.workload.prompts import Vocabulary
 from inferload.workload.scenario import Request, Scenario
 from inferload.workload.script import Ask
@@ -65,7 +65,7 @@ class Texts:
         """The piece's text."""
         if piece.literal is not None:
             return piece.literal
-        if not piece.key.startswith(SHARED):
+        if not piece.key.startswith((SHARED, BLOCK)):
             return self._made(piece)
         found = self._texts.get(piece)
         if found is None:

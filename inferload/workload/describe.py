@@ -3,10 +3,11 @@
 Means and extremes are those of sessions that this seed really draws, not of the laws in the file.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from inferload.workload.arrivalkinds import Closed, Rated
+from inferload.workload.arrivalkinds import Closed, Rated, TraceTimes
 from inferload.workload.data import Data
 from inferload.workload.describearrivals import arrivals_in_words, arrivals_within, expected_sessions
 from inferload.workload.numberwords import listed, number, plural, seconds, spread
@@ -62,8 +63,9 @@ def describe(scenario: Scenario, data: Data | None = None) -> str:
 
     UsageError where data that the sessions are made of cannot be read.
     """
-    duration_s = scenario.phases.warmup_s + (scenario.phases.measure_s or 0.0)
-    planned = arrivals_within(scenario, duration_s)
+    traced = isinstance(scenario.arrivals, TraceTimes)
+    duration_s = scenario.phases.warmup_s + (scenario.phases.measure_s or (math.inf if traced else 0.0))
+    planned = arrivals_within(scenario, duration_s, data)
     source = Sessions(scenario, data)
     sample = expected(source, SAMPLE if planned is None else max(1, min(planned, SAMPLE)))
     if not sample.prompt_tokens:
@@ -123,6 +125,8 @@ def _arrivals(scenario: Scenario, planned: int | None, duration_s: float) -> lis
     return arrivals_in_words(scenario) + (
         [f"with this seed {planned:,} sessions start in the first {seconds(duration_s)}"]
         if planned is not None and scenario.phases.measure_s
+        else [f"{plural(planned, 'session')} in all, and the run ends with the last of them"]
+        if planned is not None and isinstance(scenario.arrivals, TraceTimes)
         else []
     )
 
@@ -211,6 +215,8 @@ def _phases(scenario: Scenario) -> list[str]:
     drain = f"drain at most {seconds(phases.drain_s)}"
     counts = [plural(n, word) for n, word in ((phases.sessions, "session"), (phases.turns, "turn")) if n is not None]
     done = f"until {' or '.join(counts)} are over" if counts else "until stopped (web UI only)"
+    if not counts and isinstance(scenario.arrivals, TraceTimes):
+        done = "until the trace is over"
     if phases.measure_s is None:
         return [f"warm-up {seconds(phases.warmup_s)}, measure {done}, {drain}"]
     whole_s = phases.warmup_s + phases.measure_s + phases.drain_s

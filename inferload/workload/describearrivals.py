@@ -3,7 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from inferload.workload.arrivalkinds import Closed, ConstantRate, Gamma, OpenArrivals, Poisson, Rated
+from inferload.workload.arrivalkinds import Closed, ConstantRate, Gamma, OpenArrivals, Poisson, Rated, TraceTimes
+from inferload.workload.data import Data
 from inferload.workload.numberwords import number, plural, seconds
 from inferload.workload.profiles import (
     ExponentialRamp,
@@ -32,12 +33,12 @@ def expected_sessions(scenario: Scenario, from_s: float, until_s: float) -> floa
     return arrivals.rate * (curve.area(until_s) - curve.area(from_s))
 
 
-def arrivals_within(scenario: Scenario, duration_s: float) -> int | None:
+def arrivals_within(scenario: Scenario, duration_s: float, data: Data | None = None) -> int | None:
     """Sessions that an open loop starts in its first seconds, counted by the seed; None for a closed loop, or too many."""
     expected = expected_sessions(scenario, 0.0, duration_s)
     if isinstance(scenario.arrivals, Closed) or (expected or 0) > COUNTED:
         return None
-    schedule = schedule_of(scenario, Sessions(scenario), scenario.arrivals.rate)
+    schedule = schedule_of(scenario, Sessions(scenario, data), scenario.arrivals.rate)
     count = 0
     while (arrival := schedule.next()) is not None and arrival.due_s < duration_s:
         count += 1
@@ -88,7 +89,18 @@ def _gamma(arrivals: Gamma) -> str:
     return _rated(f"at random instants, {sort} (burstiness {number(shape)})", arrivals)
 
 
-_OPEN: Mapping[str, Callable[[Any], str]] = {"constant": _constant, "poisson": _poisson, "gamma": _gamma}
+def _trace(arrivals: TraceTimes) -> str:
+    whose = f"of {arrivals.path}" if arrivals.path else "of the trace"
+    speed = "" if arrivals.speed == 1 else f", {number(arrivals.speed)} times as fast"
+    return f"open loop: sessions start at the times {whose}{speed}, whether the server keeps up or not"
+
+
+_OPEN: Mapping[str, Callable[[Any], str]] = {
+    "constant": _constant,
+    "poisson": _poisson,
+    "gamma": _gamma,
+    "trace": _trace,
+}
 
 
 def _profile(arrivals: OpenArrivals, scenario: Scenario) -> list[str]:

@@ -11,12 +11,6 @@ from pydantic_core import ErrorDetails
 from inferload.errors import UsageError
 from inferload.workload.yamltext import Fault, Parsed, PathTo
 
-# Kinds that the file format knows and this version cannot run: said apart from a slip of the pen.
-LATER = {
-    "workload": ("replay",),
-    "arrivals": ("trace",),
-}
-
 Schema = Mapping[str, Any]
 
 
@@ -153,8 +147,6 @@ def _no_kind(detail: ErrorDetails, path: PathTo, schema: Schema) -> str:
 def _wrong_kind(detail: ErrorDetails, path: PathTo, schema: Schema) -> str:
     word = str(detail["ctx"]["tag"])
     choices = [choice.strip("'") for choice in detail["ctx"]["expected_tags"].split(", ")]
-    if path and word in LATER.get(str(path[-1]), ()):
-        return f"{word} is not yet in this version, which has {', '.join(choices)}"
     near = _near(word, choices)
     return f"is {word!r}; " + (f"did you mean {near}?" if near else f"one of {', '.join(choices)}")
 

@@ -12,6 +12,8 @@ Role = Literal["system", "user", "assistant", "tool"]
 
 # Pieces whose key begins so are the same in every session of a run: their text is kept, not made anew.
 SHARED = "shared/"
+# Blocks of a recorded trace's prompts: some are the same in many sessions, and are kept as long as there is room.
+BLOCK = "trace/"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,16 +7,13 @@ from typing import Any
 
 from inferload.workload.data import Data, Notes, same_as_master
 from inferload.workload.files import find
-from inferload.workload.messages import Message, Piece, text_message
+from inferload.workload.messages import BLOCK, Message, Piece, text_message
 from inferload.workload.numberwords import plural
 from inferload.workload.replaykind import Replay
 from inferload.workload.script import Ask, Fork, Reply, Script
 from inferload.workload.traces.formats import FORMATS
 from inferload.workload.traces.index import TraceIndex, Window
 from inferload.workload.traces.turn import RecordedTurn
-
-# Blocks of a trace's prompts: many sessions have the same, so their text is kept for a while.
-BLOCK = "trace/"
 
 
 class OpenedReplay:

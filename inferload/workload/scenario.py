@@ -23,7 +23,7 @@ from pydantic import (
 
 from inferload.measure import gates
 from inferload.workload import catalog
-from inferload.workload.arrivalkinds import Arrivals, Closed
+from inferload.workload.arrivalkinds import Arrivals, Closed, TraceTimes
 from inferload.workload.distributions import NonNegative, Positive
 from inferload.workload.endpoints import ENDPOINTS, Endpoint
 from inferload.workload.faults import ScenarioError, faults_of
@@ -279,7 +279,9 @@ class Scenario(Part):
     )
     name: Annotated[str, AfterValidator(_name)] = Field(description="short name; becomes part of the run directory")
     workload: Workload = Field(description="what is asked: {kind: chat, ...}")
-    arrivals: Arrivals = Field(description="when sessions start: {kind: closed | constant | poisson | gamma, ...}")
+    arrivals: Arrivals = Field(
+        description="when sessions start: {kind: closed | constant | poisson | gamma | trace, ...}"
+    )
     phases: Phases = Field(description="how long: {warmup_s, measure_s | sessions | turns, drain_s}")
     request: Request = Field(default=Request(), description="what goes into each request beside its messages")
     cache: Cache = Field(default=Cache(), description="prefix-cache isolation")
@@ -291,7 +293,7 @@ class Scenario(Part):
     @property
     def ends_by_itself(self) -> bool:
         """Whether a run of it comes to an end without anybody's hand."""
-        return self.phases.measure_s is not None or self.phases.counted
+        return self.phases.measure_s is not None or self.phases.counted or isinstance(self.arrivals, TraceTimes)
 
     @property
     def open_loop(self) -> bool:

@@ -1,17 +1,19 @@
 """The sessions of a run by index: which class each belongs to, and its script, drawn by the session's own seed."""
 
 from bisect import bisect_right
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from itertools import accumulate
 from random import Random
 from typing import Any
 
+from inferload.errors import UsageError
 from inferload.workload.agent import agent
 from inferload.workload.chat import Chats
 from inferload.workload.data import Data, Notes, Opened
 from inferload.workload.liveagent import LiveClass
-from inferload.workload.messages import SHARED, Message
+from inferload.workload.messages import BLOCK, SHARED, Message
+from inferload.workload.replay import OpenedReplay
 from inferload.workload.scenario import Scenario
 from inferload.workload.script import Script, Session, outline
 from inferload.workload.workloads import Mix, Single
@@ -19,7 +21,11 @@ from inferload.workload.workloads import Mix, Single
 # How a session of each kind of workload is scripted: workload, session index, the session's own random numbers.
 SCRIPTS: Mapping[str, Callable[[Any, int, Random], Script]] = {"agent": agent}
 # Kinds whose sessions are made of data that must be opened first: workload, name of the class, what to know.
-OPENERS: Mapping[str, Callable[[Any, str, Data], Opened]] = {"chat": Chats, "live_agent": LiveClass}
+OPENERS: Mapping[str, Callable[[Any, str, Data], Opened]] = {
+    "chat": Chats,
+    "live_agent": LiveClass,
+    "replay": OpenedReplay,
+}
 
 # Kinds whose scripts go on by what the model said: without its words, from records alone, they cannot be run again.
 REACTING: frozenset[str] = frozenset({"live_agent"})
@@ -43,6 +49,11 @@ class Sessions:
         else:
             self._classes = ((workload.kind, workload),)
             self._bounds = [1.0]
+
+    @property
+    def origin(self) -> str:
+        """The scenario file, from which paths may count."""
+        return self._data.origin
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -81,6 +92,17 @@ class Sessions:
             self._opened[class_name] = OPENERS[workload.kind](workload, class_name, self._data)
         return self._opened[class_name]
 
+    def arrivals_s(self) -> Iterator[float]:
+        """When each session of the replayed trace begins; UsageError where there is no such trace, or it has no times."""
+        for opened in self.open().values():
+            times_s = opened.arrivals_s() if isinstance(opened, OpenedReplay) else None
+            if times_s is not None:
+                return times_s
+        raise UsageError(
+            "arrivals.kind: trace, and the workload's data does not say when sessions begin; "
+            "give arrivals.path, or another kind of arrivals, as poisson"
+        )
+
     def first_turns_share(self) -> bool:
         """Whether first turns of different sessions have a beginning in common, so that a cold cache may hit all the same."""
         firsts = (next(outline(self.begin(index).script, index), None) for index in range(_LOOKED_AT))
@@ -98,4 +120,4 @@ _LOOKED_AT = 20
 
 
 def _shares(first: Message) -> bool:
-    return first.pieces[0].key.startswith(SHARED) or first.pieces[0].literal is not None
+    return first.pieces[0].key.startswith((SHARED, BLOCK)) or first.pieces[0].literal is not None

@@ -8,9 +8,10 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 from inferload.workload.agentkind import Agent, LiveAgent
 from inferload.workload.chatkind import Chat
 from inferload.workload.parts import Part, Share, SloLimits, add_up
+from inferload.workload.replaykind import Replay
 
 # A kind of workload that a whole run, or one class of a mix, can be of.
-Single = Annotated[Chat | Agent | LiveAgent, Field(discriminator="kind")]
+Single = Annotated[Chat | Agent | LiveAgent | Replay, Field(discriminator="kind")]
 
 
 def _class_name(value: str) -> str:
@@ -62,4 +63,4 @@ class Mix(Part):
         return next(one.share for one in self.classes if one.name == name)
 
 
-Workload = Annotated[Chat | Agent | LiveAgent | Mix, Field(discriminator="kind")]
+Workload = Annotated[Chat | Agent | LiveAgent | Replay | Mix, Field(discriminator="kind")]

@@ -33,7 +33,7 @@ class _Session:
     """Where a session's turns stand: (offset of the line, which turn of that line) one after the other."""
 
     begins_s: float
-    places: array[int] = field(default_factory=lambda: array("q"))
+    places: "array[int]" = field(default_factory=lambda: array("q"))
 
 
 class TraceIndex:
@@ -146,7 +146,7 @@ class TraceIndex:
     def _turns(self, raw: bytes, number: int) -> list[RecordedTurn]:
         try:
             return list(self._parser(raw.decode("utf-8-sig" if number == 1 else "utf-8")))
-        except (TraceFault, UnicodeDecodeError, KeyError, AttributeError, TypeError) as fault:
+        except (TraceFault, ValueError, KeyError, AttributeError, TypeError, ArithmeticError, RecursionError) as fault:
             raise self._fault(number, fault) from None
 
     def _back(self, number: int, at_s: float, last_s: float) -> None:

@@ -80,15 +80,22 @@ def burstgpt(header: str) -> Parser:
 
 
 def _columns(header: str, wanted: tuple[str, ...]) -> list[str]:
-    columns = next(csv.reader([header.rstrip("\r\n")]), [])
+    columns = _cells(header)
     missing = [name for name in wanted if name not in columns]
     if missing:
         raise TraceFault(f"the columns are {', '.join(columns) or 'none'}; {', '.join(missing)} is missing")
     return columns
 
 
+def _cells(line: str) -> list[str]:
+    try:
+        return next(csv.reader([line.rstrip("\r\n")]), [])
+    except csv.Error as error:
+        raise TraceFault(f"not CSV: {error}") from None
+
+
 def _row(columns: list[str], line: str) -> Row:
-    cells = next(csv.reader([line.rstrip("\r\n")]), [])
+    cells = _cells(line)
     if len(cells) != len(columns):
         raise TraceFault(f"has {len(cells)} cells, and there are {len(columns)} columns")
     return dict(zip(columns, cells, strict=True))
