@@ -36,6 +36,7 @@ def register(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "simulator",
         help="the embedded vLLM-like server",
+        usage="%(prog)s [MODEL] [options]",
         description=_DESCRIPTION,
         epilog=_EPILOG + plans,
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 from inferload.errors import UsageError
 
-from ..arguments import REFUSED, Flag
+from ..arguments import REFUSED
 from ..vllmflags import recorded
 from .hardware import PRESETS
 
@@ -33,7 +33,6 @@ NOT_MODELLED: Mapping[str, tuple[str, ...]] = {
 }
 _MANY = ("--served-model-name", "--cudagraph-capture-sizes", "--middleware", "--allowed-media-domains")
 _PACED = ("ttft_ms", "itl_ms", "jitter", "prefill_tok_per_s", "tokens_per_event")
-_PROMPT = 1  # what follows a flag that takes a value
 
 
 class _Parser(argparse.ArgumentParser):
@@ -157,7 +156,13 @@ def _add_scheduler(group: argparse._ArgumentGroup) -> None:
     add("--block-size", type=int, default=None, help="tokens in a KV block")
     add("--num-gpu-blocks-override", type=int, default=None, help="KV blocks, one of which nobody gets")
     add("--num-gpu-blocks", type=int, default=None, help="KV blocks that requests can have (the simulator's own)")
-    add("--gpu-memory-utilization", "--device-memory-utilization", type=float, default=0.92, help="(%(default)s)")
+    add(
+        "--gpu-memory-utilization",
+        "--device-memory-utilization",
+        type=float,
+        default=0.92,
+        help="share of the memory that weights, activations and KV blocks take (%(default)s)",
+    )
     add("--kv-cache-memory-bytes", type=human_int, default=None, help="memory for KV blocks, whatever else there is")
     add(
         "--stream-interval",
@@ -219,7 +224,7 @@ def _add_rest(parser: argparse.ArgumentParser) -> None:
     for name, flag in recorded()[1].items():
         if name in known or not name.startswith("-"):
             continue
-        nargs: Any = 0 if flag.switch else "+" if name in _MANY else _PROMPT
+        nargs: Any = 0 if flag.switch else "+" if name in _MANY else 1
         parser.add_argument(name, dest="ignored", action=_Ignored, nargs=nargs, help=argparse.SUPPRESS, default=None)
 
 
@@ -290,6 +295,3 @@ def read(arguments: Sequence[str]) -> argparse.Namespace:
     if extras:
         raise unknown(extras, parser)
     return found
-
-
-__all__ = ["Flag", "add_options", "is_paced", "plain", "read", "unknown", "without_effect"]
