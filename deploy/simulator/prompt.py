@@ -16,6 +16,8 @@ _MESSAGE = "ChatCompletionDeveloperMessageParam"
 def chat_prompt(document: Mapping[str, Any]) -> list[str]:
     """The tokens of a chat. What was thought before is not in it: chat templates strip it."""
     messages = fields.items(document, "messages")
+    if messages is None and "messages" in document:
+        raise ApiError("messages: null is no list")
     if messages is None:
         raise invalid("messages", "is missing")
     turns, calls = [], {}
