@@ -193,8 +193,10 @@ class Place:
         self._servers: list[ScriptedServer] = []
         self._fleets: list[Fleet] = []
 
-    def simulator(self, *flags: str) -> Simulator:
-        self._simulators.append(simulator_process.start("--ttft-ms", "20", "--itl-ms", str(ITL_MS), *flags))
+    def simulator(self, *flags: str, paced: bool = True) -> Simulator:
+        """A server whose tokens come by the clock, or in steps of a scheduler."""
+        pace = ("--ttft-ms", "20", "--itl-ms", str(ITL_MS)) if paced else ()
+        self._simulators.append(simulator_process.start(*pace, *flags))
         return self._simulators[-1]
 
     def server(self, script: Script) -> ScriptedServer:
