@@ -13,7 +13,6 @@ import numpy as np
 from .evidence import Evidence
 
 QUEUES = 0.2  # from this part of the scrapes on a window has a queue
-NEVER_QUEUES = 0.05
 AT_CAP = 0.8
 THRASH = 0.05
 KV_FULL = 0.85
@@ -177,7 +176,7 @@ def _prefill(evidence: Evidence) -> Finding | None:
         "prefill-bound",
         2.5,
         (
-            f"nobody waits, and {prefill:.4g} ms of a request go into its prompt ({decode:.4g} ms into its answer)",
+            f"hardly anybody waits, and {prefill:.4g} ms of a request go into its prompt ({decode:.4g} ms into its answer)",
             *_computed(evidence),
         ),
     )
@@ -192,7 +191,7 @@ def _computed(evidence: Evidence) -> tuple[str, ...]:
 
 
 def _decode(evidence: Evidence) -> Finding | None:
-    if evidence.waiting_share > NEVER_QUEUES or evidence.decode_ms is None:
+    if evidence.waiting_share >= QUEUES or evidence.decode_ms is None:
         return None
     whole = (evidence.queue_ms or 0.0) + (evidence.prefill_ms or 0.0) + evidence.decode_ms
     computed, generated = evidence.computed_tok_per_s or 0.0, evidence.generation_tok_per_s or 0.0
@@ -204,7 +203,7 @@ def _decode(evidence: Evidence) -> Finding | None:
     over = itl is not None and limit is not None and itl > limit
     if not (over or rises or slow):
         return None
-    said = [f"nobody waits, and {evidence.decode_ms / whole:.0%} of a request's time is its answer"]
+    said = [f"hardly anybody waits, and {evidence.decode_ms / whole:.0%} of a request's time is its answer"]
     if itl is not None:
         said.append(f"the server's mean ITL is {itl:.3g} ms" + (f", the limit {limit:g} ms" if over else ""))
     if rises and evidence.itl_by_running is not None:
@@ -261,7 +260,7 @@ def _unbalanced(evidence: Evidence) -> Finding | None:
 
 def _idle(evidence: Evidence) -> Finding | None:
     running = evidence.scrapes.running
-    if evidence.waiting_share > NEVER_QUEUES or not len(running) or np.isnan(running).all():
+    if evidence.waiting_share >= QUEUES or not len(running) or np.isnan(running).all():
         return None
     mean, itl, alone = float(np.nanmean(running)), evidence.server_itl_ms, evidence.itl_alone_ms
     if evidence.max_num_seqs is not None and mean >= 0.5 * evidence.max_num_seqs:
@@ -269,7 +268,7 @@ def _idle(evidence: Evidence) -> Finding | None:
     if itl is not None and alone is not None and itl > 1.1 * alone:
         return None
     cap = f" of {evidence.max_num_seqs}" if evidence.max_num_seqs else ""
-    return Finding("not-loaded", 0.1, (f"nobody waits, {mean:.3g}{cap} run on average", *_steady(itl, alone)))
+    return Finding("not-loaded", 0.1, (f"hardly anybody waits, {mean:.3g}{cap} run on average", *_steady(itl, alone)))
 
 
 def _steady(itl: float | None, alone: float | None) -> tuple[str, ...]:
@@ -312,7 +311,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "prefill-bound",
         "Prefill",
-        "somebody waits though there are places and room: the token budget is left; or nobody waits and most of a "
+        "somebody waits though there are places and room: the token budget is left; or hardly anybody waits and most of a "
         "request's time is its prompt",
         "what a step mixes is seen with --enable-logging-iteration-details only",
         _prefill,
@@ -320,7 +319,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "decode-bound",
         "Decode",
-        "nobody waits, over 80 % of a request's time is its answer, more tokens are generated than computed, and the "
+        "hardly anybody waits, over 80 % of a request's time is its answer, more tokens are generated than computed, and the "
         "gap is over its limit or grows with the load",
         "bandwidth, arithmetic and host are not told apart",
         _decode,
@@ -363,7 +362,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "not-loaded",
         "Not loaded",
-        "nobody waits, fewer than half of the places are taken, the ITL is that of a quiet second",
+        "hardly anybody waits, fewer than half of the places are taken, the ITL is that of a quiet second",
         "an answer too",
         _idle,
     ),
