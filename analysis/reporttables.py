@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from inferload.measure.console import TASK_ROWS, step_range
+from inferload.measure.console import TASK_ROWS, step_level, step_range
 from inferload.measure.measures import MEASURES
 
 from .wording import NOT_KNOWN, bracket, mean_max, number, percent, words
@@ -249,7 +249,8 @@ def _steps(summary: Mapping[str, Any]) -> Table:
     rows = []
     for index, step in enumerate(summary.get("steps") or []):
         latency, rates, turns = (step.get(key) or {} for key in ("latency", "rates", "turns"))
-        name = step.get("name") or step.get("step")
+        number_and_level = f"{step['step']}: {step_level(step)}" if "step" in step else None
+        name = step.get("name") or number_and_level
         rows.append(
             (
                 str(index if name is None else name),

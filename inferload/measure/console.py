@@ -24,6 +24,7 @@ def tables(summary: Mapping[str, Any]) -> str:
     parts = [_head(summary), _gates(summary), _latency(summary), _load(summary)]
     parts += [
         _tasks(summary),
+        _steps(summary),
         _split(summary, "target"),
         _split(summary, "model"),
         _client(summary),
@@ -116,6 +117,41 @@ def _stalls(stalls: Mapping[str, Any]) -> str:
     if not stalls["turns_with_stall"]:
         return "none" + client
     return f"in {stalls['turns_with_stall']} turns, longest {short(stalls['longest_ms'])} ms" + client
+
+
+def _steps(summary: Mapping[str, Any]) -> str:
+    """A line for each step of the load; nothing where it had none."""
+    rows = [
+        [
+            f"{step['step']}: {step_level(step)}",
+            *(short(step["rates"][rate]) for rate in ("achieved_sessions_per_s", "turns_per_s", "output_tok_per_s")),
+            *(str(step["turns"][count]) for count in ("failed", "unfinished")),
+            *(short(step["latency"][measure][q]) for measure in ("ttft_ms", "itl_ms") for q in ("p50", "p99")),
+        ]
+        for step in summary["steps"]
+    ]
+    if not rows:
+        return ""
+    heads = [
+        "",
+        "sessions/s",
+        "turns/s",
+        "out tok/s",
+        "failed",
+        "unfinished",
+        "ttft_ms p50",
+        "p99",
+        "itl_ms p50",
+        "p99",
+    ]
+    return f"by step{_warning(summary)}\n" + align([heads, *rows], "l" + "r" * 9)
+
+
+def step_level(step: Mapping[str, Any]) -> str:
+    """What a step asked for: so many users, or sessions a second."""
+    if step.get("users") is not None:
+        return f"{step['users']} users"
+    return f"{short(step.get('sessions_per_s'))} sessions/s"
 
 
 def _split(summary: Mapping[str, Any], column: str) -> str:

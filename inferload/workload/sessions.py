@@ -94,12 +94,12 @@ class Sessions:
 
     def arrivals_s(self) -> Iterator[float]:
         """When each session of the replayed trace begins; UsageError where there is no such trace, or it has no times."""
-        for opened in self.open().values():
+        for opened in self.open().values() if len(self._classes) == 1 else ():
             times_s = opened.arrivals_s() if isinstance(opened, OpenedReplay) else None
             if times_s is not None:
                 return times_s
         raise UsageError(
-            "arrivals.kind: trace, and the workload's data does not say when sessions begin; "
+            "arrivals.kind: trace, and the workload's data does not say when sessions begin, or is but one class of a mix; "
             "give arrivals.path, or another kind of arrivals, as poisson"
         )
 
