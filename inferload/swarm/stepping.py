@@ -9,10 +9,11 @@ import gevent
 from inferload.errors import UsageError
 from inferload.measure.clock import NS_PER_S, now_ns
 from inferload.workload.arrivalkinds import Closed, OpenArrivals, Rated, TraceTimes
-from inferload.workload.profiles import Steps, UserSteps
+from inferload.workload.profiles import Steps
 from inferload.workload.scenario import Scenario
 from inferload.workload.schedules import times_digest, units_of
 from inferload.workload.sessions import Sessions
+from inferload.workload.userprofiles import UserSteps
 
 if TYPE_CHECKING:
     from inferload.swarm.masterrun import MasterRun

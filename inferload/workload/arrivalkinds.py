@@ -7,7 +7,8 @@ from pydantic import Field, model_validator
 from inferload.workload.curves import ALWAYS_ONE, Curve
 from inferload.workload.distributions import Positive
 from inferload.workload.parts import AtLeastOne, Part
-from inferload.workload.profiles import Profile, UserProfile
+from inferload.workload.profiles import Profile
+from inferload.workload.userprofiles import UserProfile
 
 WhenFull = Literal["delay", "drop"]
 

@@ -13,13 +13,12 @@ from inferload.workload.profiles import (
     RateProfile,
     Spike,
     Steps,
-    UserProfile,
-    UserSteps,
     Wave,
 )
 from inferload.workload.scenario import Scenario
 from inferload.workload.schedules import schedule_of
 from inferload.workload.sessions import Sessions
+from inferload.workload.userprofiles import UserProfile, UserSteps
 
 COUNTED = 1_000_000  # arrivals beyond this are not counted one by one
 
