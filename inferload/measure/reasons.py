@@ -362,7 +362,7 @@ RULES: tuple[Rule, ...] = (
         "of prompt tokens",
         lambda e: f"{_percent(e.warm_cache_share)} of the prompts' tokens were cached before this run had sent them",
         "an earlier run had warmed the prefix cache: TTFT is shorter than a cold server's",
-        "restart the server or reset its cache, or set cache.isolate: run",
+        "restart the server or reset its cache, or set cache.isolate: run; see docs/cache.md",
     ),
     Rule(
         "littles_law",
