@@ -397,7 +397,7 @@ _SERVER = {
 KEYS: dict[str, set[str]] = {
     "": {
         *("format", "run", "verdict", "window_s", "percentiles_from", "sessions", "turns", "stalls", "tokens_per_event"),
-        *("steps", "rates", "latency", "client", "servers", "by_class"),
+        *("steps", "rates", "latency", "client", "servers", "by_class", "cache"),
     },
     "run": {"id", "scenario", "digest", "seed", "target", "model", "engine", "started_at", "versions"},
     "run.versions": {"inferload", "locust", "server"},

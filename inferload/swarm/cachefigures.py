@@ -153,6 +153,9 @@ def _notes(run: MasterRun, sums: SentSums, source: str) -> list[str]:
         notes.append("the chat template puts chats together in a way of its own")
     if run.preflight.vocabulary.exactness != "exact":
         notes.append("prompt lengths are approximate")
+    guessed = [name for name, one in run.preflight.data.by_class.items() if one.chars_per_token and one.error != 0]
+    if guessed:
+        notes.append(f"texts of {', '.join(guessed)} are counted by their characters")
     if sums.off:
         notes.append(f"{sums.off} prompts were not as long as planned")
     if sums.unknown:
