@@ -118,6 +118,12 @@ def test_sub_agents_work_while_the_main_one_waits() -> None:
     assert opened.arrivals_s() is None
 
 
+def test_pauses_around_sub_agents_are_those_between_answers() -> None:
+    turns = planned(replay("weka.jsonl", "weka", pacing="pauses"), 0)
+    # Main until 1.0; a1 from 3.0 to 3.5 and from 4.0 to 4.5; a2 from 3.1 to 3.5; main again at 6.0.
+    assert [turn.ask.pause_s for turn in turns] == pytest.approx([0, 2, 0.5, 2.1, 1.5])
+
+
 def test_what_is_too_long_ends_the_session_and_is_counted() -> None:
     opened, notes = replay("weka.jsonl", "weka", max_context_tokens=305), Notes()
     assert [turn.input_tokens for turn in outline(opened.script(0, Random(0), notes), 0)] == [200, 130, 150, 64]

@@ -65,7 +65,7 @@ def describe(scenario: Scenario, data: Data | None = None) -> str:
     """
     traced = isinstance(scenario.arrivals, TraceTimes)
     duration_s = scenario.phases.warmup_s + (scenario.phases.measure_s or (math.inf if traced else 0.0))
-    planned = arrivals_within(scenario, duration_s, data)
+    planned = _within_count(scenario, arrivals_within(scenario, duration_s, data), data)
     source = Sessions(scenario, data)
     sample = expected(source, SAMPLE if planned is None else max(1, min(planned, SAMPLE)))
     if not sample.prompt_tokens:
@@ -86,6 +86,14 @@ def describe(scenario: Scenario, data: Data | None = None) -> str:
         ("gates", list(scenario.gates) or ["none: the run passes when no turn fails"]),
     ]
     return "\n".join(_row(title, lines) for title, lines in rows if lines)
+
+
+def _within_count(scenario: Scenario, planned: int | None, data: Data | None) -> int | None:
+    """Planned sessions, no more than a count of them ends the run with."""
+    most = scenario.phases.sessions
+    if planned is None or most is None:
+        return planned
+    return min(planned, most + (arrivals_within(scenario, scenario.phases.warmup_s, data) or 0))
 
 
 def _unplanned(

@@ -83,10 +83,13 @@ class _Teller:
     def session(self, turns: Sequence[RecordedTurn]) -> Script:
         """The main agent's turns; sub-agents that stand next to each other work at the same time."""
         begins_s = turns[0].at_s
-        context, before = _Context(f"text/{self._index}"), None
+        context = _Context(f"text/{self._index}")
+        before: RecordedTurn | None = None  # whose answer is waited for
         for is_sub, some in groupby(turns, key=lambda turn: bool(turn.agent)):
             if is_sub:
-                yield Fork(tuple(self._sub(agent, list(inner), begins_s) for agent, inner in groupby(some, key=_agent)))
+                agents = [(agent, list(inner)) for agent, inner in groupby(some, key=_agent)]
+                yield Fork(tuple((agent, self._inner(agent, inner, before, begins_s)) for agent, inner in agents))
+                before = max((inner[-1] for _agent, inner in agents), key=_ended_s)
                 continue
             for turn in some:
                 if self._too_long(turn):
@@ -96,11 +99,9 @@ class _Teller:
                 context.answered(reply)
                 before = turn
 
-    def _sub(self, agent: str, turns: list[RecordedTurn], begins_s: float) -> tuple[str, Script]:
-        return agent, self._inner(agent, turns, begins_s)
-
-    def _inner(self, agent: str, turns: list[RecordedTurn], begins_s: float) -> Script:
-        context, before = _Context(f"text/{self._index}/{agent}"), None
+    def _inner(self, agent: str, turns: Sequence[RecordedTurn], before: RecordedTurn | None, begins_s: float) -> Script:
+        """A sub-agent's turns; the first one follows the main agent's answer before it."""
+        context = _Context(f"text/{self._index}/{agent}")
         for turn in turns:
             if self._too_long(turn):
                 return
@@ -142,7 +143,7 @@ class _Teller:
             return (turn.at_s - begins_s) / workload.speed, 0.0
         if workload.pacing == "none" or before is None:
             return None, 0.0
-        pause_s = max(0.0, turn.at_s - (before.ends_s if before.ends_s is not None else turn.at_s)) / workload.speed
+        pause_s = max(0.0, turn.at_s - _ended_s(before)) / workload.speed
         if workload.max_pause_s is not None and pause_s > workload.max_pause_s:
             self._notes["pauses cut to max_pause_s"] += 1
             pause_s = workload.max_pause_s
@@ -151,6 +152,10 @@ class _Teller:
 
 def _agent(turn: RecordedTurn) -> str:
     return turn.agent
+
+
+def _ended_s(turn: RecordedTurn) -> float:
+    return turn.at_s if turn.ends_s is None else turn.ends_s
 
 
 class _Context:
