@@ -243,6 +243,32 @@ def test_a_run_of_a_live_agent_calls_its_tools(stage: Stage, scene: Scene) -> No
     assert NAME in json.dumps(manifest["workload"])
 
 
+def on_the_simulator(place: Place) -> Ended:
+    """Answers call tools as its own model pleases, with arguments that fit their definitions."""
+    simulator = place.simulator("--enable-auto-tool-choice", "--tool-call-parser", "hermes", "--tool-call-share", "0.8")
+    document = scenario(
+        place.folder,
+        workload={"kind": "live_agent", "agent": NAME, "output_tokens": 60, "max_steps": 3},
+        phases={"measure_s": 3, "drain_s": 20},
+        request={"ignore_eos": False},
+    )
+    fleet = place.fleet("processes", "--host", simulator.url, "--scenario", str(document), "--on-invalid", "warn")
+    return Ended(place.run_dir, fleet.ended(), fleet.text, simulator.stats()["requests"])
+
+
+@scenes(on_the_simulator, ())
+def test_a_live_agent_goes_on_as_the_simulator_s_model_wants(stage: Stage, scene: Scene) -> None:
+    ended = stage.result(scene)
+    assert ended.code == 0, ended.text
+    check_books(ended)
+    again = [row for row in ended.turns if row["turn_index"]]
+    assert again
+    assert {row["pause"] for row in again} == {"tool"}
+    assert max(row["turn_index"] for row in again) <= 2
+    notes = json.loads((ended.run_dir / "run.json").read_text())["workload"]["notes"]
+    assert not any("exception" in note for note in notes)
+
+
 def raising(place: Place) -> Ended:
     (place.folder / "mine.py").write_text(OWN)
     server = place.server(model_with_tools)
