@@ -132,7 +132,7 @@ class Talk:
                 sent = tuple(child.last for child in children)
                 continue
             planned_ns = self._planned(effect, at_ns)
-            if not self._waited_for(planned_ns, begun=bool(path or number)):
+            if not self._waited_for(planned_ns, begun=bool(path or number or sent is not None)):
                 return Ended(now_ns(), complete=False)
             result = self._ask(effect, bodies.body(effect), path, number, planned_ns)
             record = result.record

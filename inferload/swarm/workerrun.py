@@ -126,6 +126,7 @@ class WorkerRun:
         self._turns = TurnWriter(self.folder / rundir.TURNS, assignment.name, self.anchor)
         self._results: gevent.queue.SimpleQueue = gevent.queue.SimpleQueue()
         self._unbooked = 0
+        self._starting = 0  # turns that will be sent as soon as it is their greenlet's turn: a drain waits for them
         self._books = LocustBooks(environment)
         self._booker = gevent.spawn(self._book)
         # gevent polls for reads at least this often while greenlets run, and a native thread gives the interpreter back so soon.
@@ -180,11 +181,15 @@ class WorkerRun:
     @property
     def in_flight(self) -> int:
         """Turns begun whose records are not booked yet."""
-        return sum(client.in_flight for client in self._clients) + self._unbooked
+        return sum(client.in_flight for client in self._clients) + self._unbooked + self._starting
 
     def await_turn(self) -> None:
         """Wait until this greenlet may build its request: a crowd that became ready at once would hold up all reads."""
-        self._clients[0].pump.wait()
+        self._starting += 1
+        try:
+            self._clients[0].pump.wait()
+        finally:
+            self._starting -= 1
 
     def beside_the_loop(self, call: Callable[[], Any]) -> Any:
         """What a call returns, made in a thread; the calling greenlet waits."""
