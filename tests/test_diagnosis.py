@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from inferload.analysis.diagnosis.advice import ADVICE
 from inferload.analysis.diagnosis.diagnose import Diagnosis, judge, sentences, table
-from inferload.analysis.diagnosis.evidence import Evidence, Scrapes, max_num_seqs
+from inferload.analysis.diagnosis.evidence import Evidence, Scrapes, max_num_seqs, stream_interval
 from inferload.analysis.diagnosis.rules import RULES
 
 from inferload import cli
@@ -46,6 +46,7 @@ QUIET = Evidence(
     client_cpu_share=0.1,
     tokens_per_event=1.0,
     itl_alone_ms=9.8,
+    stream_interval=1,
 )
 
 CASES: dict[str, dict[str, Any]] = {
@@ -81,6 +82,39 @@ def test_a_cap_that_nobody_told_is_probable() -> None:
     window = judge(replace(QUIET, max_num_seqs=None, scrapes=scrapes(8, 3, 0.4, head=300)))
     assert window.primary is not None
     assert (window.primary.code, window.primary.probable) == ("queue-bound", True)
+
+
+def test_what_was_not_shown_is_probable() -> None:
+    # Nobody knows how many may run, nor how long the head of the queue is.
+    unknown = replace(QUIET, max_num_seqs=None, scrapes=scrapes(8, 3, 0.3))
+    moving = replace(unknown.scrapes, running=np.arange(40.0))
+    (first, *_others) = judge(replace(unknown, scrapes=moving)).findings
+    assert (first.code, first.probable) == ("prefill-bound", True)
+    full = replace(unknown, scrapes=replace(moving, kv_usage=np.full(40, 0.99)))
+    (first, *_others) = judge(full).findings
+    assert (first.code, first.probable) == ("kv-bound", True)
+
+
+def test_where_all_places_are_taken_they_bind() -> None:
+    full = judge(replace(QUIET, max_num_seqs=8, scrapes=scrapes(8, 3, 0.9, head=100))).findings[0]
+    assert (full.code, full.probable) == ("queue-bound", True)
+    running = np.where(np.arange(40) % 4 == 0, 7.0, 8.0)
+    mostly = replace(scrapes(8, 3, 0.4, head=100), running=running)
+    found = judge(replace(QUIET, max_num_seqs=8, scrapes=mostly)).findings[0]
+    assert (found.code, found.probable) == ("queue-bound", True)
+
+
+def test_places_are_of_each_engine() -> None:
+    # Ten run on two engines of eight places each.
+    found = judge(replace(QUIET, max_num_seqs=8, engines=2, scrapes=scrapes(10, 3, 0.4, head=9000))).findings[0]
+    assert found.code != "queue-bound"
+    assert found.probable
+
+
+@pytest.mark.parametrize(("interval", "blamed"), [(1, True), (4, False), (None, False)])
+def test_events_that_are_gathered_on_purpose_blame_nobody(interval: int | None, blamed: bool) -> None:
+    window = judge(replace(QUIET, tokens_per_event=4.0, stream_interval=interval))
+    assert ("front-end-bound" in [finding.code for finding in window.findings]) == blamed
 
 
 def test_usage_near_a_half_can_be_full() -> None:
@@ -132,6 +166,14 @@ def test_nothing_known_is_no_cause() -> None:
 )
 def test_the_cap_comes_from_what_was_deployed(variant: dict[str, Any] | None, cap: int | None) -> None:
     assert max_num_seqs({"variant": variant}) == cap
+
+
+@pytest.mark.parametrize(
+    ("argv", "interval"),
+    [(None, None), (["vllm"], 1), (["x", "--stream-interval", "5"], 5), (["x", "--tokens-per-event=4"], 4)],
+)
+def test_gathering_comes_from_what_was_deployed(argv: list[str] | None, interval: int | None) -> None:
+    assert stream_interval({"variant": {"argv": argv}}) == interval
 
 
 def test_a_run_directory_is_diagnosed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -46,7 +46,9 @@ class Evidence:
     end_s: float
     target: str
     scrapes: Scrapes
-    max_num_seqs: int | None = None
+    max_num_seqs: int | None = None  # of one engine
+    engines: int = 1
+    stream_interval: int | None = None  # tokens that the server gathers in an event, where that is known
     cache_tokens: int | None = None  # what the KV cache of an engine holds
     preemptions: int | None = None
     finished: int | None = None
@@ -95,12 +97,26 @@ def max_num_seqs(manifest: Mapping[str, Any]) -> int | None:
     found = (server.get("scheduler_config") or {}).get("max_num_seqs")
     if isinstance(found, int):
         return found
+    given = _flag(variant, "--max-num-seqs")
+    return int(given) if given is not None and given.isdecimal() else None
+
+
+def stream_interval(manifest: Mapping[str, Any]) -> int | None:
+    """Tokens that the server gathers in an event (vLLM's default is 1); None where nobody knows how it was started."""
+    variant = manifest.get("variant") or {}
+    if not variant.get("argv"):
+        return None
+    given = _flag(variant, "--stream-interval") or _flag(variant, "--tokens-per-event") or "1"
+    return int(given) if given.isdecimal() else None
+
+
+def _flag(variant: Mapping[str, Any], wanted: str) -> str | None:
+    """The value of a flag of the server's command line; None where it is not there."""
     argv = [str(word) for word in variant.get("argv") or ()]
     for place, word in enumerate(argv):
         name, sign, value = word.partition("=")
-        if name == "--max-num-seqs":
-            given = value if sign else argv[place + 1] if place + 1 < len(argv) else ""
-            return int(given) if given.isdecimal() else None
+        if name == wanted:
+            return value if sign else argv[place + 1] if place + 1 < len(argv) else None
     return None
 
 
@@ -121,6 +137,8 @@ def collect(run: RunFrames, server: ServerSeries, start_s: float, end_s: float) 
         target=server.target,
         scrapes=_scrapes(run, view),
         max_num_seqs=max_num_seqs(run.manifest),
+        engines=max(1, len({series.labels.get("engine") for series in server.series(names.KV_CACHE_USAGE)})),
+        stream_interval=stream_interval(run.manifest),
         cache_tokens=_cache_tokens(server),
         preemptions=_whole(view.delta(names.PREEMPTIONS)),
         finished=_whole(view.delta(names.FINISHED)),

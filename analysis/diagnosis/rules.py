@@ -52,9 +52,10 @@ def _client(evidence: Evidence) -> Finding | None:
 
 
 def _front_end(evidence: Evidence) -> Finding | None:
-    said = []
+    said: list[str] = []
     merged, guessing = evidence.tokens_per_event, evidence.mean_acceptance_length is not None
-    if merged is not None and merged > 1.05 and not guessing:
+    gathers = evidence.stream_interval is None or evidence.stream_interval > 1  # then merging is no sign of haste
+    if merged is not None and merged > 1.05 and not guessing and not gathers:
         said.append(
             f"{merged:.2f} tokens in an event without speculation: the API server merges what it cannot send in time"
         )
@@ -87,22 +88,22 @@ def _cap(evidence: Evidence) -> Finding | None:
     if evidence.waiting_share < QUEUES or _thrash(evidence) is not None:
         return None
     waits = scrapes.waits
-    usage = float(np.nanmean(scrapes.kv_usage[waits])) if not np.isnan(scrapes.kv_usage[waits]).all() else None
-    if usage is not None and usage >= KV_FULL:
-        return None
+    usage = _mean(scrapes.kv_usage[waits])
     running = scrapes.running[waits]
     queue = f"somebody waits at {evidence.waiting_share:.0%} of the scrapes"
-    if evidence.max_num_seqs is not None:
-        at_cap = float(np.mean(running >= evidence.max_num_seqs))
-        if at_cap < AT_CAP:
+    at_cap = _at_cap(evidence)
+    if at_cap is not None and evidence.max_num_seqs is not None:
+        if at_cap < 0.5:
             return None
-        return Finding(
-            "queue-bound",
-            4.0,
-            (queue, f"{at_cap:.0%} of them with all {evidence.max_num_seqs} places taken", _usage(usage)),
-        )
-    top = float(np.nanmax(running)) if len(running) else 0.0
-    if not top or float(np.mean(running >= top)) < AT_CAP or not _head_fits(evidence):
+        # The places are looked at first, so where all are taken they bind, whatever the cache holds.
+        sure = at_cap >= AT_CAP and (usage is None or usage < KV_FULL) and evidence.engines == 1
+        places = evidence.max_num_seqs * evidence.engines
+        said = (queue, f"{at_cap:.0%} of them with all {places} places taken", _usage(usage))
+        return Finding("queue-bound", 4.0 if sure else 3.2, said, probable=not sure)
+    if usage is not None and usage >= KV_FULL:
+        return None
+    top = float(np.nanmax(running)) if len(running) and not np.isnan(running).all() else 0.0
+    if not top or float(np.mean(running >= top)) < AT_CAP or _head_lacks(evidence):
         return None
     return Finding(
         "queue-bound",
@@ -112,21 +113,36 @@ def _cap(evidence: Evidence) -> Finding | None:
     )
 
 
+def _at_cap(evidence: Evidence) -> float | None:
+    """Part of the scrapes with a queue at which all places are taken; None where the number of places is not known."""
+    if evidence.max_num_seqs is None:
+        return None
+    return float(np.mean(evidence.scrapes.running[evidence.scrapes.waits] >= evidence.max_num_seqs * evidence.engines))
+
+
+def _mean(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float | None:
+    """Mean of what is known; None where nothing is."""
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if len(known) else None
+
+
 def _usage(usage: float | None) -> str:
     return "KV-cache usage is not known" if usage is None else f"KV-cache usage is {usage:.0%} then"
 
 
 def _room(evidence: Evidence) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """Tokens that the cache has left at each scrape."""
-    return (1 - evidence.scrapes.kv_usage) * (evidence.cache_tokens or np.nan)
+    """Tokens that the cache has left at each scrape; not known of several engines, whose queues are one figure."""
+    if evidence.engines > 1 or evidence.cache_tokens is None:
+        return np.full(len(evidence.scrapes.kv_usage), np.nan)
+    return (1 - evidence.scrapes.kv_usage) * evidence.cache_tokens
 
 
-def _head_fits(evidence: Evidence) -> bool:
-    """Whether the head of the queue mostly finds room; also where that cannot be told."""
+def _head_lacks(evidence: Evidence) -> bool | None:
+    """Whether the head of the queue mostly lacks room; None where that cannot be told."""
     waits = evidence.scrapes.waits
     room, head = _room(evidence)[waits], evidence.scrapes.head_tokens[waits]
     known = ~np.isnan(room) & ~np.isnan(head)
-    return not known.any() or float(np.mean(room[known] < head[known])) < 0.5
+    return float(np.mean(room[known] < head[known])) >= 0.5 if known.any() else None
 
 
 def _kv(evidence: Evidence) -> Finding | None:
@@ -134,21 +150,25 @@ def _kv(evidence: Evidence) -> Finding | None:
     if evidence.waiting_share < QUEUES or _thrash(evidence) is not None or _cap(evidence) is not None:
         return None
     waits = scrapes.waits
+    queue = f"somebody waits at {evidence.waiting_share:.0%} of the scrapes, with {_mean(scrapes.running[waits]) or 0:.3g} running"
+    usage, lacks = _mean(scrapes.kv_usage[waits]), _head_lacks(evidence)
+    if lacks is None and usage is not None and usage >= KV_FULL:
+        said = (queue, _usage(usage), "how long the prompt at the head of the queue is, nobody knows")
+        return Finding("kv-bound", 3.0, said, probable=True)
+    if not lacks:
+        return None
     room, head = _room(evidence)[waits], scrapes.head_tokens[waits]
     known = ~np.isnan(room) & ~np.isnan(head)
-    if not known.any() or _head_fits(evidence):
-        return None
     short = float(np.mean(room[known] < head[known]))
     return Finding(
         "kv-bound",
         4.0,
         (
-            f"somebody waits at {evidence.waiting_share:.0%} of the scrapes, "
-            f"with {float(np.nanmean(scrapes.running[waits])):.3g} running",
+            queue,
             f"at {short:.0%} of these the head of the queue needs more "
             f"({float(np.median(head[known])):,.0f} tokens) than is free "
             f"({float(np.median(room[known])):,.0f} of {evidence.cache_tokens:,})",
-            f"{_usage(float(np.nanmean(scrapes.kv_usage[waits])))}: a whole prompt must fit before it is let in",
+            f"{_usage(usage)}: a whole prompt must fit before it is let in",
         ),
     )
 
@@ -160,15 +180,11 @@ def _prefill(evidence: Evidence) -> Finding | None:
     if evidence.waiting_share >= QUEUES:
         if _cap(evidence) is not None or _kv(evidence) is not None:
             return None
-        return Finding(
-            "prefill-bound",
-            3.5,
-            (
-                f"somebody waits at {evidence.waiting_share:.0%} of the scrapes, there are places and room: "
-                "only the budget of a step is left",
-                *_computed(evidence),
-            ),
-        )
+        at_cap, lacks = _at_cap(evidence), _head_lacks(evidence)
+        shown = at_cap is not None and lacks is not None  # that there are places, and room
+        why = "there are places and room" if shown else "no other cause shows"
+        said = (f"somebody waits at {evidence.waiting_share:.0%} of the scrapes, {why}: the budget of a step is left",)
+        return Finding("prefill-bound", 3.5 if shown else 2.4, (*said, *_computed(evidence)), probable=not shown)
     decode = evidence.decode_ms or 0.0
     if prefill is None or prefill / (queue + prefill) <= 0.7 or prefill <= 0.5 * (prefill + decode):
         return None
