@@ -91,4 +91,10 @@ RUN_OPTIONS = (
     ),
     RunOption("--ca-file", "authorities to trust, as PEM", "FILE", private=True),
     RunOption("--insecure", "accept any certificate; every report says so", switch=True, private=True),
+    RunOption(
+        "--no-report",
+        "leave out timeline.csv and the pages, which take some seconds: inferload report makes them later",
+        switch=True,
+        private=True,
+    ),
 )

@@ -30,7 +30,7 @@ def played(place: Place, mode: str = "local", **workload: Any) -> Ended:
     simulator = place.simulator()
     changes = {"workload": AGENT | workload, "request": {"continuous_usage": True}, "phases__measure_s": 3}
     file = scenario(place.folder, **changes)
-    fleet = place.fleet(mode, "--host", simulator.url, "--scenario", str(file), "--on-invalid", "warn")
+    fleet = place.fleet(mode, "--host", simulator.url, "--scenario", str(file), "--on-invalid", "warn", report=True)
     code = fleet.ended()
     return Ended(place.run_dir, code, fleet.text, simulator.stats()["requests"])
 

@@ -28,7 +28,7 @@ def played(place: Place, mode: str, **changes: Any) -> Ended:
     """A run of the scenario, headless, to its own end."""
     simulator = place.simulator()
     file = scenario(place.folder, **changes)
-    fleet = place.fleet(mode, "--host", simulator.url, "--scenario", str(file))
+    fleet = place.fleet(mode, "--host", simulator.url, "--scenario", str(file), report=True)
     return Ended(place.run_dir, fleet.ended(), fleet.text, simulator.stats()["requests"])
 
 

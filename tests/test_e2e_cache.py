@@ -30,7 +30,7 @@ def _run(place: Place, mode: str, name: str, **changes: Any) -> Ended:
 def _again(place: Place, url: str, mode: str, name: str, **changes: Any) -> Ended:
     place.run_dir = place.folder / name
     path = scenario(place.folder / f"{name}-scenario", **TALK, **changes)
-    fleet = place.fleet(mode, "--host", url, "--scenario", str(path))
+    fleet = place.fleet(mode, "--host", url, "--scenario", str(path), report=True)
     code = fleet.ended()
     return Ended(place.run_dir, code, place.text)
 

@@ -64,7 +64,7 @@ def suffering(place: Place, code: str) -> Ended:
     file = scenario(
         place.folder, **({"arrivals__spawn_per_s": 100, "phases": phases, "server": {"interval_s": 0.25}} | asked)
     )
-    fleet = place.fleet("local", "--host", simulator.url, "--scenario", str(file), "--on-invalid", "warn")
+    fleet = place.fleet("local", "--host", simulator.url, "--scenario", str(file), "--on-invalid", "warn", report=True)
     return Ended(place.run_dir, fleet.ended(), fleet.text)
 
 

@@ -30,7 +30,7 @@ def played(place: Place, hosts: list[str], *options: str, mode: str = "local", *
     """A short closed loop, to its end."""
     words = [word for url in hosts[1:] for word in ("--also-host", url)]
     file = scenario(place.folder, phases__measure_s=1.5, **changes)
-    fleet = place.fleet(mode, "--host", hosts[0], *words, "--scenario", str(file), *options)
+    fleet = place.fleet(mode, "--host", hosts[0], *words, "--scenario", str(file), *options, report=True)
     return Ended(place.run_dir, fleet.ended(), fleet.text)
 
 

@@ -68,7 +68,7 @@ def stop(place: Place, way: str, mode: str) -> Ended:
     file = scenario(place.folder, workload__output_tokens=LENGTHS, arrivals__users=USERS, phases__measure_s=measure_s)
     words = ["--host", simulator.url, "--scenario", str(file)]
     words += ["-t", f"{stop_s}s"] if way == "run_time" else []
-    fleet = place.fleet(mode, *words, web=way == "web")
+    fleet = place.fleet(mode, *words, web=way == "web", report=mode == "local")
     if way == "web":
         web_stop(fleet, simulator, place)
     elif way in SIGNALS:
@@ -93,6 +93,7 @@ def test_nothing_in_flight_is_lost(stage: Stage, scene: Scene) -> None:
     way = scene.arguments[0]
     assert "Traceback" not in ended.text, ended.text
     check_files(ended.run_dir)
+    assert (ended.run_dir / "report.html").exists() == (scene.arguments[1] == "local")
     summary = ended.summary
     check_keys(summary)
     check_books(ended)

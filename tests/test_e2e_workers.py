@@ -227,7 +227,7 @@ def test_workers_that_are_slow_to_start_are_waited_for(stage: Stage, scene: Scen
 def all_killed(place: Place) -> Ended:
     """kill -9 of both workers."""
     simulator = place.simulator()
-    fleet = place.fleet("processes", "--host", simulator.url, "--scenario", str(closed(place)))
+    fleet = place.fleet("processes", "--host", simulator.url, "--scenario", str(closed(place)), report=True)
     begun(place.run_dir)
     until(lambda: simulator.stats()["requests"]["running"] == USERS, "streams of all users")
     for pid in fleet.worker_pids():

@@ -53,7 +53,7 @@ class Bench:
         """The last line of the run's own output."""
         command = [sys.executable, "-m", "locust", "-f", str(locustfile()), "--headless", "--only-summary"]
         command += ["--host", f"http://127.0.0.1:{port}", "--scenario", str(scenario), "--on-invalid", "warn"]
-        command += ["--run-dir", str(folder / "run"), "--metrics-url", "none"]
+        command += ["--run-dir", str(folder / "run"), "--metrics-url", "none", "--no-report"]
         log = folder / "log.txt"
         with log.open("wb") as sink, on_cores(self._client_cores):
             process = subprocess.Popen(

@@ -66,7 +66,10 @@ def conclude(run: MasterRun) -> Outcome:
     (folder / rundir.TOKEN).unlink(missing_ok=True)
     tables = console.tables(document)
     print(tables, flush=True)
-    _report(folder)
+    if run.own.report:
+        _report(folder)
+    else:
+        logger.info("no report was wanted; make it with: inferload report %s", folder)
     verdict = document["verdict"]
     return Outcome(
         folder,

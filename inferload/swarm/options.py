@@ -77,6 +77,7 @@ def own_settings(options: Any) -> OwnSettings:
         headers=tuple(given.header(text) for text in options.header or ()),
         tls=TlsSettings(Path(options.ca_file) if options.ca_file else None, bool(options.insecure)),
         run_dir=Path(options.run_dir).absolute() if options.run_dir else None,
+        report=not options.no_report,
     )
 
 

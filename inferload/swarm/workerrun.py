@@ -55,6 +55,7 @@ class OwnSettings:
     headers: tuple[tuple[str, str], ...]
     tls: TlsSettings
     run_dir: Path | None
+    report: bool = True  # whether the pages are made at a run's end
 
 
 def client_settings(
