@@ -91,6 +91,19 @@ def test_a_pasted_line_becomes_a_scenario(
     assert cli.main(["from-vllm-bench", LINES[name], "--into", str(file)]) == 2  # nothing is overwritten
 
 
+def test_a_secret_stands_nowhere(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["from-vllm-bench", "vllm bench serve --header X-Auth-Token=topsecret"]) == 0
+    for option in (
+        "--base-url http://bob:topsecret@h:1",
+        "--base-url bob:topsecret@h",
+        "--endpoint http://b:topsecret@h/v1/x",
+    ):
+        assert cli.main(["from-vllm-bench", f"vllm bench serve {option}"]) == 2
+    said = capsys.readouterr()
+    assert "topsecret" not in said.out + said.err
+    assert "--base-url: holds a user or a password" in said.err
+
+
 @pytest.mark.parametrize(
     ("line", "says"),
     [

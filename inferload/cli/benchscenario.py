@@ -13,7 +13,7 @@ from inferload.cli.benchnumbers import mapping, number, pairs, whole
 from inferload.cli.benchoptions import OPTIONS
 from inferload.errors import UsageError
 from inferload.workload.endpoints import ENDPOINTS, Endpoint
-from inferload.workload.scenario import RESERVED, SECRET_HEADERS
+from inferload.workload.scenario import RESERVED, secret_header
 
 _BACKENDS: Mapping[str, Endpoint] = {
     "vllm": "completions",
@@ -84,6 +84,9 @@ def _endpoint(line: BenchLine, made: Translated) -> Endpoint:
 
 def _target(line: BenchLine, made: Translated) -> None:
     path = line.word("endpoint") or "/v1/completions"
+    for name in ("base-url", "host", "endpoint"):
+        if "@" in (line.word(name) or ""):
+            raise UsageError(f"--{name}: holds a user or a password; take them out, and give a key by --api-key-file")
     host = line.word("base-url") or f"http://{line.word('host') or '127.0.0.1'}:{whole(line, 'port', 8000, 1)}"
     if "://" in path:
         made.say("schema", f"--endpoint {path}: is a path in vLLM; taken for --base-url")
@@ -125,7 +128,7 @@ def _request(line: BenchLine, made: Translated, endpoint: Endpoint, data: str) -
         made.say("request", "No temperature: the server's own sampling, as `vllm bench serve` leaves it.")
     headers = {}
     for name, value in pairs(line, "header", "="):
-        if name.lower() in SECRET_HEADERS:
+        if secret_header(name):
             made.lose(f"--header {name}: a key does not belong into a scenario; use --api-key-file or OPENAI_API_KEY")
         else:
             headers[name] = value

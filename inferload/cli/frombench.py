@@ -11,7 +11,7 @@ from inferload.cli.benchline import BenchLine, parse
 from inferload.cli.benchmade import Translated
 from inferload.cli.benchscenario import translate
 from inferload.errors import UsageError
-from inferload.workload.scenario import SECRET_HEADERS, as_yaml, from_text
+from inferload.workload.scenario import as_yaml, from_text
 
 _EXAMPLE = (
     "Example: inferload from-vllm-bench --into mine.yaml "
@@ -88,5 +88,4 @@ def _again(line: BenchLine) -> str:
 
 
 def _shown(header: str) -> str:
-    name = header.partition("=")[0]
-    return f"{name}=..." if name.strip().lower() in SECRET_HEADERS else header
+    return f"{header.partition('=')[0]}=..."

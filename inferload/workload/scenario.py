@@ -49,7 +49,14 @@ RESERVED = {
     "n": "is always 1: one answer a turn",
 }
 # Headers that carry a key, or that the sender itself must set so that the request can be read.
-SECRET_HEADERS = {"authorization", "proxy-authorization", "api-key", "x-api-key", "cookie"}
+_SECRET_WORDS = {"apikey", "auth", "authorization", "cookie", "key", "password", "secret", "token"}
+
+
+def secret_header(name: str) -> bool:
+    """Whether a header's name says that its value is a key: one of its words is such a word."""
+    return not _SECRET_WORDS.isdisjoint(name.strip().lower().replace("_", "-").split("-"))
+
+
 OWN_HEADERS = {"host", "content-length", "content-type", "transfer-encoding", "connection", "accept", "expect"}
 
 
@@ -86,7 +93,7 @@ def _headers(value: dict[str, str]) -> dict[str, str]:
     for name in value:
         if not re.fullmatch(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", name):
             raise ValueError(f"{name!r} is no header name")
-        if name.lower() in SECRET_HEADERS:
+        if secret_header(name):
             raise ValueError(f"{name}: a key does not belong into a scenario; use --api-key-file or OPENAI_API_KEY")
         if name.lower() in OWN_HEADERS:
             raise ValueError(f"{name} is set by inferload itself; remove it")
