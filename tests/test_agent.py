@@ -281,3 +281,15 @@ def test_mistakes_are_said_in_a_line(workload: dict[str, Any], says: str) -> Non
         scenarios.from_text(json.dumps(document), "x.yaml")
     assert says in str(raised.value)
     assert len(str(raised.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"cancel": {"share": 0.1, "after_s": 1.0, "again_tokens": 90_000}},
+        {"subagents": {"share": 0.1, "prompt_tokens": 90_000}},
+    ],
+)
+def test_what_one_step_may_add_counts_tasks_and_second_tries(more: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="a step may add"):
+        Agent.model_validate({"kind": "agent"} | more)

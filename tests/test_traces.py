@@ -14,7 +14,7 @@ from inferload.workload.data import Data, Notes
 from inferload.workload.describe import describe
 from inferload.workload.faults import ScenarioError
 from inferload.workload.replay import OpenedReplay
-from inferload.workload.replaykind import Replay
+from inferload.workload.replaykind import UNTIMED, Replay
 from inferload.workload.scenario import Scenario, from_text, load
 from inferload.workload.schedules import schedule_of
 from inferload.workload.script import PlannedTurn, outline
@@ -33,6 +33,19 @@ def index(name: str, form: str, from_s: float = 0.0, to_s: float | None = None) 
 def replay(name: str, form: str, **more: object) -> OpenedReplay:
     workload = Replay.model_validate({"kind": "replay", "path": str(TRACES / name), "format": form} | more)
     return OpenedReplay(workload, "replay", Data())
+
+
+def test_a_mark_of_byte_order_is_read_over(tmp_path: Path) -> None:
+    file = tmp_path / "a.jsonl"
+    file.write_bytes(b"\xef\xbb\xbf" + (TRACES / "mooncake.jsonl").read_bytes())
+    marked = TraceIndex(file, "a.jsonl", FORMATS["mooncake"], Window())
+    assert marked.session(0) == index("mooncake.jsonl", "mooncake").session(0)
+
+
+def test_a_window_of_a_trace_without_times_is_refused() -> None:
+    with pytest.raises(ValueError, match="window: format weka does not say when sessions begin"):
+        replay("weka.jsonl", "weka", window={"from_s": 1.0})
+    assert {name for name, form in FORMATS.items() if not form.timed} == set(UNTIMED)
 
 
 def planned(opened: OpenedReplay, session: int) -> list[PlannedTurn]:

@@ -1,7 +1,7 @@
 """What is asked of the server before any load, on the master: is it there, what is it, does it answer, how does it count."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from inferload.errors import UsageError
@@ -13,6 +13,7 @@ from inferload.wire.target import Target
 from inferload.workload import counting
 from inferload.workload.chattemplate import NO_TEMPLATE, ChatTemplate, measure
 from inferload.workload.data import Data, Found, Opened
+from inferload.workload.longest import too_long
 from inferload.workload.prompts import Tokenize, Vocabulary, approximate, calibrate
 from inferload.workload.sendable import check_sendable
 from inferload.workload.sessions import Sessions
@@ -68,7 +69,21 @@ def preflight(order: Order, own: OwnSettings) -> Preflight:
             )
     else:
         logger.warning("%s has no /tokenize: prompt lengths are approximate", order.target.url)
+    _check_length(order, targets, vocabulary)
     return Preflight(tuple(targets), vocabulary, _metrics(order, own), data, template)
+
+
+def _check_length(order: Order, targets: Sequence[ServerFacts], vocabulary: Vocabulary) -> None:
+    """UsageError where a planned turn is longer than a model takes; a warning where its length is an estimate."""
+    limits = [facts.max_model_len for facts in targets if facts.max_model_len is not None]
+    if not limits:
+        return
+    found = too_long(order.scenario, Sessions(order.scenario, Data(order.origin)), min(limits))
+    if found is None:
+        return
+    if found.made_up and vocabulary.exactness == "exact":
+        raise UsageError(found.in_words(min(limits)))
+    logger.warning("%s (by estimate)", found.in_words(min(limits)))
 
 
 def _data(order: Order, opened: Mapping[str, Opened], tokenize: Tokenize | None) -> Data:

@@ -193,7 +193,10 @@ class Agent(Part):
         room = (1 - self.compaction.at) * self.context_limit_tokens
         fixed = self.tools_tokens + self.system_prompt_tokens
         summary = max(MIN_SUMMARY_TOKENS, greatest(self.compacted_tokens) - fixed)
-        added = max(self._results_tokens(), greatest(self.prompt_tokens)) + SUMMARY_REQUEST_TOKENS
+        again = greatest(self.cancel.again_tokens) if self.cancel else 0.0
+        task = greatest(self.subagents.prompt_tokens) if self.subagents else 0.0
+        asked = max(greatest(self.prompt_tokens), task)
+        added = max(self._results_tokens(), asked) + again + SUMMARY_REQUEST_TOKENS
         if added + summary > room:
             raise ValueError(
                 f"a step may add {added:.0f} tokens and its summary {summary:.0f}, but above compaction.at there is room for "

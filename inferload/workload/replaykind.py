@@ -12,6 +12,7 @@ FormatName = Literal[
 ]
 # Which forms say when an answer was complete, so that a pause is known.
 ENDS_KNOWN = ("burstgpt-2", "weka", "tracelab", "otel", "jsonl")
+UNTIMED = ("weka",)  # does not say when sessions begin
 
 
 class TraceWindow(Part):
@@ -51,6 +52,12 @@ class Replay(Part):
         default=None,
         description="turns whose prompt and answer are longer are left out, with what follows, and counted",
     )
+
+    @model_validator(mode="after")
+    def _window_has_times(self) -> "Replay":
+        if self.format in UNTIMED and self.window != TraceWindow():
+            raise ValueError(f"window: format {self.format} does not say when sessions begin; remove it")
+        return self
 
     @model_validator(mode="after")
     def _pauses_are_known(self) -> "Replay":

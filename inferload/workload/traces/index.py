@@ -75,7 +75,7 @@ class TraceIndex:
             for offset, part in zip(places[::2], places[1::2], strict=True):
                 if offset not in known:
                     file.seek(offset)
-                    known = {offset: list(self._parser(file.readline().decode("utf-8")))}
+                    known = {offset: list(self._parser(file.readline().decode("utf-8" if offset else "utf-8-sig")))}
                 turns.append(known[offset][part])
         return turns if self.form.nested else sorted(turns, key=lambda turn: turn.at_s)
 
