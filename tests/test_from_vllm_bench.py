@@ -91,6 +91,13 @@ def test_a_pasted_line_becomes_a_scenario(
     assert cli.main(["from-vllm-bench", LINES[name], "--into", str(file)]) == 2  # nothing is overwritten
 
 
+@pytest.mark.parametrize(("length", "most"), [(200, 1024), (1500, 548)])
+def test_a_given_length_counts_in_the_total(length: int, most: int) -> None:
+    line = f"vllm bench serve --dataset-name sharegpt --dataset-path a.json --sharegpt-output-len {length}"
+    filters = translate(parse(line)).document["workload"]["source"]["filters"]
+    assert filters == {"min_prompt_tokens": 4, "max_prompt_tokens": most}
+
+
 def test_a_secret_stands_nowhere(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["from-vllm-bench", "vllm bench serve --header X-Auth-Token=topsecret"]) == 0
     for option in (

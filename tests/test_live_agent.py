@@ -18,6 +18,7 @@ from inferload.workload.data import Data, Found, Notes
 from inferload.workload.describe import describe
 from inferload.workload.liveagent import LiveClass, as_document, as_message, load
 from inferload.workload.messages import ToolCall
+from inferload.workload.scenario import Scenario
 from inferload.workload.scenario import load as load_scenario
 from inferload.workload.script import Ask, Reply, Script, Work, Worked, outline
 
@@ -291,3 +292,12 @@ def test_code_that_raises_ends_its_session_and_is_said_once(stage: Stage, scene:
     assert ended.text.count("RuntimeError: no more") == 1, ended.text
     assert ended.summary["sessions"]["completed"] == 0
     assert ended.summary["turns"]["failed"] == 0
+
+
+def test_its_answers_are_not_forced_unless_that_is_said() -> None:
+    plain = load_scenario("agent-live").as_data()
+    del plain["request"]["ignore_eos"]
+    assert Scenario.model_validate(plain).request.ignore_eos is False
+    assert Scenario.model_validate(plain | {"request": {"ignore_eos": True}}).request.ignore_eos is True
+    del plain["request"]
+    assert Scenario.model_validate(plain).request.ignore_eos is False

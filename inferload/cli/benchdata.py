@@ -75,7 +75,11 @@ def _sharegpt(line: BenchLine, made: Translated) -> dict[str, Any]:
     length = whole(line, "output-len") or whole(line, "sharegpt-output-len")
     if length is None:
         return {"source": source}
-    source["filters"] = {"min_prompt_tokens": 4, "max_prompt_tokens": 1024, "max_total_tokens": 2048}
+    # vLLM counts the length that is asked for in the total, not the recorded answer's.
+    most = min(1024, 2048 - length)
+    if most < 4:
+        raise UsageError(f"--output-len {length}: vLLM's benchmark leaves out all prompts then; at most 2044")
+    source["filters"] = {"min_prompt_tokens": 4, "max_prompt_tokens": most}
     return {"source": source, "output_tokens": length}
 
 

@@ -297,6 +297,16 @@ class Scenario(Part):
     gates: Gates = Field(default=(), description='what the run must hold, as "p99(ttft_ms) < 2000"')
     server: Server = Field(default=Server(), description="reading the server's metrics")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _default_of_kind(cls, data: Any) -> Any:
+        """A live agent's answers end as the model ends them: one that is forced to a length is no call that can be read."""
+        workload, request = (data.get("workload"), data.get("request", {})) if isinstance(data, dict) else (None, None)
+        live = isinstance(workload, dict) and workload.get("kind") == "live_agent"
+        if live and isinstance(request, dict) and "ignore_eos" not in request:
+            return {**data, "request": {**request, "ignore_eos": False}}
+        return data
+
     @property
     def ends_by_itself(self) -> bool:
         """Whether a run of it comes to an end without anybody's hand."""
