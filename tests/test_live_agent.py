@@ -301,3 +301,16 @@ def test_its_answers_are_not_forced_unless_that_is_said() -> None:
     assert Scenario.model_validate(plain | {"request": {"ignore_eos": True}}).request.ignore_eos is True
     del plain["request"]
     assert Scenario.model_validate(plain).request.ignore_eos is False
+
+
+def test_a_plan_says_which_class_of_a_mix_it_does_not_count() -> None:
+    data = load_scenario("agent-live").as_data()
+    chat = {"kind": "chat", "turns": 3, "prompt_tokens": 10, "output_tokens": 5}
+    classes = [
+        {"name": "talk", "share": 0.5, "workload": chat},
+        {"name": "live", "share": 0.5, "workload": data["workload"]},
+    ]
+    said = describe(Scenario.model_validate(data | {"workload": {"kind": "mix", "classes": classes}}))
+    assert "of the sessions, whose turns cannot be planned" in said
+    assert said.count("not counted: class live") == 5
+    assert "session   3 turns" in said

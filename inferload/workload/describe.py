@@ -48,7 +48,7 @@ def expected(source: Sessions, sessions: int) -> Expected:
         turns += plans[-1]
     return Expected(
         sessions=len(plans),
-        turns=tuple(len(plan) for plan in plans),
+        turns=tuple(len(plan) for plan in plans if plan),
         think_s=tuple(turn.ask.pause_s for plan in plans for turn in plan[1:] if turn.ask.pause == "think"),
         tool_s=tuple(turn.ask.pause_s for plan in plans for turn in plan[1:] if turn.ask.pause == "tool"),
         prompt_tokens=tuple(turn.new_tokens or 0 for turn in turns),
@@ -71,17 +71,18 @@ def describe(scenario: Scenario, data: Data | None = None) -> str:
     if not sample.prompt_tokens:
         return "\n".join(_row(title, lines) for title, lines in _unplanned(scenario, source, planned, duration_s))
     cache = PlannedCache(scenario, Sessions(scenario, data), sample.sessions)
+    missing = [f"not counted: class {name}" for name, one in cache.sums.items() if not one.turns]
     rows = [
         ("scenario", [f"{scenario.name}, seed {scenario.seed}, digest {scenario.digest[:12]}"]),
         ("arrivals", _arrivals(scenario, planned, duration_s)),
         ("classes", cache.class_lines()),
         ("data", _data(source)),
-        ("session", [*_session(scenario, sample), *_limits(source, sample)]),
-        ("request", _request(scenario, sample)),
-        ("load", [*_load(scenario, sample), *_in_all(sample, planned)]),
+        ("session", [*_session(scenario, sample), *_limits(source, sample), *missing]),
+        ("request", [*_request(scenario, sample), *missing]),
+        ("load", [*_load(scenario, sample), *_in_all(sample, planned), *missing]),
         ("phases", _phases(scenario)),
-        ("numbers", _numbers(scenario, sample)),
-        ("cache", cache.cache_lines()),
+        ("numbers", [*_numbers(scenario, sample), *missing]),
+        ("cache", [*cache.cache_lines(), *missing]),
         ("slo", [_slo(scenario)]),
         ("gates", list(scenario.gates) or ["none: the run passes when no turn fails"]),
     ]

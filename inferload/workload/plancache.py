@@ -69,6 +69,8 @@ class PlannedCache:
 
     def _class_line(self, name: str, drawn: int) -> str:
         one = self.sums[name]
+        if not one.turns:
+            return f"{name}: {one.sessions / drawn:.0%} of the sessions, whose turns cannot be planned"
         turns = max(1, one.turns)
         return (
             f"{name}: {one.sessions / drawn:.0%} of the sessions, {one.turns / one.sessions:.3g} turns each, "
