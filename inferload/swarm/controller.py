@@ -184,7 +184,7 @@ class Controller:
             outcome = self.outcome = self._conduct(self.run)
             if one.counted:
                 codes.append(self._exit_code(outcome))
-            if self.run.stop.is_set():
+            if self.run.stopped_early:
                 break
             earlier = arms.Earlier(one.arm, outcome.run_dir, self.run.salt, outcome.left)
             if number + 1 < len(todo):

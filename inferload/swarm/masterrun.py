@@ -139,6 +139,11 @@ class MasterRun:
             member.spent_ns = data["at_ns"]
             self._look_whether_spent()
 
+    @property
+    def stopped_early(self) -> bool:
+        """Whether somebody, or something, ended the run before its time; one whose load is spent has come to its end."""
+        return self.stop.is_set() and self._spent_ns is None
+
     def _look_whether_spent(self) -> None:
         """The load is over once that of all workers is: it was when the last session ended, not when we heard of it."""
         spent_ns = [member.spent_ns for member in self.roster.present]

@@ -74,6 +74,18 @@ class Ended:
     last: Reply | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """Leave to send one turn. `place`: what it holds of the turns in flight; None: there is no limit."""
+
+    place: Gate | None
+
+    def leave(self) -> None:
+        """Give the place back, whatever became of the turn."""
+        if self.place is not None:
+            self.place.leave()
+
+
 def entered(run: Host, class_name: str, window: PhaseWindow) -> bool:
     """Wait until a turn more may be in flight, and count the wait; False: the run takes no more turns."""
     gate = run.gate
@@ -94,6 +106,8 @@ class Talk:
         self._session = session
         self._arrived_ns = arrived_ns
         self._place = run.gate  # in flight: the first turn's, which was taken for it
+        self._first = True  # nothing came before the next turn: it has its place, and may always be sent
+        self._counted = True  # the next turn is in the run's count already
         self._isolated = isolated
         self._settings = Settings.of(run.scenario, model_of(run.scenario, session.index) or run.assignment.model)
         affinity = run.scenario.request.affinity_header
@@ -118,6 +132,7 @@ class Talk:
             except StopIteration:
                 return Ended(at_ns, complete=True, last=last)
             if isinstance(effect, Work):
+                self._leave()
                 worked = self._work(effect)
                 at_ns = now_ns()
                 if worked is None:
@@ -132,9 +147,13 @@ class Talk:
                 sent = tuple(child.last for child in children)
                 continue
             planned_ns = self._planned(effect, at_ns)
-            if not self._waited_for(planned_ns, begun=bool(path or number or sent is not None)):
+            admitted = self._admitted(planned_ns)
+            if admitted is None:
                 return Ended(now_ns(), complete=False)
-            result = self._ask(effect, bodies.body(effect), path, number, planned_ns)
+            try:
+                result = self._ask(effect, bodies.body(effect), path, number, planned_ns)
+            finally:
+                admitted.leave()
             record = result.record
             if record.failure is not None:
                 return Ended(record.closed_ns + AFTER_FAILURE_NS, complete=False)
@@ -159,7 +178,10 @@ class Talk:
     def _fork(self, fork: Fork, path: str, at_ns: int) -> list[Ended]:
         self._leave()
         greenlets = [gevent.spawn(self._script, child, f"{path}/{name}", at_ns) for name, child in fork.children]
-        gevent.joinall(greenlets, raise_error=True)
+        try:
+            gevent.joinall(greenlets, raise_error=True)
+        finally:  # a user who is stopped meanwhile takes its sub-agents along
+            gevent.killall([greenlet for greenlet in greenlets if not greenlet.dead], block=False)
         return [greenlet.value for greenlet in greenlets]
 
     def _planned(self, ask: Ask, at_ns: int) -> int:
@@ -168,22 +190,27 @@ class Talk:
             return max(at_ns, self._arrived_ns + round(ask.due_s * NS_PER_S))
         return at_ns + round(ask.pause_s * NS_PER_S)
 
-    def _waited_for(self, planned_ns: int, begun: bool) -> bool:
-        """Whether the turn may be sent, once it is time; a session's first turn may always."""
+    def _admitted(self, planned_ns: int) -> Admitted | None:
+        """Leave to send a turn, once it is time; None: there are to be no more. A session's first turn may always."""
         run = self._run
         sleep_until(planned_ns)
-        if not begun:
+        counted, self._counted = self._counted, False
+        if self._first:
+            self._first = False
+            place, self._place = self._place, None
             run.await_turn()
-            return True  # it has its place, and is not to be lost
+            return Admitted(place)  # it has its place, and is not to be lost
         window = run.window_of(planned_ns)
-        if not run.open or not run.quota.take_turn(window.phase):
-            return False
+        if not run.open or not (counted or run.quota.take_turn(window.phase)):
+            return None
         if not entered(run, self._session.class_name, window):
-            return False
+            return None
         run.await_turn()
-        if not run.open and run.gate is not None:
-            run.gate.leave()
-        return run.open
+        if not run.open:
+            if run.gate is not None:
+                run.gate.leave()
+            return None
+        return Admitted(run.gate)
 
     def _ask(self, ask: Ask, body: bytes, path: str, number: int, planned_ns: int) -> TurnResult:
         run, session = self._run, self._session
@@ -204,20 +231,15 @@ class Talk:
             model=ask.model or self._settings.model,
             headers=(*self._headers, *ask.headers),
         )
-        place, self._place = self._place if first else run.gate, None if first else self._place
-        try:
-            turn = run.start_turn(request, session.index)
-            cut_ns = None if ask.cancel_after_s is None else planned_ns + round(ask.cancel_after_s * NS_PER_S)
-            if cut_ns is not None and not turn.wait_until(cut_ns):
-                turn.cancel()
-            return turn.wait()
-        finally:
-            if place is not None:
-                place.leave()
+        turn = run.start_turn(request, session.index)
+        cut_ns = None if ask.cancel_after_s is None else planned_ns + round(ask.cancel_after_s * NS_PER_S)
+        if cut_ns is not None and not turn.wait_until(cut_ns):
+            turn.cancel()
+        return turn.wait()
 
     def _leave(self) -> None:
-        """Give back the first turn's place, if it was not needed."""
-        place, self._place = self._place, None
+        """Something comes before the first turn, or there is none: its place is given back."""
+        place, self._place, self._first = self._place, None, False
         if place is not None:
             place.leave()
 
