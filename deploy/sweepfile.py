@@ -29,16 +29,6 @@ def label(variant: str) -> str:
     return variant.rpartition(":")[2]
 
 
-class Price(_Part):
-    """What the hardware costs, for figures per token."""
-
-    per_gpu_hour: Annotated[float, Field(strict=True, gt=0)] = Field(description="price of one GPU for an hour")
-    gpus: Annotated[int, Field(strict=True, ge=1)] | None = Field(
-        default=None, description="how many; null: the variant's"
-    )
-    currency: str = Field(default="USD", description="printed beside each figure")
-
-
 class Sweep(_Part):
     """A whole sweep."""
 
@@ -72,7 +62,6 @@ class Sweep(_Part):
     set: Annotated[tuple[str, ...], Field(strict=False)] = Field(
         default=(), description='changes to every variant: ["max-num-seqs=8"]'
     )
-    price: Price | None = Field(default=None, description="what the hardware costs: {per_gpu_hour, gpus, currency}")
 
     @model_validator(mode="after")
     def _distinct(self) -> "Sweep":

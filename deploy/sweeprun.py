@@ -135,9 +135,13 @@ class Performer:
         wanted = Wanted(engine=self._sweep.engine, model=variant.model, port=self._place.port, variant=variant)
         command = command_of(wanted)
         server = launch.start(wanted, command)
-        self._journal.write(kind="server_up", port=server.port, pid=server.pid, variant=start.variant)
-        took_s = launch.wait(server, command.ready_s, lambda text: None)
-        server = facts.described(server, took_s)
+        try:
+            self._journal.write(kind="server_up", port=server.port, pid=server.pid, variant=start.variant)
+            took_s = launch.wait(server, command.ready_s, lambda text: None)
+            server = facts.described(server, took_s)
+        except BaseException:  # Ctrl-C too: a server in a session of its own hears nothing of it
+            launch.stop(server)
+            raise
         running.remember(server)
         return server
 

@@ -3,6 +3,7 @@
 import json
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -115,6 +116,23 @@ def test_runs_that_are_not_valid_are_not_compared() -> None:
     assert "new: run run-1 is suspect (the client was late)" in said.text([doubtful])
 
 
+def test_an_invalid_run_is_left_out_with_its_pair() -> None:
+    baseline, candidate = sides(0.10, 8)
+    spoilt = Side("base", (run(0, 9000.0, level="invalid"), *baseline.runs[1:]))
+    found = compared(spoilt, candidate)
+    assert (found.primary.answer, len(found.pairs)) == ("worse", 7)
+    assert found.primary.baseline is not None
+    assert found.primary.baseline < 1000
+    assert "base: left out with their pairs, as not valid: run-0" in said.text([found])
+
+
+def test_goodput_of_other_limits_is_no_figure_to_compare() -> None:
+    one = replace(run(1, 100), slo={"ttft_ms": 500})
+    found = compared(Side("base", (one,)), Side("new", (replace(one, slo={"ttft_ms": 5000}),)))
+    assert "goodput_turns_per_s" not in [row.figure.name for row in found.rows]
+    assert "goodput_turns_per_s" in [row.figure.name for row in compared(Side("a", (one,)), Side("b", (one,))).rows]
+
+
 def test_shorter_answers_are_named_before_they_look_like_speed() -> None:
     found = compared(Side("base", (run(1, 100),)), Side("new", (run(1, 100, tokens=40.0),)))
     assert "the candidate's answers are 20.0% shorter (40 against 50 tokens)" in said.text([found])
@@ -192,6 +210,15 @@ def test_what_is_no_side(tmp_path: Path, made: Callable[[Path], object], said_of
     made(tmp_path / "x")
     with pytest.raises(UsageError, match=said_of_it):
         read_side(tmp_path / "x")
+
+
+def test_what_was_set_aside_or_cut_off_in_a_folder_is_left_out_and_named(tmp_path: Path) -> None:
+    write_run(tmp_path / "base" / "000", 2, 90)
+    write_run(tmp_path / "base" / ".broken-001-ab", 3, 110)
+    (write_run(tmp_path / "base" / "002", 4, 95) / "summary.json").unlink()
+    side = read_side(tmp_path / "base")
+    assert ([one.label for one in side.runs], side.cut_off) == (["000"], ("002",))
+    assert "base: left out, for want of a summary: 002" in said.text([compared(side, side)])
 
 
 def test_a_run_that_was_cut_off_is_refused_by_name(tmp_path: Path) -> None:

@@ -586,3 +586,25 @@ class TestCommand:
         connection.close()
         counted(server, "aborted", 1)
         assert server.json("GET", "/load") == {"server_load": 0}
+
+
+@pytest.mark.parametrize(
+    ("target", "body"),
+    [
+        ("//[x", b""),
+        ("/v1/chat/completions", b"[" * 200_000),
+        ("/v1/chat/completions", b'{"max_tokens": ' + b"9" * 5000 + b"}"),
+        ("/v1/chat/completions", b'{"messages": [{"role": "user", "content": "a"}], "logit_bias": {"\xc2\xb2": 1}}'),
+        ("/chaos", b'{"kind": "latency", "ms": Infinity}'),
+        ("/chaos", b'{"kind": ["x"]}'),
+    ],
+)
+def test_no_request_ends_the_server(simulator: Callable[..., Simulator], target: str, body: bytes) -> None:
+    server = simulator()
+    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as peer:
+        head = f"POST {target} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        peer.sendall(head.encode() + body)
+        status = int(peer.recv(64).split()[1])
+    assert 400 <= status <= 500
+    assert server.call("GET", "/health")[0] == 200
+    server.call("DELETE", "/chaos")

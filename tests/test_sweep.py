@@ -64,7 +64,7 @@ def test_what_a_plan_can_find_is_said_before_it_starts() -> None:
 
 
 def test_a_sweep_loads_back_equal() -> None:
-    sweep = small(price={"per_gpu_hour": 2.5})
+    sweep = small(sd_log=0.08)
     assert sweepfile.from_text(sweepfile.to_text(sweep), "x") == sweep
 
 

@@ -27,7 +27,7 @@ def differences(baseline: Side, candidate: Side, allowed: Collection[str] = ()) 
     compared: list[str] = []
     for side in (baseline, candidate):
         for run in side.runs:
-            if run.level == "invalid":
+            if run.level == "invalid" and all(other.level == "invalid" for other in side.runs):
                 why = "; ".join(run.reasons) or "no reason given"
                 refusals.append(f"{side.label}: run {run.label} is not a valid measurement ({why})")
             elif run.level == "suspect":

@@ -15,6 +15,9 @@ ALPHA = 0.05
 # Fewer pairs than this can never reject by sign flips at 0.05, whatever they show.
 PAIRS_WANTED = 6
 
+# Figures that mean something else where the limits of a good turn differ.
+GOODNESS = ("goodput_turns_per_s", "slo_attainment")
+
 Answer = Literal["better", "worse", "no difference found", "not tested", "not comparable", "not known"]
 
 
@@ -78,6 +81,11 @@ def compare(
     testable = comparable and not conditional and len(pairs) >= 3
     figures = (primary, *(other for other in others if other.name != primary.name))
     effects = {one.name: _effect(pairs, one) for one in figures}
+    if (
+        baseline.runs[0].slo != candidate.runs[0].slo
+    ):  # what counts as good differs, so how much was good does not compare
+        figures = tuple(one for one in figures if one.name not in GOODNESS or one is primary)
+        comparable = comparable and primary.name not in GOODNESS
     raw = {name: found.p for name, found in effects.items() if found is not None and found.p is not None}
     adjusted = pairedruns.holm({name: p for name, p in raw.items() if name != primary.name})
     if primary.name in raw:
@@ -130,7 +138,8 @@ def _pairs(baseline: Side, candidate: Side) -> tuple[tuple[tuple[Run, Run], ...]
             alone.append(run)
         else:
             left.remove(partner)
-            pairs.append((run, partner))
+            if "invalid" not in (run.level, partner.level):
+                pairs.append((run, partner))
     return tuple(pairs), (*alone, *left)
 
 

@@ -142,6 +142,12 @@ def _remarks(one: Comparison) -> list[str]:
     remarks += [f"not comparable: {line}" for line in one.differences.refusals]
     remarks += [f"implausible: {line}" for line in one.implausible]
     remarks += [f"note: {line}" for line in one.differences.warnings]
+    for side in (one.baseline, one.candidate):
+        if side.cut_off:
+            remarks.append(f"{side.label}: left out, for want of a summary: {', '.join(side.cut_off)}")
+        invalid = [run.label for run in side.runs if run.level == "invalid"]
+        if invalid and not one.differences.refusals:
+            remarks.append(f"{side.label}: left out with their pairs, as not valid: {', '.join(invalid)}")
     if one.conditional:
         remarks.append(f"conditional on these starts: {one.conditional}")
     if one.unpaired:

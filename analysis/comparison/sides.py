@@ -35,6 +35,7 @@ class Run:
     reasons: tuple[str, ...] = ()
     asks: Mapping[str, Any] = field(default_factory=dict)
     server: Mapping[str, Any] = field(default_factory=dict)
+    slo: Mapping[str, Any] = field(default_factory=dict)  # limits of a good turn
     output_tokens: float | None = None  # mean of a turn that ended well
     input_tokens: float | None = None
     concurrency: float | None = None  # the most requests at once, where the load had such a limit
@@ -52,28 +53,33 @@ class Side:
 
     label: str
     runs: tuple[Run, ...]
+    cut_off: tuple[str, ...] = ()  # runs in the folder that ended before their summary was written, and are left out
 
     def mean(self, name: str) -> float | None:
-        """Mean of a figure over the runs; None where one run does not know it."""
-        found = [run.value(name) for run in self.runs]
+        """Mean of a figure over the runs that are valid, or all where none is; None where one of them does not know it."""
+        counted = [run for run in self.runs if run.level != "invalid"] or self.runs
+        found = [run.value(name) for run in counted]
         known = [value for value in found if value is not None]
         return sum(known) / len(known) if known and len(known) == len(found) else None
 
 
 def read_side(path: Path, label: str | None = None, names: tuple[str, ...] = NAMES) -> Side:
     """A side from a run directory, a folder of run directories, or a result file of another client. UsageError: none of these."""
+    cut_off: list[str] = []
     if path.is_file():
         runs = [_foreign(path)]
     elif (path / rundir.MANIFEST).is_file():
         runs = [read_run(path, names)]
     else:
-        runs = [read_run(each, names) for each in sorted(path.glob("*")) if (each / rundir.MANIFEST).is_file()]
+        folders = [each for each in sorted(path.glob("[!.]*")) if (each / rundir.MANIFEST).is_file()]
+        cut_off = [each.name for each in folders if not (each / rundir.SUMMARY).is_file()]
+        runs = [read_run(each, names) for each in folders if each.name not in cut_off]
         runs += [_foreign(each) for each in sorted(path.glob("*.json"))]
     if not runs:
         what = "is no run directory and holds none" if path.is_dir() else "no such file or directory"
         raise UsageError(f"{path}: {what}; name a run directory, a folder of them, or another client's result file")
     runs.sort(key=lambda run: run.started_at)
-    return Side(label or (path.stem if path.is_file() else path.name), tuple(runs))
+    return Side(label or (path.stem if path.is_file() else path.name), tuple(runs), tuple(cut_off))
 
 
 def read_run(path: Path, names: tuple[str, ...] = NAMES) -> Run:
@@ -94,6 +100,7 @@ def read_run(path: Path, names: tuple[str, ...] = NAMES) -> Run:
         level=str(verdict.get("measurement")),
         reasons=tuple(str(reason.get("text")) for reason in verdict.get("reasons") or ()),
         asks=_asks(scenario.get("text")),
+        slo=_slo(scenario.get("text")),
         server={
             "model": manifest.get("model"),
             "engine": manifest.get("engine"),
@@ -112,6 +119,11 @@ def _per_turn(turns: Mapping[str, Any], name: str) -> float | None:
     measured = (turns.get("by_phase") or {}).get("measure") or {}
     total, ok = measured.get(name), measured.get("ok")
     return total / ok if isinstance(total, int) and ok else None
+
+
+def _slo(text: str | None) -> dict[str, Any]:
+    data = yaml.safe_load(text) if text else None
+    return dict(data.get("slo") or {}) if isinstance(data, dict) else {}
 
 
 def _asks(text: str | None) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import hmac
 import secrets
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -96,18 +97,25 @@ class Api:
         """Answer a request on its connection, now or as a stream."""
         self._http.begun(connection, request, self._known(request.path))
         try:
-            if request.path.startswith(_GUARDED) and not self._authorised(request):
-                reply = json_reply({"error": "Unauthorized"}, 401)
-            elif request.method == "POST" and request.path in ENDPOINTS:
-                self._complete(connection, request)
-                return
-            elif request.method == "POST" and request.path == "/chaos":
-                reply = self._add_chaos(connection, request)
-            else:
-                reply = self._find(request)(request)
+            reply = self._reply(connection, request)
         except ApiError as error:
             reply = error.message_reply() if request.path == "/v1/messages" else error.reply()
-        self._send(connection, request, reply)
+        except Exception as error:  # noqa: BLE001 - one request must not end the server, whatever is in it
+            traceback.print_exc()
+            reply = ApiError(f"{type(error).__name__}: {error}", 500, "InternalServerError").reply()
+        if reply is not None:
+            self._send(connection, request, reply)
+
+    def _reply(self, connection: Connection, request: HttpRequest) -> Reply | None:
+        """The answer; None where it comes as a stream, or by itself later."""
+        if request.path.startswith(_GUARDED) and not self._authorised(request):
+            return json_reply({"error": "Unauthorized"}, 401)
+        if request.method == "POST" and request.path in ENDPOINTS:
+            self._complete(connection, request)
+            return None
+        if request.method == "POST" and request.path == "/chaos":
+            return self._add_chaos(connection, request)
+        return self._find(request)(request)
 
     def _authorised(self, request: HttpRequest) -> bool:
         keys = [key for key in (self._options.api_key, *self._options.api_keys) if key]

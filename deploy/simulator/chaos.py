@@ -101,7 +101,7 @@ def parse_plan(document: Any, now_ns: int) -> Plan:
 def _fits(value: Any, default: Any) -> bool:
     if isinstance(default, bool | str):
         return type(value) is type(default)
-    return isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < float("inf")
 
 
 class Chaos:

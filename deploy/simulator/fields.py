@@ -20,6 +20,8 @@ def parse_json(body: bytes) -> dict[str, Any]:
         raise invalid(str(error.pos), f"no JSON: {error.msg}") from None
     except UnicodeDecodeError as error:
         raise invalid(str(error.start), "no UTF-8") from None
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, brackets without an end
+        raise invalid("", f"no JSON that can be read: {error}") from None
     if document is None:
         raise invalid("", "is missing")
     if not isinstance(document, dict):

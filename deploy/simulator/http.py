@@ -179,7 +179,10 @@ def _parse_head(text: str) -> _Head:
         headers[name.lower()] = value.strip()
     connection = headers.get("connection", "").lower()
     keep_alive = "close" not in connection if parts[2] == "HTTP/1.1" else "keep-alive" in connection
-    target = urlsplit(parts[1])
+    try:
+        target = urlsplit(parts[1])
+    except ValueError as error:
+        raise HttpFault(400, f"the request's target is no address: {error}") from None
     return _Head(parts[0], target.path, dict(parse_qsl(target.query)), headers, keep_alive, _length(headers))
 
 
