@@ -5,7 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from inferload.errors import UsageError
 from inferload.swarm.limits import Gate, Quota
+from inferload.swarm.order import check_count
 from inferload.workload.arrivals import share
 from inferload.workload.faults import ScenarioError
 from inferload.workload.scenario import from_text
@@ -97,3 +99,15 @@ def test_an_end_that_is_none(phases: str, said: str) -> None:
     with pytest.raises(ScenarioError) as caught:
         from_text(f"{HEAD}phases: {phases}", "x")
     assert str(caught.value).startswith(f"x:5: {said}")
+
+
+def test_a_worker_without_a_user_would_never_spend_its_part() -> None:
+    counted = from_text(
+        HEAD.replace("{kind: constant, sessions_per_s: 2}", "{kind: closed, users: 1, spawn_per_s: 1}")
+        + "phases: {sessions: 10}",
+        "x",
+    )
+    check_count(counted, 2, 2)
+    with pytest.raises(UsageError, match=r"arrivals\.users 1: fewer than the 2 workers"):
+        check_count(counted, 1, 2)
+    check_count(from_text(f"{HEAD}phases: {{sessions: 10}}", "x"), 1, 2)

@@ -135,3 +135,14 @@ def resolve(wish: Wish) -> Order:
         spawn_per_s=spawn_per_s,
         overrides=changes,
     )
+
+
+def check_count(scenario: Scenario, users: int, workers: int) -> None:
+    """UsageError where a closed loop that ends by count could never end: a worker without a user spends none of its part."""
+    phases = scenario.phases
+    if scenario.open_loop or (phases.sessions is None and phases.turns is None) or users >= workers:
+        return
+    raise UsageError(
+        f"arrivals.users {users}: fewer than the {workers} workers, each of which has a part of the sessions or turns "
+        "that are counted; start fewer workers, or give each a user"
+    )
