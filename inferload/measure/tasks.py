@@ -76,7 +76,8 @@ def tasks_of(turns: Sequence["_Turn"], phase: str) -> tuple[int, list[Task]]:
         if first is None or first.index or first.phase != phase:
             continue
         begun += 1
-        if all(turn.ok for turn in mine) and any(turn.final for turn in mine):
+        last = max((turn for turn in mine if turn.at_top), key=lambda turn: turn.index)
+        if all(turn.ok for turn in mine) and last.final:
             done.append(_task(mine))
     return begun, done
 
