@@ -211,7 +211,7 @@ def _decode(evidence: Evidence) -> Finding | None:
         return None
     whole = (evidence.queue_ms or 0.0) + (evidence.prefill_ms or 0.0) + evidence.decode_ms
     computed, generated = evidence.computed_tok_per_s or 0.0, evidence.generation_tok_per_s or 0.0
-    if evidence.decode_ms / whole <= 0.8 or computed >= computed + generated - computed:
+    if evidence.decode_ms / whole <= 0.8 or computed >= generated:
         return None
     itl, limit = evidence.server_itl_ms, evidence.slo.get("tpot_ms") or evidence.slo.get("itl_ms")
     rises = evidence.itl_by_running is not None and evidence.itl_by_running[1] > 1.15 * evidence.itl_by_running[0]
