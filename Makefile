@@ -56,8 +56,9 @@ test-vllm: $(READY) setup-vllm  ## the tests that drive real vLLM on the CPU
 screenshots: $(READY) browser  ## the pictures of the README, from a demo and a run by hand
 	PYTHONPATH=tests $(BIN)/python docs/screenshots.py
 
-soak: $(READY)   ## ways to end a run with streams of 30 s in flight, in every mode
-	INFERLOAD_SOAK=1 $(BIN)/python -m pytest tests/test_e2e_stop.py
+soak: $(READY)   ## what takes too long for every change: long streams in flight at each way to end, long runs, many draws
+	INFERLOAD_SOAK=1 $(BIN)/python -m pytest -m 'soak or not vllm' tests/test_e2e_stop.py
+	$(BIN)/python -m pytest -m soak
 
 lint: $(READY)   ## ruff and mypy
 	$(BIN)/ruff check .
