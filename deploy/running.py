@@ -102,7 +102,7 @@ def group(server: Server) -> list[psutil.Process]:
     One that has ended and waits to be collected holds no file open, so it keeps no group alive.
     """
     _reap(server.pid)
-    members = [process for process in psutil.process_iter() if _group_of(process) == server.pid]
+    members = [process for process in psutil.process_iter() if group_of(process) == server.pid]
     return members if any(_holds(process, server.log) for process in members) else []
 
 
@@ -111,7 +111,7 @@ def _reap(pid: int) -> None:
         os.waitpid(pid, os.WNOHANG)
 
 
-def _group_of(process: psutil.Process) -> int | None:
+def group_of(process: psutil.Process) -> int | None:
     """Its process group; None for a process that has just ended."""
     try:
         return os.getpgid(process.pid)

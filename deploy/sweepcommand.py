@@ -1,9 +1,11 @@
 """`inferload sweep`: variants x scenarios x pairs of runs, and one comparison at the end."""
 
 import argparse
+import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,10 +15,11 @@ from inferload.workload import scenario as scenarios
 from inferload.workload.numberwords import seconds
 from inferload.workload.scenario import Scenario
 
-from . import sweepfile, sweepplan, sweeprun
+from . import sweepfile, sweepjournal, sweepplan
 from .sweepfile import Sweep, label
+from .sweepjournal import JOURNAL, Journal
 from .sweepplan import Start
-from .sweeprun import JOURNAL, PLAN, Journal, Performer, Place
+from .sweeprun import PLAN, Performer, Place
 
 _EPILOG = """\
 Examples:
@@ -24,7 +27,8 @@ Examples:
   inferload sweep scenarios/studies/tiny.yaml
   inferload sweep --resume runs/20261121T101500Z-tiny
 A pair has one seed on all sides and the variants in an order that is drawn; each run's directory is kept, and
-inferload compare reads a variant's folder as one side. Exit codes: 0 all runs made; 1 some could not be; 2 bad usage."""
+inferload compare reads a variant's folder as one side. Ctrl-C and TERM end the run and the server that are under way, and
+--resume goes on. Exit codes: 0 all runs made; 1 some could not be; 2 bad usage; 130, 143 interrupted."""
 
 
 def register(subparsers: Any) -> None:
@@ -38,10 +42,33 @@ def register(subparsers: Any) -> None:
     )
     parser.add_argument("file", nargs="?", type=Path, metavar="FILE", help="a sweep's file, or a bundled study's name")
     parser.add_argument("--resume", type=Path, metavar="DIR", help="go on with a sweep that was interrupted")
+    parser.add_argument("--no-retry", action="store_true", help="with --resume: leave out runs that failed before")
     parser.add_argument("--into", type=Path, metavar="DIR", help="where it is kept (default: runs/<UTC time>-<name>)")
     parser.add_argument("--pairs", type=int, metavar="N", help="instead of the file's")
     parser.add_argument("--dry-run", action="store_true", help="say what it would do, and do nothing")
     parser.set_defaults(run=run)
+
+
+class _Ended(KeyboardInterrupt):
+    """A signal that ends a sweep as Ctrl-C does."""
+
+
+@contextmanager
+def _signals_interrupt() -> Iterator[None]:
+    """TERM and a closed terminal interrupt too, once: what they set off takes its time, and a second one must not cut it."""
+
+    def end(number: int, _frame: Any) -> None:
+        signal.signal(number, signal.SIG_IGN)
+        raise _Ended(number)
+
+    caught = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) == signal.SIG_DFL]
+    for number in caught:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number in caught:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -55,19 +82,35 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.dry_run:
         return 0
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / PLAN).write_text(sweepfile.to_text(sweep), encoding="utf-8")
-    journal = Journal(folder)
-    sweeprun.clear_up(journal)
-    place = Place(folder, sweeprun.free_port(journal), {name: given for given, name in names.items()})
     try:
-        Performer(sweep, place, journal, lambda text: print(text, file=sys.stderr, flush=True)).perform(plan)
-    except KeyboardInterrupt:
+        with sweepjournal.alone(folder), _signals_interrupt():
+            journal = _begun(sweep, folder, plan, retry=arguments.resume is not None and not arguments.no_retry)
+            place = Place(folder, {name: given for given, name in names.items()})
+            Performer(sweep, place, journal, lambda text: print(text, file=sys.stderr, flush=True)).perform(plan)
+            compared = [_compare(sweep, folder, name) for name in by_name]
+            _index(folder, sweep, journal, list(by_name))
+    except KeyboardInterrupt as interrupt:
         print(f"interrupted; go on with: inferload sweep --resume {folder}", file=sys.stderr)
-        return 130
-    compared = [_compare(sweep, folder, name) for name in by_name]
-    _index(folder, sweep, journal, list(by_name))
+        return 128 + (interrupt.args[0] if isinstance(interrupt, _Ended) else signal.SIGINT)
     print(f"{folder / 'index.md'}")
     return 1 if journal.failures or not all(compared) else 0
+
+
+def _begun(sweep: Sweep, folder: Path, plan: Sequence[Start], retry: bool) -> Journal:
+    """The sweep's journal, with what an earlier process left behind cleared up; says what is left to do."""
+    if not (folder / PLAN).exists():
+        whole = folder / f"{PLAN}.part"
+        whole.write_text(sweepfile.to_text(sweep), encoding="utf-8")
+        whole.replace(folder / PLAN)
+    journal = Journal(folder)
+    sweepjournal.clear_up(journal)
+    again = journal.retry() if retry else 0
+    runs = [run for start in plan for run in start.runs]
+    made = sum(journal.outcome(run) is not None for run in runs)
+    if made or again:
+        tried = f"; {again} that could not be made are tried again" if again else ""
+        print(f"  {made} of {len(runs)} runs are done{tried}", flush=True)
+    return journal
 
 
 def _wanted(arguments: argparse.Namespace) -> tuple[Sweep, Path]:
@@ -77,6 +120,8 @@ def _wanted(arguments: argparse.Namespace) -> tuple[Sweep, Path]:
             why = "no sweep was begun there" if arguments.file is None else "the folder knows its file; leave FILE out"
             raise UsageError(f"--resume {arguments.resume}: {why}")
         return sweepfile.load(kept), arguments.resume
+    if arguments.no_retry:
+        raise UsageError("--no-retry: goes with --resume DIR")
     if arguments.file is None:
         raise UsageError("sweep: name a FILE, or --resume DIR")
     sweep = sweepfile.load(arguments.file)

@@ -59,6 +59,10 @@ class Sweep(_Part):
     measure_s: Annotated[float, Field(strict=True, gt=0)] | None = Field(
         default=None, description="seconds to measure in every run; null: the scenarios' own"
     )
+    reports: bool = Field(
+        default=True,
+        description="false: each run without its pages, which take seconds; inferload report makes them later",
+    )
     set: Annotated[tuple[str, ...], Field(strict=False)] = Field(
         default=(), description='changes to every variant: ["max-num-seqs=8"]'
     )

@@ -1,9 +1,6 @@
-"""A sweep under way: starts, runs, a journal that survives a kill, and what is left to do after one."""
+"""A sweep under way: the starts and the runs that are left to make, each written to the journal."""
 
-import json
-import os
 import secrets
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,13 +11,13 @@ from inferload import rundir
 from inferload.errors import UsageError
 from inferload.measure import clock
 
-from . import facts, launch, probe, running
+from . import facts, launch, probe, running, runprocess
 from .engines import Wanted, command_of
 from .running import Server
 from .sweepfile import Sweep
+from .sweepjournal import Journal
 from .sweepplan import PlannedRun, Start
 
-JOURNAL = "journal.jsonl"
 PLAN = "sweep.yaml"
 # Exit codes of a run that was made: passed, a gate failed, not valid. Anything else is a run that could not be.
 MADE = (0, 1, 3)
@@ -30,68 +27,10 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The sweep's folder, the port of its servers, and where its scenarios lie."""
+    """The sweep's folder, and where its scenarios lie."""
 
     folder: Path
-    port: int
     scenarios: dict[str, str]  # own name -> as the file names it
-
-
-class Journal:
-    """What has happened, a line each, written through to the disk."""
-
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / JOURNAL
-        self._done: dict[str, dict[str, Any]] = {}
-        self.servers: dict[int, int] = {}  # port -> pid of servers that were started and not stopped
-        for entry in self._read():
-            self._take(entry)
-
-    def write(self, **entry: Any) -> None:
-        """Add a line."""
-        self._take(entry)
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"wall_ns": clock.wall_ns(), **entry}) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-
-    def outcome(self, run: PlannedRun) -> dict[str, Any] | None:
-        """What became of a run; None: it has not ended."""
-        return self._done.get(run.folder)
-
-    @property
-    def failures(self) -> list[dict[str, Any]]:
-        """Runs that could not be made, with their causes."""
-        return [entry for entry in self._done.values() if entry.get("cause")]
-
-    def _read(self) -> list[dict[str, Any]]:
-        try:
-            lines = self._path.read_text(encoding="utf-8").splitlines()
-        except FileNotFoundError:
-            return []
-        found = []
-        for line in lines:
-            try:
-                found.append(json.loads(line))
-            except ValueError:
-                continue  # the line that a kill cut off
-        return found
-
-    def _take(self, entry: dict[str, Any]) -> None:
-        if entry.get("kind") == "run":
-            self._done[entry["folder"]] = entry
-        elif entry.get("kind") == "server_up":
-            self.servers[entry["port"]] = entry["pid"]
-        elif entry.get("kind") == "server_down":
-            self.servers.pop(entry["port"], None)
-
-
-def clear_up(journal: Journal) -> None:
-    """Stop the server that a killed sweep left behind."""
-    for server in running.remembered():
-        if journal.servers.get(server.port) == server.pid:
-            launch.stop(server)
-            journal.write(kind="server_down", port=server.port)
 
 
 class Performer:
@@ -132,8 +71,9 @@ class Performer:
 
     def _up(self, start: Start) -> Server:
         variant = self._sweep.variant(start.variant)
-        wanted = Wanted(engine=self._sweep.engine, model=variant.model, port=self._place.port, variant=variant)
+        wanted = Wanted(engine=self._sweep.engine, model=variant.model, port=port_for(self._journal), variant=variant)
         command = command_of(wanted)
+        self._journal.write(kind="server_starting", port=wanted.port, variant=start.variant)
         server = launch.start(wanted, command)
         try:
             self._journal.write(kind="server_up", port=server.port, pid=server.pid, variant=start.variant)
@@ -141,6 +81,7 @@ class Performer:
             server = facts.described(server, took_s)
         except BaseException:  # Ctrl-C too: a server in a session of its own hears nothing of it
             launch.stop(server)
+            self._journal.write(kind="server_down", port=server.port)
             raise
         running.remember(server)
         return server
@@ -149,13 +90,8 @@ class Performer:
         folder = self._place.folder / run.folder
         _set_aside(folder)
         folder.parent.mkdir(parents=True, exist_ok=True)
-        argv = [sys.executable, "-m", "inferload", "run", self._place.scenarios[run.scenario], "--host", server.url]
-        argv += ["--seed", str(run.seed), "--run-dir", str(folder)]
-        if self._sweep.measure_s is not None:
-            argv += ["--", "--run-time", f"{self._sweep.measure_s:g}"]
         log = self._place.folder / f"{run.folder.replace('/', '-')}.log"
-        with log.open("wb") as sink:
-            code = subprocess.run(argv, stdout=sink, stderr=subprocess.STDOUT, check=False).returncode
+        code = self._code(run, self._argv(run, server, folder), log)
         entry: dict[str, Any] = {"kind": "run", "folder": run.folder, "exit_code": code}
         if code not in MADE or not (folder / rundir.SUMMARY).is_file():
             entry["cause"] = _last_line(log)
@@ -168,6 +104,26 @@ class Performer:
             self._say(f"  {run.folder}: {' '.join(entry['cause'].split())}")
         elif code == 3:
             self._say(f"  {run.folder}: the measurement is not valid; it is kept, and not compared")
+
+    def _argv(self, run: PlannedRun, server: Server, folder: Path) -> list[str]:
+        argv = [sys.executable, "-m", "inferload", "run", self._place.scenarios[run.scenario], "--host", server.url]
+        argv += ["--seed", str(run.seed), "--run-dir", str(folder)]
+        if not self._sweep.reports:
+            argv.append("--no-report")
+        if self._sweep.measure_s is not None:
+            argv += ["--", "--run-time", f"{self._sweep.measure_s:g}"]
+        return argv
+
+    def _code(self, run: PlannedRun, argv: list[str], log: Path) -> int:
+        """The run's exit code; whatever cuts the wait short ends the run too."""
+        process, begun = runprocess.begin(argv, log)
+        try:
+            self._journal.write(kind="run_begun", folder=run.folder, pid=begun.pid, started_s=begun.started_s)
+            return process.wait()
+        except BaseException:
+            begun.end()
+            self._journal.write(kind="run_stopped", folder=run.folder)
+            raise
 
 
 def _remaining(began_ns: int, begun_at: int, done: int, total: int) -> str:
@@ -188,9 +144,10 @@ def _last_line(log: Path) -> str:
     return lines[-1].strip() if lines else "no reason given"
 
 
-def free_port(journal: Journal) -> int:
-    """The port of a sweep that goes on, while it is free; else another."""
-    for port in journal.servers:
-        if probe.is_free("127.0.0.1", port):
-            return port
-    return probe.free_port()
+def port_for(journal: Journal) -> int:
+    """The port of a sweep's servers: always the same one, unless somebody else has it now."""
+    if journal.port is not None and probe.is_free("127.0.0.1", journal.port):
+        return journal.port
+    port = probe.free_port()
+    journal.write(kind="port", port=port)
+    return port

@@ -6,16 +6,20 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
-from e2e_runs import SOAK, until
+from e2e_runs import SOAK, alive, until
 from hypothesis import given
 from hypothesis import strategies as st
-from inferload.deploy import running, sweepfile, sweepplan
+from inferload.deploy import launch, places, probe, running, runprocess, sweepfile, sweepplan
+from inferload.deploy.engines import Command, Wanted
 from inferload.deploy.sweepfile import Sweep
-from inferload.deploy.sweeprun import Journal, clear_up
+from inferload.deploy.sweepjournal import Journal, alone, clear_up
+from inferload.deploy.sweeprun import port_for
 
 from inferload import cli
+from inferload.errors import UsageError
 from inferload.measure import clock
 from inferload.workload import catalog
 from inferload.workload.faults import ScenarioError
@@ -126,7 +130,27 @@ phases: {measure_s: 1, drain_s: 10}
 """
 
 
-def test_a_sweep_survives_a_kill_and_a_variant_that_fails(tmp_path: Path) -> None:
+def begin(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    """`inferload sweep ARGUMENTS` in a process group of its own."""
+    environment = {**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[2])}
+    environment.pop("LOCUST_SKIP_MONKEY_PATCH", None)
+    return subprocess.Popen(
+        [sys.executable, "-m", "inferload", "sweep", *arguments],
+        cwd=folder, env=environment, text=True, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+
+
+def run_under_way(out: Path) -> int:
+    """Wait until a run has begun; its process id."""
+    return until(lambda: out.is_dir() and [one.pid for one in Journal(out).under_way.values()], "a run")[0]
+
+
+def entries(out: Path, kind: str) -> list[dict[str, Any]]:
+    lines = [json.loads(line) for line in (out / "journal.jsonl").read_text().splitlines()]
+    return [line for line in lines if line["kind"] == kind]
+
+
+def test_a_sweep_survives_a_signal_a_kill_and_a_variant_that_fails(tmp_path: Path) -> None:
     (tmp_path / "quick.yaml").write_text(SCENARIO)
     variants = {
         "source": "test",
@@ -143,36 +167,84 @@ def test_a_sweep_survives_a_kill_and_a_variant_that_fails(tmp_path: Path) -> Non
     text = TEXT.replace("tiny-baseline", "v.yaml:base").replace(
         "tiny-prefix-caching, tiny-all", "v.yaml:cached, v.yaml:broken"
     )
-    (tmp_path / "sweep.yaml").write_text(text.replace("smoke", "quick.yaml").replace("pairs: 4", "pairs: 1"))
-    environment = {**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[2])}
-    environment.pop("LOCUST_SKIP_MONKEY_PATCH", None)
-    argv = [sys.executable, "-m", "inferload", "sweep", "sweep.yaml", "--into", "out"]
-    first = subprocess.Popen(argv, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL, start_new_session=True)
+    text = text.replace("smoke", "quick.yaml").replace("pairs: 4", "pairs: 1\nreports: false")
+    (tmp_path / "sweep.yaml").write_text(text)
     out = tmp_path / "out"
-    until(lambda: out.exists() and '"exit_code"' in (out / "journal.jsonl").read_text(), "a first run")
-    until(lambda: Journal(out).servers, "a server that is up")
-    os.killpg(first.pid, signal.SIGKILL)
-    first.wait()
-    summaries = list(out.glob("quick/*/*/summary.json"))
-    done_before = {
-        path: path.stat().st_mtime_ns for path in summaries if Journal(out)._done.get(str(path.parent.relative_to(out)))
-    }
-    assert done_before
-    resumed = subprocess.run(
-        [sys.executable, "-m", "inferload", "sweep", "--resume", "out"],
-        cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=200,
-    )  # fmt: skip
-    assert resumed.returncode == 1, resumed.stdout + resumed.stderr
+
+    terminated = begin(tmp_path, "sweep.yaml", "--into", "out")
+    given_up = run_under_way(out)
+    terminated.send_signal(signal.SIGTERM)
+    said = terminated.communicate(timeout=60)[0]
+    assert terminated.returncode == 128 + signal.SIGTERM, said
+    assert "interrupted; go on with: inferload sweep --resume out" in said
+    assert not alive(given_up)
+    assert servers_of(out) == []
+
+    killed = begin(tmp_path, "--resume", "out")
+    orphan = run_under_way(out)
+    with pytest.raises(UsageError, match="under way in another process"), alone(out):
+        pass
+    killed.kill()
+    killed.communicate()
+    assert alive(orphan)
+    (left_behind,) = servers_of(out)
+
+    resumed = begin(tmp_path, "--resume", "out")
+    said = resumed.communicate(timeout=200)[0]
+    assert resumed.returncode == 1, said
+    assert not alive(orphan)
+    assert running.group(left_behind) == []
+    assert servers_of(out) == []
     made = {str(path.relative_to(out).parent) for path in out.glob("quick/*/[0-9]*/summary.json")}
     assert made == {f"quick/{name}/{pair:03d}" for name in ("base", "cached") for pair in range(1)}
-    assert all(path.stat().st_mtime_ns == made_ns for path, made_ns in done_before.items())
+    assert len({entry["port"] for entry in entries(out, "server_starting")}) == 1
     index = (out / "index.md").read_text()
     assert "| quick/broken/000 | the server did not start" in index
     assert "cached against base" in index
-    journal = Journal(out)
-    clear_up(journal)
-    assert journal.servers == {}
-    assert [server for server in running.remembered() if str(tmp_path) in str(server.argv)] == []
+    assert Journal(out).servers == Journal(out).under_way == {}
+
+
+def servers_of(out: Path) -> list[running.Server]:
+    """Servers at the sweep's port that are known here."""
+    return [server for server in running.remembered() if server.port == Journal(out).port]
+
+
+def test_what_failed_is_tried_again_once_and_a_start_that_was_cut_off_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(places, "state_dir", lambda: tmp_path / "deploy")
+    journal = Journal(tmp_path)
+    good, bad = (run for start in sweepplan.starts(small(), {"smoke": "smoke"})[:2] for run in start.runs)
+    port = probe.free_port()
+    journal.write(kind="port", port=port)
+    journal.write(kind="run", folder=good.folder, exit_code=1)
+    journal.write(kind="run", folder=bad.folder, cause="the server did not start")
+    assert Journal(tmp_path).retry() == 1
+    assert Journal(tmp_path).retry() == 0
+    assert Journal(tmp_path).outcome(good) is not None
+    assert Journal(tmp_path).outcome(bad) is None
+    journal.write(kind="server_starting", port=port, variant="x")
+    sleeper = Command((sys.executable, "-c", "import time; time.sleep(600)"), dict(os.environ), ready_s=10.0)
+    server = launch.start(Wanted(port=port), sleeper)
+    try:
+        clear_up(Journal(tmp_path))
+        assert running.group(server) == []
+        assert port_for(Journal(tmp_path)) == port
+    finally:
+        launch.stop(server)
+
+
+def test_a_run_that_a_kill_left_behind_is_known_by_more_than_its_number(tmp_path: Path) -> None:
+    process, begun = runprocess.begin([sys.executable, "-c", "import time; time.sleep(600)"], tmp_path / "log")
+    try:
+        assert not runprocess.RunProcess(begun.pid, begun.started_s - 100).end()
+        assert begun.alive()
+        assert begun.end()
+        assert not begun.alive()
+        assert not begun.end()
+    finally:
+        process.kill()
+        process.wait()
 
 
 @pytest.mark.skipif(not SOAK, reason="six minutes: make soak")
