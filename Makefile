@@ -14,7 +14,7 @@ export VENV_VLLM
 BROWSER := chromium chromium-driver
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-vllm demo demo-vllm browser screenshots test test-vllm lint bench bench-quick bench-peers bench-programs soak clean
+.PHONY: help setup setup-vllm demo demo-vllm browser sshd screenshots test test-vllm lint bench bench-quick bench-peers bench-programs soak clean
 
 help:            ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
@@ -47,7 +47,16 @@ browser:         ## Chromium and its driver
 		echo "make: the browser tests need Chromium and its driver: apt-get install $(BROWSER), or your system's like" >&2; \
 	fi
 
-test: $(READY) browser  ## all tests that need no real vLLM
+# Some tests go over ssh to this very machine. No service is started: the tests start one of their own.
+sshd:            ## the ssh daemon for the tests
+	@PATH="$$PATH:/usr/sbin:/usr/local/sbin" command -v sshd >/dev/null || \
+	if command -v apt-get >/dev/null && test "$$(id -u)" = 0; then \
+		tests/install_sshd.sh || echo "make: no sshd for the tests: apt-get install openssh-server failed" >&2; \
+	else \
+		echo "make: the ssh tests need sshd: apt-get install openssh-server, or your system's like" >&2; \
+	fi
+
+test: $(READY) browser sshd  ## all tests that need no real vLLM
 	$(BIN)/python -m pytest
 
 test-vllm: $(READY) setup-vllm  ## the tests that drive real vLLM on the CPU

@@ -9,6 +9,7 @@ import gevent
 import hypothesis
 import pytest
 import simulator_process
+import sshd
 from e2e_runs import Stage
 from inferload.deploy import launch, probe
 from inferload.deploy.engines import Wanted
@@ -77,6 +78,13 @@ def stage(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     made = Stage(request.session.items, tmp_path_factory.mktemp("e2e"))
     yield made
     made.close()
+
+
+@pytest.fixture(scope="session")
+def ssh_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sshd.SshServer]:
+    """A real sshd on this machine, which only the tests get into."""
+    with sshd.running(tmp_path_factory.mktemp("sshd")) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")
