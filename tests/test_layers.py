@@ -1,6 +1,7 @@
 """Imports go down: the table in pyproject.toml is held against every import of the tree, lazy ones included."""
 
 import ast
+import subprocess
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -89,3 +90,14 @@ def test_the_load_path_reads_the_clock_in_one_place() -> None:
         and any(name.split(".")[0] == "time" for _, name in imports_of(path.read_text(), module_of(path), False))
     ]
     assert readers == ["inferload.measure.clock"]
+
+
+def test_nothing_that_git_ignores_is_committed() -> None:
+    """An environment or a link to one, once committed, takes the place of everybody's own."""
+    if not (ROOT / ".git").exists():
+        pytest.skip("not a clone: there is nothing to commit to")
+    listed = subprocess.run(
+        ["git", "ls-files", "-ci", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    committed = listed.stdout.split()
+    assert not committed, f"git rm --cached {' '.join(committed)}; then git commit --amend"
