@@ -12,6 +12,7 @@ from inferload.passing import PassingParser
 from . import launch, probe, running
 from .engines import ENGINES, Wanted, command_of
 from .facts import described
+from .rendercommand import add_script
 from .running import Server
 from .variant import bundled, named
 from .variantcommand import add_list, add_show, changed
@@ -39,6 +40,7 @@ def register(subparsers: Any) -> None:
     actions = parser.add_subparsers(metavar="ACTION", required=True, parser_class=PassingParser)
     add_list(actions)
     add_show(actions)
+    add_script(actions)
     _add_up(actions)
     status = actions.add_parser("status", help="the servers that were started here; 1 where none is up")
     status.add_argument("--port", type=int, help="this one only")

@@ -24,25 +24,39 @@ def add_list(actions: Any) -> None:
 def add_show(actions: Any) -> None:
     """`show`."""
     parser = actions.add_parser("show", help="a variant's command line, environment and difference from its base")
-    parser.add_argument("variant", help="its name, or FILE.yaml:NAME")
-    parser.add_argument(
-        "--set", action="append", default=[], metavar="FLAG=VALUE", help="change an argument; FLAG= drops it"
-    )
+    add_variant(parser)
     parser.add_argument("--json", action="store_true", help="as JSON")
     parser.set_defaults(run=show)
 
 
+def add_variant(parser: argparse.ArgumentParser) -> None:
+    """The argument and the option that say which variant."""
+    parser.add_argument("variant", help="its name (inferload deploy list), or FILE.yaml:NAME")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="FLAG=VALUE", help="change an argument; FLAG= drops it"
+    )
+
+
+def chosen(arguments: argparse.Namespace) -> Variant:
+    """The variant that was asked for; UsageError for what current vLLM would refuse of it."""
+    variant = changed(named(arguments.variant), arguments.set)
+    version, flags = vllmflags.recorded()
+    if found := faults(variant.argv, flags):
+        raise UsageError("\n".join(f"{variant.name}: {fault} (vLLM {version})" for fault in found))
+    return variant
+
+
 def list_all(arguments: argparse.Namespace) -> int:
     """One line a variant, grouped by family."""
-    chosen = [v for v in bundled().values() if arguments.family in (None, v.family)]
-    if not chosen:
+    shown = [v for v in bundled().values() if arguments.family in (None, v.family)]
+    if not shown:
         families = ", ".join(dict.fromkeys(v.family for v in bundled().values()))
         raise UsageError(f"--family {arguments.family}: no such family; one of {families}")
     if arguments.json:
-        print(json.dumps([document(variant) for variant in chosen], indent=1))
+        print(json.dumps([document(variant) for variant in shown], indent=1))
         return 0
-    for family in dict.fromkeys(variant.family for variant in chosen):
-        rows = [variant for variant in chosen if variant.family == family]
+    for family in dict.fromkeys(variant.family for variant in shown):
+        rows = [variant for variant in shown if variant.family == family]
         print(f"{family}: {rows[0].model}, {rows[0].hardware}")
         cells = [(row.name, f"{row.base} + {row.factor}" if row.base else "base", row.purpose) for row in rows]
         widths = [max(len(cell[column]) for cell in cells) + 2 for column in range(2)]
@@ -57,10 +71,8 @@ def list_all(arguments: argparse.Namespace) -> int:
 
 def show(arguments: argparse.Namespace) -> int:
     """The whole variant; what current vLLM would refuse of it is an error."""
-    variant = changed(named(arguments.variant), arguments.set)
-    version, flags = vllmflags.recorded()
-    if found := faults(variant.argv, flags):
-        raise UsageError("\n".join(f"{variant.name}: {fault} (vLLM {version})" for fault in found))
+    variant = chosen(arguments)
+    version, _ = vllmflags.recorded()
     if arguments.json:
         print(json.dumps(document(variant), indent=1))
         return 0

@@ -1,0 +1,71 @@
+"""`start.sh` for hosts without Python: its file of variants, and one script that holds a single variant.
+
+python -m inferload.deploy.shell     writes variants.sh anew, from the bundled variants
+"""
+
+import shlex
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from inferload.errors import UsageError
+
+from .arguments import to_argv
+from .variant import ALWAYS, Variant, bundled
+
+START = Path(__file__).with_name("start.sh")
+VARIANTS = Path(__file__).with_name("variants.sh")
+_HEAD = """\
+# shellcheck shell=sh disable=SC2034
+# What start.sh knows of the variants. Written by `python -m inferload.deploy.shell` from deploy/variants/*.yaml: change those.
+"""
+_BEGIN, _END = "# <variants>\n", "# </variants>\n"
+
+
+def variants_file(variants: Iterable[Variant]) -> str:
+    """The shell functions `list_variants` and `use_variant NAME`; the latter calls `launch MODEL FLAGS...`."""
+    chosen = list(variants)
+    names = "\n".join(variant.name for variant in chosen)
+    always = shlex.join(to_argv(ALWAYS))
+    cases = "".join(_case(variant) for variant in chosen)
+    return (
+        f"{_HEAD}\n"
+        f"list_variants() {{\n    cat <<'END'\n{names}\nEND\n}}\n\n"
+        f'launch_always() {{\n    launch "$@" {always}\n}}\n\n'
+        f'use_variant() {{\n    case $1 in\n{cases}    *) fail "variant $1: not known" ;;\n    esac\n}}\n'
+    )
+
+
+def _case(variant: Variant) -> str:
+    argv, always = list(variant.argv), to_argv(ALWAYS)
+    common = argv[-len(always) :] == always
+    own = argv[: -len(always)] if common else argv
+    lines = [f"simulated_as={shlex.quote(variant.simulated_as)} gpus={variant.hardware.gpus}"]
+    lines += [f"export {name}={shlex.quote(str(value))}" for name, value in variant.environment.items()]
+    lines.append(shlex.join(["launch_always" if common else "launch", variant.model, *own]))
+    return f"    {variant.name})\n" + "".join(f"        {line}\n" for line in lines) + "        ;;\n"
+
+
+def script(variants: Iterable[Variant]) -> str:
+    """start.sh with these variants inside it: one file that needs no other. UsageError for a name that a shell would split."""
+    chosen = list(variants)
+    for variant in chosen:
+        if variant.name != shlex.quote(variant.name):
+            raise UsageError(
+                f"variant {variant.name}: a name for a shell script has letters, digits, '.', '_' and '-' only"
+            )
+    text = START.read_text(encoding="utf-8")
+    before, _, rest = text.partition(_BEGIN)
+    _, _, after = rest.partition(_END)
+    return before + variants_file(chosen) + after
+
+
+def main() -> int:
+    """Write the file that lies beside start.sh."""
+    VARIANTS.write_text(variants_file(bundled().values()), encoding="utf-8")
+    print(f"{VARIANTS.name}: {len(bundled())} variants")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

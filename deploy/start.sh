@@ -1,0 +1,322 @@
+#!/bin/sh
+# Start a variant of vLLM by name, watch it and stop it, on a Linux host with vLLM and a POSIX shell: no Python of ours, only
+# curl or wget and setsid (util-linux). What each variant runs stands in variants.sh, which is written from the YAML files.
+set -u
+
+usage() {
+    cat <<'END'
+usage: start.sh VARIANT [options]       start it, wait until it answers
+       start.sh show VARIANT [options]  the command line that this would run
+       start.sh list                    the variants
+       start.sh status [--port N]       what was started here; 1 where none is up
+       start.sh log --port N [-n LINES] the end of a server's log
+       start.sh stop --port N           end its processes, wait until the port is free
+
+  --port N            (8000)
+  --host ADDRESS      address to listen on (127.0.0.1)
+  --model-path DIR    a model's folder instead of the variant's model
+  --set FLAG=VALUE    change an argument: true and false switch, an empty value drops it, a mapping is JSON; may be repeated
+  --engine E          vllm (the default) or simulator
+  --program P         the engine's program ($VLLM, else vllm in the path; $INFERLOAD, else inferload, for the simulator)
+  --wait-s S          give up after so many seconds (1800; simulator 30)
+
+A key for the server comes from VLLM_API_KEY, never from the command line. State and logs lie in $INFERLOAD_STATE, else
+~/.inferload/deploy. Exit codes: 0 fine, 1 nothing is up, 2 a start that could not be made: one line says why.
+END
+}
+
+# <variants>
+# shellcheck source=/dev/null
+. "$(dirname -- "$0")/variants.sh"
+# </variants>
+
+newline='
+'
+host=127.0.0.1 port='' model_path='' settings='' engine=vllm program='' wait_s='' lines=40
+variant='' server='' log='' url=''
+simulated_as='' gpus=0
+
+fail() {
+    printf 'start.sh: %s\n' "$*" >&2
+    exit 2
+}
+
+# -- processes: those of a server are its process group, as long as one of them holds the log open; a number alone proves nothing
+
+members() { # of group $1 with log $2, by process id
+    for stat in /proc/[0-9]*/stat; do
+        { read -r line <"$stat"; } 2>/dev/null || continue
+        id=${stat#/proc/} id=${id%/stat}
+        # The name stands in brackets and may hold anything; behind the last one: state, parent, group.
+        group=${line##*) } group=${group#* } group=${group#* } group=${group%% *}
+        [ "$group" = "$1" ] || continue
+        for output in 1 2; do
+            if [ "$(readlink "/proc/$id/fd/$output" 2>/dev/null)" = "$2" ]; then
+                printf '%s\n' "$id"
+                break
+            fi
+        done
+    done
+}
+
+alive() { [ -n "$server" ] && [ -n "$(members "$server" "$log")" ]; }
+
+listening() { # on port $1, anyone: state 0A in the kernel's tables
+    cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | grep -q "^ *[0-9]*: [0-9A-F]*:$(printf '%04X' "$1") [0-9A-F:]* 0A "
+}
+
+nap() { sleep 0.1 2>/dev/null || sleep 1; }
+
+# -- what is remembered: PORT.state, a line each: process group, log, address to ask, engine, variant, model
+
+state_dir() {
+    state=${INFERLOAD_STATE:-${HOME:?}/.inferload/deploy}
+    mkdir -p "$state" || fail "$state: cannot be made; set INFERLOAD_STATE to a folder of yours"
+    state=$(cd "$state" && pwd -P)
+}
+
+remember() { printf '%s\n' "$server" "$log" "$url" "$engine" "$variant" "$model" >"$state/$port.state"; }
+
+recall() { # of port $1
+    server='' log='' url='' engine='' variant='' model=''
+    [ -f "$state/$1.state" ] || return 1
+    {
+        read -r server && read -r log && read -r url && read -r engine && read -r variant && read -r model
+    } <"$state/$1.state"
+}
+
+forget() { rm -f "$state/$port.state" "$state/$port.argv"; }
+
+remove_old_logs() { # all but the last ten, and those in use
+    for old in $(cd "$state" && printf '%s\n' *.log | sort -t- -k2,2r | tail -n +11); do
+        grep -qxF "$state/$old" "$state"/*.state 2>/dev/null || rm -f "$state/${old:?}"
+    done
+}
+
+# -- verbs
+
+healthy() {
+    if command -v curl >/dev/null 2>&1; then
+        curl -fsS -o /dev/null --noproxy '*' --max-time 5 "$1/health" 2>/dev/null
+    else
+        wget -q -O /dev/null --no-proxy -T 5 "$1/health" 2>/dev/null || wget -q -O /dev/null -T 5 "$1/health" 2>/dev/null
+    fi
+}
+
+why() { # the last error of the log, else its last lines
+    grep -E '^[^ ]*(Error|Exception)\b|: error: |^inferload: |ERROR.*(Error|Exception):' "$log" | tail -n 1 | grep . || tail -n 5 "$log"
+    printf '(log: %s)' "$log"
+}
+
+end_group() { # TERM, and KILL what is left after 15 s; 1 where there was nothing to end
+    alive || return 1
+    for signal in TERM KILL; do
+        kill -s "$signal" -- "-$server" 2>/dev/null
+        began=$(date +%s)
+        while alive && [ $(($(date +%s) - began)) -lt 15 ]; do nap; done
+    done
+}
+
+stop() {
+    recall "$port" || fail "port $port: nothing was started there by this script"
+    if end_group; then said=stopped; else said='had ended already'; fi
+    began=$(date +%s)
+    while listening "$port" && [ "$said" = stopped ] && [ $(($(date +%s) - began)) -lt 15 ]; do nap; done
+    forget
+    printf '%s on port %s: %s\n' "$engine" "$port" "$said"
+}
+
+status() {
+    up=1
+    for file in "$state"/*.state; do
+        known=${file##*/} known=${known%.state}
+        if [ -n "$port" ] && [ "$port" != "$known" ]; then continue; fi
+        recall "$known" || continue
+        if ! alive; then said=ended; elif healthy "$url"; then said=up up=0; else said='not answering'; fi
+        printf 'port %s  %s  %s %s (%s)  pid %s\n' "$known" "$said" "$engine" "$variant" "$model" "$server"
+    done
+    return "$up"
+}
+
+show_log() {
+    recall "$port" || fail "port $port: nothing was started there by this script"
+    tail -n "$lines" "$log"
+    printf 'whole log: %s\n' "$log"
+}
+
+find_program() {
+    if [ -z "$program" ] && [ "$engine" = vllm ]; then program=${VLLM:-vllm}; fi
+    [ -n "$program" ] || program=${INFERLOAD:-inferload}
+    [ "$verb" != show ] || return 0
+    command -v "$program" >/dev/null 2>&1 ||
+        fail "$engine: no program $program here; install it, or name it with --program"
+}
+
+check_gpus() {
+    if [ "$gpus" -eq 0 ] || [ "$verb" = show ]; then return; fi
+    found=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')
+    [ "$found" -ge "$gpus" ] || fail "$variant: needs $gpus GPU(s), nvidia-smi lists $found here"
+}
+
+check_host() {
+    [ -r /proc/net/tcp ] || fail "this needs Linux with /proc"
+    command -v setsid >/dev/null 2>&1 || fail "setsid: not in the path; it comes with util-linux"
+    command -v curl >/dev/null 2>&1 || command -v wget >/dev/null 2>&1 || fail "neither curl nor wget is in the path"
+    if recall_up=$(recall "$port" && alive && printf '%s' "$engine"); then
+        fail "port $port: $recall_up is up there already; start.sh stop --port $port, or another --port"
+    fi
+    if listening "$port"; then fail "port $port: somebody listens there; name another with --port"; fi
+}
+
+# launch MODEL FLAGS...: called by use_variant with what the variant is
+launch() {
+    model=$1
+    shift
+    while [ -n "$settings" ]; do
+        setting=${settings%%"$newline"*} settings=${settings#*"$newline"}
+        flag=${setting%%=*} value=${setting#*=}
+        left=$# keep=yes
+        while [ "$left" -gt 0 ]; do # takes the flag and its value out, in whatever form it stands
+            case $1 in "--$flag" | "--no-$flag") keep=no ;; --*) keep=yes ;; esac
+            [ "$keep" = no ] || set -- "$@" "$1"
+            shift
+            left=$((left - 1))
+        done
+        case $value in
+        '' | null | '~') ;;
+        true | True | yes | on) set -- "$@" "--$flag" ;;
+        false | False | no | off) set -- "$@" "--no-$flag" ;;
+        *) set -- "$@" "--$flag" "$value" ;;
+        esac
+    done
+    find_program
+    if [ "$engine" = simulator ]; then
+        [ -z "$model_path" ] || fail "--model-path $model_path: the simulator has no model"
+        begin "$program" simulator --host "$host" --port "$port" --model "$model" --hardware "$simulated_as" "$@"
+        return
+    fi
+    if [ -z "$model_path" ] && [ "$gpus" -eq 0 ] && [ "$verb" != show ]; then
+        fail "$variant: its model is made where inferload is installed; name a model's folder with --model-path"
+    fi
+    check_gpus
+    begin "$program" serve "${model_path:-$model}" --host "$host" --port "$port" --served-model-name "$model" "$@"
+}
+
+show() { # a command line as a shell takes it
+    for word in "$@"; do
+        case $word in
+        '' | *[!A-Za-z0-9@%+=:,./_-]*) printf '%s\n' "$word" | sed "s/'/'\\\\''/g; s/^/'/; s/\$/'/" | tr '\n' ' ' ;;
+        *) printf '%s ' "$word" ;;
+        esac
+    done
+    echo
+}
+
+begin() { # a command line: in a process group of its own, with its log in a new file
+    if [ "$verb" = show ]; then
+        show "$@"
+        return
+    fi
+    remove_old_logs
+    log=$state/$port-$(date +%Y%m%dT%H%M%S)-$$.log
+    case $host in 0.0.0.0 | '::') url=http://127.0.0.1:$port ;; *:*) url=http://[$host]:$port ;; *) url=http://$host:$port ;; esac
+    rm -f "$state/$port.pid"
+    : "${VLLM_NO_USAGE_STATS:=1}" "${DO_NOT_TRACK:=1}"
+    export VLLM_NO_USAGE_STATS DO_NOT_TRACK
+    # The inner shell leads the new session; the server takes its place, and with it its number.
+    # shellcheck disable=SC2016
+    setsid sh -c 'echo "$$" >"$1"; shift; exec "$@"' sh "$state/$port.pid" "$@" >"$log" 2>&1 </dev/null &
+    while [ ! -s "$state/$port.pid" ]; do nap; done
+    read -r server <"$state/$port.pid"
+    rm -f "$state/$port.pid"
+    remember
+    printf '%s\n' "$@" >"$state/$port.argv"
+    trap 'end_group; forget; exit 130' INT TERM
+    wait_for
+    trap - INT TERM
+    printf '%s: %s (%s) at %s after %s s (pid %s)\n' "$engine" "$variant" "$model" "$url" "$waited" "$server"
+    printf 'log: %s\nstop: start.sh stop --port %s\n' "$log" "$port"
+}
+
+wait_for() {
+    began=$(date +%s) waited=0 told=0
+    [ -n "$wait_s" ] || { if [ "$engine" = simulator ]; then wait_s=30; else wait_s=1800; fi; }
+    until healthy "$url"; do
+        waited=$(($(date +%s) - began))
+        if ! alive; then
+            forget
+            fail "$engine ended before it answered: $(why | tr '\n' ' ')"
+        fi
+        if [ "$waited" -ge "$wait_s" ]; then
+            end_group
+            forget
+            fail "$engine did not answer within $wait_s s and was stopped: $(why | tr '\n' ' ')"
+        fi
+        if [ $((waited - told)) -ge 5 ]; then
+            told=$waited
+            printf '%s: starting, %s s so far (log: %s)\n' "$engine" "$waited" "$log" >&2
+        fi
+        nap
+    done
+    alive || fail "port $port: somebody else answers there, and $engine has ended; see $log"
+}
+
+# -- the command line
+
+number() { case $2 in '' | *[!0-9]*) fail "$1 $2: not a whole number" ;; esac }
+
+add_setting() {
+    case $1 in *=*) ;; *) fail "--set $1: write it as flag=value, such as max-num-seqs=8" ;; esac
+    flag=${1%%=*}
+    while case $flag in -*) true ;; *) false ;; esac do flag=${flag#-}; done
+    flag=$(printf '%s' "$flag" | tr _ -)
+    settings=$settings$flag=${1#*=}$newline
+}
+
+[ $# -gt 0 ] || { usage >&2; exit 2; }
+case $1 in -h | --help) usage; exit 0 ;; -*) fail "$1: name a variant or a verb first; --help lists them" ;; esac
+verb=$1
+shift
+if [ "$verb" = show ]; then
+    [ $# -gt 0 ] || fail "show: which variant? start.sh list"
+    variant=$1
+    shift
+fi
+while [ $# -gt 0 ]; do
+    case $1 in -h | --help) usage; exit 0 ;; esac
+    [ $# -gt 1 ] || fail "$1: needs a value, or is not known; see --help"
+    case $1 in
+    --port) number "$1" "$2"; port=$2 ;;
+    --host) host=$2 ;;
+    --model-path) model_path=$2 ;;
+    --set) add_setting "$2" ;;
+    --engine) engine=$2 ;;
+    --program) program=$2 ;;
+    --wait-s) number "$1" "$2"; wait_s=$2 ;;
+    -n) number "$1" "$2"; lines=$2 ;;
+    *) fail "$1: not an option; see --help" ;;
+    esac
+    shift 2
+done
+case $engine in vllm | simulator) ;; *) fail "--engine $engine: vllm or simulator" ;; esac
+[ -z "$model_path" ] || [ -f "$model_path/config.json" ] || fail "--model-path $model_path: no config.json there"
+
+case $verb in
+list) list_variants ;;
+status) state_dir; status ;;
+stop | log)
+    state_dir
+    [ -n "$port" ] || fail "$verb: which one? give --port"
+    if [ "$verb" = stop ]; then stop; else show_log; fi
+    ;;
+*)
+    [ -n "$variant" ] || variant=$verb
+    [ -n "$port" ] || port=8000
+    list_variants | grep -qxF -- "$variant" || fail "variant $variant: not known; start.sh list"
+    if [ "$verb" != show ]; then
+        state_dir
+        check_host
+    fi
+    use_variant "$variant"
+    ;;
+esac

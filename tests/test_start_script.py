@@ -1,0 +1,184 @@
+"""start.sh, for hosts without Python: its text, the command lines that it runs, and servers that it starts and stops."""
+
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+from inferload.deploy import probe, shell
+from inferload.deploy.variant import bundled, named
+from inferload.deploy.variantcommand import changed
+
+from inferload import cli
+
+BIN = Path(sys.executable).parent
+SHELLS = [name for name in ("dash", "bash") if os.path.exists(f"/usr/bin/{name}") or os.path.exists(f"/bin/{name}")]
+
+# A server of two processes: the one that leads the group, and the one that holds the port.
+TWO = """\
+#!{python}
+import http.server, os, sys, time
+port = int(sys.argv[sys.argv.index("--port") + 1])
+if os.fork():
+    while True:
+        time.sleep(60)
+class Page(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+http.server.HTTPServer(("127.0.0.1", port), Page).serve_forever()
+"""
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Run:
+    """`start(ARGUMENTS)`: start.sh under the system's plainest shell, with a folder of its own for what it remembers."""
+
+    def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [SHELLS[0], str(shell.START), *words],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            env={**os.environ, "INFERLOAD_STATE": str(tmp_path / "state"), **environment},
+            check=False,
+        )
+
+    return run
+
+
+def test_shellcheck_finds_nothing(tmp_path: Path) -> None:
+    whole = tmp_path / "one.sh"
+    whole.write_text(shell.script([named("tiny-ngram")]))
+    done = subprocess.run(
+        [BIN / "shellcheck", "variants.sh", whole],
+        cwd=shell.START.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == ""
+    assert done.returncode == 0
+
+
+def test_the_file_of_variants_is_what_the_yaml_files_say() -> None:
+    assert shell.VARIANTS.read_text() == shell.variants_file(bundled().values()), (
+        "run python -m inferload.deploy.shell where the YAML files are right"
+    )
+
+
+@pytest.mark.parametrize("sh", SHELLS)
+def test_every_variant_runs_the_same_in_the_shell(sh: str) -> None:
+    code = f". {shlex.quote(str(shell.VARIANTS))}\nlaunch() {{ printf '%s\\0' \"$@\"; printf '\\n\\0'; }}\n"
+    code += "for name in $(list_variants); do use_variant $name; done\n"
+    out = subprocess.run([sh, "-c", code], capture_output=True, text=True, check=True).stdout
+    found = [line.split("\0")[:-1] for line in out.split("\n\0")[:-1]]
+    assert found == [[variant.model, *variant.argv] for variant in bundled().values()]
+
+
+def grouped(argv: list[str]) -> set[tuple[str, ...]]:
+    """A command line as a set of flags, each with its values."""
+    flags: list[list[str]] = []
+    for word in argv:
+        if word.startswith("--") or not flags:
+            flags.append([word])
+        else:
+            flags[-1].append(word)
+    return {tuple(flag) for flag in flags}
+
+
+@pytest.mark.parametrize("sh", SHELLS)
+def test_settings_mean_what_they_mean_to_inferload(sh: str) -> None:
+    settings = ["max_num_seqs=8", "--max-num-batched-tokens=64", "enable-prefix-caching=false", "max-model-len="]
+    settings += ['speculative-config={"method":"it\'s $HOME","n":1}', "enforce-eager=true"]
+    words = [word for setting in settings for word in ("--set", setting)]
+    command = [sh, str(shell.START), "show", "tiny-ngram", "--port", "8123", "--engine", "simulator", *words]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    variant = changed(named("tiny-ngram"), settings)
+    expected = ["inferload", "simulator", "--host", "127.0.0.1", "--port", "8123"]
+    expected += ["--model", variant.model, "--hardware", variant.simulated_as, *variant.argv]
+    assert grouped(shlex.split(shown)) == grouped(expected)
+
+
+def test_one_script_starts_watches_and_stops_the_simulator(
+    start: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["deploy", "script", "tiny-all"]) == 0
+    alone, port = tmp_path / "start-tiny-all.sh", probe.free_port()
+    alone.write_text(capsys.readouterr().out)
+    environment = {**os.environ, "INFERLOAD_STATE": str(tmp_path / "state"), "INFERLOAD": str(BIN / "inferload")}
+    command = [SHELLS[0], str(alone), "tiny-all", "--engine", "simulator", "--port", str(port)]
+    up = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+    assert up.startswith(f"simulator: tiny-all (tiny) at http://127.0.0.1:{port} after ")
+    assert probe.first_token("127.0.0.1", port) == "tiny"
+    again = start("tiny-all", "--engine", "simulator", "--port", str(port))
+    assert (again.returncode, again.stderr.count("\n")) == (2, 1)
+    assert f"port {port}: simulator is up there already" in again.stderr
+    status = start("status")
+    assert (status.returncode, status.stdout.split("  pid")[0]) == (0, f"port {port}  up  simulator tiny-all (tiny)")
+    assert f"inferload simulator on http://127.0.0.1:{port}" in start("log", "--port", str(port)).stdout
+    assert start("stop", "--port", str(port)).stdout == f"simulator on port {port}: stopped\n"
+    assert probe.is_free("127.0.0.1", port)
+    assert start("status").returncode == 1
+    assert [path.suffix for path in (tmp_path / "state").iterdir()] == [".log"]
+
+
+def test_what_a_crash_leaves_is_stopped_too_and_the_port_is_free(start: Run, tmp_path: Path) -> None:
+    program, port = tmp_path / "my vllm", probe.free_port()
+    program.write_text(TWO.format(python=sys.executable))
+    program.chmod(0o755)
+    (tmp_path / "config.json").write_text("{}")
+    up = start("tiny-all", "--port", str(port), "--model-path", str(tmp_path), VLLM=str(program))
+    assert up.returncode == 0, up.stderr
+    leader = int(up.stdout.partition("(pid ")[2].partition(")")[0])
+    group = [process for process in psutil.process_iter() if os.getpgid(process.pid) == leader]
+    assert len(group) == 2
+    os.kill(leader, signal.SIGKILL)
+    assert start("stop", "--port", str(port)).stdout == f"vllm on port {port}: stopped\n"
+    assert probe.is_free("127.0.0.1", port)
+    assert not any(process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in group)
+
+
+def test_what_cannot_start_says_why_in_one_line(start: Run, tmp_path: Path) -> None:
+    dies, port = tmp_path / "dies", probe.free_port()
+    dies.write_text("#!/bin/sh\necho loading\necho 'inferload: --no-such: unknown' >&2\nexit 2\n")
+    dies.chmod(0o755)
+    simulator = ["--engine", "simulator", "--program", str(dies)]
+    cases = [
+        (["t4-all", "--program", "/no/vllm"], "vllm: no program /no/vllm here"),
+        (["no-such"], "variant no-such: not known"),
+        (["tiny-all"], "vllm: no program" if not os.environ.get("VLLM") else "tiny-all: its model"),
+        (["tiny-all", "--port", "x"], "--port x: not a whole number"),
+        (["tiny-all", "--set", "max-num-seqs"], "--set max-num-seqs: write it as flag=value"),
+        (["tiny-all", "--model-path", str(tmp_path)], f"--model-path {tmp_path}: no config.json there"),
+        (["stop", "--port", str(port)], f"port {port}: nothing was started there"),
+        (
+            ["tiny-all", *simulator, "--port", str(port)],
+            "simulator ended before it answered: inferload: --no-such: unknown (log: ",
+        ),
+    ]
+    for words, said in cases:
+        done = start(*words, PATH=os.defpath)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.splitlines()[-1].startswith(f"start.sh: {said}"), done.stderr
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        done = start("tiny-all", *simulator, "--port", str(port))
+        assert done.stderr == f"start.sh: port {port}: somebody listens there; name another with --port\n"
+
+
+def test_a_name_that_a_shell_would_split_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = "source: x\nmodel: m\nhardware: {gpu: none, gpus: 0, memory_gib: 1}\nsimulated_as: cpu-tiny\n"
+    (tmp_path / "mine.yaml").write_text(text + 'variants:\n  "a b; c": {purpose: p}\n')
+    assert cli.main(["deploy", "script", f"{tmp_path}/mine.yaml:a b; c"]) == 2
+    assert "a name for a shell script has letters" in capsys.readouterr().err
