@@ -66,7 +66,7 @@ screenshots: $(READY) browser  ## the pictures of the README, from a demo and a 
 	PYTHONPATH=tests $(BIN)/python docs/screenshots.py
 
 soak: $(READY)   ## what takes too long for every change: long streams in flight at each way to end, long runs, many draws
-	INFERLOAD_SOAK=1 $(BIN)/python -m pytest -m 'soak or not vllm' tests/test_e2e_stop.py
+	INFERLOAD_SOAK=1 INFERLOAD_FRESH=1 $(BIN)/python -m pytest -m "not vllm" tests/test_e2e_stop.py
 	$(BIN)/python -m pytest -m soak
 
 lint: $(READY)   ## ruff and mypy

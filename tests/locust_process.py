@@ -6,13 +6,13 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import forge
 import pyarrow.parquet as pq
 
 ROOT = Path(__file__).parent.parent
@@ -28,9 +28,10 @@ def free_port() -> int:
 class LocustProcess:
     """One `locust` command and what it has printed so far."""
 
-    process: subprocess.Popen[str]
+    process: subprocess.Popen[str] | forge.Forked
     lines: list[str] = field(default_factory=list)
     news: threading.Condition = field(default_factory=threading.Condition)
+    read_all: threading.Event = field(default_factory=threading.Event)
 
     def read(self) -> None:
         assert self.process.stdout is not None
@@ -38,6 +39,7 @@ class LocustProcess:
             with self.news:
                 self.lines.append(line.rstrip("\n"))
                 self.news.notify_all()
+        self.read_all.set()
         with self.news:
             self.news.notify_all()
 
@@ -59,7 +61,9 @@ class LocustProcess:
                 self.news.wait(min(left, 1.0))
 
     def exit_code(self, timeout_s: float = PATIENCE_S) -> int:
-        return self.process.wait(timeout_s)
+        code = self.process.wait(timeout_s)
+        self.read_all.wait(5)  # its last lines; a child that outlives it may hold the pipe open
+        return code
 
     def send(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
@@ -91,19 +95,10 @@ def start(
     *arguments: str, cwd: Path, locustfile: Path | None = None, env: dict[str, str] | None = None
 ) -> LocustProcess:
     """Start `locust -f locustfiles/chat.py ARGUMENTS` in a session of its own."""
-    command = [sys.executable, "-m", "locust", "-f", str(locustfile or ROOT / "locustfiles" / "chat.py"), *arguments]
+    words = ["-f", str(locustfile or ROOT / "locustfiles" / "chat.py"), *arguments]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(ROOT), **(env or {})}
     environment.pop("LOCUST_SKIP_MONKEY_PATCH", None)
-    process = subprocess.Popen(
-        command,
-        cwd=cwd,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
+    process = forge.LOCUST.start("locust", words, env=environment, cwd=cwd, errors_too=True, new_session=True)
     running = LocustProcess(process)
     threading.Thread(target=running.read, daemon=True).start()
     return running

@@ -2,12 +2,14 @@
 
 import http.client
 import json
+import os
 import re
 import ssl
 import subprocess
-import sys
 from dataclasses import dataclass
 from typing import Any
+
+import forge
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +18,7 @@ class Simulator:
 
     url: str
     port: int
-    process: subprocess.Popen[str]
+    process: subprocess.Popen[str] | forge.Forked
 
     def connection(self, timeout_s: float = 20) -> http.client.HTTPConnection:
         """A connection of one's own."""
@@ -67,12 +69,12 @@ class Simulator:
 
 def start(*flags: str) -> Simulator:
     """Start one on a free port; it is up when this returns."""
-    command = [sys.executable, "-m", "inferload.deploy.simulator", "--port", "0", "--exit-after-s", "300", *flags]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    words = ["--port", "0", "--exit-after-s", "300", *flags]
+    process = forge.SIMULATOR.start("inferload.deploy.simulator", words, env=os.environ)
     assert process.stdout is not None
     line = process.stdout.readline()  # it is printed when the port is open; at the end of the process it is empty
     if not line:
-        raise RuntimeError(f"the simulator ended with {process.wait()}: {' '.join(command)}")
+        raise RuntimeError(f"the simulator ended with {process.wait()}: {' '.join(words)}")
     url = line.split()[-1]
     return Simulator(url, int(url.rpartition(":")[2]), process)
 

@@ -1,0 +1,233 @@
+"""Python programs started by a fork of a process that has already imported what they need.
+
+A `locust` process spends a second and more of a core on imports, and the end-to-end tests start hundreds. Here they are
+imported once: a forge is a process that has done so and forks for each start. What runs in the fork is the program from its
+first line on. With INFERLOAD_FRESH=1 every program is a Python of its own, as a user starts it (`make soak` does that).
+"""
+
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+FRESH = os.environ.get("INFERLOAD_FRESH") == "1"
+_HERE = Path(__file__)
+
+
+class Forked:
+    """A forked program, with what the tests use of `subprocess.Popen`."""
+
+    def __init__(self, link: socket.socket, pid: int, stdout: Any) -> None:
+        self.pid = pid
+        self.stdout = stdout
+        self.returncode: int | None = None
+        self._link = link
+        self._lock = threading.Lock()
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Its exit code, negative for a signal; raises `subprocess.TimeoutExpired` where it is not over by then."""
+        with self._lock:
+            if self.returncode is None:
+                self._link.settimeout(timeout)
+                try:
+                    text = self._link.recv(64)
+                except (TimeoutError, BlockingIOError):
+                    raise subprocess.TimeoutExpired(f"fork {self.pid}", timeout or 0) from None
+                assert text, f"the forge ended before process {self.pid}"
+                self.returncode = int(text)
+                self._link.close()
+            return self.returncode
+
+    def poll(self) -> int | None:
+        """Its exit code, or None while it runs."""
+        try:
+            return self.wait(0.0)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+class Forge:
+    """A process that has imported `modules`; it starts with the first program and ends with the tests."""
+
+    def __init__(self, *modules: str) -> None:
+        self._modules = modules
+        self._lock = threading.Lock()
+        self._path: str | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(
+        self,
+        module: str,
+        arguments: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        cwd: Path | None = None,
+        errors_too: bool = False,
+        new_session: bool = False,
+    ) -> "Forked | subprocess.Popen[str]":
+        """`python -m MODULE ARGUMENTS` with its standard output (and with `errors_too` its standard error) on a pipe."""
+        if FRESH:
+            return subprocess.Popen(
+                [sys.executable, "-m", module, *arguments],
+                cwd=cwd,
+                env=dict(env),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT if errors_too else None,
+                text=True,
+                start_new_session=new_session,
+            )
+        order = {
+            "module": module,
+            "arguments": list(arguments),
+            "env": dict(env),
+            "cwd": str(cwd or Path.cwd()),
+            "errors_too": errors_too,
+            "new_session": new_session,
+        }
+        out, into = os.pipe()
+        link = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            link.connect(self._address())
+            socket.send_fds(link, [json.dumps(order).encode()], [into, 2])
+        finally:
+            os.close(into)
+        pid = int(link.recv(64))
+        return Forked(link, pid, open(out, encoding="utf-8"))
+
+    def _address(self) -> str:
+        with self._lock:
+            if self._path is None:
+                self._path = str(Path(tempfile.mkdtemp(prefix="forge-")) / "forge")
+                environment = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(_HERE.parent.parent)}
+                environment.pop("LOCUST_SKIP_MONKEY_PATCH", None)
+                command = [sys.executable, str(_HERE), self._path, *self._modules]
+                self._process = subprocess.Popen(
+                    command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+                )
+                assert self._process.stdout is not None
+                assert self._process.stdout.readline() == b"ready\n", f"the forge of {self._modules} did not start"
+            return self._path
+
+
+LOCUST = Forge("locust.main", "inferload.swarm.plugin")
+SIMULATOR = Forge("inferload.deploy.simulator.command")
+
+
+# -- the forge's own process
+
+
+def _serve(path: str, modules: Sequence[str]) -> None:
+    """Fork for each connection, and tell it the pid and, once it is over, the exit code. Ends when standard input does."""
+    # Taken before the imports: Locust has gevent replace them by ones that want an event loop.
+    poller, fork, waitpid, close, Socket = select.poll(), os.fork, os.waitpid, os.close, socket.socket
+    listener = Socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    listener.bind(path)
+    listener.listen(64)
+    for module in modules:
+        __import__(module)
+    print("ready", flush=True)
+    links: dict[int, tuple[Any, int]] = {}  # by the pidfd of the process
+    poller.register(listener, select.POLLIN)
+    poller.register(0, select.POLLIN | select.POLLHUP)
+    while True:
+        for number, _event in poller.poll():
+            if number == 0:
+                os.remove(path)
+                os.rmdir(os.path.dirname(path))
+                return
+            if number != listener.fileno():
+                link, pid = links.pop(number)
+                poller.unregister(number)
+                close(number)
+                code = os.waitstatus_to_exitcode(waitpid(pid, 0)[1])
+                with contextlib.suppress(OSError):
+                    link.send(str(code).encode())
+                link.close()
+                continue
+            accepted, _ = listener._accept()  # type: ignore[attr-defined]
+            link = Socket(fileno=accepted)
+            text, descriptors, _flags, _where = socket.recv_fds(link, 1 << 20, 2)
+            pid = fork()
+            if pid == 0:
+                _become(json.loads(text), descriptors, [listener, link, *(one for one, _pid in links.values())], links)
+                raise SystemExit  # not reached
+            for each in descriptors:
+                close(each)
+            link.send(str(pid).encode())
+            descriptor = os.pidfd_open(pid)
+            links[descriptor] = link, pid
+            poller.register(descriptor, select.POLLIN)
+
+
+def _become(order: dict[str, Any], descriptors: Sequence[int], sockets: Sequence[Any], pidfds: Sequence[int]) -> None:
+    """In the fork: take the program's place, as a start of Python would, and run it to its end."""
+    import runpy
+
+    if "gevent" in sys.modules:  # Locust's import makes an event loop, as it does before Locust's own forks
+        sys.modules["gevent"].reinit()
+    for each in sockets:
+        each.close()
+    for number in pidfds:
+        os.close(number)
+    if order["new_session"]:
+        os.setsid()
+    out, errors = descriptors
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.dup2(out, 1)
+    os.dup2(out if order["errors_too"] else errors, 2)
+    for number in (nothing, out, errors):
+        os.close(number)
+    os.chdir(order["cwd"])
+    os.environ.clear()
+    os.environ.update(order["env"])
+    sys.argv = ["", *order["arguments"]]
+    sys.path[0] = order["cwd"]
+    code: Any = 0
+    try:
+        runpy.run_module(order["module"], run_name="__main__", alter_sys=True)
+    except SystemExit as leaving:
+        code = leaving.code
+    except BaseException:  # noqa: BLE001 (whatever ends the program is shown as Python would)
+        import traceback
+
+        traceback.print_exc()
+        code = 1
+    # What the interpreter does at its end, atexit functions first; `sys.exit` from here would run the forge's own frames.
+    if isinstance(code, str):
+        print(code, file=sys.stderr)
+    _leave(1 if isinstance(code, str) else int(code or 0))
+
+
+def _leave(code: int) -> None:
+    import atexit
+
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    _serve(sys.argv[1], sys.argv[2:])
