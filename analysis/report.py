@@ -1,7 +1,7 @@
 """Makes a run's timeline.csv, report.md and report.html. The page is one file and needs no network to be read."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,9 @@ from plotly.offline import get_plotlyjs
 from inferload import rundir
 from inferload.errors import UsageError
 
-from . import charts, frames, timeline
+from . import charts, frames, reconciletext, timeline
 from .diagnosis.diagnose import causes, diagnose, json_text
+from .reconcilechecks import reconcile
 from .reportmodel import ReportModel, build
 from .wording import NOT_KNOWN
 
@@ -34,11 +35,14 @@ def make(run_dir: Path) -> Report:
     table = timeline.build(run)
     diagnoses = diagnose(run)
     model = build(run_dir, run.manifest, run.summary, run.notes, causes(diagnoses))
+    reconciled = reconcile(run)
+    model = replace(model, tables=model.tables + reconciletext.tables(reconciled))
     picture = charts.figure(table, tuple(run.servers), run.phases, list(run.marks))
     made = Report(model.verdict, run_dir / rundir.REPORT_MD, run_dir / rundir.REPORT_HTML, run_dir / rundir.TIMELINE)
     try:
         timeline.write(table, made.timeline)
         _write(run_dir / rundir.DIAGNOSIS, json_text(diagnoses))
+        _write(run_dir / rundir.RECONCILE, reconciletext.json_text(reconciled))
         _write(made.markdown, markdown(model, run.marks))
         _write(made.html, html(model, run.marks, picture, get_plotlyjs()))
     except OSError as error:

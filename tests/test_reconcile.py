@@ -1,15 +1,24 @@
 """A turn's time divided into parts, and the books of both sides held against each other."""
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import pandas as pd
 import pytest
 import synthetic_run as synthetic
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from inferload.analysis import frames
+from inferload.analysis import frames, report
 from inferload.analysis.frames import RunFrames
 from inferload.analysis.reconcile import BANDS, PARTS, bands, parts
+from inferload.analysis.reconcilechecks import reconcile
+from inferload.analysis.reconciletext import rows, source, text
+
+from inferload import cli, rundir
+from inferload.measure import server_names as names
+from inferload.measure.serverseries import by_target
+from inferload.scrapefile import ScrapeColumns
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +56,7 @@ def test_a_run_without_turns_has_no_parts(run: RunFrames) -> None:
 times = st.floats(0, 1e4)
 
 
+@settings(max_examples=25)
 @given(st.lists(st.tuples(*[times] * 7), min_size=1, max_size=60))
 def test_the_parts_of_every_band_add_up_to_its_total(rows: list[tuple[float, ...]]) -> None:
     table = pd.DataFrame(rows, columns=list(PARTS))
@@ -61,3 +71,109 @@ def test_the_parts_of_every_band_add_up_to_its_total(rows: list[tuple[float, ...
     totals = [band.total_ms for band in found[1:]]
     assert totals == pytest.approx(sorted(totals), abs=1e-6)
     assert [band.label for band in found[1:]] == [label for label, *_ in BANDS if label in {b.label for b in found}]
+
+
+# --- the books
+
+
+SERVER = synthetic.TARGET
+
+
+def asked(run: RunFrames, figures: dict[str, float], rests: bool = True) -> RunFrames:
+    """The run on a server that is idle before the first turn and after the last, and whose counters grow by `figures`."""
+    at_s = [0.0, 0.25, 5.0, 11.9, 14.0]
+    columns = ScrapeColumns()
+    for place, now in enumerate(at_s):
+        idle = place in (0, 1) or (place == 4 and rests)
+        values = {names.RUNNING: 0.0 if idle else 2.0, names.WAITING: 0.0 if idle else 0.5} | {
+            name: 1000 + grown * (place / 4 if place > 1 else 0) for name, grown in figures.items()
+        }
+        for name, value in values.items():
+            columns.append(synthetic.START_WALL_NS + round(now * synthetic.NS), SERVER, name, (), value)
+    return replace(run, servers=by_target(columns.to_table()))
+
+
+BOOKS = {names.PROMPT_TOKENS: "input_tokens", names.GENERATION_TOKENS: "output_tokens"}
+
+
+def whole(run: RunFrames) -> RunFrames:
+    """Without the one turn that failed."""
+    return replace(run, turns=run.turns[run.turns["ok"]])
+
+
+def histograms(count: int, **mean_ms: float) -> dict[str, float]:
+    families = {"queue": names.QUEUE, "prefill": names.PREFILL, "decode": names.DECODE, "e2e": names.E2E}
+    found = {}
+    for part, mean in mean_ms.items():
+        found |= {families[part] + "_count": float(count), families[part] + "_sum": count * mean / 1e3}
+    return found
+
+
+def outcomes(run: RunFrames) -> dict[str, str]:
+    return {check.name: check.outcome for check in reconcile(run).checks}
+
+
+def test_books_that_agree_add_up(run: RunFrames) -> None:
+    turns = whole(run)
+    tokens = {name: float(turns.turns[mine].sum()) for name, mine in BOOKS.items()}
+    server = tokens | histograms(43, queue=10, prefill=60, decode=395, e2e=480)
+    found = reconcile(asked(told(turns, 10, 60, 395), server))
+    assert {check.name: check.outcome for check in found.checks} == {
+        "parts of a turn": "adds up",
+        "requests": "adds up",
+        "prompt tokens": "adds up",
+        "output tokens": "adds up",
+        "turns against histograms": "adds up",
+        "Little's law, queue": "adds up",
+    }
+    assert found.per_turn
+    assert [row[0] for row in rows(found)] == ["all turns", "fastest half", "p50 to p90", "p90 to p99"]
+
+
+def test_without_times_per_turn_the_histograms_speak_from_idle_to_idle(run: RunFrames) -> None:
+    found = reconcile(asked(whole(run), histograms(43, queue=10, prefill=60, decode=395, e2e=480)))
+    assert not found.per_turn
+    assert (found.spans[0].start_s, found.spans[0].end_s) == (0.25, 14.0)
+    assert rows(found)[-1][-4:] == ("34.0", "10.0", "60.0", "395")
+    assert rows(found)[0][-4:] == ("not known",) * 4
+    assert "means of its histograms between two instants" in source(found)
+
+
+@pytest.mark.parametrize(
+    ("own", "server", "broken"),
+    [
+        ((10, 60, 495), {}, "parts of a turn"),
+        ((10, 60, 395), histograms(44, e2e=480), "requests"),
+        ((10, 60, 395), histograms(43, decode=300), "turns against histograms"),
+        ((10, 60, 395), {names.GENERATION_TOKENS: 7.0}, "output tokens"),
+        ((10, 60, 395), histograms(43, e2e=480, queue=5000), "Little's law, queue"),
+    ],
+)
+def test_what_does_not_add_up_is_said(
+    run: RunFrames, own: tuple[float, float, float], server: dict[str, float], broken: str
+) -> None:
+    assert outcomes(asked(told(whole(run), *own), server))[broken] == "does not add up"
+
+
+def test_a_server_that_was_never_idle_has_no_sums(run: RunFrames) -> None:
+    busy = asked(whole(run), histograms(43, e2e=480), rests=False)
+    assert outcomes(busy)["sums"] == "not known"
+    assert "was never seen idle" in text("x", reconcile(busy))
+
+
+def test_turns_that_did_not_end_well_leave_the_sums_open(run: RunFrames) -> None:
+    assert outcomes(asked(run, histograms(43, e2e=480)))["requests"] == "not known"
+
+
+def test_the_documents_of_a_report_hold_the_parts(tmp_path: Path) -> None:
+    folder = synthetic.write(tmp_path / "run")
+    made = report.make(folder)
+    assert "## Where the time of a turn went" in made.markdown.read_text()
+    kept = json.loads((folder / rundir.RECONCILE).read_text())
+    assert kept["bands"][0]["total_ms"] == pytest.approx(502)
+    assert kept["bands"][0]["queue_ms"] is None
+
+
+def test_other_clients_results_are_looked_at_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["reconcile", str(Path(__file__).parent / "data" / "results" / "guidellm.json")]) == 0
+    assert "adds up: Little's law: 20 requests at once" in capsys.readouterr().out
