@@ -8,10 +8,13 @@ from pathlib import Path
 from random import Random
 
 import pytest
+import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inferload.errors import UsageError
+from inferload.workload.bodies import Texts
+from inferload.workload.messages import Piece
 from inferload.workload.prompts import Vocabulary, approximate, calibrate
 from inferload.workload.tokenizer import local_tokenizer
 from inferload.workload.words import WORDS
@@ -176,3 +179,34 @@ def test_a_local_tokenizer_without_its_library_says_what_to_install(
     monkeypatch.setitem(__import__("sys").modules, "tokenizers", None)
     with pytest.raises(UsageError, match="pip install tokenizers"):
         local_tokenizer(tmp_path)
+
+
+def trained(*lines: str) -> Tokenize:
+    """A byte-pair encoder as real models have them, trained on the spot."""
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
+    trainer = tokenizers.trainers.BpeTrainer(vocab_size=2500, initial_alphabet=alphabet, show_progress=False)
+    tokenizer.train_from_iterator(lines, trainer)
+    return lambda text: list(tokenizer.encode(text).ids)
+
+
+HALF = len(WORDS) // 2
+JOINED: dict[str, Tokenize] = {
+    **{tokenize.__name__: tokenize for tokenize in EXACT},
+    "behind a blank only": trained(*(f" {word}" * 9 for word in WORDS[:HALF])),
+    "behind a blank or not": trained(*(f" {word}" * 9 + "\n" + word for word in WORDS[:HALF]), *WORDS[HALF:]),
+}
+
+
+@pytest.mark.parametrize("name", sorted(JOINED))
+def test_texts_in_a_row_cost_what_they_cost_one_by_one(name: str) -> None:
+    tokenize = JOINED[name]
+    texts = Texts(calibrate(tokenize), seed=7)
+    assert texts.vocabulary.exactness == "exact"
+    for count in (1, 2, 3, 17):
+        pieces = tuple(Piece(f"trace/{number}", 20 + number % 3) for number in range(count))
+        text = json.loads(texts.encoded(pieces))
+        assert len(tokenize(text)) - SPECIALS.get(name, 0) == sum(piece.tokens or 0 for piece in pieces)
+        assert text.startswith(texts.of(pieces[0]))
+        assert text.endswith(texts.of(pieces[-1]))

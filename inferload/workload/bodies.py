@@ -5,6 +5,7 @@ A body of half a megabyte is mostly history; so every message is kept as bytes a
 
 from collections.abc import MutableMapping
 from dataclasses import dataclass
+from itertools import pairwise
 from random import Random
 from typing import Literal
 
@@ -89,8 +90,20 @@ class Texts:
         return found
 
     def _encode(self, pieces: tuple[Piece, ...], first_line: str) -> bytes:
-        text = first_line + _joined([self.of(piece) for piece in pieces])
+        text = first_line + "".join(self._spaced(pieces))
         return msgspec.json.encode(sendable(text))
+
+    def _spaced(self, pieces: tuple[Piece, ...]) -> list[str]:
+        """The texts of pieces; between two what keeps made-up ones at their length, a blank where a literal has none."""
+        parts = [self.of(pieces[0])] if pieces else []
+        for before, piece in pairwise(pieces):
+            text = self.of(piece)
+            if before.literal is None and piece.literal is None:
+                parts.append(self.vocabulary.joint)
+            elif parts[-1] and text and not parts[-1][-1].isspace() and not text[0].isspace():
+                parts.append(self.vocabulary.joint or " " if piece.literal is None else " ")
+            parts.append(text)
+        return parts
 
 
 _SHARED_KEPT = 4096  # a first line of its own for each session would fill the memory
@@ -130,17 +143,3 @@ class BodyWriter:
         if self._isolation.kind == "salt":
             options["cache_salt"] = self._isolation.value
         return msgspec.json.encode(options | thaw(request.extra_body) | dict(ask.extra_body))[1:]
-
-
-def _joined(texts: list[str]) -> str:
-    """Pieces of one message with a blank between them, where neither side has one: words stay words."""
-    return texts[0] if len(texts) == 1 else "".join(_spaced(texts))
-
-
-def _spaced(texts: list[str]) -> list[str]:
-    parts: list[str] = []
-    for text in texts:
-        if parts and parts[-1] and text and not parts[-1][-1].isspace() and not text[0].isspace():
-            parts.append(" ")
-        parts.append(text)
-    return parts

@@ -6,7 +6,7 @@ text everywhere. A session's text differs from any other's within its first few 
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Literal
@@ -34,7 +34,8 @@ class Vocabulary:
     """Words and what they cost in tokens.
 
     `words` follow a blank, `firsts` begin a text. `costs`, `first_costs`: tokens of each; None: not known, then a text
-    has as many words as `tokens_per_word` says. `error`: largest relative error on the samples of the calibration; None:
+    has as many words as `tokens_per_word` says. `joint`: what stands between two texts, so that both together cost what
+    they cost one by one. `error`: largest relative error on the samples of the calibration; None:
     never checked. `exact_from`: the smallest count from which every count can be made.
     """
 
@@ -45,6 +46,7 @@ class Vocabulary:
     tokens_per_word: float = TOKENS_PER_WORD
     exactness: Literal["exact", "approximate"] = "approximate"
     error: float | None = None
+    joint: str = " "
     _reach: tuple[bool, ...] = field(init=False, repr=False, compare=False)
     _table: tuple[str, ...] = field(init=False, repr=False, compare=False)
     _cost_table: tuple[int, ...] = field(init=False, repr=False, compare=False)
@@ -131,6 +133,7 @@ class Vocabulary:
             "tokens_per_word": self.tokens_per_word,
             "exactness": self.exactness,
             "error": self.error,
+            "joint": self.joint,
         }
 
     @classmethod
@@ -144,6 +147,7 @@ class Vocabulary:
             tokens_per_word=wire["tokens_per_word"],
             exactness=wire["exactness"],
             error=wire["error"],
+            joint=wire["joint"],
         )
 
 
@@ -166,6 +170,8 @@ _SEPARATOR = "zqx"  # in no word of the list, so its tokens mark where a word be
 _HEAD = "Apple"
 _CHUNK = 100
 _FIRSTS = 24
+_FEWEST_FIRSTS = 4  # texts that all began alike would share more than their blocks
+_JOINED, _JOINED_TOKENS = 64, 4
 _SAMPLES = (1, 2, 3, 5, 17, 64, 200, 512)
 
 
@@ -185,24 +191,53 @@ def calibrate(tokenize: Tokenize, candidates: Sequence[str] = WORDS) -> Vocabula
     if not known:
         return _approximation(plain, candidates)
     firsts = _firsts(plain, known[:: max(1, len(known) // _FIRSTS)][:_FIRSTS])
-    exact = Vocabulary(
-        words=tuple(known),
-        costs=tuple(costs[word] for word in known),
-        firsts=tuple(firsts),
-        first_costs=tuple(firsts.values()),
-        tokens_per_word=sum(costs[word] for word in known) / len(known),
-        exactness="exact",
-        error=0.0,
-    )
-    if exact.exact_from is None or exact.exact_from > _TAIL // 2 or not _proven(exact, plain):
-        return _approximation(plain, candidates)
-    return exact
+    for these, joint in _joints(firsts, costs, known):
+        exact = Vocabulary(
+            words=tuple(known),
+            costs=tuple(costs[word] for word in known),
+            firsts=tuple(these),
+            first_costs=tuple(firsts[word] for word in these),
+            tokens_per_word=sum(costs[word] for word in known) / len(known),
+            exactness="exact",
+            error=0.0,
+            joint=joint,
+        )
+        few = exact.exact_from is None or exact.exact_from > _TAIL // 2
+        if not few and _proven(exact, plain) and (these == [*firsts] or _joins(exact, plain)):
+            return exact
+    return _approximation(plain, candidates)
+
+
+def _joints(
+    firsts: Mapping[str, int], costs: Mapping[str, int], known: Sequence[str]
+) -> Iterator[tuple[list[str], str]]:
+    """First words and what may stand between two texts, the plainest first; at last all words, whatever joins cost.
+
+    A word may cost more where it begins a text than behind a blank: then a word that costs the difference makes up for it.
+    """
+    by_more: dict[int, list[str]] = {}
+    for word, cost in firsts.items():
+        by_more.setdefault(cost - costs[word], []).append(word)
+    for more, words in sorted(by_more.items(), key=lambda item: (item[0] != 0, -len(item[1]))):
+        filler = next((word for word in known if costs[word] == more), None)
+        if len(words) >= _FEWEST_FIRSTS and (more == 0 or filler is not None):
+            yield words, f" {filler} " if more else " "
+        elif len(words) >= _FEWEST_FIRSTS and more < 0:
+            yield words, ""
+    yield [*firsts], " "
 
 
 def _proven(vocabulary: Vocabulary, tokenize: Tokenize) -> bool:
     rng = Random("calibration")
     sizes = [size for size in _SAMPLES if size >= (vocabulary.exact_from or 1)]
     return all(len(tokenize(vocabulary.text(size, rng))) == size for size in sizes)
+
+
+def _joins(vocabulary: Vocabulary, tokenize: Tokenize) -> bool:
+    """Whether many texts in a row cost what they cost one by one, whatever words meet."""
+    rng, size = Random("joints"), max(_JOINED_TOKENS, vocabulary.exact_from or 1)
+    texts = [vocabulary.text(size, rng) for _ in range(_JOINED)]
+    return len(tokenize(vocabulary.joint.join(texts))) == size * _JOINED
 
 
 def _approximation(tokenize: Tokenize, candidates: Sequence[str]) -> Vocabulary:
