@@ -4,12 +4,16 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from e2e_runs import CROWDED, Ended, Place, Scene, Stage, check_books, scenario, scenes
 from locust_process import summary_of, turns_of
 
 from inferload import cli
+from inferload.cli.interference import users_held
+from inferload.errors import UsageError
 from inferload.swarm import arms
+from inferload.swarm.order import Wish, resolve
 from inferload.workload.scenario import Cache
 
 TALK = {
@@ -183,6 +187,30 @@ def _refused(place: Place) -> Ended:
     path = scenario(place.folder / "mix", **MIX)
     fleet = place.fleet("local", "--host", "http://127.0.0.1:1", "--scenario", str(path), "--only", "chta")
     return Ended(place.run_dir, fleet.ended(), place.text)
+
+
+def test_a_class_of_a_closed_loop_holds_as_many_users_as_its_sessions_last() -> None:
+    rows = [  # (session, class, planned, closed), in ms
+        ("s0", "chat", 0, 100),
+        ("s1", "rag", 0, 500),
+        ("s1", "rag", 700, 900),
+        ("s1/1.0", "rag", 100, 1200),
+        ("s2", "chat", 100, 400),
+    ]
+    columns = list(zip(*rows, strict=True))
+    names = ("session_id", "class", "planned_ns", "closed_ns")
+    turns = pa.table({name: pa.array(column) for name, column in zip(names, columns, strict=True)})
+    closed = {"arrivals": {"kind": "closed", "users": 8}}
+    assert users_held(closed, turns) == {"chat": 8 * 400 / 1600, "rag": 8 * 1200 / 1600}
+    assert users_held({"arrivals": {"kind": "poisson"}}, turns) is None
+
+
+def test_a_class_of_a_closed_loop_alone_wants_a_number_of_users(tmp_path: Path) -> None:
+    path = scenario(tmp_path / "mix", **MIX | {"arrivals": {"kind": "closed", "users": 8, "spawn_per_s": 8}})
+    with pytest.raises(UsageError, match=r"--only rag: in a closed loop .* give them with --users"):
+        resolve(Wish(str(path), "http://127.0.0.1:1", only="rag"))
+    order = resolve(Wish(str(path), "http://127.0.0.1:1", only="rag", users=5))
+    assert order.users == 5
 
 
 @scenes(_refused, ())

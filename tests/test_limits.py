@@ -5,9 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferload.errors import UsageError
 from inferload.swarm.limits import Gate, Quota
-from inferload.swarm.order import check_count
 from inferload.workload.arrivals import share
 from inferload.workload.faults import ScenarioError
 from inferload.workload.scenario import from_text
@@ -101,13 +99,20 @@ def test_an_end_that_is_none(phases: str, said: str) -> None:
     assert str(caught.value).startswith(f"x:5: {said}")
 
 
-def test_a_worker_without_a_user_would_never_spend_its_part() -> None:
-    counted = from_text(
-        HEAD.replace("{kind: constant, sessions_per_s: 2}", "{kind: closed, users: 1, spawn_per_s: 1}")
-        + "phases: {sessions: 10}",
-        "x",
-    )
-    check_count(counted, 2, 2)
-    with pytest.raises(UsageError, match=r"arrivals\.users 1: fewer than the 2 workers"):
-        check_count(counted, 1, 2)
-    check_count(from_text(f"{HEAD}phases: {{sessions: 10}}", "x"), 1, 2)
+@given(st.integers(1, 200), st.integers(1, 40), st.integers(1, 9))
+def test_a_closed_loop_that_is_counted_gives_each_worker_the_part_of_its_users(
+    sessions: int, users: int, workers: int
+) -> None:
+    closed = f"{{kind: closed, users: {users}, spawn_per_s: 1}}"
+    text = HEAD.replace("{kind: constant, sessions_per_s: 2}", closed)
+    scenario = from_text(f"{text}phases: {{sessions: {sessions}}}", "x")
+    taken = []
+    for worker in range(workers):
+        quota, mine = Quota.of(scenario, worker, workers), 0
+        while quota.take_session("measure"):
+            mine += 1
+        assert quota.spent  # with no user it has no part, and is through at once
+        taken.append(mine)
+        of_users = len(range(worker, users, workers))
+        assert of_users * (sessions // users) <= mine <= of_users * -(-sessions // users)
+    assert sum(taken) == sessions

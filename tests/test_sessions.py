@@ -1,6 +1,7 @@
 """Sessions and their requests: the same on any worker, and the JSON that a server expects."""
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from random import Random
 from typing import Any
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from inferload.workload.bodies import BodyWriter, Isolation, Settings, Texts, isolation
 from inferload.workload.faults import ScenarioError
+from inferload.workload.models import place_of
 from inferload.workload.prompts import Vocabulary, calibrate
 from inferload.workload.scenario import Scenario, from_text
 from inferload.workload.script import Ask, PlannedTurn, Reply, Sent, outline
@@ -283,3 +285,12 @@ def test_a_mix_that_is_none(wrong: tuple[str, str], said: str) -> None:
     with pytest.raises(ScenarioError) as caught:
         from_text(MIXED.replace(*wrong), "m")
     assert said in str(caught.value)
+
+
+@given(st.integers(0, 99), st.integers(1, 6), st.integers(1, 6))
+def test_every_worker_asks_every_server_and_all_ask_them_equally_often(seed: int, servers: int, workers: int) -> None:
+    rounds = 40
+    places = [place_of(seed, index, servers) for index in range(rounds * servers)]
+    assert Counter(places) == dict.fromkeys(range(servers), rounds)
+    for worker in range(workers):
+        assert set(places[worker::workers]) == set(range(servers))

@@ -23,7 +23,7 @@ from inferload.swarm.finale import Outcome
 from inferload.swarm.locust_csv import History
 from inferload.swarm.masterrun import MasterRun, Place
 from inferload.swarm.messages import Report
-from inferload.swarm.order import Order, Prefill, Wish, check_count, resolve
+from inferload.swarm.order import Order, Prefill, Wish, resolve
 from inferload.swarm.preflight import Preflight, preflight
 from inferload.swarm.workerrun import OwnSettings
 
@@ -205,8 +205,6 @@ class Controller:
 
     def _prepared(self, order: Order, path: Path, one: arms.Pass, earlier: arms.Earlier | None) -> MasterRun:
         self._wait_for_workers()
-        if hasattr(self._runner, "clients"):
-            check_count(order.scenario, order.users, len(self._runner.clients.ready))
         looked = self._looked_at(order)
         place = Place(path, rundir.create(path))
         run = MasterRun(order, looked, place, self._own, self._runner)

@@ -5,6 +5,7 @@ from collections import deque
 from gevent.event import AsyncResult
 
 from inferload.measure.record import Phase
+from inferload.workload.arrivalkinds import Closed
 from inferload.workload.arrivals import share
 from inferload.workload.scenario import Scenario
 
@@ -17,9 +18,10 @@ class Quota:
 
     @classmethod
     def of(cls, scenario: Scenario, worker: int, workers: int) -> "Quota":
-        """Worker k of n's; all workers' together are what the scenario says."""
+        """Worker k of n's; all workers' together are what the scenario says. In a closed loop each user has a part."""
         counts = (scenario.phases.sessions, scenario.phases.turns)
-        sessions, turns = (None if count is None else share(count, worker, workers) for count in counts)
+        users = _most_users(scenario.arrivals) if isinstance(scenario.arrivals, Closed) else None
+        sessions, turns = (None if count is None else _part(count, worker, workers, users) for count in counts)
         return cls(sessions, turns)
 
     @property
@@ -42,6 +44,17 @@ class Quota:
         if phase == "measure" and self._turns is not None:
             self._turns -= 1
         return True
+
+
+def _part(total: int, worker: int, workers: int, users: int | None) -> int:
+    """A worker's part of a number. User j is worker j mod n's, so that a worker may have none, and no part."""
+    if users is None:
+        return share(total, worker, workers)
+    return sum(share(total, user, users) for user in range(worker, min(users, total), workers))
+
+
+def _most_users(arrivals: Closed) -> int:
+    return arrivals.users if arrivals.profile is None else arrivals.profile.highest
 
 
 class Gate:

@@ -6,6 +6,7 @@ the same road.
 
 import logging
 import secrets
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -380,8 +381,17 @@ class MasterRun:
 
 
 def _client_ids(runner: Any) -> list[str | None]:
-    """Locust's ids of the workers that will take part; [None] for a local run."""
+    """Locust's ids of the workers that will take part, in the order in which it hands out users; [None] for a local run.
+
+    That order is by the number of a worker on its host, then by id (Locust's dispatcher, `_sort_workers`).
+    """
     if not hasattr(runner, "clients"):
         return [None]
     clients = runner.clients.ready + runner.clients.running + runner.clients.spawning
-    return [client.id for client in sorted(clients, key=lambda client: runner.get_worker_index(client.id))]
+    on_host: Counter[str] = Counter()
+    placed = []
+    for client_id in sorted(client.id for client in clients):
+        host = client_id.split("_")[0]
+        placed.append((on_host[host], client_id))
+        on_host[host] += 1
+    return [client_id for _place, client_id in sorted(placed)]

@@ -65,20 +65,22 @@ class Order:
 
 
 def alone(scenario: Scenario, only: str, users: int | None) -> dict[str, Any]:
-    """What has to change so that one class of a mix is sent as it is in the mix; of a closed loop's users its share."""
+    """What has to change so that one class of a mix is sent as it is in the mix.
+
+    UsageError for a closed loop without a number of users of the class's own: in the mix it holds as many as its sessions
+    last, whatever its share of the sessions, and that only a run of the mix can tell.
+    """
     mix, arrivals = scenario.workload, scenario.arrivals
     if not isinstance(mix, Mix):
         raise UsageError(f"--only {only}: scenario {scenario.name} is no mix; leave it out")
     if only not in [one.name for one in mix.classes]:
         raise UsageError(f"--only {only}: no class of the mix, which has {', '.join(one.name for one in mix.classes)}")
-    changes: dict[str, Any] = {"workload.only": only}
     if isinstance(arrivals, Closed) and users is None:
-        if arrivals.profile is not None:
-            raise UsageError(
-                f"--only {only}: the mix's users change by steps; give the class's own number with --users"
-            )
-        changes["arrivals.users"] = max(1, round(arrivals.users * mix.share_of(only)))
-    return changes
+        raise UsageError(
+            f"--only {only}: in a closed loop a class holds more or fewer users than its share of the sessions says; run the "
+            f"mix, ask `inferload interference RUN` how many {only} held, and give them with --users (of inferload run: behind --)"
+        )
+    return {"workload.only": only}
 
 
 def nominal_users(scenario: Scenario) -> tuple[int, float]:
@@ -134,15 +136,4 @@ def resolve(wish: Wish) -> Order:
         users=users,
         spawn_per_s=spawn_per_s,
         overrides=changes,
-    )
-
-
-def check_count(scenario: Scenario, users: int, workers: int) -> None:
-    """UsageError where a closed loop that ends by count could never end: a worker without a user spends none of its part."""
-    phases = scenario.phases
-    if scenario.open_loop or (phases.sessions is None and phases.turns is None) or users >= workers:
-        return
-    raise UsageError(
-        f"arrivals.users {users}: fewer than the {workers} workers, each of which has a part of the sessions or turns "
-        "that are counted; start fewer workers, or give each a user"
     )

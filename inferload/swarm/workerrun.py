@@ -36,6 +36,7 @@ from inferload.workload.arrivalkinds import Closed
 from inferload.workload.arrivals import share
 from inferload.workload.bodies import Texts
 from inferload.workload.data import Data
+from inferload.workload.models import place_of
 from inferload.workload.prompts import Vocabulary
 from inferload.workload.sessions import Sessions
 
@@ -199,7 +200,7 @@ class WorkerRun:
     def start_turn(self, request: TurnRequest, session: int) -> Turn:
         """Send a turn; the books know of it from here on. Sessions take the targets in turn, each keeps to its own."""
         self.tallies.turn_begun(request.phase, request.class_name, request.step)
-        return self._clients[session % len(self._clients)].start(request)
+        return self._clients[place_of(self.scenario.seed, session, len(self._clients))].start(request)
 
     def _on_turn(self, place: int, result: TurnResult) -> None:
         """Take a result from the event loop: count it, keep it, and leave what may block to the booker."""

@@ -1,4 +1,4 @@
-"""Which model a session asks, where a scenario names several."""
+"""Which model and which server a session asks, where there are several."""
 
 from bisect import bisect_right
 from itertools import accumulate
@@ -15,3 +15,16 @@ def model_of(scenario: Scenario, index: int) -> str | None:
     die = Random(f"{scenario.seed}/model/{index}").random()
     bounds = [*accumulate(one.share for one in models)]
     return models[min(bisect_right(bounds, die), len(models) - 1)].name
+
+
+def place_of(seed: int, index: int, places: int) -> int:
+    """Which of several servers session `index` keeps to: each gets one of any `places` sessions that follow each other.
+
+    Which one is drawn anew for each such round: workers take sessions in a fixed step, and would each ask one server only.
+    """
+    if places == 1:
+        return 0
+    round_number, place = divmod(index, places)
+    order = list(range(places))
+    Random(f"{seed}/servers/{round_number}").shuffle(order)
+    return order[place]

@@ -58,9 +58,5 @@ class Mix(Part):
             raise ValueError(f"only: {self.only} is no class of this mix, which has {', '.join(names)}")
         return self
 
-    def share_of(self, name: str) -> float:
-        """The share of a class."""
-        return next(one.share for one in self.classes if one.name == name)
-
 
 Workload = Annotated[Chat | Agent | LiveAgent | Replay | Mix, Field(discriminator="kind")]
