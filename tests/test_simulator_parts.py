@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from inferload.deploy.simulator.blocks import BlockPool, chain_hashes
+from inferload.deploy.simulator.buckets import token_bounds
 from inferload.deploy.simulator.chaos import KINDS, Chaos, ChaosError, parse_plan
 from inferload.deploy.simulator.http import HttpFault, RequestReader
 from inferload.deploy.simulator.lateness import Lateness
-from inferload.deploy.simulator.metrics import Histogram, token_bounds
+from inferload.deploy.simulator.metrics import Histogram
 from inferload.deploy.simulator.paced import PacedScheduler
 from inferload.deploy.simulator.queues import Limits
 from inferload.deploy.simulator.request import Request

@@ -169,6 +169,71 @@ class TestSteps:
             assert speculation.counts.draft_tokens == 2 * (steps - 1)
             assert speculation.counts.accepted == (6 if rate else 0)
 
+    def test_a_draft_head_computes_the_last_block_of_a_hit_again(self) -> None:
+        for drops, expected in ((False, 12), (True, 8)):
+            scheduler = Scheduler(limits(drop_last_hit=drops))
+            for _ in range(2):
+                scheduler.submit(each := request(16))
+                run(scheduler)
+            assert each.cached_tokens == expected
+            assert scheduler.prefix_hits == expected
+        short = Scheduler(limits(drop_last_hit=True))
+        for _ in range(2):
+            short.submit(each := request(5))
+            run(short)
+        assert each.cached_tokens == 0
+
+    def test_drafts_that_may_not_have_been_accepted_cost_a_step_behind_a_length_that_was_asked_for(self) -> None:
+        # With all of two drafts accepted, 1 + 3 + 3 + 3 tokens: the last step was planned before the third's outcome.
+        for rate, output, tokens in ((1.0, 10, 5 + 3 * 3 + 3), (1.0, 1, 5), (0.0, 3, 5 + 2 * 3)):
+            scheduler = Scheduler(limits(speculative_tokens=2), Acceptance(2, rate, 0))
+            scheduler.submit(request(5, output=output))
+            assert sum(each.tokens for each in run(scheduler)) == tokens
+            assert scheduler.speculation is not None
+            assert scheduler.speculation.counts.draft_tokens == 2 * -(-(output - 1) // (3 if rate else 1))
+
+    def test_drafts_on_their_way_hold_slots_until_their_outcome_is_known(self) -> None:
+        # 10 tokens, then 1 + 4 with every draft rejected. The step after is planned with room for all of them.
+        for asynchronous, slots in ((False, 10 + 2 + 4), (True, 10 + 2 + 4 + 4)):
+            scheduler = Scheduler(limits(speculative_tokens=4, async_scheduling=asynchronous), Acceptance(4, 0.0, 0))
+            step = started(scheduler, each := request(10, output=30))
+            for _ in range(2):
+                if not asynchronous:
+                    scheduler.update(step)
+                planned = scheduler.schedule()
+                assert planned is not None
+                if asynchronous:
+                    scheduler.update(step)
+                step = planned
+            assert len(each.blocks) == -(-slots // 4)
+
+    @pytest.mark.parametrize(("asynchronous", "cached"), [(False, 8), (True, 4)])
+    def test_a_block_that_an_answer_fills_is_found_when_the_step_that_fills_it_is_planned(
+        self, asynchronous: bool, cached: int
+    ) -> None:
+        # With async scheduling the token that fills it is not known yet when that step is planned.
+        scheduler = Scheduler(limits(async_scheduling=asynchronous))
+        first = started(scheduler, request(6, output=9))
+        if not asynchronous:
+            scheduler.update(first)
+        second = scheduler.schedule()
+        assert second is not None
+        scheduler.update(first if asynchronous else second)
+        scheduler.submit(late := Request([*(f"p{i}" for i in range(6)), "pout0", "pout1", "more"], 2, str))
+        assert scheduler.schedule() is not None
+        assert late.cached_tokens == cached
+
+    def test_a_stop_string_is_found_behind_the_core_which_goes_on_meanwhile(self) -> None:
+        for asynchronous, surplus in ((False, 1), (True, 2)):
+            scheduler = Scheduler(limits(async_scheduling=asynchronous))
+            scheduler.submit(request(5, output=3, ends_itself=True, stopped=True))
+            assert sum(each.tokens for each in run(scheduler)) == 5 + 2 + surplus
+            assert (scheduler.running, scheduler.pool.free) == ([], 100)
+        full = Scheduler(limits(blocks=2, async_scheduling=False))
+        full.submit(request(6, output=3, ends_itself=True, stopped=True))  # no room for what comes behind the end
+        run(full)
+        assert (list(full.waiting), full.running, full.pool.free) == ([], [], 2)
+
     def test_acceptance_is_geometric(self) -> None:
         acceptance = Acceptance(3, 0.7, 1)
         for _ in range(4000):
@@ -212,7 +277,9 @@ class Watched:
             assert len(fronts) == 1
 
 
-def bounds(*, caching: bool, chunked: bool, asynchronous: bool, drafts: int, threshold: int, blocks: int) -> Limits:
+def bounds(
+    *, caching: bool, chunked: bool, asynchronous: bool, drafts: int, ahead: int, threshold: int, blocks: int
+) -> Limits:
     """Tight limits of every kind."""
     return Limits(
         max_num_seqs=3,
@@ -223,19 +290,23 @@ def bounds(*, caching: bool, chunked: bool, asynchronous: bool, drafts: int, thr
         max_num_batched_tokens=9 if chunked else 44,
         chunked_prefill=chunked,
         long_prefill_token_threshold=threshold,
-        async_scheduling=asynchronous and not drafts,
+        async_scheduling=asynchronous,
         speculative_tokens=drafts,
+        lookahead_tokens=ahead,
+        drop_last_hit=bool(ahead),
     )
 
 
-Plan = tuple[int, int, int, bool, str]
-PLANS = st.tuples(st.integers(1, 30), st.integers(1, 12), st.integers(0, 2), st.booleans(), st.sampled_from(["", "s"]))
+Plan = tuple[int, int, int, str, str]
+ENDS = st.sampled_from(["length", "end", "stop"])
+PLANS = st.tuples(st.integers(1, 30), st.integers(1, 12), st.integers(0, 2), ENDS, st.sampled_from(["", "s"]))
 BOUNDS = st.builds(
     bounds,
     caching=st.booleans(),
     chunked=st.booleans(),
     asynchronous=st.booleans(),
     drafts=st.integers(0, 2),
+    ahead=st.integers(0, 2),
     threshold=st.sampled_from([0, 5]),
     blocks=st.integers(11, 30),
 )
@@ -248,8 +319,9 @@ class TestProperties:
         drafts = tight.speculative_tokens
         scheduler = Scheduler(tight, Acceptance(drafts, 0.5, 0) if drafts else None)
         watched = Watched(scheduler)
-        for tokens, output, name, ends_itself, salt in plan:
-            each = request(tokens, output, name=f"n{name}-", ends_itself=ends_itself, salt=salt)
+        for tokens, output, name, end, salt in plan:
+            ends = {"ends_itself": end != "length", "stopped": end == "stop"}
+            each = request(tokens, output, name=f"n{name}-", salt=salt, **ends)
             watched.arrived.append(each)
             scheduler.submit(each)
         given_up = [each for place, each in enumerate(watched.arrived) if place in aborts]
@@ -333,6 +405,21 @@ class TestPipeline:
         assert ends == [1_100_000]
         assert [end for _step, end in pipeline._under_way] == [2_100_000, 3_210_000]
 
+    @pytest.mark.parametrize("asynchronous", [False, True])
+    def test_the_core_takes_what_arrived_between_two_steps_and_its_time_in_the_queue_begins_there(
+        self, asynchronous: bool
+    ) -> None:
+        pipeline = Pipeline(Scheduler(limits(async_scheduling=asynchronous)), StepClock(COST, 0))
+        first, late, gone = (request(10, output=9, name=name) for name in "abc")
+        pipeline.submit(first, 0)
+        pipeline.submit(late, 500_000)
+        pipeline.submit(gone, 600_000)
+        pipeline.scheduler.abort(gone)
+        assert list(pipeline.scheduler.waiting) == []
+        pipeline.finish()
+        assert (first.queued_ns, late.queued_ns) == (0, 1_100_000)
+        assert (late.running, gone.running) == (True, False)
+
     def test_without_planning_ahead_it_is_the_next(self) -> None:
         pipeline = Pipeline(Scheduler(limits(async_scheduling=False)), StepClock(COST, 0))
         pipeline.submit(request(10, output=9, name="a"), 0)
@@ -348,6 +435,7 @@ def offline(**changes: Any) -> Offline:
 class TestOffline:
     def test_one_request_by_hand(self) -> None:
         found = simulate([Arrival(1.0, output_tokens=5, prompt_tokens=10)], offline())
+        assert found.queued_s == pytest.approx([1.0])
         assert found.scheduled_s == pytest.approx([1.0])
         assert found.ttft_s == pytest.approx([0.0011])
         assert found.e2e_s == pytest.approx([0.0051])
@@ -379,12 +467,29 @@ class TestOffline:
         found = simulate([Arrival(0.0, 300, 10), Arrival(9.0, 3, 10)], replace(offline(), max_s=0.1))
         assert not math.isnan(found.first_s[0])
         assert math.isnan(found.last_s[0])
+        assert math.isnan(found.queued_s[1])
         assert math.isnan(found.first_s[1])
 
     @pytest.mark.parametrize("arrival", [Arrival(0.0, 0, 5), Arrival(0.0, 5, 0), Arrival(0.0, 200, 300)])
     def test_what_can_never_run(self, arrival: Arrival) -> None:
         with pytest.raises(ValueError, match="arrival 0"):
             simulate([arrival], offline())
+
+    @pytest.mark.parametrize(
+        ("bounds", "said"),
+        [
+            ({"blocks": 9}, "40 tokens.*has 36"),  # it would lose its own blocks for ever
+            ({"blocks": 7}, "40 tokens.*has 28"),  # it would never be admitted
+            ({"blocks": 10, "chunked_prefill": False}, "max_num_batched_tokens 16"),
+            ({"draft_slots": 16}, "draft_slots 16"),
+        ],
+    )
+    def test_what_can_never_run_for_want_of_room_is_named(self, bounds: dict[str, Any], said: str) -> None:
+        arrivals = [Arrival(0.0, 2, 10), Arrival(0.1, 11, 30)]
+        with pytest.raises(ValueError, match="arrival 1:.*" + said if "draft_slots" not in bounds else said):
+            simulate(arrivals, Offline(limits(**bounds), COST))
+        found = simulate(arrivals, Offline(limits(blocks=10), COST))
+        assert not np.isnan(found.last_s).any()
 
     def test_a_loaded_preset_keeps_its_books_and_repeats_itself(self) -> None:
         def play(seed: int) -> Results:

@@ -70,6 +70,7 @@ class Engine(ABC):
         ask, request = stream.ask, stream.request
         # A length that was asked for is known beforehand; an end of the text only when it was sampled.
         request.ends_itself = ask.ends_itself and ask.output_tokens < ask.output_limit
+        request.stopped = request.ends_itself and ask.stop is not None
         stream.arrived_ns = now_ns
         self.started += 1
         self._streams[request] = stream

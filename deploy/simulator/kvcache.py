@@ -20,16 +20,22 @@ _MISS = Hit([], 0)
 class KvCache:
     """The pool of blocks, as requests see it."""
 
-    def __init__(self, blocks: int, block_size: int, caching: bool) -> None:
+    def __init__(self, blocks: int, block_size: int, caching: bool, drop_last_hit: bool = False) -> None:
         self.block_size = block_size
+        self._drop_last_hit = drop_last_hit
         self.pool = BlockPool(blocks, caching)
 
     def find(self, request: Request) -> Hit:
-        """The longest cached front. The last token is always computed, so floor((n-1)/B) blocks of n tokens at most."""
+        """The longest cached front. The last token is always computed, so floor((n-1)/B) blocks of n tokens at most.
+
+        Where a draft head reads the model's hidden states, the last of these blocks is left out too.
+        """
         if not self.pool.caching:
             return _MISS
         most = (request.length - 1) // self.block_size
         found = self.pool.longest_prefix(request.hashes_to(most * self.block_size, self.block_size)[:most])
+        if self._drop_last_hit:
+            del found[-1:]
         return Hit(found, self.pool.unreferenced(found))
 
     def fits(self, tokens: int, hit: Hit, keep: int = 0) -> bool:

@@ -5,34 +5,14 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from .buckets import Bounds, histogram_bounds
 from .speculation import SpecCounts
 
-REQUEST_S = (0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680)
-TTFT_S = (
-    *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75),
-    *(1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640, 2560),
-)
-ITL_S = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80)
-STEP_TOKENS = tuple(2**power for power in range(15) if power not in (1, 2))
-PARAM_N = (1, 2, 5, 10, 20)
-PREEMPTIONS = (1, 2, 3, 4, 5, 10, 20)
 SOURCES = ("local_compute", "local_cache_hit", "external_kv_transfer")
 CACHE_TIERS = ("device", "host", "p2p", "disk", "external_unspecified")
 FINISHED_REASONS = ("stop", "length", "abort", "error", "repetition")
 REJECTION_REASONS = ("max_num_queued_reqs", "max_num_queued_tokens")
 _RECENT_REQUESTS = 1000  # that the hit rate of the log is over
-
-
-def token_bounds(max_model_len: int) -> tuple[int, ...]:
-    """1, 2, 5, 10, ... up to the model's length."""
-    bounds: list[int] = []
-    power = 1
-    while True:
-        for mantissa in (1, 2, 5):
-            if mantissa * power > max_model_len:
-                return tuple(bounds)
-            bounds.append(mantissa * power)
-        power *= 10
 
 
 class Histogram:
@@ -118,8 +98,7 @@ class RecentHits:
 class Metrics:
     """Every counter and histogram of one engine."""
 
-    def __init__(self, max_model_len: int, spec: SpecCounts | None = None) -> None:
-        tokens = token_bounds(max_model_len)
+    def __init__(self, max_model_len: int, spec: SpecCounts | None = None, custom: Bounds | None = None) -> None:
         self.spec = spec  # None: nothing is drafted
         self.recent_hits = RecentHits()
         self.rejections = dict.fromkeys(REJECTION_REASONS, 0)
@@ -127,24 +106,22 @@ class Metrics:
         self.prompt_tokens_cached = 0
         self.generation_tokens = 0
         self.finished = dict.fromkeys(FINISHED_REASONS, 0)
-        self.ttft = Histogram(TTFT_S)
-        self.itl = Histogram(ITL_S)
-        self.tpot = Histogram(ITL_S)
-        self.e2e = Histogram(REQUEST_S)
-        self.queue = Histogram(REQUEST_S)
-        self.prefill = Histogram(REQUEST_S)
-        self.decode = Histogram(REQUEST_S)
-        self.inference = Histogram(REQUEST_S)
-        self.step_tokens = Histogram(STEP_TOKENS)
-        self.request_prompt = Histogram(tokens)
-        self.request_generation = Histogram(tokens)
-        self.request_most = Histogram(tokens)
-        self.request_max_tokens = Histogram(tokens)
-        self.request_computed = Histogram(tokens)
-        self.request_n = Histogram(PARAM_N)
-        self.request_preemptions = Histogram(PREEMPTIONS)
+        self._make_histograms(histogram_bounds(max_model_len, custom))
         self.caching = True  # the prefix cache is on
         self._scheduler_zero = (0, 0, 0)
+
+    def _make_histograms(self, bounds: Bounds) -> None:
+        latency, itl, tokens = bounds["request_latency"], bounds["inter_token_latency"], bounds["request_tokens"]
+        self.ttft = Histogram(bounds["time_to_first_token"])
+        self.itl, self.tpot = Histogram(itl), Histogram(itl)
+        self.e2e, self.queue, self.inference = Histogram(latency), Histogram(latency), Histogram(latency)
+        self.prefill, self.decode = Histogram(latency), Histogram(latency)
+        self.step_tokens = Histogram(bounds["iteration_tokens"])
+        self.request_prompt, self.request_generation = Histogram(tokens), Histogram(tokens)
+        self.request_most, self.request_max_tokens = Histogram(tokens), Histogram(tokens)
+        self.request_computed = Histogram(tokens)
+        self.request_n = Histogram(bounds["request_params_n"])
+        self.request_preemptions = Histogram(bounds["request_num_preemptions"])
 
     def first_token(self, ttft_s: float, prompt_tokens: int, cached_tokens: int) -> None:
         """Book a prompt as done: vLLM's prompt counters move when the first token appears."""
@@ -233,7 +210,7 @@ class Metrics:
             ("request_prefill_time_seconds", "Admission to first token.", self.prefill),
             ("request_decode_time_seconds", "First to last token.", self.decode),
             ("request_inference_time_seconds", "Admission to last token.", self.inference),
-            ("iteration_tokens_total", "Tokens per pass of the pacing loop.", self.step_tokens),
+            ("iteration_tokens_total", "Computed prompt tokens and outputs of a step.", self.step_tokens),
             ("request_prompt_tokens", "Prompt tokens of a request.", self.request_prompt),
             ("request_generation_tokens", "Output tokens of a request.", self.request_generation),
             ("request_max_num_generation_tokens", "Output tokens of a request's longest choice.", self.request_most),

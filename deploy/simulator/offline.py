@@ -94,6 +94,7 @@ class Results:
     """One row per arrival, in the order given; NaN where it did not come so far. Seconds from the arrivals' own zero."""
 
     arrived_s: Floats
+    queued_s: Floats  # when the scheduler had it, behind the front end and between two steps
     scheduled_s: Floats  # when the first step with a part of its prompt was planned
     first_s: Floats
     last_s: Floats
@@ -143,7 +144,8 @@ class _Session:
 def simulate(arrivals: Iterable[Arrival], config: Offline, progress: Callable[[float], None] | None = None) -> Results:
     """Every arrival through the scheduler, in simulated time; `progress` is told the simulated seconds now and then.
 
-    ValueError for a request that could never run: longer than max_model_len, or without output.
+    ValueError for a request that could never run: longer than max_model_len or than the whole KV cache, longer than a step
+    where prompts are not computed in chunks, or without output.
     """
     collecting = gc.isenabled()
     gc.disable()  # nothing here refers to itself, and looking through millions of objects takes longer than the rest
@@ -156,6 +158,12 @@ def simulate(arrivals: Iterable[Arrival], config: Offline, progress: Callable[[f
 
 class _Run:
     def __init__(self, arrivals: list[Arrival], config: Offline) -> None:
+        bounds = config.limits
+        if bounds.max_num_batched_tokens <= bounds.draft_slots or bounds.max_num_seqs < 1:
+            raise ValueError(
+                f"max_num_batched_tokens {bounds.max_num_batched_tokens}, draft_slots {bounds.draft_slots}, "
+                f"max_num_seqs {bounds.max_num_seqs}: no request could ever run"
+            )
         self._config = config
         self._arrivals = arrivals
         self._requests = [_request(each, number, config.limits) for number, each in enumerate(arrivals)]
@@ -180,6 +188,7 @@ class _Run:
                 now_ns, request = ready[place]
                 place += 1
             elif next_ns is None:
+                self._check_none_waits()
                 break
             else:
                 now_ns, request = next_ns, None
@@ -192,6 +201,11 @@ class _Run:
             if progress is not None and len(self._steps) % 10_000 == 0:
                 progress(now_ns / NS_PER_S)
         return self._results()
+
+    def _check_none_waits(self) -> None:
+        """Nothing is under way and nothing will come: who is still in the queue will be there for ever."""
+        for request in self._scheduler.waiting:
+            raise ValueError(f"arrival {self._row[request]}: it never got into a step; see limits")
 
     def _with_requests(self) -> Iterable[tuple[Arrival, Request]]:
         return zip(self._arrivals, self._requests, strict=True)
@@ -222,6 +236,7 @@ class _Run:
         speculation = scheduler.speculation
         return Results(
             arrived_s=np.array([each.at_s for each in self._arrivals], dtype=np.float64),
+            queued_s=np.array([each.queued_ns / NS_PER_S if each.queued_ns >= 0 else np.nan for each in requests]),
             scheduled_s=np.array(self._scheduled, dtype=np.float64),
             first_s=np.array(self._first, dtype=np.float64),
             last_s=np.array(self._last, dtype=np.float64),
@@ -237,13 +252,25 @@ class _Run:
         )
 
 
+def _never(prompt: int, output: int, limits: Limits) -> str:
+    """Why a request could never run; empty: it can."""
+    total = prompt + output
+    if prompt < 1 or output < 1 or total > limits.max_model_len:
+        return f"at least 1 each, and together at most max_model_len {limits.max_model_len}"
+    ahead = limits.lookahead_tokens + limits.speculative_tokens * (2 if limits.async_scheduling else 1)
+    slots = min(total - 1 + ahead, limits.max_model_len)  # the last token is never computed
+    if -(-slots // limits.block_size) > limits.blocks:
+        capacity = limits.blocks * limits.block_size
+        return f"it would hold {slots} tokens, and the KV cache has {capacity}: raise blocks"
+    if not limits.chunked_prefill and total - 1 > limits.max_num_batched_tokens - limits.draft_slots:
+        return f"without chunked prefill more than max_num_batched_tokens {limits.max_num_batched_tokens}"
+    return ""
+
+
 def _request(arrival: Arrival, number: int, limits: Limits) -> Request:
     prompt = len(arrival.tokens) if arrival.tokens is not None else arrival.prompt_tokens
-    if prompt < 1 or arrival.output_tokens < 1 or prompt + arrival.output_tokens > limits.max_model_len:
-        raise ValueError(
-            f"arrival {number}: {prompt} prompt and {arrival.output_tokens} output tokens; at least 1 each, "
-            f"and together at most max_model_len {limits.max_model_len}"
-        )
+    if fault := _never(prompt, arrival.output_tokens, limits):
+        raise ValueError(f"arrival {number}: {prompt} prompt and {arrival.output_tokens} output tokens; {fault}")
     name = ("one", number) if arrival.session is None else ("session", arrival.session)
     own = None if arrival.tokens is not None else _Session(name, arrival.shared, arrival.shared_tokens)
     return Request(
@@ -253,4 +280,5 @@ def _request(arrival: Arrival, number: int, limits: Limits) -> Request:
         ends_itself=arrival.ends_itself,
         content=own,
         prompt=prompt,
+        queued_ns=-1,
     )

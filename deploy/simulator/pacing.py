@@ -81,6 +81,7 @@ class PacedEngine(Engine):
 
     def _enter(self, stream: Stream, now_ns: int) -> None:
         stream.jitter_at = next(self._number) * 97
+        stream.request.queued_ns = now_ns
         self.scheduler.submit(stream.request)
         self._admit(now_ns)
 

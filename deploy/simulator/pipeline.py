@@ -1,7 +1,8 @@
 """The engine core's loop over a clock that is handed in: steps one after another, planned ahead where vLLM does.
 
 With async scheduling two steps are under way: one that is computed and one that was planned when it began. So a request
-that arrives in the middle of a step is computed two steps later, and a step begins when the one before it ends.
+that arrives in the middle of a step is computed two steps later, and a step begins when the one before it ends. The core
+takes in what arrived between two steps: only then a request is in the queue.
 """
 
 from collections import deque
@@ -19,6 +20,7 @@ class Pipeline:
         self._clock = clock
         self._depth = 2 if scheduler.limits.async_scheduling else 1
         self._under_way: deque[tuple[Step, int]] = deque()
+        self._arrived: list[Request] = []  # while steps were under way
         self._free_ns = 0  # when the device is free
 
     @property
@@ -28,7 +30,7 @@ class Pipeline:
 
     def submit(self, request: Request, now_ns: int) -> None:
         """Take a request; an idle engine begins at once."""
-        self.scheduler.submit(request)
+        self._arrived.append(request)
         self.wake(now_ns)
 
     def wake(self, now_ns: int) -> None:
@@ -44,6 +46,11 @@ class Pipeline:
         return step, end_ns
 
     def _plan(self, now_ns: int) -> None:
+        for request in self._arrived:
+            if not request.over:
+                request.queued_ns = now_ns
+                self.scheduler.submit(request)
+        self._arrived.clear()
         while len(self._under_way) < self._depth:
             step = self.scheduler.schedule()
             if step is None:

@@ -26,6 +26,7 @@ class Limits:
     speculative_tokens: int = 0  # 0: no speculation
     lookahead_tokens: int = 0  # further slots that a draft model writes to
     draft_slots: int = 0  # of the token budget, for each request that is scheduled
+    drop_last_hit: bool = False  # the drafter needs the last block of a hit computed again
 
 
 class Queues:
@@ -33,7 +34,7 @@ class Queues:
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
-        self.cache = KvCache(limits.blocks, limits.block_size, limits.caching)
+        self.cache = KvCache(limits.blocks, limits.block_size, limits.caching, limits.drop_last_hit)
         self.pool = self.cache.pool
         self.waiting: deque[Request] = deque()
         self.running: list[Request] = []

@@ -47,15 +47,19 @@ class Request:
     answer: Callable[[int], Hashable]
     salt: str = ""
     ends_itself: bool = False  # by the end of the text, which is known only once it was sampled
+    stopped: bool = False  # by a stop string, which the front end finds: the scheduler is told of it a step late
     content: Content | None = None  # None: of `tokens` and `answer`
     prompt: int = 0  # tokens
     emitted: int = 0  # output tokens that were sampled, or whose step is on its way
     computed: int = 0  # tokens in the KV cache, of a prompt that is being computed
     target: int = 0  # tokens to be computed before the next output
     stop: int = 0  # up to so many output tokens nothing has to be looked at; 0: at each step
+    queued_ns: int = 0  # when the scheduler got it
     running: bool = False
     over: bool = False
-    trailing: bool = False  # a step for a token after the end is on its way
+    latest: int = 1  # output tokens of the last step that it was in
+    unsure: int = 0  # drafts of that step that were not accepted, which is not known while it is computed
+    trailing: int = 0  # steps behind the end
     preemptions: int = 0
     untold: int = 0  # preemptions that the counter does not have yet
     cached_tokens: int | None = None  # at the first admission; None: not admitted yet

@@ -7,7 +7,8 @@ is cached. Blocks are published when they are allocated, so sharing works inside
 are cached too.
 
 `schedule` plans a step, `update` books its end. With async scheduling a step is planned while the one before it runs:
-its output tokens count as there, an end of the text is known one step late, and a length that was asked for is not.
+its output tokens count as there, an end of the text is known one step late, and a length that was asked for only where
+it depends on drafts that may be accepted. A stop string is known one step later still, since the front end finds it.
 """
 
 from dataclasses import dataclass, field
@@ -46,6 +47,8 @@ class Scheduler(Queues):
         self._acceptance = acceptance if limits.speculative_tokens else None
         self._context = 0  # tokens of those that decode
         self._lost: list[Request] = []  # preempted with an output on its way
+        self._stopped: list[Request] = []  # the front end has found a stop string by now
+        self._ahead = limits.async_scheduling
 
     @property
     def speculation(self) -> Acceptance | None:
@@ -67,23 +70,33 @@ class Scheduler(Queues):
     def update(self, step: Step) -> None:
         """Book the end of a step: who had its last output leaves."""
         for lost in self._lost:
-            self._tell(lost)
+            if not lost.over:
+                self._tell(lost)
         self._lost.clear()
         for _place, request in step.firsts:
             if request.untold:
                 self._tell(request)
-        if not step.finishing:
+        if not step.finishing and not self._stopped:
             return
+        for request in self._stopped:
+            self._finish(request)
+        self._stopped.clear()
         for _place, request in step.finishing:
-            if request.over:
-                continue
-            request.over = True
-            if request.running:
-                self.cache.publish(request, request.length - 1)  # the last token was never computed
-                self._leave(request)
-            else:  # it lost its blocks while its last token was on its way
-                self.waiting.remove(request)
+            if request.stopped:
+                self._stopped.append(request)
+            else:
+                self._finish(request)
         self.running = [each for each in self.running if not each.over]
+
+    def _finish(self, request: Request) -> None:
+        if request.over:
+            return
+        request.over = True
+        if request.running:
+            self.cache.publish(request, request.length - 1)  # the last token was never computed
+            self._leave(request)
+        else:  # it lost its blocks while its last token was on its way
+            self.waiting.remove(request)
 
     def _long_prefill_threshold(self) -> int:
         limits, eligible = self.limits, len(self.running) + len(self.waiting)
@@ -127,11 +140,12 @@ class Scheduler(Queues):
         if self._acceptance is None:
             return self._decode(request, step)
         drafts = self._drafts(request, budget)
-        if not self._grow(request, request.length + drafts + self.limits.lookahead_tokens, step):
+        if not self._grow_drafted(request, drafts, step):
             return None
-        self.cache.publish(request, request.length - 1)
+        self.cache.publish(request, request.length - (request.latest if self._ahead else 0))
         accepted = self._acceptance.draw(drafts)
         self._emit(request, step, min(1 + accepted, request.output_tokens - request.emitted))
+        request.unsure = drafts - accepted if self._ahead else 0
         step.tokens += 1 + drafts
         return 1 + drafts
 
@@ -140,7 +154,8 @@ class Scheduler(Queues):
         length = request.length
         if not self._grow(request, length, step):
             return None
-        self.cache.publish(request, length - 1)
+        # What this step computes fills a block; which tokens those are is not known yet where the step before is on its way.
+        self.cache.publish(request, length - 1 if self._ahead else length)
         self._emit(request, step, 1)
         step.tokens += 1
         return 1
@@ -160,7 +175,7 @@ class Scheduler(Queues):
         step.prefill_tokens += tokens
         step.chunk_context += tokens * (before + tokens / 2)
         if request.computed == request.target:
-            request.target = 0
+            request.target = request.unsure = 0
             step.firsts.append((len(step.sampled), request))
             self._context += request.length
             self._emit(request, step, 1)
@@ -171,6 +186,7 @@ class Scheduler(Queues):
         if step.counts is not None:
             step.counts.append(tokens)
         request.emitted += tokens
+        request.latest = tokens
         self._context += tokens
         if request.emitted == request.output_tokens:
             step.finishing.append((len(step.sampled) - 1, request))
@@ -178,22 +194,30 @@ class Scheduler(Queues):
             request.stop = 0
         elif self._acceptance is None:
             room = len(request.blocks) * self.limits.block_size - request.prompt
-            request.stop = min(room + 1, request.output_tokens - 1)
+            if request.emitted > room or self._ahead or not self.limits.caching:
+                room += 1
+            request.stop = min(room, request.output_tokens - 1)
 
     def _trail(self, request: Request, step: Step, budget: int) -> int | None:
-        """The step that async scheduling has planned when the end of the text is found."""
-        if not request.ends_itself or request.trailing or not self.limits.async_scheduling:
+        """A step that is planned before the end of the answer is known."""
+        late = int(self._ahead and (request.ends_itself or request.latest > 1)) + int(request.stopped)
+        if request.trailing >= late:
             return 0
-        request.trailing = True
+        request.trailing += 1
         drafts = self._drafts(request, budget)
-        if not self._grow(request, request.length + drafts + self.limits.lookahead_tokens, step):
+        if not self._grow_drafted(request, drafts, step):
             return None
         step.tokens += 1 + drafts
         return 1 + drafts
 
     def _drafts(self, request: Request, budget: int) -> int:
         limits = self.limits
-        return max(0, min(limits.speculative_tokens, budget - 1, limits.max_model_len - request.length - 1))
+        left = limits.max_model_len - request.length - request.unsure - 1
+        return max(0, min(limits.speculative_tokens, budget - 1, left))
+
+    def _grow_drafted(self, request: Request, drafts: int, step: Step) -> bool:
+        """Blocks for one token and its drafts, behind those whose outcome is open."""
+        return self._grow(request, request.length + request.unsure + drafts + self.limits.lookahead_tokens, step)
 
     def _grow(self, request: Request, tokens: int, step: Step) -> bool:
         """Blocks for so many tokens, those of the newest where it has to be; False: it was the newest itself."""
@@ -201,11 +225,15 @@ class Scheduler(Queues):
             victim = self.running[-1]
             if not victim.target:  # it decodes
                 self._context -= victim.length if victim.emitted < victim.output_tokens else 0
-                if self.limits.async_scheduling:
+                if self._ahead:
                     self._lost.append(victim)
+                    if self._acceptance is not None:
+                        self.cache.publish(victim, victim.length - victim.latest - 1)
             self._preempt_newest()
             victim.target = 0
             step.preempted += 1
+            if victim.stopped and victim.emitted >= victim.output_tokens:  # it has nothing to come back for
+                self._finish(victim)
             if victim is request:
                 return False
         return True

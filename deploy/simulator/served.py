@@ -1,13 +1,15 @@
 """What a command line makes: scheduler, clockwork and what is shown of them. Checked as vLLM checks its own."""
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from inferload.errors import UsageError
 
-from . import flags
+from . import buckets, flags
+from .buckets import Bounds
+from .drafting import Speculation, speculation
 from .engine import Engine
 from .hardware import Build, Preset, find, kv_blocks, kv_bytes_per_token, step_cost, with_noise
 from .metrics import Metrics
@@ -22,24 +24,7 @@ from .steptime import FrontEnd, StepClock, StepCost
 
 DEFAULT_HARDWARE = "a100-llama3-8b"
 _PACED_BLOCKS, _PACED_LENGTH = 8192, 32_768
-
-# Slots that a draft model writes ahead, and of the budget for each request: (all drafts, one) or nothing.
-_METHODS: Mapping[str, tuple[bool, bool]] = {
-    "ngram": (False, False),
-    "ngram_gpu": (False, False),
-    "suffix": (False, False),
-    **dict.fromkeys(("eagle", "eagle3", "mtp", "deepseek_mtp", "medusa"), (True, False)),
-    "draft_model": (True, True),
-}
-_NOT_ASYNC = ("ngram", "suffix", "medusa")
-
-
-@dataclass(frozen=True, slots=True)
-class Speculation:
-    """What speculates: so many drafts a step."""
-
-    method: str
-    tokens: int
+_NO_DRAFTS = Speculation("", 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +42,13 @@ class Served:
     seed: int
     stream_interval: int
     max_queued: tuple[int | None, int | None]
+    bounds: Bounds  # of histograms, where they are not vLLM's
 
     def engine(self) -> Engine:
         """The engine, idle."""
         drafts = self.limits.speculative_tokens
         acceptance = Acceptance(drafts, self.acceptance, self.seed) if drafts else None
-        metrics = Metrics(self.limits.max_model_len, acceptance.counts if acceptance else None)
+        metrics = Metrics(self.limits.max_model_len, acceptance.counts if acceptance else None, self.bounds)
         metrics.caching = self.limits.caching
         engine: Engine
         if self.pace is not None:
@@ -97,8 +83,8 @@ def served(arguments: argparse.Namespace) -> Served:
         tensor_parallel=arguments.tensor_parallel_size,
         enforce_eager=arguments.enforce_eager,
     )
-    speculation = _speculation(arguments)
-    limits, shown = _limits(arguments, preset, build, speculation, paced)
+    drafting = _speculation(arguments)
+    limits, shown = _limits(arguments, preset, build, drafting, paced)
     query_tokens = 1 + limits.speculative_tokens
     cost = None if paced else _cost(arguments, step_cost(preset, build, limits.max_num_seqs, query_tokens), limits)
     return Served(
@@ -108,11 +94,12 @@ def served(arguments: argparse.Namespace) -> Served:
         cost=cost,
         front_end=_front_end(arguments, preset),
         hardware=None if paced else preset.name,
-        speculation=speculation,
+        speculation=drafting,
         acceptance=arguments.spec_acceptance,
         seed=arguments.seed,
         stream_interval=arguments.stream_interval,
         max_queued=(arguments.max_num_queued_reqs, arguments.max_num_queued_tokens),
+        bounds=buckets.check(arguments.custom_histogram_buckets),
     )
 
 
@@ -132,23 +119,16 @@ def _pace(arguments: argparse.Namespace) -> Pace:
 
 
 def _limits(
-    arguments: argparse.Namespace, preset: Preset, build: Build, speculation: Speculation | None, paced: bool
+    arguments: argparse.Namespace, preset: Preset, build: Build, drafting: Speculation | None, paced: bool
 ) -> tuple[Limits, int]:
     size = arguments.block_size or (16 if paced else preset.block_size)
     blocks, shown = _blocks(arguments, preset, build, size, paced)
     length = _model_length(arguments, blocks * size, _PACED_LENGTH if paced else preset.model.max_model_len)
-    seqs = arguments.max_num_seqs or (256 if paced else preset.max_num_seqs)
-    budget = arguments.max_num_batched_tokens or preset.max_num_batched_tokens
-    if arguments.max_num_batched_tokens is None and not arguments.enable_chunked_prefill:
-        budget = max(budget, length)
+    seqs, budget = _batch(arguments, preset, length, paced)
     if not paced:
         _check_budget(arguments, budget, seqs, length)
     asynchronous = preset.async_scheduling if arguments.async_scheduling is None else arguments.async_scheduling
-    drafts, ahead, slots = 0, 0, 0
-    if speculation is not None:
-        drafts = speculation.tokens
-        ahead, slots = (drafts if _METHODS[speculation.method][0] else 0), int(_METHODS[speculation.method][1])
-        asynchronous = asynchronous and speculation.method not in _NOT_ASYNC
+    drafts = drafting or _NO_DRAFTS
     limits = Limits(
         max_num_seqs=min(seqs, arguments.max_num_active_seqs or seqs),
         blocks=blocks,
@@ -161,12 +141,26 @@ def _limits(
         long_prefill_adaptive=arguments.long_prefill_token_threshold_adaptive,
         reserve_full_prompt=arguments.scheduler_reserve_full_isl,
         watermark=arguments.watermark,
-        async_scheduling=asynchronous,
-        speculative_tokens=drafts,
-        lookahead_tokens=ahead,
-        draft_slots=slots,
+        async_scheduling=asynchronous and drafts.overlapped,
+        speculative_tokens=drafts.tokens,
+        lookahead_tokens=drafts.lookahead_tokens,
+        draft_slots=drafts.draft_slots,
+        drop_last_hit=drafts.drop_last_hit,
     )
     return limits, shown
+
+
+def _batch(arguments: argparse.Namespace, preset: Preset, length: int, paced: bool) -> tuple[int, int]:
+    """Requests that run at once and tokens in a step. A default follows what was given, as in vLLM's engine/arg_utils.py."""
+    doubled = 2 if arguments.performance_mode == "throughput" else 1
+    seqs = arguments.max_num_seqs or doubled * (256 if paced else preset.max_num_seqs)
+    budget = arguments.max_num_batched_tokens
+    if budget is None:
+        budget = doubled * preset.max_num_batched_tokens
+        budget = min(seqs * length, budget if arguments.enable_chunked_prefill else max(budget, length))
+    if arguments.max_num_seqs is None and not paced:  # paced timing has no budget
+        seqs = min(seqs, budget)
+    return seqs, budget
 
 
 def _blocks(arguments: argparse.Namespace, preset: Preset, build: Build, size: int, paced: bool) -> tuple[int, int]:
@@ -208,6 +202,8 @@ def _check_budget(arguments: argparse.Namespace, budget: int, seqs: int, length:
         )
     if budget < seqs:
         raise UsageError(f"--max-num-batched-tokens {budget}: less than --max-num-seqs {seqs}; raise it")
+    if (arguments.max_num_active_seqs or 0) > seqs:
+        raise UsageError(f"--max-num-active-seqs {arguments.max_num_active_seqs}: more than --max-num-seqs {seqs}")
     if arguments.long_prefill_token_threshold > length:
         raise UsageError(
             f"--long-prefill-token-threshold {arguments.long_prefill_token_threshold}: more than --max-model-len {length}"
@@ -235,15 +231,10 @@ def _speculation(arguments: argparse.Namespace) -> Speculation | None:
         said["method"] = arguments.spec_method
     if arguments.spec_tokens is not None:
         said["num_speculative_tokens"] = arguments.spec_tokens
-    if not said:
-        return None
-    method = str(said.get("method", "draft_model" if "model" in said else None))
-    tokens = said.get("num_speculative_tokens")
-    if method not in _METHODS:
-        raise UsageError(f"--speculative-config: method {method}: not known here; choose from {', '.join(_METHODS)}")
-    if type(tokens) is not int or tokens < 1:
-        raise UsageError(f"--speculative-config: num_speculative_tokens {tokens}: a whole number of at least 1")
-    return Speculation(method, tokens)
+    found = speculation(said)
+    if found is not None and arguments.async_scheduling and not found.overlapped:
+        raise UsageError(f"--async-scheduling: not together with drafts by {found.method}; leave it out")
+    return found
 
 
 def _check_values(arguments: argparse.Namespace) -> None:

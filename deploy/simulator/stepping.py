@@ -96,19 +96,19 @@ class SteppedEngine(Engine):
         for request in step.admitted:
             if (stream := find(request)) is not None and not stream.admitted_ns:
                 stream.admitted_ns = step.planned_ns
-        prompts = 0
+        computed = 0
         for _place, request in step.firsts:
             if (stream := find(request)) is not None and not stream.first_ns:
                 self._first_output(stream, end_ns)
-                prompts += request.prompt
-        outputs = sum(step.counts) if step.counts is not None else len(step.sampled)
-        metrics.generation_tokens += outputs
-        metrics.step_tokens.observe(outputs + prompts)
-        self._queue_outputs(step, end_ns)
+                computed += request.prompt - (request.cached_tokens or 0)
+        if outputs := self._queue_outputs(step, end_ns):
+            metrics.generation_tokens += outputs
+            metrics.step_tokens.observe(outputs + computed)
         self._step_end_ns = end_ns
 
-    def _queue_outputs(self, step: Step, end_ns: int) -> None:
-        before_ns, regular = self._step_end_ns, 0
+    def _queue_outputs(self, step: Step, end_ns: int) -> int:
+        """Hand a step's outputs to the front end; how many tokens went to clients that are still there."""
+        before_ns, regular, outputs = self._step_end_ns, 0, 0
         batch: list[Stream] = []
         for place, stream in enumerate(map(self._streams.get, step.sampled)):
             if stream is None:  # its client went away while the step ran
@@ -120,13 +120,16 @@ class SteppedEngine(Engine):
             stream.last_ns = end_ns
             if not stream.pending:
                 batch.append(stream)
-            stream.pending += 1 if step.counts is None else step.counts[place]
+            count = 1 if step.counts is None else step.counts[place]
+            stream.pending += count
+            outputs += count
         if regular:
             self.metrics.itl.observe((end_ns - before_ns) / 1e9, regular)
         if batch:
             start_ns = max(end_ns, self._front_free_ns)
             self._front_free_ns = start_ns + len(batch) * self._event_ns
             self._batches.append(_Batch(batch, start_ns))
+        return outputs
 
     def _write(self, horizon_ns: int, until_ns: int) -> int:
         """Write the events that are due by the horizon; the time when it ended.

@@ -68,7 +68,7 @@ class Stream:
         return Timings(
             time_to_first_token_ms=(self.first_ns - self.admitted_ns) / 1e6,
             generation_time_ms=generation_ms,
-            queue_time_ms=(self.admitted_ns - self.arrived_ns) / 1e6,
+            queue_time_ms=(self.admitted_ns - self.request.queued_ns) / 1e6,
             mean_itl_ms=generation_ms / (tokens - 1) if tokens > 1 else None,
             tokens_per_second=tokens / inference_ms * 1000 if inference_ms > 0 else None,
         )
@@ -76,7 +76,7 @@ class Stream:
     def finished(self) -> Finished:
         """What the metrics book at the end."""
         return Finished(
-            queue_s=(self.admitted_ns - self.arrived_ns) / 1e9,
+            queue_s=(self.admitted_ns - self.request.queued_ns) / 1e9,
             prefill_s=(self.first_ns - self.admitted_ns) / 1e9,
             decode_s=(self.last_ns - self.first_ns) / 1e9,
             e2e_s=(self.last_ns - self.arrived_ns) / 1e9,
