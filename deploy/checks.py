@@ -1,10 +1,12 @@
-"""What a machine has to have before a server is started on it: GPUs and memory, each fault one line with its remedy."""
+"""What a machine has to have before a server is started on it: GPUs, memory and disk, each fault one line with its remedy."""
 
 import csv
 import io
+import os
 import shutil
 import subprocess
 from dataclasses import dataclass
+from pathlib import Path
 
 import psutil
 
@@ -66,3 +68,13 @@ def check_memory(hardware: Hardware, name: str) -> None:
         raise UsageError(
             f"{name}: needs {hardware.memory_gib} GiB of memory, {free_gib:.1f} GiB are free; stop something"
         )
+
+
+def check_disk(folder: Path, needed_gib: float, what: str, remedy: str = "make room, or set XDG_CACHE_HOME") -> None:
+    """UsageError where the disk of a folder, which need not exist yet, has no room for something or cannot be written to."""
+    there = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    if not os.access(there, os.W_OK):
+        raise UsageError(f"{folder}: cannot be written to, and {what} has to go there; {remedy}")
+    free_gib = shutil.disk_usage(there).free / 2**30
+    if free_gib < needed_gib:
+        raise UsageError(f"{folder}: {free_gib:.1f} GiB free, {what} takes about {needed_gib:.1f} GiB; {remedy}")

@@ -10,11 +10,11 @@ from inferload.errors import UsageError
 from inferload.passing import PassingParser
 
 from . import launch, probe, running
-from .engines import ENGINES, Wanted, command_of
+from .engines import ENGINES, Wanted, command_of, is_made_here
 from .facts import described
 from .rendercommand import add_script
 from .running import Server
-from .variant import bundled, named
+from .variant import named
 from .variantcommand import add_list, add_show, changed
 
 EPILOG = """\
@@ -94,7 +94,7 @@ def core_list(text: str) -> tuple[int, ...]:
 
 def bring_up(arguments: argparse.Namespace) -> int:
     """`up`: the server goes on when this returns."""
-    variant = None if arguments.what.startswith("tiny") and arguments.what not in bundled() else named(arguments.what)
+    variant = None if is_made_here(arguments.what) else named(arguments.what)
     if arguments.set:
         if variant is None:
             raise UsageError(

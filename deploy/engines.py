@@ -14,10 +14,10 @@ from pathlib import Path
 
 from inferload.errors import UsageError
 
-from . import checks, places, vllmflags
+from . import checks, places, vllmflags, weights
 from .arguments import Flag, faults
 from .variant import Hardware, Variant
-from .vllm_cpu.tiny_model import CONTEXT, Shape
+from .vllm_cpu.tiny_model import CONTEXT, Shape, digest
 
 # Not downloading and not telling anyone; a small KV cache (GiB); the server's own development endpoints, which answer
 # what it runs with and empty its prefix cache. The user's environment wins.
@@ -28,6 +28,9 @@ VLLM_CPU_ENVIRONMENT = {
     "VLLM_CPU_KVCACHE_SPACE": "1",
     "VLLM_SERVER_DEV_MODE": "1",
 }
+
+# What a start on the CPU writes at most: a model of a few MB, a list of flags, logs.
+CPU_DISK_GIB = 0.5
 
 # Flags that would make the server answer elsewhere than the launcher looks, or that show a key to everyone.
 ELSEWHERE = {
@@ -65,8 +68,22 @@ class Command:
     ready_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What an engine runs, with nothing of this machine looked at. `defaults`: variables that one's own override;
+    `fixed`: the variant's, which override one's own."""
+
+    argv: tuple[str, ...]
+    defaults: Mapping[str, str]
+    fixed: Mapping[str, str]
+
+    def command(self, ready_s: float) -> Command:
+        """With this process's environment between the two."""
+        return Command(self.argv, {**self.defaults, **os.environ, **self.fixed}, ready_s)
+
+
 def command_of(wanted: Wanted) -> Command:
-    """What to run for a server; UsageError names a flag or an engine that cannot be honoured."""
+    """What to run for a server; UsageError names what it asks of this machine, or of the engine, and cannot have."""
     engine = ENGINES.get(wanted.engine)
     if engine is None:
         raise UsageError(f"--engine {wanted.engine}: not known; choose from {', '.join(ENGINES)}")
@@ -79,52 +96,112 @@ def command_of(wanted: Wanted) -> Command:
     return engine(wanted)
 
 
-def simulator(wanted: Wanted) -> Command:
+def line_of(wanted: Wanted) -> Line:
+    """The command line that an engine has for a variant, whether or not it can run here."""
+    return LINES[wanted.engine](wanted)
+
+
+def simulator_line(wanted: Wanted) -> Line:
     """This package's own server, run by this interpreter."""
-    if wanted.model_path is not None:
-        raise UsageError(f"--model-path {wanted.model_path}: the simulator has no model; use --engine vllm or vllm-cpu")
-    base: tuple[str, ...] = (
-        sys.executable,
-        "-m",
-        "inferload.deploy.simulator",
-        "--host",
-        wanted.host,
-        "--port",
-        str(wanted.port),
-    )
-    base = (*base, "--model", wanted.model)
+    base = (sys.executable, "-m", "inferload.deploy.simulator", *_place(wanted), "--model", wanted.model)
     if wanted.variant is not None:
         base = (*base, "--hardware", wanted.variant.simulated_as, *wanted.variant.argv)
-    return Command((*base, *wanted.extra), dict(os.environ), ready_s=30.0)
+    return Line((*base, *wanted.extra), {}, {})
+
+
+def simulator(wanted: Wanted) -> Command:
+    """The simulator, once it takes the flags."""
+    if wanted.model_path is not None:
+        raise UsageError(f"--model-path {wanted.model_path}: the simulator has no model; use --engine vllm or vllm-cpu")
+    from .simulator import flags, served  # only where one is started
+
+    line = simulator_line(wanted)
+    try:
+        served.served(flags.read(line.argv[3:]))
+    except UsageError as error:
+        raise UsageError(f"{_name(wanted)}: {error} (the simulator)") from error
+    return line.command(ready_s=30.0)
+
+
+def vllm_line(wanted: Wanted, program: str = "vllm") -> Line:
+    """`vllm serve` with a variant's arguments."""
+    if wanted.variant is None:
+        raise UsageError(f"--engine vllm {wanted.model}: name a variant (inferload deploy list)")
+    model = str(wanted.model_path or wanted.variant.model)
+    named = ("--served-model-name", wanted.variant.model)
+    argv = (program, "serve", model, *_place(wanted), *named, *wanted.variant.argv, *wanted.extra)
+    return Line(argv, {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}, wanted.variant.environment)
 
 
 def vllm(wanted: Wanted) -> Command:
-    """The vLLM of this machine: `$VLLM`, else `vllm` in the path."""
+    """The vLLM of this machine (`$VLLM`, else `vllm` in the path), once GPUs, disk and flags are seen to."""
     program = os.environ.get("VLLM") or shutil.which("vllm")
+    command = vllm_line(wanted, program or "vllm").command(ready_s=1800.0)
+    assert wanted.variant is not None  # or there was no line
+    if wanted.model_path is None and is_made_here(wanted.variant.model):
+        raise UsageError(
+            f"{wanted.variant.name}: its model is made on the spot, for --engine vllm-cpu or simulator; else name a --model-path"
+        )
+    checks.check_gpus(wanted.variant, checks.gpus())
     if program is None:
         raise UsageError(
             "vllm: not in the path; pip install vllm, or set VLLM to the program; --engine simulator needs none"
         )
-    variant = wanted.variant
-    if variant is None:
-        raise UsageError(f"--engine vllm {wanted.model}: name a variant (inferload deploy list)")
-    checks.check_gpus(variant, checks.gpus())
-    model = str(wanted.model_path or variant.model)
-    base = (
-        program,
-        "serve",
-        model,
-        "--host",
-        wanted.host,
-        "--port",
-        str(wanted.port),
-        "--served-model-name",
-        variant.model,
+    _refuse_unknown(
+        wanted.variant.name, command.argv, vllmflags.installed(_python_of(Path(program)), command.environment)
     )
-    environment = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", **os.environ, **variant.environment}
-    argv = (*base, *variant.argv, *wanted.extra)
-    _refuse_unknown(variant.name, argv, vllmflags.installed(_python_of(Path(program)), environment))
-    return Command(argv, environment, ready_s=1800.0)
+    if wanted.model_path is None:
+        weights.check(wanted.variant.model, command.environment)
+    return command
+
+
+def vllm_cpu_line(wanted: Wanted) -> Line:
+    """Real vLLM's build for the CPU, with a tiny model unless a model's folder is named."""
+    folder = wanted.model_path or places.cache() / "models" / digest() / wanted.model
+    return _cpu_line(wanted, folder)
+
+
+def _cpu_line(wanted: Wanted, folder: Path) -> Line:
+    python = places.vllm_venv() / "bin" / "python"
+    base = (str(python), "-m", "vllm.entrypoints.cli.main", "serve", str(folder), *_place(wanted))
+    flags: tuple[str, ...] = (
+        *("--served-model-name", wanted.model),
+        # Weights of the tiny model are made up; a model of one's own is served as it is.
+        *(("--load-format", "dummy", "--max-model-len", str(CONTEXT)) if wanted.model_path is None else ()),
+        "--enforce-eager",
+    )
+    variant = wanted.variant
+    # What makes each turn's own truth visible on its answer; a variant has it by itself.
+    own = ("--enable-per-request-metrics", "--enable-prompt-tokens-details") if variant is None else variant.argv
+    return Line(
+        (*base, *flags, *own, *wanted.extra), VLLM_CPU_ENVIRONMENT, {} if variant is None else variant.environment
+    )
+
+
+def vllm_cpu(wanted: Wanted) -> Command:
+    """Real vLLM on the CPU, once it is installed, memory, disk and flags are seen to, and the model is made."""
+    python = places.vllm_venv() / "bin" / "python"
+    if not (places.vllm_venv() / ".ready").exists():
+        raise UsageError(f"vllm-cpu: not installed in {places.vllm_venv()}; {_remedy()}")
+    variant = wanted.variant
+    if variant is not None and variant.hardware.gpus and wanted.model_path is None:
+        raise UsageError(
+            f"{variant.name}: needs {variant.hardware}; on the CPU run a tiny-... variant, or name a --model-path"
+        )
+    checks.check_memory(Hardware("", 0, 2) if variant is None else variant.hardware, wanted.model)
+    checks.check_disk(places.cache(), CPU_DISK_GIB, "the tiny model and vLLM's caches")
+    command = _cpu_line(wanted, wanted.model_path or tiny_model(python, wanted.model)).command(ready_s=300.0)
+    if variant is not None:
+        _refuse_unknown(variant.name, command.argv[4:], vllmflags.installed(python, command.environment))
+    return command
+
+
+def _place(wanted: Wanted) -> tuple[str, ...]:
+    return ("--host", wanted.host, "--port", str(wanted.port))
+
+
+def _name(wanted: Wanted) -> str:
+    return wanted.model if wanted.variant is None else wanted.variant.name
 
 
 def _python_of(program: Path) -> Path:
@@ -138,38 +215,19 @@ def _refuse_unknown(name: str, argv: Sequence[str], known: tuple[str, Mapping[st
         raise UsageError("\n".join(f"{name}: {fault} (vLLM {version})" for fault in found))
 
 
-def vllm_cpu(wanted: Wanted) -> Command:
-    """Real vLLM on the CPU, serving a tiny model with random weights."""
-    python = places.vllm_venv() / "bin" / "python"
-    if not (places.vllm_venv() / ".ready").exists():
-        raise UsageError(f"vllm-cpu: not installed in {places.vllm_venv()}; {_remedy()}")
-    variant = wanted.variant
-    if variant is not None and variant.hardware.gpus and wanted.model_path is None:
-        raise UsageError(
-            f"{variant.name}: needs {variant.hardware}; on the CPU run a tiny-... variant, or name a --model-path"
-        )
-    checks.check_memory(Hardware("", 0, 2) if variant is None else variant.hardware, wanted.model)
-    folder = wanted.model_path or tiny_model(python, wanted.model)
-    base = (str(python), "-m", "vllm.entrypoints.cli.main", "serve", str(folder))
-    flags: tuple[str, ...] = (
-        *("--host", wanted.host, "--port", str(wanted.port), "--served-model-name", wanted.model),
-        # Weights of the tiny model are made up; a model of one's own is served as it is.
-        *(("--load-format", "dummy", "--max-model-len", str(CONTEXT)) if wanted.model_path is None else ()),
-        "--enforce-eager",
-        # What makes each turn's own truth visible on its answer.
-        *("--enable-per-request-metrics", "--enable-prompt-tokens-details"),
-    )
-    environment = {**VLLM_CPU_ENVIRONMENT, **os.environ, **(variant.environment if variant else {})}
-    if variant is not None:
-        flags = (*flags, *variant.argv)
-        _refuse_unknown(variant.name, (*flags, *wanted.extra), vllmflags.installed(python, environment))
-    return Command((*base, *flags, *wanted.extra), environment, ready_s=300.0)
-
-
 def _remedy() -> str:
     if places.repository() is not None:
         return "run make setup-vllm"
     return f"run {sys.executable} -m inferload.deploy.vllm_cpu.install --venv {places.vllm_venv()}"
+
+
+def is_made_here(model: str) -> bool:
+    """Whether a model's name is one of the tiny ones that are made on the spot."""
+    try:
+        Shape.of(model)
+    except ValueError:
+        return False
+    return True
 
 
 def tiny_model(python: Path, name: str) -> Path:
@@ -187,3 +245,8 @@ def tiny_model(python: Path, name: str) -> Path:
 
 
 ENGINES: Mapping[str, Callable[[Wanted], Command]] = {"simulator": simulator, "vllm": vllm, "vllm-cpu": vllm_cpu}
+LINES: Mapping[str, Callable[[Wanted], Line]] = {
+    "simulator": simulator_line,
+    "vllm": vllm_line,
+    "vllm-cpu": vllm_cpu_line,
+}

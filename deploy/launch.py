@@ -21,7 +21,7 @@ from inferload.measure import clock
 
 from . import places, probe, running
 from .engines import Command, Wanted, command_of
-from .logcause import cause
+from .logcause import cause, remedy
 from .running import Server
 from .variant import document
 
@@ -74,8 +74,8 @@ def _refuse_taken(wanted: Wanted) -> None:
             f"port {wanted.port}: {other.engine} is up there already; "
             f"inferload deploy down --port {wanted.port}, or another --port"
         )
-    if not probe.is_free(wanted.host, wanted.port):
-        raise UsageError(f"port {wanted.port}: cannot be listened on at {wanted.host}; name another with --port")
+    if (reason := probe.why_not_free(wanted.host, wanted.port)) is not None:
+        raise UsageError(f"port {wanted.port}: {reason}")
 
 
 def _remove_old_logs() -> None:
@@ -156,10 +156,10 @@ def wait(server: Server, limit_s: float, say: Say = to_stderr) -> float:
         waited_s = (clock.now_ns() - began_ns) / clock.NS_PER_S
         if not running.group(server):
             running.forget(server)
-            raise UsageError(f"{server.engine} ended before it answered:\n{why(server)}")
+            raise UsageError(f"{server.engine} ended before it answered: {why(server)}")
         if waited_s > limit_s:
             stop(server)
-            raise UsageError(f"{server.engine} did not answer within {limit_s:.0f} s and was stopped:\n{why(server)}")
+            raise UsageError(f"{server.engine} did not answer within {limit_s:.0f} s and was stopped: {why(server)}")
         if waited_s - told_s >= PROGRESS_S:
             told_s = waited_s
             say(f"{server.engine}: starting, {waited_s:.0f} s so far (log: {server.log})")
@@ -174,14 +174,16 @@ def _have_a_token(server: Server) -> None:
     except (OSError, http.client.HTTPException, UsageError) as error:
         stop(server)
         raise UsageError(
-            f"{server.engine} is healthy but gave no token ({error}) and was stopped:\n{why(server)}"
+            f"{server.engine} is healthy but gave no token ({error}) and was stopped: {why(server)}"
         ) from error
 
 
 def why(server: Server) -> str:
-    """The log's cause and where the whole log is, as indented lines."""
-    lines = cause(tail(server.log)) or ["(the log is empty)"]
-    return "\n".join(f"  {line}" for line in [*lines, f"whole log: {server.log}"])
+    """The log's cause, what helps where that is known, and where the whole log is: one line."""
+    lines = cause(tail(server.log))
+    said = " ".join(" ".join(lines).split()) or "the log is empty"
+    helps = remedy(said)
+    return f"{said}{f'; {helps}' if helps else ''} (log: {server.log})"
 
 
 def tail(log: Path, size: int = TAIL_BYTES) -> str:

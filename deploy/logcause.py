@@ -13,6 +13,25 @@ _CHATTER = ("For further information", "warnings.warn", 'File "', "^", "~")
 FALLBACK_LINES = 5
 DETAIL_LINES = 2
 
+# What helps against a cause, by words that vLLM 0.32 and what lies below it say; the first that fits.
+_LESS = "lower --set max-model-len=..."
+REMEDIES = (
+    (r"CUDA out of memory|OutOfMemoryError", f"lower --set gpu-memory-utilization=..., {_LESS}, or use more GPUs"),
+    (r"less than desired GPU memory utilization", "stop what runs on the GPU, or --set gpu-memory-utilization=..."),
+    (r"No available memory for the cache blocks",
+     "raise --set gpu-memory-utilization=..., or VLLM_CPU_KVCACHE_SPACE on the CPU"),
+    (r"larger than the available KV cache memory|KV cache .*(?:too small|is needed)|cache holds \d+ tokens",
+     f"{_LESS}, or give the KV cache more memory or blocks"),
+    (r"Bfloat16 is only supported on GPUs", "--set dtype=float16"),
+    (r"gated repo|401 Client Error", "ask for access to the model and set HF_TOKEN"),
+    (r"is not a valid model identifier|Repository Not Found|couldn't connect to 'https://huggingface|offline mode",
+     "name the model's folder with --model-path"),
+    (r"[Aa]ddress already in use", "name another port with --port"),
+    (r"No space left on device", "make room on the disk, or set HF_HUB_CACHE to another one"),
+    (r"Cannot allocate memory|DefaultCPUAllocator|MemoryError|^Killed$",
+     "the machine's memory is short: stop something, or use a smaller model"),
+)  # fmt: skip
+
 
 def cause(log: str) -> list[str]:
     """The lines that say what went wrong: the last error that is not an echo of another, else the log's last lines."""
@@ -32,3 +51,8 @@ def _details(following: list[str]) -> list[str]:
             break
         details.append(line)
     return details
+
+
+def remedy(said: str) -> str:
+    """What helps against a cause; empty where nothing is known to."""
+    return next((helps for pattern, helps in REMEDIES if re.search(pattern, said)), "")

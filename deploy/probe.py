@@ -1,10 +1,13 @@
 """Asking a server on this machine whether it answers: its health, its model, a first token."""
 
+import errno
 import http.client
 import json
 import os
 import socket
 from typing import Any
+
+import psutil
 
 from inferload.errors import UsageError
 
@@ -82,11 +85,39 @@ def free_port(host: str = "127.0.0.1") -> int:
 
 def is_free(host: str, port: int) -> bool:
     """Whether a server could listen there: sockets of connections that were closed lately do not count."""
+    return why_not_free(host, port) is None
+
+
+def why_not_free(host: str, port: int) -> str | None:
+    """Why a server could not listen there, in words; None where it could."""
+    if not 0 < port < 65536:
+        return "ports are 1 to 65535; name one with --port"
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host.strip("[]"), port))
-        except OSError:
-            return False
-        return True
+        except OSError as error:
+            return _said(error, host, port)
+    return None
+
+
+def _said(error: OSError, host: str, port: int) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return f"taken by {listener(port) or 'another program'}; stop it, or name another with --port"
+    if error.errno == errno.EACCES:
+        return "needs privileges; name one above 1023 with --port"
+    if error.errno == errno.EADDRNOTAVAIL or isinstance(error, socket.gaierror):
+        return f"{host} is no address of this machine; --host 0.0.0.0 is all of them"
+    return f"cannot be listened on at {host}: {error.strerror}; name another with --port"
+
+
+def listener(port: int) -> str | None:
+    """The program that listens on a port, as `name (pid 7)`; None where the system does not tell."""
+    try:
+        for one in psutil.net_connections("tcp"):
+            if one.status == psutil.CONN_LISTEN and one.laddr and one.laddr.port == port and one.pid:
+                return f"{psutil.Process(one.pid).name()} (pid {one.pid})"
+    except psutil.Error:
+        return None
+    return None

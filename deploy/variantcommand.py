@@ -10,6 +10,7 @@ from inferload.errors import UsageError
 
 from . import vllmflags
 from .arguments import faults
+from .engines import LINES, Line, Wanted, line_of
 from .variant import Variant, bundled, document, named
 
 
@@ -25,6 +26,9 @@ def add_show(actions: Any) -> None:
     """`show`."""
     parser = actions.add_parser("show", help="a variant's command line, environment and difference from its base")
     add_variant(parser)
+    parser.add_argument(
+        "--engine", choices=list(LINES), help="the whole command line of this engine (without: vLLM's, with no address)"
+    )
     parser.add_argument("--json", action="store_true", help="as JSON")
     parser.set_defaults(run=show)
 
@@ -73,30 +77,44 @@ def show(arguments: argparse.Namespace) -> int:
     """The whole variant; what current vLLM would refuse of it is an error."""
     variant = chosen(arguments)
     version, _ = vllmflags.recorded()
+    line = None if arguments.engine is None else line_of(Wanted(arguments.engine, variant.model, variant=variant))
     if arguments.json:
-        print(json.dumps(document(variant), indent=1))
+        ran = (
+            {} if line is None else {"engine": arguments.engine, "command": line.argv, "defaults": dict(line.defaults)}
+        )
+        print(json.dumps({**document(variant), **ran}, indent=1))
         return 0
-    print("\n".join(_page(variant, version)))
+    print("\n".join(_page(variant, *_command(variant, arguments.engine, line, version))))
     return 0
 
 
-def _page(variant: Variant, version: str) -> list[str]:
+def _command(variant: Variant, engine: str | None, line: Line | None, version: str) -> tuple[str, list[str]]:
+    """What a command line is for, and the lines that show it."""
+    if line is None:
+        return f"for vLLM {version}", _wrapped(["vllm", "serve", variant.model, *variant.argv], 3)
+    words = [f"{name}={value}" for name, value in line.defaults.items()]
+    first = next(place for place, word in enumerate(line.argv) if word.startswith("--"))
+    what = f"of the engine {engine}" + (", where these variables are not set otherwise" if words else "")
+    return what, [*(f"    {word} \\" for word in words), *_wrapped(line.argv, first)]
+
+
+def _page(variant: Variant, what: str, command: Sequence[str]) -> list[str]:
     lines = [f"{variant.name}: {variant.purpose}", f"  hardware   {variant.hardware}", f"  source     {variant.source}"]
     if variant.base:
         base = named(variant.base) if variant.base in bundled() else None
         lines.append(f"  base       {variant.base}, differs in: {variant.factor}")
         lines += [f"             {line}" for line in (variant.difference(base) if base else [])]
     lines += [f"  set        {name}={value}" for name, value in variant.environment.items()]
-    lines += [f"  command    for vLLM {version}:", *_wrapped(["vllm", "serve", variant.model, *variant.argv])]
+    lines += [f"  command    {what}:", *command]
     if variant.old:
         lines += [f"  once was   {variant.old}"]
     return lines
 
 
-def _wrapped(argv: Sequence[str]) -> list[str]:
-    """A command line with a flag a line, as a shell takes it."""
-    lines = [f"    {' '.join(map(shlex.quote, argv[:3]))}"]
-    for word in argv[3:]:
+def _wrapped(argv: Sequence[str], first: int) -> list[str]:
+    """A command line with a flag a line from the `first` on, as a shell takes it."""
+    lines = [f"    {' '.join(map(shlex.quote, argv[:first]))}"]
+    for word in argv[first:]:
         if word.startswith("--"):
             lines.append(f"      {word}")
         else:

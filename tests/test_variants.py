@@ -8,7 +8,7 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
-from inferload.deploy import vllmflags
+from inferload.deploy import vllmflags, weights
 from inferload.deploy.arguments import REFUSED, Flag, faults, flags_of_help, to_argv
 from inferload.deploy.checks import Gpu, check_gpus
 from inferload.deploy.simulator import flags as simulator_flags
@@ -179,6 +179,48 @@ def test_gpus_that_are_not_there(name: str, found: list[Gpu], said: str) -> None
 def test_gpus_that_are_there() -> None:
     check_gpus(named("t4-all"), [Gpu("T4", 15, 14.5)])
     check_gpus(named("tiny-all"), [])
+
+
+@pytest.mark.parametrize(
+    ("model", "size"),
+    [
+        ("Qwen/Qwen3-4B", 7.5),
+        ("meta-llama/Llama-3.1-70B-Instruct", 130.4),
+        ("casperhansen/llama-3-8b-instruct-awq", 5.2),
+        ("tiny", None),
+        ("org/model-v2b5", None),
+    ],
+)
+def test_weights_are_estimated_by_a_models_name(model: str, size: float | None) -> None:
+    assert weights.size_gib(model) == (None if size is None else pytest.approx(size, abs=0.1))
+
+
+def test_a_model_that_does_not_fit_or_is_not_to_be_had(tmp_path: Path) -> None:
+    here = {"HF_HUB_CACHE": str(tmp_path / "hub")}
+    with pytest.raises(UsageError, match=r"hub: .* GiB free, org/x-99999999B, by its name takes about .*HF_HUB_CACHE"):
+        weights.check("org/x-99999999B", here)
+    with pytest.raises(UsageError, match=r"not in .*hub, and HF_HUB_OFFLINE forbids"):
+        weights.check("org/x-99999999B", here | {"HF_HUB_OFFLINE": "1"})
+    snapshot = tmp_path / "hub" / "models--org--x-99999999B" / "snapshots" / "1"
+    snapshot.mkdir(parents=True)
+    (snapshot / "model.safetensors").touch()
+    weights.check("org/x-99999999B", here | {"HF_HUB_OFFLINE": "1"})
+    with pytest.raises(UsageError, match=r"model \./nothing: no config\.json there"):
+        weights.check("./nothing", here)
+
+
+def test_the_page_of_an_engine_has_its_whole_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = {}
+    for engine in ("simulator", "vllm", "vllm-cpu"):
+        assert cli.main(["deploy", "show", "tiny-seqs-2", "--engine", engine]) == 0
+        shown[engine] = capsys.readouterr().out
+        assert "--max-num-seqs 2" in shown[engine]
+        assert "--port 8000" in shown[engine]
+    assert "--hardware cpu-tiny" in shown["simulator"]
+    assert "vllm serve tiny" in shown["vllm"]
+    assert "VLLM_CPU_KVCACHE_SPACE=1" in shown["vllm-cpu"]
+    assert cli.main(["deploy", "show", "tiny-seqs-2", "--engine", "vllm", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["command"][:3] == ["vllm", "serve", "tiny"]
 
 
 def test_the_list_and_the_page(capsys: pytest.CaptureFixture[str], golden: Any) -> None:
