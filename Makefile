@@ -14,7 +14,7 @@ export VENV_VLLM
 BROWSER := chromium chromium-driver
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-vllm demo demo-vllm browser sshd screenshots test test-vllm lint bench bench-quick bench-peers bench-programs soak clean
+.PHONY: help setup setup-vllm demo demo-vllm browser sshd screenshots test test-vllm lint bench bench-client bench-quick bench-report bench-peers bench-programs soak clean
 
 help:            ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
@@ -93,11 +93,16 @@ bench-programs: $(BENCH)/paced_server $(BENCH)/reader  ## the paced server and t
 bench-peers:     ## other load generators for `make bench`, each in an environment of its own (large downloads)
 	$(PYTHON) benchmarks/install_peers.py --into .cache/peers
 
-bench: $(READY) bench-programs  ## how true and how cheap: writes docs/accuracy.md (CASES, SIZES, PEERS narrow it)
+bench: bench-client bench-report  ## both of these
+
+bench-client: $(READY) bench-programs  ## how true and how cheap: writes docs/accuracy.md (CASES, SIZES, PEERS narrow it)
 	$(BIN)/python -m benchmarks.bench --cases $(CASES) --sizes $(SIZES) --clients reader inferload $(PEERS) $(BENCH_OPTIONS)
 
-bench-quick:     ## the same in two minutes, on the screen only
-	@$(MAKE) --no-print-directory bench CASES="base spread" SIZES="20 100" PEERS=vllm-rs BENCH_OPTIONS=
+bench-report: $(READY)  ## how fast a report of a large run is made: an hour, 100,000 turns, 10 million events
+	$(BIN)/python -m benchmarks.bigrun
+
+bench-quick:     ## the first in two minutes, on the screen only
+	@$(MAKE) --no-print-directory bench-client CASES="base spread" SIZES="20 100" PEERS=vllm-rs BENCH_OPTIONS=
 
 clean:           ## environments, caches and runs
 	rm -rf $(VENV) $(VENV_VLLM) inferload/wire/_native*.so .cache/models $(BENCH) .cache/peers build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis runs

@@ -40,14 +40,24 @@ class PhaseSpan:
 
 @dataclass(frozen=True, slots=True)
 class Events:
-    """Every output event of every turn: when, how many tokens (NaN: not known), and the gap before it.
+    """Every output event of every turn, in the order of time: when, how many tokens (NaN: not known), the gap before it.
 
-    `gap_ms` is NaN for a turn's first event and for every event of a turn that did not end well.
+    `gap_ms` is NaN for a turn's first event and for every event of a turn that did not end well. `turn`: the turn's row.
     """
 
     at_s: npt.NDArray[np.float64]
     tokens: npt.NDArray[np.float64]
     gap_ms: npt.NDArray[np.float64]
+    turn: npt.NDArray[np.int32]
+
+    def between(self, start_s: float, end_s: float) -> "Events":
+        """Those of the half-open window; views, not copies."""
+        low, high = np.searchsorted(self.at_s, (start_s, end_s))
+        return self.where(slice(low, high))
+
+    def where(self, chosen: slice | npt.NDArray[np.bool_]) -> "Events":
+        """Those that are chosen, in their order."""
+        return Events(self.at_s[chosen], self.tokens[chosen], self.gap_ms[chosen], self.turn[chosen])
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,13 +99,14 @@ def load(run_dir: Path) -> RunFrames:
     summary = _document(run_dir / rundir.SUMMARY, notes)
     tables = _turn_tables(run_dir, notes)
     marks = _marks(run_dir / rundir.MARKS)
-    servers = by_target(read_scrapes(run_dir))
+    servers = _servers(run_dir, notes)
     start_wall_ns = _start(manifest, marks, tables, servers)
     if start_wall_ns is None:
         raise UsageError(f"run directory {run_dir}: holds nothing of a run; name one that a run wrote")
     if not servers:
         notes.append("no server metrics were scraped")
-    placed = [_placed(table, manifest, start_wall_ns, notes) for table in tables]
+    placed = _fresh([_placed(table, manifest, start_wall_ns, notes) for table in tables])
+    del tables
     return RunFrames(
         path=run_dir,
         manifest=manifest,
@@ -133,6 +144,14 @@ def _marks(path: Path) -> list[dict[str, Any]]:
         if isinstance(mark, dict) and isinstance(mark.get("wall_ns"), int):
             marks.append(mark)
     return marks
+
+
+def _servers(run_dir: Path, notes: list[str]) -> dict[str, ServerSeries]:
+    """Every series of every server but the buckets of histograms, whose sums and counts are enough here."""
+    unreadable: list[str] = []
+    servers = by_target(read_scrapes(run_dir, without=_NOT_READ, unreadable=unreadable))
+    notes += [f"{rundir.SERVER_METRICS}/{name} cannot be read and is left out" for name in unreadable]
+    return servers
 
 
 def _turn_tables(run_dir: Path, notes: list[str]) -> list[pa.Table]:
@@ -191,16 +210,15 @@ def _placed(table: pa.Table, manifest: Mapping[str, Any], start_wall_ns: int, no
 
 
 _LISTS = ("event_ns", "event_tokens")
+_NOT_READ = ("_bucket", "_created")
 
 
 def _turns(placed: list[_Placed]) -> pd.DataFrame:
     frames = [_turn_frame(each) for each in placed]
-    if not frames:
-        columns = [f"{name}_s" for name in INSTANTS]
-        return pd.DataFrame({name: pd.Series(dtype=float) for name in columns} | {"failure": pd.Series(dtype=object)})
-    turns = pd.concat(frames, ignore_index=True)
-    # A crash between the join of a worker's parts and their removal leaves a turn in two files.
-    return turns.drop_duplicates(["worker", "turn_id"], ignore_index=True)
+    if frames:
+        return pd.concat(frames, ignore_index=True)
+    columns = [f"{name}_s" for name in INSTANTS]
+    return pd.DataFrame({name: pd.Series(dtype=float) for name in columns} | {"failure": pd.Series(dtype=object)})
 
 
 def _turn_frame(placed: _Placed) -> pd.DataFrame:
@@ -212,27 +230,49 @@ def _turn_frame(placed: _Placed) -> pd.DataFrame:
     return frame
 
 
-def _events(placed: list[_Placed]) -> Events:
+def _fresh(placed: list[_Placed]) -> list[_Placed]:
+    """Each turn once: a crash between the join of a worker's parts and their removal leaves a turn in two files."""
     seen: set[tuple[str, str]] = set()
-    parts = [_file_events(_unseen(each, seen)) for each in placed]
-    if not parts:
-        nothing = np.array([], dtype=np.float64)
-        return Events(nothing, nothing, nothing)
-    return Events(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+    fresh = []
+    for each in placed:
+        keys = zip(each.table["worker"].to_pylist(), each.table["turn_id"].to_pylist(), strict=True)
+        rows = []
+        for row, key in enumerate(keys):
+            if key not in seen:
+                seen.add(key)
+                rows.append(row)
+        whole = len(rows) == len(each.table)
+        fresh.append(each if whole else _Placed(each.table.take(pa.array(rows, pa.int64())), each.shift_ns))
+    return fresh
 
 
-def _unseen(placed: _Placed, seen: set[tuple[str, str]]) -> _Placed:
-    keys = list(zip(placed.table["worker"].to_pylist(), placed.table["turn_id"].to_pylist(), strict=True))
-    fresh = [key not in seen for key in keys]
-    seen.update(keys)
-    return _Placed(placed.table if all(fresh) else placed.table.filter(pa.array(fresh)), placed.shift_ns)
+def _events(placed: list[_Placed]) -> Events:
+    """All files' events by time. Each file's arrays go into the whole at once: 10 million events are 80 MB a column."""
+    counts = [_event_count(each.table) for each in placed]
+    total = sum(counts)
+    at_s, tokens, gap_ms = (np.empty(total, dtype=np.float64) for _ in range(3))
+    turn = np.empty(total, dtype=np.int32)
+    start, first_row = 0, 0
+    for each, count in zip(placed, counts, strict=True):
+        part = slice(start, start + count)
+        at_s[part], tokens[part], gap_ms[part], rows = _file_events(each)
+        turn[part] = rows + first_row
+        start, first_row = start + count, first_row + len(each.table)
+    order = np.argsort(at_s, kind="stable")
+    return Events(at_s[order], tokens[order], gap_ms[order], turn[order])
 
 
-def _file_events(placed: _Placed) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Instants in s, tokens, gaps in ms of one file's events."""
-    table = placed.table.filter(pc.is_valid(placed.table["event_ns"]))
+def _event_count(table: pa.Table) -> int:
+    return int(pc.sum(pc.list_value_length(table["event_ns"])).as_py() or 0)
+
+
+def _file_events(
+    placed: _Placed,
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+    """Instants in s, tokens, gaps in ms and turns (rows of the file) of one file's events."""
+    table = placed.table
     lists = table["event_ns"].combine_chunks()
-    counts = np.asarray(lists.value_lengths().to_numpy(zero_copy_only=False), dtype=np.int64)
+    counts = np.asarray(lists.value_lengths().fill_null(0).to_numpy(zero_copy_only=False), dtype=np.int64)
     turn = np.repeat(np.arange(len(counts)), counts)
     offset_ns = lists.flatten().to_numpy(zero_copy_only=False).astype(np.int64)
     sent_ns = table["sent_ns"].fill_null(0).to_numpy()
@@ -240,7 +280,7 @@ def _file_events(placed: _Placed) -> tuple[npt.NDArray[np.float64], npt.NDArray[
     ok = table["failure"].is_null().to_numpy()
     gap_ms[~ok[turn] | (np.diff(turn, prepend=-1) != 0)] = np.nan
     at_s = (sent_ns[turn] + offset_ns + placed.shift_ns) / NS_PER_S
-    return at_s, _event_tokens(table, counts, turn), gap_ms
+    return at_s, _event_tokens(table, counts, turn), gap_ms, turn
 
 
 def _event_tokens(
@@ -251,10 +291,10 @@ def _event_tokens(
     tokens: npt.NDArray[np.float64] = (output / np.maximum(counts, 1))[turn]
     lists = table["event_tokens"].combine_chunks()
     lengths = np.asarray(lists.value_lengths().fill_null(0).to_numpy(zero_copy_only=False), dtype=np.int64)
-    said = lengths == counts
-    given = lists.filter(pa.array(said & lists.is_valid().to_numpy(zero_copy_only=False)))
+    said = (lengths == counts) & lists.is_valid().to_numpy(zero_copy_only=False)
+    given = lists if said.all() else lists.filter(pa.array(said))
     flat = given.flatten().cast(pa.float64()).to_numpy(zero_copy_only=False)
-    tokens[(said & lists.is_valid().to_numpy(zero_copy_only=False))[turn]] = flat
+    tokens[said[turn]] = flat
     return tokens
 
 

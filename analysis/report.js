@@ -1,6 +1,18 @@
 // Draws the picture in the reader's colours, and again when they change.
-(function () {
+(async function () {
   "use strict";
+
+  // What stands in the element as base64 of gzip.
+  async function unpacked(id) {
+    const bytes = Uint8Array.from(atob(document.getElementById(id).textContent), (letter) => letter.charCodeAt(0));
+    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+    return new Response(stream).text();
+  }
+
+  const library = document.createElement("script");
+  library.textContent = await unpacked("plotly");
+  document.head.append(library);
+
   const place = document.getElementById("picture");
   const figure = JSON.parse(document.getElementById("figure").textContent);
   const dark = window.matchMedia("(prefers-color-scheme: dark)");

@@ -140,15 +140,17 @@ def quantiles_by_second(at_s: Floats, values: Floats, quantiles: tuple[float, ..
     place, inside = _places(at_s, seconds)
     inside &= ~np.isnan(values)
     place, values = place[inside], values[inside]
-    ordered = values[np.lexsort((values, place))]
+    if len(place) and (np.diff(place) < 0).any():
+        order = np.argsort(place, kind="stable")
+        place, values = place[order], values[order]
     counts = np.bincount(place, minlength=seconds)
-    starts = np.cumsum(counts) - counts
-    results = []
-    for q in quantiles:
-        ranks = np.maximum(1, np.ceil(q * counts)).astype(np.int64)
-        result = np.full(seconds, np.nan)
-        result[counts > 0] = ordered[(starts + ranks - 1)[counts > 0]]
-        results.append(result)
+    ends = np.cumsum(counts)
+    results = [np.full(seconds, np.nan) for _ in quantiles]
+    for second in np.flatnonzero(counts):
+        count = int(counts[second])
+        ordered = np.sort(values[ends[second] - count : ends[second]])
+        for result, q in zip(results, quantiles, strict=True):
+            result[second] = ordered[max(1, int(np.ceil(q * count))) - 1]
     return results
 
 

@@ -102,17 +102,48 @@ def join_parts(folder: Path) -> None:
         (folder / name).unlink(missing_ok=True)
 
 
-def read_scrapes(run_dir: Path, metrics: Iterable[str] | None = None) -> pa.Table:
+def read_scrapes(
+    run_dir: Path,
+    metrics: Iterable[str] | None = None,
+    without: tuple[str, ...] = (),
+    unreadable: list[str] | None = None,
+) -> pa.Table:
     """All scrapes of a run in SCHEMA's columns, in the order of time; empty where there are none.
 
-    `metrics`: the server's own names to read, where not all are wanted.
+    `metrics`: the server's own names to read, where not all are wanted. `without`: endings of names that are left out (the
+    buckets of histograms are most of a page). `unreadable`: takes the names of files that are not whole, which are then
+    left out; without it such a file is an error.
     """
-    wanted = [("metric", "in", sorted(set(metrics)))] if metrics is not None else None
-    tables = [pq.read_table(path, filters=wanted).cast(SCHEMA) for path in _live(run_dir / SERVER_METRICS)]
+    wanted = None if metrics is None else frozenset(metrics)
+    tables = []
+    for path in _live(run_dir / SERVER_METRICS, unreadable):
+        try:
+            tables.append(_read(path, wanted, without))
+        except (pa.ArrowInvalid, OSError):
+            if unreadable is None:
+                raise
+            unreadable.append(path.name)
     if not tables:
         return SCHEMA.empty_table()
-    table = pa.concat_tables([part.replace_schema_metadata(None) for part in tables]).unify_dictionaries()
-    return table.sort_by("wall_ns")
+    table = pa.concat_tables(tables).unify_dictionaries()
+    instants = table["wall_ns"].to_numpy()
+    return table if np.all(instants[1:] >= instants[:-1]) else table.sort_by("wall_ns")
+
+
+def _read(path: Path, wanted: frozenset[str] | None, without: tuple[str, ...]) -> pa.Table:
+    """What is wanted of one file, read a row group at a time: an hour of pages is many times what is wanted of it."""
+    groups = [SCHEMA.empty_table()]
+    with pq.ParquetFile(path) as source:
+        for number in range(source.num_row_groups):
+            group = source.read_row_group(number).cast(SCHEMA).replace_schema_metadata(None)
+            for batch in group.to_batches():
+                metric = batch.column("metric")
+                kept = [
+                    (wanted is None or n in wanted) and not n.endswith(without) for n in metric.dictionary.to_pylist()
+                ]
+                rows = np.flatnonzero(np.array(kept, dtype=np.bool_)[metric.indices.to_numpy()]) if kept else ()
+                groups.append(pa.Table.from_batches([batch if all(kept) else batch.take(pa.array(rows, pa.int64()))]))
+    return pa.concat_tables(groups)
 
 
 def _files(folder: Path) -> list[Path]:
@@ -128,7 +159,12 @@ def _held(folder: Path) -> set[str]:
     return set(json.loads(metadata.get(_HELD, b"[]")))
 
 
-def _live(folder: Path) -> list[Path]:
+def _live(folder: Path, unreadable: list[str] | None = None) -> list[Path]:
     """The files that count: a part that is in the joined file already does not."""
-    held = _held(folder)
+    try:
+        held = _held(folder)
+    except (pa.ArrowInvalid, OSError):
+        if unreadable is None:
+            raise
+        held = set()  # the joined file is not whole, so its parts are all there is; reading it says so
     return [path for path in _files(folder) if path.name not in held]

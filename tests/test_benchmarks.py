@@ -17,7 +17,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
-from benchmarks import bench, peers, table  # noqa: E402
+from benchmarks import bench, bigrun, peers, table  # noqa: E402
 from benchmarks.cases import CASES, Case  # noqa: E402
 from benchmarks.clients import INFERLOAD, READER, Load, scenario_text  # noqa: E402
 from benchmarks.reported import Reported, Row, Sample, Spent, Streaming, marks, peak_while_streaming, streaming  # noqa: E402
@@ -391,3 +391,12 @@ def test_a_client_gets_its_own_core_wherever_the_harness_is_pinned() -> None:
     finally:
         os.sched_setaffinity(0, before)
     assert child.stdout.strip() == str({first})
+
+
+def test_the_large_run_comes_out_of_its_report_whole(tmp_path: Path) -> None:
+    small = bigrun.Size(length_s=90, turns=400, events_per_turn=30)
+    path = bigrun.write(tmp_path / "run", small)
+    took = bigrun.measure(path, small)
+    assert list(bigrun.complaints(path, small, took)) == []
+    lost = bigrun.Size(length_s=90, turns=401, events_per_turn=30, limit_page_mb=0.1)
+    assert len(list(bigrun.complaints(path, lost, took))) == 2

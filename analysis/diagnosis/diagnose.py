@@ -13,6 +13,7 @@ from ..reportmodel import Cause
 from .advice import ADVICE
 from .evidence import Evidence, as_document, collect
 from .rules import RULES, Finding, Rule
+from .seen import Seen
 
 WINDOW_S = 30.0
 SHORTEST_S = 2.0
@@ -63,15 +64,17 @@ def diagnose(run: RunFrames) -> list[Diagnosis]:
     end_s = run.end_s if span.end_s is None else span.end_s
     if end_s - span.start_s < SHORTEST_S:
         return []
-    return [_of_server(run, server, span.start_s, end_s) for server in run.servers.values() if len(server.wall_ns) > 2]
+    scraped = [server for server in run.servers.values() if len(server.wall_ns) > 2]
+    return [_of_server(run, server, span.start_s, end_s) for server in scraped]
 
 
 def _of_server(run: RunFrames, server: ServerSeries, start_s: float, end_s: float) -> Diagnosis:
+    seen = Seen.of(run, server)
     count = max(1, int((end_s - start_s) // WINDOW_S))
     length_s = (end_s - start_s) / count
     edges = [(start_s + place * length_s, start_s + (place + 1) * length_s) for place in range(count)]
-    windows = tuple(judge(collect(run, server, low, high)) for low, high in edges)
-    whole = windows[0] if count == 1 else judge(collect(run, server, start_s, end_s))
+    windows = tuple(judge(collect(run, server, low, high, seen)) for low, high in edges)
+    whole = windows[0] if count == 1 else judge(collect(run, server, start_s, end_s, seen))
     return Diagnosis(server.target, windows, whole, short=length_s < WINDOW_S)
 
 

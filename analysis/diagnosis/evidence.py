@@ -15,7 +15,8 @@ from inferload.measure import server_names as names
 from inferload.measure.servers import View
 from inferload.measure.serverseries import ServerSeries
 
-from ..frames import RunFrames
+from ..frames import Events, RunFrames
+from .seen import Seen
 
 Floats = npt.NDArray[np.float64]
 
@@ -120,22 +121,25 @@ def _flag(variant: Mapping[str, Any], wanted: str) -> str | None:
     return None
 
 
-def collect(run: RunFrames, server: ServerSeries, start_s: float, end_s: float) -> Evidence:
+def collect(run: RunFrames, server: ServerSeries, start_s: float, end_s: float, seen: Seen | None = None) -> Evidence:
     """The evidence of one window and one server."""
+    seen = seen or Seen.of(run, server)
     wall = [run.start_wall_ns + round(at_s * 1e9) for at_s in (start_s, end_s)]
     view = View.of(server, wall[0], wall[1])
     summary = run.summary or {}
     client = summary.get("client") or {}
     cache = summary.get("cache") or {}
-    gaps = _inside(run.events.at_s, start_s, end_s) & ~np.isnan(run.events.gap_ms)
-    turns = run.turns[(run.turns["first_s"] >= start_s) & (run.turns["first_s"] < end_s)]
-    ttft_ms = (turns["first_s"] - turns["sent_s"]).to_numpy() * 1e3
+    events = seen.events.between(start_s, end_s)
+    gaps_ms = events.gap_ms[~np.isnan(events.gap_ms)]
+    firsts = seen.firsts(start_s, end_s)
+    ttft_ms, uncached = seen.ttft_ms[firsts], seen.uncached_tokens[firsts]
+    uncached = uncached[~np.isnan(uncached)]
     queries, hits = view.delta(names.PREFIX_QUERIES), view.delta(names.PREFIX_HITS)
     return Evidence(
         start_s=start_s,
         end_s=end_s,
         target=server.target,
-        scrapes=_scrapes(run, view),
+        scrapes=_scrapes(run, view, seen),
         max_num_seqs=max_num_seqs(run.manifest),
         engines=max(1, len({series.labels.get("engine") for series in server.series(names.KV_CACHE_USAGE)})),
         stream_interval=stream_interval(run.manifest),
@@ -153,21 +157,21 @@ def collect(run: RunFrames, server: ServerSeries, start_s: float, end_s: float) 
         **_speculation(view),
         **_engines(view),
         client_ttft_ms=float(np.mean(ttft_ms)) if len(ttft_ms) else None,
-        client_itl_p50_ms=float(np.median(run.events.gap_ms[gaps])) if gaps.any() else None,
+        client_itl_p50_ms=float(np.median(gaps_ms)) if len(gaps_ms) else None,
         client_delay_p99_ms=(client.get("delay_ms") or {}).get("p99"),
         loop_lag_p99_ms=(client.get("loop_lag_ms") or {}).get("p99"),
         client_cpu_share=client.get("cpu_share"),
         tokens_per_event=(summary.get("tokens_per_event") or {}).get("mean"),
-        itl_by_running=_itl_by_running(run, view, start_s, end_s),
-        itl_alone_ms=_itl_alone(run),
+        itl_by_running=_itl_by_running(run, events, view),
+        itl_alone_ms=seen.itl_alone_ms,
         expected_hit_rate=cache.get("expected_hit_rate"),
         counted_hit_rate=hits / queries if queries and hits is not None else None,
-        uncached_prompt_tokens=_uncached(turns),
-        slo=_slo(run.manifest),
+        uncached_prompt_tokens=float(uncached.mean()) if len(uncached) else None,
+        slo=seen.slo,
     )
 
 
-def _scrapes(run: RunFrames, view: View) -> Scrapes:
+def _scrapes(run: RunFrames, view: View, seen: Seen) -> Scrapes:
     server = view.server
     if view.first is None or view.last is None:
         empty = np.array([], dtype=np.float64)
@@ -186,37 +190,8 @@ def _scrapes(run: RunFrames, view: View) -> Scrapes:
         capacity=capacity,
         deferred=of(server.summed(names.WAITING_BY_REASON, reason=names.DEFERRED)),
         kv_usage=of(server.highest(names.KV_CACHE_USAGE)),
-        head_tokens=_heads(run, at_s, capacity),
+        head_tokens=np.full(len(at_s), np.nan) if seen.queue is None else seen.queue.heads(at_s, capacity),
     )
-
-
-def _heads(run: RunFrames, at_s: Floats, waiting: Floats) -> Floats:
-    """Tokens that the oldest waiting turn has to find room for, at each scrape.
-
-    Of the turns sent and without a first token, as many as wait are the newest ones, so the head is the last of these.
-    """
-    heads = np.full(len(at_s), np.nan)
-    turns = run.turns
-    if not len(turns) or "input_tokens" not in turns:
-        return heads
-    sent, first = turns["sent_s"].to_numpy(), turns["first_s"].to_numpy()
-    closed = turns["closed_s"].to_numpy()
-    until = np.where(np.isnan(first), closed, first)
-    cached = turns["cached_tokens"].fillna(0).to_numpy() if "cached_tokens" in turns else np.zeros(len(turns))
-    tokens = turns["input_tokens"].to_numpy(dtype=np.float64) - cached
-    for place, now in enumerate(at_s):
-        count = int(np.nan_to_num(waiting[place]))
-        if count < 1:
-            continue
-        open_turns = np.flatnonzero((sent <= now) & (until > now))
-        if len(open_turns):
-            newest_first = open_turns[np.argsort(-sent[open_turns])]
-            heads[place] = tokens[newest_first[min(count, len(newest_first)) - 1]]
-    return heads
-
-
-def _inside(at_s: Floats, start_s: float, end_s: float) -> npt.NDArray[np.bool_]:
-    return (at_s >= start_s) & (at_s < end_s)
 
 
 def _whole(value: float | None) -> int | None:
@@ -257,50 +232,22 @@ def _engines(view: View) -> dict[str, Any]:
     }
 
 
-def _itl_by_running(run: RunFrames, view: View, start_s: float, end_s: float) -> tuple[float, float] | None:
+def _itl_by_running(run: RunFrames, events: Events, view: View) -> tuple[float, float] | None:
     """Mean gap in the third of the seconds with the fewest running requests and in that with the most."""
     running = view.server.summed(names.RUNNING)
     if running is None or view.first is None or view.last is None:
         return None
     window = slice(view.first, view.last + 1)
     at_s = run.since_start_s(view.server.wall_ns[window])
-    gaps = _inside(run.events.at_s, start_s, end_s) & ~np.isnan(run.events.gap_ms)
+    gaps = ~np.isnan(events.gap_ms)
     if gaps.sum() < 30 or len(at_s) < 6:
         return None
-    load = np.interp(run.events.at_s[gaps], at_s, np.nan_to_num(running[window]))
+    load = np.interp(events.at_s[gaps], at_s, np.nan_to_num(running[window]))
     low, high = np.quantile(load, (1 / 3, 2 / 3))
     if high - low < 0.2 * max(high, 1.0):
         return None  # the load hardly moved: nothing to see
-    values = run.events.gap_ms[gaps]
+    values = events.gap_ms[gaps]
     return float(values[load <= low].mean()), float(values[load >= high].mean())
-
-
-def _itl_alone(run: RunFrames) -> float | None:
-    gaps = ~np.isnan(run.events.gap_ms)
-    if gaps.sum() < 30:
-        return None
-    second = np.floor(run.events.at_s[gaps]).astype(int)
-    counts = np.bincount(second - second.min())
-    sums = np.bincount(second - second.min(), weights=run.events.gap_ms[gaps])
-    full = counts >= 10
-    return float((sums[full] / counts[full]).min()) if full.any() else None
-
-
-def _uncached(turns: Any) -> float | None:
-    if "input_tokens" not in turns or not len(turns):
-        return None
-    cached = turns["cached_tokens"].fillna(0) if "cached_tokens" in turns else 0
-    value = float((turns["input_tokens"] - cached).mean())
-    return None if np.isnan(value) else value
-
-
-def _slo(manifest: Mapping[str, Any]) -> dict[str, float]:
-    import yaml
-
-    text = (manifest.get("scenario") or {}).get("text")
-    document = yaml.safe_load(text) if text else None
-    limits = (document.get("slo") if isinstance(document, dict) else None) or {}
-    return {name: float(limit) for name, limit in limits.items() if isinstance(limit, int | float)}
 
 
 def as_document(evidence: Evidence) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +39,9 @@ class ServerSeries:
     wall_ns: Instants
     metrics: Mapping[str, tuple[Series, ...]]
     restarted: npt.NDArray[np.bool_]
+    _grown: dict[Any, Floats | None] = field(
+        default_factory=dict, repr=False, compare=False
+    )  # asked for window by window
 
     def series(self, metric: str, **labels: str) -> tuple[Series, ...]:
         """All series of a metric whose labels fit; empty where the server does not publish it."""
@@ -61,8 +65,11 @@ class ServerSeries:
 
         What a server counted between its last scrape and its death is lost: the growth is then a lower bound.
         """
-        found = self.series(metric, **labels)
-        return np.sum([growth(series.values, self.restarted) for series in found], axis=0) if found else None
+        key = (metric, *sorted(labels.items()))
+        if key not in self._grown:
+            found = [growth(series.values, self.restarted) for series in self.series(metric, **labels)]
+            self._grown[key] = np.sum(found, axis=0) if found else None
+        return self._grown[key]
 
 
 def growth(values: Floats, restarted: npt.NDArray[np.bool_]) -> Floats:
