@@ -96,12 +96,12 @@ def _tasks(summary: Mapping[str, Any]) -> list[Table]:
                 *(number(block[key].get(one)) for one in _TASK_STATISTICS),
             )
             for key, text in TASK_ROWS.items()
-            if block[key].get("count")
+            if block.get(key, {}).get("count")
         )
         note = (
             f"{number(block['begun'])} tasks were begun in the measure phase and {number(block['done'])} of them done; those "
-            f"that were not would have been longer. {number(block['stalled'])} had a stall. Model, tool and think time add up "
-            f"to the whole task. {number(block['input_per_output'])} tokens in for one out, "
+            f"that were not would have been longer. {number(block['stalled'])} had a stall. Model, tool, think time and lag add "
+            f"up to the whole task. {number(block['input_per_output'])} tokens in for one out, "
             f"{percent(block['cached_share'])} of them cached."
         )
         tables.append(Table(f"tasks-{name}", f"Tasks of {name}", ("", *_TASK_STATISTICS), rows, note))

@@ -289,9 +289,12 @@ def test_code_that_raises_ends_its_session_and_is_said_once(stage: Stage, scene:
     notes = json.loads((ended.run_dir / "run.json").read_text())["workload"]["notes"]
     (count,) = (count for note, count in notes.items() if "exception of their own code" in note)
     assert count > 1
-    assert ended.text.count("RuntimeError: no more") == 1, ended.text
+    assert ended.text.count("Traceback") == 1, ended.text
+    assert ended.text.count("turn failed (client_error): RuntimeError: no more") == 1
     assert ended.summary["sessions"]["completed"] == 0
-    assert ended.summary["turns"]["failed"] == 0
+    assert ended.summary["turns"]["by_phase"]["all"]["by_failure"] == {"client_error": count}
+    assert ended.code == 1
+    check_books(ended)
 
 
 def test_its_answers_are_not_forced_unless_that_is_said() -> None:

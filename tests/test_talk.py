@@ -1,10 +1,12 @@
 """One session on a worker, without a server: its places in flight and its part of the count are taken once and given back."""
 
+from collections import Counter
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from inferload.measure.clock import now_ns
 from inferload.measure.record import PhaseWindow
 from inferload.swarm.limits import Gate, Quota
 from inferload.swarm.talk import Talk
@@ -54,6 +56,9 @@ class Host:
         self.gate, self.quota = Gate(2), Quota(None, 5)
         self.open = True
         self.sent = 0
+        self.planned_ns: list[int] = []
+        self.failed: list[tuple[str, str]] = []
+        self.sessions = SimpleNamespace(notes=Counter())
 
     def window_of(self, at_ns: int) -> PhaseWindow:
         return PhaseWindow("measure", 0)
@@ -64,8 +69,12 @@ class Host:
     def beside_the_loop(self, call: Any) -> Any:
         return call()
 
+    def fail_turn(self, request: Any, session: int, detail: str) -> None:
+        self.failed.append((request.turn_id, detail))
+
     def start_turn(self, request: Any, session: int) -> Any:
         self.sent += 1
+        self.planned_ns.append(request.planned_ns)
         record = SimpleNamespace(failure=None, closed_ns=1, output_tokens=2, finish_reason="stop")
         result = SimpleNamespace(record=record, text="a", reasoning="", tool_calls=())
         return SimpleNamespace(wait=lambda: result)
@@ -103,3 +112,85 @@ def test_work_that_ends_after_the_run_begins_no_turn() -> None:
     assert not Talk(host, Session(0, "chat", script()), Isolation(), 0).perform().complete
     assert host.sent == 0
     assert free(host.gate) == 2
+
+
+def performed(host: Any, script: Script) -> bool:
+    assert host.gate.try_enter()
+    assert host.quota.take_session("measure")
+    complete = Talk(host, Session(0, "chat", script), Isolation(), 0).perform().complete
+    assert free(host.gate) == 2
+    return complete
+
+
+def raising_script() -> Script:
+    yield ask()
+    raise ValueError("no more")
+
+
+def raising_work() -> Script:
+    yield ask()
+    yield Work(lambda: {}["missing"])
+
+
+def unsendable() -> Script:
+    yield ask()
+    yield Ask((text_message("user", "q", 3),), 2, extra_body={"x": object()})
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [(raising_script, "ValueError: no more"), (raising_work, "KeyError: 'missing'"), (unsendable, "TypeError: ")],
+)
+def test_a_turn_that_cannot_be_made_is_booked_as_a_failed_one(script: Any, said: str) -> None:
+    host: Any = Host()
+    assert not performed(host, script())
+    ((turn_id, detail),) = host.failed
+    assert turn_id == "s0.1"
+    assert list(host.sessions.notes.values()) == [1]
+    assert detail.startswith(said)
+
+
+@pytest.mark.parametrize("script", [raising_script, plain])
+def test_what_a_work_made_is_closed_however_the_session_ends(script: Any) -> None:
+    host, closed = Host(), []
+
+    def with_a_thing() -> Script:
+        worked = yield Work(lambda: "thing", undo=closed.append)
+        assert worked.value == "thing"
+        yield from script()
+
+    assert performed(host, with_a_thing()) == (script is plain)
+    assert closed == ["thing"]
+
+
+def test_an_exception_while_closing_is_counted_and_ends_nothing_else() -> None:
+    host: Any = Host()
+
+    def script() -> Script:
+        yield Work(lambda: None, undo=lambda _value: 1 / 0)
+        yield ask()
+
+    assert performed(host, script())
+    assert not host.failed
+    assert list(host.sessions.notes.values()) == [1]
+
+
+def test_a_wait_for_a_thread_makes_the_turn_late_and_is_no_part_of_its_pause() -> None:
+    waited_ns = 50_000_000
+
+    class Busy(Host):
+        def beside_the_loop(self, call: Any) -> Any:
+            until = now_ns() + waited_ns
+            while now_ns() < until:
+                pass
+            return call()
+
+    def script() -> Script:
+        yield Work(lambda: None)
+        yield ask()
+
+    host: Any = Busy()
+    begun_ns = now_ns()
+    assert performed(host, script())
+    assert now_ns() - begun_ns >= waited_ns
+    assert host.planned_ns[0] - begun_ns < waited_ns

@@ -22,6 +22,7 @@ def step(session: str, index: int, planned_s: float, closed_s: float, **changes:
         "turn_index": index,
         "class_name": "agent",
         "planned_ns": round(planned_s * S),
+        "sent_ns": round(planned_s * S),
         "closed_ns": round(closed_s * S),
         "pause": "tool" if index else None,
     }
@@ -54,6 +55,17 @@ def test_model_tool_and_think_time_add_up() -> None:
         (1, 1, 1, 0.4),
         (2, 2, 1, 160 / 300),
     ]
+
+
+def test_time_in_which_a_turn_is_due_and_not_sent_is_nobody_else_s() -> None:
+    block = tasks(
+        step("s0", 0, 0, 3, sent_ns=1 * S),
+        step("s0", 1, 5, 9, sent_ns=7 * S),
+        step("s0/1.0", 0, 5, 10, pause="tool", sent_ns=6 * S),  # from here on somebody is waited for
+        step("s0", 2, 10, 12, final=True),
+    )["agent"]
+    assert block["lag_s"]["mean"] == 1 + 1
+    assert means(block) == {"completion": 12, "model": 2 + 4 + 2, "tool": 2, "think": 0, "first_call": 3}
 
 
 def test_subagents_that_work_side_by_side_take_the_longest_one_s_time() -> None:

@@ -175,6 +175,7 @@ TASK_ROWS = {
     "model_s": "model time",
     "tool_s": "tool time",
     "think_s": "think time",
+    "lag_s": "lag",
     "first_call_s": "first call",
     "steps": "steps",
 }
@@ -190,7 +191,7 @@ def _tasks_of(summary: Mapping[str, Any], name: str, block: Mapping[str, Any]) -
     rows = [
         [f"{text}, {'s' if key.endswith('_s') else 'turns'}", *(short(block[key][column]) for column in _TASK_COLUMNS)]
         for key, text in TASK_ROWS.items()
-        if block[key]["count"]
+        if block.get(key, {}).get("count")
     ]
     lines = [
         f"tasks of {name}{_warning(summary)}: {block['begun']} begun, {block['done']} done, {block['stalled']} of these "

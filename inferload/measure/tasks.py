@@ -2,7 +2,8 @@
 
 A task is a session, the turns of its sub-agents included; it belongs to the phase of its first turn. Its time falls into
 model time (at least one of its turns was waited for), tool time and think time (none was: what the turn that ends the
-pause says it was), so that the three add up. Pure: no I/O.
+pause says it was), and lag (a turn was due and not sent yet: connecting, a limit on turns in flight, a thread for a live
+agent's step, this client), so that the four add up. Pure: no I/O.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +21,19 @@ from inferload.measure.record import CANCELLED
 from inferload.measure.summary import exact_block
 
 COLUMNS = (
-    *("session_id", "turn_index", "class", "phase", "planned_ns", "closed_ns", "event_ns", "pause", "final", "failure"),
+    *(
+        "session_id",
+        "turn_index",
+        "class",
+        "phase",
+        "planned_ns",
+        "sent_ns",
+        "closed_ns",
+        "event_ns",
+        "pause",
+        "final",
+        "failure",
+    ),
     *("finish_reason", "input_tokens", "output_tokens", "cached_tokens"),
 )
 # Steps whose cached share is told together, by the first of each.
@@ -37,6 +50,7 @@ class Task:
     model_s: float
     tool_s: float
     think_s: float
+    lag_s: float
     stalled: bool  # in one of its answers at least
 
 
@@ -47,6 +61,7 @@ class _Turn:
     index: int
     phase: str
     planned_ns: int
+    sent_ns: int | None
     closed_ns: int
     pause: str | None
     final: bool
@@ -69,7 +84,8 @@ def tasks_of(turns: Sequence["_Turn"], phase: str) -> tuple[int, list[Task]]:
     """How many tasks were begun in the phase, and those of them that were done."""
     begun, done = 0, []
     for _root, group in groupby(
-        sorted(turns, key=lambda turn: (turn.root, turn.planned_ns)), key=lambda turn: turn.root
+        sorted(turns, key=lambda turn: (turn.root, turn.planned_ns, turn.sent_ns or turn.planned_ns)),
+        key=lambda turn: turn.root,
     ):
         mine = list(group)
         first = min((turn for turn in mine if turn.at_top), key=lambda turn: turn.index, default=None)
@@ -85,13 +101,16 @@ def tasks_of(turns: Sequence["_Turn"], phase: str) -> tuple[int, list[Task]]:
 def _task(turns: Sequence["_Turn"]) -> Task:
     """`turns` in the order of their plans."""
     start_ns = busy_until_ns = turns[0].planned_ns
-    pauses_ns = {"tool": 0, "think": 0}
+    pauses_ns = {"tool": 0, "think": 0, "lag": 0}
     first_call_ns: int | None = None
     for turn in turns:
         if first_call_ns is None and (turn.pause == "tool" or not turn.at_top):
             first_call_ns = busy_until_ns
         if turn.planned_ns > busy_until_ns:
             pauses_ns["tool" if turn.pause == "tool" else "think"] += turn.planned_ns - busy_until_ns
+            busy_until_ns = turn.planned_ns
+        if turn.sent_ns is not None and turn.sent_ns > busy_until_ns:
+            pauses_ns["lag"] += turn.sent_ns - busy_until_ns
         busy_until_ns = max(busy_until_ns, turn.closed_ns)
     whole_ns = busy_until_ns - start_ns
     return Task(
@@ -101,6 +120,7 @@ def _task(turns: Sequence["_Turn"]) -> Task:
         model_s=(whole_ns - sum(pauses_ns.values())) / NS_PER_S,
         tool_s=pauses_ns["tool"] / NS_PER_S,
         think_s=pauses_ns["think"] / NS_PER_S,
+        lag_s=pauses_ns["lag"] / NS_PER_S,
         stalled=any(turn.stalled for turn in turns),
     )
 
@@ -123,6 +143,7 @@ def _block(turns: Sequence["_Turn"], phase: str) -> dict[str, Any] | None:
         "model_s": _spread(task.model_s for task in done),
         "tool_s": _spread(task.tool_s for task in done),
         "think_s": _spread(task.think_s for task in done),
+        "lag_s": _spread(task.lag_s for task in done),
         "stalled": sum(task.stalled for task in done),
         "cancelled_turns": sum(turn.cancelled for turn in ended_well),
         "uncounted_turns": len(ended_well) - len(counted),
@@ -169,6 +190,7 @@ def _turns(table: pa.Table) -> list[_Turn]:
             index=row["turn_index"],
             phase=row["phase"],
             planned_ns=row["planned_ns"],
+            sent_ns=row["sent_ns"],
             closed_ns=row["closed_ns"],
             pause=row["pause"],
             final=bool(row["final"]),

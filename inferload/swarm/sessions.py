@@ -12,6 +12,7 @@ from inferload.workload.arrivalkinds import OpenArrivals
 from inferload.workload.arrivals import stripe
 from inferload.workload.bodies import isolation
 from inferload.workload.schedules import schedule_of
+from inferload.workload.script import Script, Session
 
 IDLE_S = 0.5  # a user who has nothing to do looks again after so long
 
@@ -30,7 +31,7 @@ def converse(run: Host, index: int, planned_ns: int, admitted: bool = False) -> 
 
 
 def _converse(run: Host, index: int, planned_ns: int, admitted: bool) -> int:
-    session = run.sessions.begin(index)
+    session = _begun(run, index)
     window = run.window_of(planned_ns)
     if not admitted and not entered(run, session.class_name, window):
         run.tallies.session_dropped(window.phase, session.class_name, step=window.step, at_limit=True)
@@ -41,6 +42,19 @@ def _converse(run: Host, index: int, planned_ns: int, admitted: bool) -> int:
     if ended.complete:
         run.tallies.session_completed(window.phase, session.class_name, step=window.step)
     return ended.at_ns
+
+
+def _begun(run: Host, index: int) -> Session:
+    """A session at its beginning; where its data cannot be read any more, one whose first turn says so."""
+    try:
+        return run.sessions.begin(index)
+    except Exception as error:  # noqa: BLE001  whatever it is, the session's books show it
+        return Session(index, run.sessions.class_of(index), _raising(error))
+
+
+def _raising(error: Exception) -> Script:
+    yield from ()
+    raise error
 
 
 class ClosedLoop:

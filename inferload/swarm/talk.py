@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -57,6 +57,7 @@ class Host(Protocol):
     def await_turn(self) -> None: ...
     def beside_the_loop(self, call: Callable[[], Any]) -> Any: ...
     def start_turn(self, request: TurnRequest, session: int) -> Turn: ...
+    def fail_turn(self, request: TurnRequest, session: int, detail: str) -> None: ...
 
 
 def sleep_until(at_ns: int) -> None:
@@ -111,14 +112,27 @@ class Talk:
         self._isolated = isolated
         self._settings = Settings.of(run.scenario, model_of(run.scenario, session.index) or run.assignment.model)
         affinity = run.scenario.request.affinity_header
+        self._undo: list[Callable[[], Any]] = []  # what is to be done when it is over
         self._headers = ((affinity, f"{run.assignment.run_id}-s{session.index}"),) if affinity else ()
 
     def perform(self) -> Ended:
         """Run the session's script to its end, to the first failed turn, or until the run takes no more turns."""
+        closing: gevent.Greenlet | None = None
         try:
-            return self._script(self._session.script, "", self._arrived_ns)
+            ended = self._script(self._session.script, "", self._arrived_ns)
         finally:
             self._leave()
+            if self._undo:  # a user who is stopped does not wait for it
+                closing = gevent.spawn(self._close)
+        if closing is not None:
+            closing.join()
+        return ended
+
+    def _close(self) -> None:
+        for undo in self._undo:
+            outcome = self._run.beside_the_loop(partial(_outcome, undo))
+            if outcome.error is not None:
+                self._noted("exceptions when a session's own code was closed", outcome.error)
 
     def _script(self, script: Script, path: str, at_ns: int) -> Ended:
         """One script from an instant on; a fork's child has a path of its own."""
@@ -131,13 +145,15 @@ class Talk:
                 effect = script.send(sent)
             except StopIteration:
                 return Ended(at_ns, complete=True, last=last)
+            except Exception as error:  # noqa: BLE001  whatever it is: the session ends, and its books show it
+                return self._unmade(error, path, number, at_ns)
             if isinstance(effect, Work):
                 self._leave()
-                worked = self._work(effect)
-                at_ns = now_ns()
-                if worked is None:
-                    return Ended(at_ns + AFTER_FAILURE_NS, complete=False)
-                sent = worked
+                outcome = self._work(effect)
+                at_ns = now_ns() - outcome.waited_ns
+                if outcome.error is not None:
+                    return self._broken(outcome.error, path, number, at_ns)
+                sent = Worked(outcome.value)
                 continue
             if isinstance(effect, Fork):
                 children = self._fork(effect, path, at_ns)
@@ -151,7 +167,9 @@ class Talk:
             if admitted is None:
                 return Ended(now_ns(), complete=False)
             try:
-                result = self._ask(effect, bodies.body(effect), path, number, planned_ns)
+                result = self._ask(self._request(effect, path, number, planned_ns), bodies, effect)
+            except Exception as error:  # noqa: BLE001  as above
+                return self._unmade(error, path, number, planned_ns)
             finally:
                 admitted.leave()
             record = result.record
@@ -161,19 +179,34 @@ class Talk:
             at_ns = record.closed_ns
             number += 1
 
-    def _work(self, work: Work) -> Worked | None:
-        """What a work came to, done in a thread; None where it raised, which is the session's end."""
-        worked, error = self._run.beside_the_loop(partial(_outcome, work.call))
-        if error is None:
-            return Worked(worked)
+    def _work(self, work: Work) -> _Outcome:
+        """What a work came to, done in a thread."""
+        asked_ns = now_ns()
+        outcome: _Outcome = self._run.beside_the_loop(partial(_outcome, work.call))
+        outcome.waited_ns = max(0, outcome.began_ns - asked_ns)
+        if work.undo is not None and outcome.error is None:
+            self._undo.append(partial(work.undo, outcome.value))
+        if outcome.error is not None:
+            self._noted("sessions ended by an exception of their own code", outcome.error)
+        return outcome
+
+    def _noted(self, what: str, error: Exception) -> None:
+        """Say the first of a kind, and count all."""
         notes, name = self._run.sessions.notes, self._session.class_name
-        note = f"{name}: sessions ended by an exception of their own code"
+        note = f"{name}: {what}"
         if not notes[note]:
-            logger.error(
-                "%s: a session's own code raised and ends it; more like this are only counted", name, exc_info=error
-            )
+            logger.error("%s: %s; more like this are only counted", name, what, exc_info=error)
         notes[note] += 1
-        return None
+
+    def _unmade(self, error: Exception, path: str, number: int, planned_ns: int) -> Ended:
+        self._noted("turns that could not be made", error)
+        return self._broken(error, path, number, planned_ns)
+
+    def _broken(self, error: Exception, path: str, number: int, planned_ns: int) -> Ended:
+        """A turn that could not be made has failed, by a fault on this side, and ends its session."""
+        request = self._request(None, path, number, planned_ns)
+        self._run.fail_turn(request, self._session.index, f"{type(error).__name__}: {error}")
+        return Ended(now_ns() + AFTER_FAILURE_NS, complete=False)
 
     def _fork(self, fork: Fork, path: str, at_ns: int) -> list[Ended]:
         self._leave()
@@ -212,12 +245,13 @@ class Talk:
             return None
         return Admitted(run.gate)
 
-    def _ask(self, ask: Ask, body: bytes, path: str, number: int, planned_ns: int) -> TurnResult:
-        run, session = self._run, self._session
-        window = run.window_of(planned_ns)
+    def _request(self, ask: Ask | None, path: str, number: int, planned_ns: int) -> TurnRequest:
+        """A turn as the wire wants it, still without its body; of None, one that nobody could make."""
+        session = self._session
+        window = self._run.window_of(planned_ns)
         first = not path and not number
-        request = TurnRequest(
-            body=body,
+        return TurnRequest(
+            body=b"",
             turn_id=f"s{session.index}{path}.{number}",
             session_id=f"s{session.index}{path}",
             turn_index=number,
@@ -225,14 +259,16 @@ class Talk:
             phase=window.phase,
             planned_ns=planned_ns,
             step=window.step,
-            max_tokens=ask.output_tokens,
-            pause=None if first else ask.pause,
-            final=ask.final,
-            model=ask.model or self._settings.model,
-            headers=(*self._headers, *ask.headers),
+            max_tokens=None if ask is None else ask.output_tokens,
+            pause=None if first or ask is None else ask.pause,
+            final=False if ask is None else ask.final,
+            model=(None if ask is None else ask.model) or self._settings.model,
+            headers=(*self._headers, *(() if ask is None else ask.headers)),
         )
-        turn = run.start_turn(request, session.index)
-        cut_ns = None if ask.cancel_after_s is None else planned_ns + round(ask.cancel_after_s * NS_PER_S)
+
+    def _ask(self, request: TurnRequest, bodies: BodyWriter, ask: Ask) -> TurnResult:
+        turn = self._run.start_turn(replace(request, body=bodies.body(ask)), self._session.index)
+        cut_ns = None if ask.cancel_after_s is None else request.planned_ns + round(ask.cancel_after_s * NS_PER_S)
         if cut_ns is not None and not turn.wait_until(cut_ns):
             turn.cancel()
         return turn.wait()
@@ -244,12 +280,24 @@ class Talk:
             place.leave()
 
 
-def _outcome(call: Callable[[], Any]) -> tuple[Any, Exception | None]:
-    """What a call returned, or raised: somebody's own code must not end a user, nor go unseen."""
+@dataclass(slots=True)
+class _Outcome:
+    """What a call in a thread returned, or raised. `waited_ns`: how long it waited for the thread."""
+
+    began_ns: int
+    value: Any = None
+    error: Exception | None = None
+    waited_ns: int = 0
+
+
+def _outcome(call: Callable[[], Any]) -> _Outcome:
+    """Somebody's own code must not end a user, nor go unseen."""
+    outcome = _Outcome(now_ns())
     try:
-        return call(), None
+        outcome.value = call()
     except Exception as error:  # noqa: BLE001
-        return None, error
+        outcome.error = error
+    return outcome
 
 
 def _reply(result: TurnResult) -> Reply:

@@ -200,7 +200,16 @@ class WorkerRun:
     def start_turn(self, request: TurnRequest, session: int) -> Turn:
         """Send a turn; the books know of it from here on. Sessions take the targets in turn, each keeps to its own."""
         self.tallies.turn_begun(request.phase, request.class_name, request.step)
-        return self._clients[place_of(self.scenario.seed, session, len(self._clients))].start(request)
+        return self._clients[self._place(session)].start(request)
+
+    def fail_turn(self, request: TurnRequest, session: int, detail: str) -> None:
+        """Book a turn that could not even be made as one that failed by a fault of ours."""
+        self.tallies.turn_begun(request.phase, request.class_name, request.step)
+        place = self._place(session)
+        self._on_turn(place, self._clients[place].never_sent(request, detail))
+
+    def _place(self, session: int) -> int:
+        return place_of(self.scenario.seed, session, len(self._clients))
 
     def _on_turn(self, place: int, result: TurnResult) -> None:
         """Take a result from the event loop: count it, keep it, and leave what may block to the booker."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import gevent
 
 from inferload.measure.clock import now_ns
-from inferload.measure.record import Failure
+from inferload.measure.record import Failure, TurnRecord
 from inferload.wire import readers
 from inferload.wire.answers import ANSWERS
 from inferload.wire.dial import Dialer, TlsSettings, reader_thread
@@ -82,6 +82,27 @@ class Client:
         turn = Turn(self, request)
         self._live.add(turn)
         return turn
+
+    def never_sent(self, request: TurnRequest, detail: str) -> TurnResult:
+        """What there is to be said of a turn that could not be made, by a fault of ours."""
+        record = TurnRecord(
+            turn_id=request.turn_id,
+            session_id=request.session_id,
+            turn_index=request.turn_index,
+            class_name=request.class_name,
+            worker=self.worker,
+            phase=request.phase,
+            planned_ns=request.planned_ns,
+            closed_ns=now_ns(),
+            attempts=0,
+            target=self.target.url,
+            model=request.model or self.model,
+            max_tokens=request.max_tokens,
+            step=request.step,
+            failure=Failure.CLIENT_ERROR,
+            pause=request.pause,
+        )
+        return TurnResult(record, "", self.without_secrets(detail))
 
     @property
     def reader(self) -> readers.ReaderName:

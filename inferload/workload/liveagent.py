@@ -7,7 +7,8 @@
             calls = messages[-1].get("tool_calls")
             return Say([answer(call) for call in calls]) if calls else None
 
-A step runs in a thread beside the event loop, and its time counts as tool time (or think time, where no tool was called).
+A step runs in a thread beside the event loop, and its time counts as tool time (or think time, where no tool was called);
+where it had to wait for a thread, the turn behind it is late by that, and says so (`lag_ms`).
 A tool that would only wait had better say so by `pause_s`: that costs no thread.
 """
 
@@ -65,7 +66,7 @@ class LiveAgent(ABC):
         """What comes after these messages, the model's last answer at their end; none yet: the first. None: it is done."""
 
     def close(self) -> None:  # noqa: B027  most have nothing to give back
-        """The session is over, done or not."""
+        """The session is over, done or not; called in a thread."""
 
 
 class LiveClass:
@@ -150,27 +151,28 @@ class _Next:
 
 
 def _script(workload: Kind, make: "partial[LiveAgent]", rng: Random, notes: Notes) -> Script:
-    made = yield Work(make)
+    made = yield Work(make, undo=_close)
     assert isinstance(made, Worked)
     agent: LiveAgent = made.value
     said: tuple[Message, ...] = ()
     pause: Literal["think", "tool"] = "think"
-    try:
-        for _step in range(workload.max_steps):
-            worked = yield Work(partial(_next, agent, said))
-            assert isinstance(worked, Worked)
-            following: _Next | None = worked.value
-            if following is None:
-                return
-            said += following.messages
-            drawn = draw_count(workload.output_tokens, rng)
-            reply = yield _ask(said, following, drawn, pause)
-            assert isinstance(reply, Reply)
-            said += (reply.message(keep_reasoning=True),)
-            pause = "tool" if reply.tool_calls else "think"
-        notes[f"live agents ended by max_steps {workload.max_steps}"] += 1
-    finally:
-        agent.close()
+    for _step in range(workload.max_steps):
+        worked = yield Work(partial(_next, agent, said))
+        assert isinstance(worked, Worked)
+        following: _Next | None = worked.value
+        if following is None:
+            return
+        said += following.messages
+        drawn = draw_count(workload.output_tokens, rng)
+        reply = yield _ask(said, following, drawn, pause)
+        assert isinstance(reply, Reply)
+        said += (reply.message(keep_reasoning=True),)
+        pause = "tool" if reply.tool_calls else "think"
+    notes[f"live agents ended by max_steps {workload.max_steps}"] += 1
+
+
+def _close(agent: LiveAgent) -> None:
+    agent.close()
 
 
 def _ask(said: tuple[Message, ...], following: _Next, drawn: int, pause: Literal["think", "tool"]) -> Ask:

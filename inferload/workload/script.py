@@ -71,10 +71,13 @@ class Fork:
 class Work:
     """Something that takes its time, done in a thread beside the event loop; a plan does none, and ends where it stands.
 
-    The time counts as part of the pause before the next turn. An exception ends the session, and is said and counted.
+    The time counts as part of the pause before the next turn, but for the wait for a thread: the turn is late by that. An
+    exception ends the session, and counts as a failed turn. `undo`: done with what came of it, in a thread too, when the
+    session is over, however it ended.
     """
 
     call: Callable[[], Any]
+    undo: Callable[[Any], Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
