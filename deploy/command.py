@@ -12,7 +12,7 @@ from inferload.passing import PassingParser
 from . import launch, probe, running
 from .engines import ENGINES, Wanted, command_of, is_made_here
 from .facts import described
-from .rendercommand import add_script
+from .rendercommand import add_compose, add_kubernetes, add_script
 from .running import Server
 from .variant import named
 from .variantcommand import add_list, add_show, changed
@@ -41,6 +41,8 @@ def register(subparsers: Any) -> None:
     add_list(actions)
     add_show(actions)
     add_script(actions)
+    add_compose(actions)
+    add_kubernetes(actions)
     _add_up(actions)
     status = actions.add_parser("status", help="the servers that were started here; 1 where none is up")
     status.add_argument("--port", type=int, help="this one only")
