@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 
+from inferload.measure.arrow import pa
 from inferload.rundir import SERVER_METRICS
 
 _WORD = pa.dictionary(pa.int32(), pa.string())

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from inferload.errors import UsageError
+from inferload.measure.arrow import pa
 from inferload.measure.clock import Anchor
 from inferload.measure.exact import exact_values
 from inferload.measure.record import TurnRecord

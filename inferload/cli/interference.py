@@ -4,11 +4,9 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from inferload import rundir, turnfile
 from inferload.errors import UsageError
+from inferload.measure.arrow import pa, pc
 from inferload.measure.paired import COLUMNS, paired
 from inferload.measure.texttable import align, short
 from inferload.workload import scenario as scenarios

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
 
+from inferload.measure.arrow import pa, pc
 from inferload.measure.clock import NS_PER_MS
 from inferload.measure.record import CANCELLED
 

@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
 
+from inferload.measure.arrow import pa, pc
 from inferload.measure.clock import NS_PER_MS
 
 Floats = npt.NDArray[np.float64]

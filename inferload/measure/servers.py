@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from inferload.measure import server_names as names
+from inferload.measure.arrow import pa
 from inferload.measure.clock import NS_PER_S
 from inferload.measure.serverseries import Floats, ServerSeries, by_target
 

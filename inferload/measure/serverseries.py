@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from inferload.measure import server_names as names
+from inferload.measure.arrow import pa, pc
 
 Floats = npt.NDArray[np.float64]
 Instants = npt.NDArray[np.int64]

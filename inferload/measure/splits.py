@@ -2,9 +2,7 @@
 
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
+from inferload.measure.arrow import pa, pc
 from inferload.measure.exact import exact_values
 from inferload.measure.record import Failure
 from inferload.measure.summary import exact_block

@@ -12,9 +12,8 @@ from itertools import groupby
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
+from inferload.measure.arrow import pa, pc
 from inferload.measure.clock import NS_PER_MS, NS_PER_S
 from inferload.measure.measures import STALL_MS
 from inferload.measure.record import CANCELLED

@@ -6,10 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
-
 from inferload import scrapefile, turnfile
 from inferload.measure import paired, servers
+from inferload.measure.arrow import pa
 from inferload.measure.record import CANCELLED
 from inferload.swarm.masterrun import MasterRun
 from inferload.workload.bodies import isolation

@@ -9,11 +9,9 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from inferload import rundir, scrapefile, turnfile
 from inferload.measure import console, evidence, servers, summary, validity
+from inferload.measure.arrow import pa, pc
 from inferload.measure.exact import exact_values
 from inferload.measure.record import PHASES, Phase
 from inferload.measure.splits import split
