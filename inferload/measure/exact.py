@@ -4,7 +4,7 @@ tests/test_turnfile.py holds this against the table of measures, value by value.
 file keeps only the longest per turn.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,7 +40,7 @@ COLUMNS = (
 )
 
 
-def exact_values(table: pa.Table, phase: str | None = "measure", class_name: str | None = None) -> dict[str, Floats]:
+def exact_values(table: pa.Table, phase: str | None = "measure", class_name: str | None = None) -> "ExactValues":
     """All values of each measure over the turns that ended well, of one phase and class, or of all where None.
 
     Needs COLUMNS. A measure that no turn has a value of is an empty array.
@@ -50,17 +50,37 @@ def exact_values(table: pa.Table, phase: str | None = "measure", class_name: str
         wanted = pc.and_(wanted, pc.equal(table["phase"], phase))
     if class_name is not None:
         wanted = pc.and_(wanted, pc.equal(table["class"], class_name))
-    batches = [_Batch.of(batch) for batch in table.select(COLUMNS).filter(wanted).to_batches()]
-    return {name: np.concatenate([np.zeros(0), *(of(batch) for batch in batches)]) for name, of in _OF.items()}
+    chosen = table.select(COLUMNS)
+    return ExactValues(chosen if pc.all(wanted).as_py() else chosen.filter(wanted))
+
+
+class ExactValues(Mapping[str, Floats]):
+    """The values of each measure by its name, drawn up when they are asked for: ten million gaps weigh 80 MB a measure."""
+
+    def __init__(self, turns: pa.Table) -> None:
+        self._batches = [_Batch.of(batch) for batch in turns.to_batches()]
+        self._latest: tuple[str, Floats] | None = None
+
+    def __getitem__(self, name: str) -> Floats:
+        if self._latest is None or self._latest[0] != name:
+            of = _OF[name]
+            self._latest = None  # not two at a time
+            self._latest = name, np.concatenate([np.zeros(0), *(of(batch) for batch in self._batches)])
+        return self._latest[1]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_OF)
+
+    def __len__(self) -> int:
+        return len(_OF)
 
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """Some turns, their events flat: `at_ns` all output events, `row` the turn of each."""
+    """Some turns, their events flat: `at_ns` all output events."""
 
     columns: pa.RecordBatch
     at_ns: Ints
-    row: Ints
     events: Ints  # how many output events each turn has
 
     @classmethod
@@ -68,7 +88,12 @@ class _Batch:
         lists = columns.column("event_ns")
         events = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False).astype(np.int64)
         flat = pc.list_flatten(lists).to_numpy(zero_copy_only=False)
-        return cls(columns, flat, np.repeat(np.arange(len(events)), events), events)
+        return cls(columns, flat, events)
+
+    @property
+    def row(self) -> Ints:
+        """The turn of each event."""
+        return np.repeat(np.arange(len(self.events)), self.events)
 
     def whole(self, name: str) -> tuple[Ints, Bools]:
         """A column of whole numbers, and where it has one."""
@@ -123,7 +148,8 @@ def _said(name: str) -> Callable[[_Batch], Floats]:
 
 
 def _gaps(batch: _Batch) -> Floats:
-    same_turn = batch.row[1:] == batch.row[:-1]
+    row = batch.row
+    same_turn = row[1:] == row[:-1]
     gaps: Floats = (batch.at_ns[1:] - batch.at_ns[:-1])[same_turn] / NS_PER_MS
     return gaps
 
@@ -135,8 +161,9 @@ def _token_gaps(batch: _Batch) -> Floats:
 
 def _known(batch: _Batch, tokens: Ints, counted: Bools) -> Floats:
     """Where tokens per event were counted: each gap shared among the tokens of the event that ends it."""
-    carries = counted[batch.row] & (tokens > 0)
-    at_ns, row, tokens = batch.at_ns[carries], batch.row[carries], tokens[carries]
+    every = batch.row
+    carries = counted[every] & (tokens > 0)
+    at_ns, row, tokens = batch.at_ns[carries], every[carries], tokens[carries]
     same_turn = row[1:] == row[:-1]
     shares = ((at_ns[1:] - at_ns[:-1]) / NS_PER_MS)[same_turn] / tokens[1:][same_turn]
     return np.repeat(shares, tokens[1:][same_turn])
@@ -145,10 +172,11 @@ def _known(batch: _Batch, tokens: Ints, counted: Bools) -> Floats:
 def _even(batch: _Batch, counted: Bools) -> Floats:
     """Where only a turn's sum is known: every event is taken to carry the same part of it."""
     output_tokens, _ = batch.whole("output_tokens")
-    inside = (~counted & (output_tokens > 0))[batch.row]
-    at_ns, row = batch.at_ns[inside], batch.row[inside]
+    every = batch.row
+    inside = (~counted & (output_tokens > 0))[every]
+    at_ns, row = batch.at_ns[inside], every[inside]
     n, sums = batch.events[row], output_tokens[row]
-    number = (np.arange(len(batch.row)) - (np.cumsum(batch.events) - batch.events)[batch.row])[inside]
+    number = (np.arange(len(every)) - (np.cumsum(batch.events) - batch.events)[every])[inside]
     upto = (number + 1) * sums // np.maximum(n, 1)
     same_turn = row[1:] == row[:-1]
     shares = (at_ns[1:] - at_ns[:-1]) / NS_PER_MS * (n[1:] / sums[1:])

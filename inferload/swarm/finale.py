@@ -103,6 +103,7 @@ def _input(run: MasterRun, turns: pa.Table | None, cache: CacheFigures) -> summa
     judged = validity.judge(evidence.gather(run.seen.tallies, run.seen.health, windows, facts))
     scenario = run.order.scenario
     classes = run.seen.tallies.by_class("measure")
+    exact = None if turns is None else exact_values(turns)
     return summary.SummaryInput(
         run={
             "id": run.run_id,
@@ -125,7 +126,7 @@ def _input(run: MasterRun, turns: pa.Table | None, cache: CacheFigures) -> summa
         reader=_reader(run),
         step_windows={w.step: run.lasted_s(w) for w in run.stepped if w.step is not None},
         step_levels=stepping.levels(scenario),
-        exact=None if turns is None else exact_values(turns),
+        exact=exact,
         exact_by_class=None if turns is None else {name: exact_values(turns, class_name=name) for name in classes},
     )
 
