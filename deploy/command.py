@@ -6,7 +6,9 @@ import re
 from pathlib import Path
 from typing import Any
 
+from inferload import prices
 from inferload.errors import UsageError
+from inferload.measure.cost import UNPRICED
 from inferload.passing import PassingParser
 
 from . import launch, probe, running
@@ -79,6 +81,7 @@ def _add_up(actions: Any) -> None:
     up.add_argument("--port", type=int, default=8000, help="(%(default)s)")
     up.add_argument("--cores", help="run it on these cores only, such as 1 or 2-3,5")
     up.add_argument("--ready-s", type=float, help="give up after so many seconds (the engine's own limit)")
+    prices.add_options(up)
     up.set_defaults(run=bring_up, extra=())
 
 
@@ -96,6 +99,7 @@ def core_list(text: str) -> tuple[int, ...]:
 
 def bring_up(arguments: argparse.Namespace) -> int:
     """`up`: the server goes on when this returns."""
+    named_prices = prices.from_options(arguments)
     variant = None if is_made_here(arguments.what) else named(arguments.what)
     if arguments.set:
         if variant is None:
@@ -120,7 +124,7 @@ def bring_up(arguments: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         launch.stop(server)
         raise
-    running.remember(described(server, took_s))
+    running.remember(described(server, took_s, named_prices.over(UNPRICED if variant is None else variant.prices)))
     shown = server.model if variant is None else f"{variant.name} ({server.model})"
     print(f"{server.engine}: {shown} at {server.url} after {took_s:.1f} s (pid {server.pid})")
     print(f"log: {server.log}\nstop: inferload deploy down --port {server.port}")

@@ -11,7 +11,9 @@ from typing import Any
 
 import psutil
 
+from inferload import prices
 from inferload.errors import UsageError
+from inferload.measure.cost import Prices
 
 from . import probe, running
 from .running import Server
@@ -19,8 +21,11 @@ from .running import Server
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 
-def described(server: Server, startup_s: float) -> Server:
-    """The server with what can be learnt of it; what it does not tell is left out."""
+def described(server: Server, startup_s: float, named: Prices) -> Server:
+    """The server with what can be learnt of it, and what it costs; what it does not tell is left out.
+
+    GPUs are the variant's where no number is named; a machine without counts as one.
+    """
     host = running.reachable(server.host)
     facts: dict[str, Any] = {"startup_s": round(startup_s, 3), "memory_mb": memory_mb(server)}
     version = _asked(host, server.port, "/version")
@@ -33,6 +38,9 @@ def described(server: Server, startup_s: float) -> Server:
     facts["config"] = {name: said for name, said in config.items() if said}
     if gpu := gpu_memory_mb(server):
         facts["gpu_memory_mb"] = gpu
+    gpus = ((server.variant or {}).get("hardware") or {}).get("gpus")
+    if prices.to_document(named):
+        facts["prices"] = prices.to_document(named.over(Prices(gpus=gpus or 1)))
     return replace(server, facts=facts)
 
 

@@ -23,7 +23,7 @@ from inferload.measure import clock
 from . import places
 
 POLL_S = 0.05
-FACTS = ("version", "startup_s", "memory_mb", "gpu_memory_mb", "config")
+FACTS = ("version", "startup_s", "memory_mb", "gpu_memory_mb", "config", "prices")
 
 
 @dataclass(frozen=True, slots=True)

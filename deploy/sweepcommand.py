@@ -10,7 +10,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from inferload import prices
 from inferload.errors import UsageError
+from inferload.measure.cost import Prices
 from inferload.workload import scenario as scenarios
 from inferload.workload.numberwords import seconds
 from inferload.workload.scenario import Scenario
@@ -45,6 +47,7 @@ def register(subparsers: Any) -> None:
     parser.add_argument("--no-retry", action="store_true", help="with --resume: leave out runs that failed before")
     parser.add_argument("--into", type=Path, metavar="DIR", help="where it is kept (default: runs/<UTC time>-<name>)")
     parser.add_argument("--pairs", type=int, metavar="N", help="instead of the file's")
+    prices.add_options(parser)
     parser.add_argument("--dry-run", action="store_true", help="say what it would do, and do nothing")
     parser.set_defaults(run=run)
 
@@ -73,7 +76,9 @@ def _signals_interrupt() -> Iterator[None]:
 
 def run(arguments: argparse.Namespace) -> int:
     """Plan, say so, do it, compare; the exit code."""
+    named = prices.from_options(arguments)
     sweep, folder = _wanted(arguments)
+    sweep = sweep.priced(named)
     loaded = {name: scenarios.load(name) for name in sweep.scenarios}
     names = _names(loaded)
     by_name = {names[given]: scenario for given, scenario in loaded.items()}
@@ -87,7 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
             journal = _begun(sweep, folder, plan, retry=arguments.resume is not None and not arguments.no_retry)
             place = Place(folder, {name: given for given, name in names.items()})
             Performer(sweep, place, journal, lambda text: print(text, file=sys.stderr, flush=True)).perform(plan)
-            compared = [_compare(sweep, folder, name) for name in by_name]
+            compared = [_compare(sweep, folder, name, named) for name in by_name]
             _index(folder, sweep, journal, list(by_name))
     except KeyboardInterrupt as interrupt:
         print(f"interrupted; go on with: inferload sweep --resume {folder}", file=sys.stderr)
@@ -158,7 +163,7 @@ def _said(sweep: Sweep, plan: Sequence[Start], by_name: Mapping[str, Scenario]) 
     return lines
 
 
-def _compare(sweep: Sweep, folder: Path, scenario: str) -> bool:
+def _compare(sweep: Sweep, folder: Path, scenario: str, named: Prices) -> bool:
     """One comparison of a scenario, by the command that anybody else would use; whether it could be made."""
     labels = [label(name) for name in sweep.everyone]
     sides = [name for name in labels if any((folder / scenario / name).glob("[0-9]*/summary.json"))]
@@ -167,9 +172,8 @@ def _compare(sweep: Sweep, folder: Path, scenario: str) -> bool:
         return False
     into = folder / "comparison" / scenario
     argv = [sys.executable, "-m", "inferload", "compare", *(f"{name}={folder / scenario / name}" for name in sides)]
-    done = subprocess.run(
-        [*argv, "--primary", sweep.primary, "--write", str(into)], text=True, capture_output=True, check=False
-    )
+    argv += ["--primary", sweep.primary, "--write", str(into), *prices.to_argv(named)]
+    done = subprocess.run(argv, text=True, capture_output=True, check=False)
     print(f"\n== {scenario} ==\n{done.stdout or done.stderr}")
     return done.returncode == 0
 

@@ -7,6 +7,7 @@ import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from inferload.errors import UsageError
+from inferload.measure.cost import Prices
 from inferload.workload import catalog
 from inferload.workload import scenario as scenarios
 from inferload.workload.faults import ScenarioError, faults_of
@@ -27,6 +28,18 @@ def _name(value: str) -> str:
 def label(variant: str) -> str:
     """A variant's name in folders and tables: what follows the colon of `FILE.yaml:NAME`."""
     return variant.rpartition(":")[2]
+
+
+class Cost(_Part):
+    """What the servers of a sweep cost, in any currency."""
+
+    gpu_hour_price: Annotated[float, Field(ge=0)] | None = Field(default=None, description="of one GPU for one hour")
+    gpus: Annotated[int, Field(strict=True, ge=1)] | None = Field(
+        default=None, description="paid for by each server; null: as many as its variant needs"
+    )
+    cached_price_ratio: Annotated[float, Field(ge=0, le=1)] | None = Field(
+        default=None, description="price of a cached prompt token over an uncached one's, such as 0.1"
+    )
 
 
 class Sweep(_Part):
@@ -67,6 +80,8 @@ class Sweep(_Part):
         default=(), description='changes to every variant: ["max-num-seqs=8"]'
     )
 
+    cost: Cost = Field(default=Cost(), description="prices; without one, cost is not measured")
+
     @model_validator(mode="after")
     def _distinct(self) -> "Sweep":
         labels = [label(name) for name in self.everyone]
@@ -79,6 +94,17 @@ class Sweep(_Part):
     def everyone(self) -> tuple[str, ...]:
         """Baseline and variants."""
         return (self.baseline, *self.variants)
+
+    @property
+    def prices(self) -> Prices:
+        """What is paid for each server."""
+        return Prices(self.cost.gpu_hour_price, self.cost.gpus, self.cost.cached_price_ratio)
+
+    def priced(self, named: Prices) -> "Sweep":
+        """With prices that override the file's."""
+        both = named.over(self.prices)
+        cost = Cost(gpu_hour_price=both.gpu_hour, gpus=both.gpus, cached_price_ratio=both.cached_ratio)
+        return self.model_copy(update={"cost": cost})
 
     def variant(self, name: str) -> Variant:
         """A variant as it is started."""

@@ -78,7 +78,7 @@ class Performer:
         try:
             self._journal.write(kind="server_up", port=server.port, pid=server.pid, variant=start.variant)
             took_s = launch.wait(server, command.ready_s, lambda text: None)
-            server = facts.described(server, took_s)
+            server = facts.described(server, took_s, self._sweep.prices.over(variant.prices))
         except BaseException:  # Ctrl-C too: a server in a session of its own hears nothing of it
             launch.stop(server)
             self._journal.write(kind="server_down", port=server.port)

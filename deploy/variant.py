@@ -12,7 +12,9 @@ from typing import Any
 
 import yaml
 
+from inferload import prices
 from inferload.errors import UsageError
+from inferload.measure.cost import UNPRICED, Prices
 
 from .arguments import to_argv
 
@@ -30,8 +32,8 @@ ALWAYS: Mapping[str, Any] = {
         ]
     },
 }
-_KEYS = {"purpose", "base", "factor", "args", "environment", "model", "hardware", "old", "simulated_as"}
-_FAMILY_KEYS = {"source", "model", "hardware", "simulated_as", "variants"}
+_KEYS = {"purpose", "base", "factor", "args", "environment", "model", "hardware", "old", "simulated_as", "prices"}
+_FAMILY_KEYS = {"source", "model", "hardware", "simulated_as", "prices", "variants"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,7 @@ class Variant:
     args: Mapping[str, Any] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     old: str | None = None
+    prices: Prices = UNPRICED
 
     @property
     def argv(self) -> tuple[str, ...]:
@@ -167,6 +170,9 @@ def _variant(
             args={**(parent.args if parent else {}), **(said.get("args") or {})},
             environment={**(parent.environment if parent else {}), **(said.get("environment") or {})},
             old=said.get("old"),
+            prices=prices.from_document(said.get("prices"), f"{path}: variant {name}: prices").over(
+                parent.prices if parent else prices.from_document(family.get("prices"), f"{path}: prices")
+            ),
         )
     except (KeyError, TypeError) as error:
         raise UsageError(f"{path}: variant {name}: {error} is missing or wrong") from error
@@ -198,4 +204,5 @@ def document(variant: Variant) -> dict[str, Any]:
         "environment": dict(variant.environment),
         "source": variant.source,
         "old": variant.old,
+        "prices": prices.to_document(variant.prices),
     }

@@ -9,14 +9,15 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from inferload.analysis.comparison import said
+from inferload.analysis.comparison import costs, said
 from inferload.analysis.comparison.compare import Comparison, compare
 from inferload.analysis.comparison.figures import ALL, figure
 from inferload.analysis.comparison.plausible import faults
-from inferload.analysis.comparison.sides import NAMES, Run, Side, read_side
+from inferload.analysis.comparison.sides import NAMES, Run, Side, priced, read_side
 
 from inferload import cli
 from inferload.errors import UsageError
+from inferload.measure.cost import Prices
 
 PRIMARY = figure("mean(ttft_ms)")
 SCENARIO = (
@@ -136,6 +137,29 @@ def test_goodput_of_other_limits_is_no_figure_to_compare() -> None:
 def test_shorter_answers_are_named_before_they_look_like_speed() -> None:
     found = compared(Side("base", (run(1, 100),)), Side("new", (run(1, 100, tokens=40.0),)))
     assert "the candidate's answers are 20.0% shorter (40 against 50 tokens)" in said.text([found])
+
+
+def test_what_a_million_tokens_and_good_turns_cost() -> None:
+    def side(label: str, tokens: float, good: float, cached: float | None) -> Side:
+        one = run(1, 100.0)
+        figures = {**one.figures, "output_tok_per_s": tokens, "goodput_turns_per_s": good}
+        return Side(label, (replace(one, figures=figures, cached_tokens=cached),))
+
+    plain, cached, slow = side("plain", 1000, 10, 0), side("cached", 2000, 25, 90), side("slow", 500, 0, None)
+    named = Prices(2.5, 2, 0.1)
+    rows = costs.table([priced(one, named) for one in (plain, cached, slow)])
+    assert rows is not None
+    assert [row[3:] for row in rows[1:]] == [
+        ["1.389", "", "138.9", "", "100.0% of uncached"],
+        ["0.6944", "-50.0%", "55.56", "-60.0%", "19.0% of uncached"],
+        ["2.778", "+100.0%", "none met the SLO", "", "not measured"],
+    ]
+    assert costs.table([plain, cached]) is None
+    assert costs.note([plain]) == costs.WITHOUT_PRICE
+    assert "(--gpus)" in costs.note([priced(plain, Prices(gpu_hour=2.5))])
+    mixed = Side("mixed", (*priced(plain, named).runs, *cached.runs))
+    with pytest.raises(UsageError, match="mixed: its runs have different prices"):
+        costs.of_side(mixed)
 
 
 @pytest.mark.parametrize(("form", "name"), [(said.text, "txt"), (said.markdown, "md"), (said.json_text, "json")])

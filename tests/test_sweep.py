@@ -167,7 +167,7 @@ def test_a_sweep_survives_a_signal_a_kill_and_a_variant_that_fails(tmp_path: Pat
     text = TEXT.replace("tiny-baseline", "v.yaml:base").replace(
         "tiny-prefix-caching, tiny-all", "v.yaml:cached, v.yaml:broken"
     )
-    text = text.replace("smoke", "quick.yaml").replace("pairs: 4", "pairs: 1\nreports: false")
+    text = text.replace("smoke", "quick.yaml").replace("pairs: 4", "pairs: 1\nreports: false\ncost: {gpu_hour_price: 2.5}")
     (tmp_path / "sweep.yaml").write_text(text)
     out = tmp_path / "out"
 
@@ -201,6 +201,13 @@ def test_a_sweep_survives_a_signal_a_kill_and_a_variant_that_fails(tmp_path: Pat
     index = (out / "index.md").read_text()
     assert "| quick/broken/000 | the server did not start" in index
     assert "cached against base" in index
+    assert "million output tok" in index
+    variant = json.loads((out / "quick/cached/000/run.json").read_text())["variant"]
+    assert variant["name"] == "cached"
+    assert variant["hardware"] == {"gpu": "none", "gpus": 0, "memory_gib": 1}
+    assert variant["prices"] == {"gpu_hour": 2.5, "gpus": 1}
+    assert variant["memory_mb"] > 1
+    assert variant["startup_s"] > 0
     assert Journal(out).servers == Journal(out).under_way == {}
 
 

@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from inferload import prices
 from inferload.errors import UsageError
 from inferload.measure.gates import GateError
 
@@ -42,6 +43,7 @@ def register(subparsers: Any) -> None:
     add(
         "--write", type=Path, default=None, metavar="DIR", help="also write comparison.md, .json and .xml (JUnit) there"
     )
+    prices.add_options(parser)
     add("--fail-on-regression", action="store_true", help=f"exit with {EXIT_REGRESSED} when a figure became worse")
     add("--strict", action="store_true", help="with it: also when no verdict could be given")
     parser.set_defaults(run=run)
@@ -52,15 +54,17 @@ def run(arguments: argparse.Namespace) -> int:
     from . import said  # pandas and scipy take a second: not in the way of the other commands
     from .compare import compare
     from .figures import ALL, DEFAULT_PRIMARY, figure
-    from .sides import NAMES
+    from .sides import NAMES, priced
 
     try:
         primary = figure(arguments.primary or DEFAULT_PRIMARY)
     except GateError as error:
         raise UsageError(f"--primary {arguments.primary}: {error}") from error
     names = tuple(dict.fromkeys((primary.name, *NAMES)))
-    baseline = _side(arguments.baseline, names)
-    candidates = [_side(given, names) for given in arguments.candidates]
+    named = prices.from_options(arguments)
+    baseline, *candidates = (
+        priced(_side(given, names), named) for given in (arguments.baseline, *arguments.candidates)
+    )
     comparisons = [compare(baseline, candidate, primary, ALL, arguments.allow) for candidate in candidates]
     forms = {"text": said.text, "markdown": said.markdown, "json": said.json_text, "junit": said.junit}
     print(forms[arguments.format](comparisons), end="")

@@ -1,13 +1,14 @@
 """A comparison in words and tables: for a terminal, for a pull request, for a machine."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 from xml.etree import ElementTree
 
 from inferload.measure.pairedruns import POWER
 
 from ..wording import NOT_KNOWN, number
+from . import costs
 from .compare import ALPHA, PAIRS_WANTED, Comparison, Row
 from .figures import TABLE, Figure
 from .sides import Side
@@ -120,6 +121,7 @@ def text(comparisons: Sequence[Comparison]) -> str:
     """For a terminal."""
     sides = (comparisons[0].baseline, *(one.candidate for one in comparisons))
     parts = [_aligned(sides_table(sides)), _aligned(improvement_table(sides[0], sides[1:]))]
+    parts += _cost(sides, _aligned)
     for one in comparisons:
         parts.append("\n".join([headline(one), *_remarks(one), "", _aligned(effects_table(one))]))
     return "\n\n".join(parts) + f"\n\n{_family(comparisons)}\n"
@@ -129,12 +131,17 @@ def markdown(comparisons: Sequence[Comparison]) -> str:
     """For a pull request."""
     sides = (comparisons[0].baseline, *(one.candidate for one in comparisons))
     parts = [*(f"**{headline(one)}**" for one in comparisons)]
-    parts += [_piped(sides_table(sides)), _piped(improvement_table(sides[0], sides[1:]))]
+    parts += [_piped(sides_table(sides)), _piped(improvement_table(sides[0], sides[1:])), *_cost(sides, _piped)]
     for one in comparisons:
         remarks = "\n".join(f"* {remark}" for remark in _remarks(one))
         parts += [f"### {one.candidate.label} against {one.baseline.label}", *([remarks] if remarks else [])]
         parts.append(_piped(effects_table(one)))
     return "\n\n".join([*parts, _family(comparisons)]) + "\n"
+
+
+def _cost(sides: Sequence[Side], form: Callable[[Cells], str]) -> list[str]:
+    rows = costs.table(sides)
+    return [*([] if rows is None else [form(rows)]), costs.note(sides)]
 
 
 def _remarks(one: Comparison) -> list[str]:
@@ -186,6 +193,7 @@ def document(comparisons: Sequence[Comparison]) -> dict[str, Any]:
     return {
         "format": 1,
         "baseline": comparisons[0].baseline.label,
+        "cost": costs.document((comparisons[0].baseline, *(one.candidate for one in comparisons))),
         "candidates": [
             {
                 "candidate": one.candidate.label,

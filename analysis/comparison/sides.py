@@ -2,14 +2,15 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from inferload import rundir
+from inferload import prices, rundir
 from inferload.errors import UsageError
+from inferload.measure.cost import UNPRICED, Prices
 from inferload.measure.server_names import PROCESS_START
 from inferload.scrapefile import read_scrapes
 
@@ -38,6 +39,8 @@ class Run:
     slo: Mapping[str, Any] = field(default_factory=dict)  # limits of a good turn
     output_tokens: float | None = None  # mean of a turn that ended well
     input_tokens: float | None = None
+    cached_tokens: float | None = None  # of its prompt, a mean too
+    prices: Prices = UNPRICED
     concurrency: float | None = None  # the most requests at once, where the load had such a limit
     started_at: str = ""
     notes: tuple[str, ...] = ()
@@ -61,6 +64,11 @@ class Side:
         found = [run.value(name) for run in counted]
         known = [value for value in found if value is not None]
         return sum(known) / len(known) if known and len(known) == len(found) else None
+
+
+def priced(side: Side, named: Prices) -> Side:
+    """The side with prices that override those of its runs."""
+    return replace(side, runs=tuple(replace(run, prices=named.over(run.prices)) for run in side.runs))
 
 
 def read_side(path: Path, label: str | None = None, names: tuple[str, ...] = NAMES) -> Side:
@@ -111,8 +119,17 @@ def read_run(path: Path, names: tuple[str, ...] = NAMES) -> Run:
         },
         output_tokens=_per_turn(turns, "output_tokens"),
         input_tokens=_per_turn(turns, "input_tokens"),
+        cached_tokens=_per_turn(turns, "cached_tokens"),
+        prices=_prices(manifest, path),
         started_at=str(manifest.get("started_at") or ""),
     )
+
+
+def _prices(manifest: Mapping[str, Any], path: Path) -> Prices:
+    """Of the server's manifest; GPUs are those that its variant needs where no number was named."""
+    variant = manifest.get("variant") or {}
+    gpus = (variant.get("hardware") or {}).get("gpus")
+    return prices.from_document(variant.get("prices"), f"{path}: prices").over(Prices(gpus=gpus or None))
 
 
 def _per_turn(turns: Mapping[str, Any], name: str) -> float | None:

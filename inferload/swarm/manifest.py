@@ -33,8 +33,21 @@ def _variant(url: str) -> dict[str, Any] | None:
     server = deployed.of_target(url)
     if server is None:
         return None
-    kept = ("engine", "argv", "started_at", "startup_s", "version", "memory_mb", "config", "cores")
-    return {"name": (server.get("variant") or {}).get("name"), **{key: server.get(key) for key in kept}}
+    kept = (
+        "engine",
+        "argv",
+        "started_at",
+        "startup_s",
+        "version",
+        "memory_mb",
+        "gpu_memory_mb",
+        "prices",
+        "config",
+        "cores",
+    )
+    variant = server.get("variant") or {}
+    named = {key: variant.get(key) for key in ("name", "hardware")}
+    return {**named, **{key: server.get(key) for key in kept}}
 
 
 def models_of(run: MasterRun) -> list[str]:

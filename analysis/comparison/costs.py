@@ -1,0 +1,118 @@
+"""What the sides of a comparison cost: from the prices of their runs, over all that their valid runs served."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from inferload.errors import UsageError
+from inferload.measure.cost import Prices, per_million, prompt_price_share
+
+from ..wording import NOT_KNOWN, number
+from .sides import Side
+
+NOT_MEASURED = "not measured"
+WITHOUT_PRICE = "Cost: not measured, as no price per GPU hour was named (--gpu-hour-price)."
+_NOTE = "Each of the two figures carries all of the cost: look at one, never at their sum."
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """A side's cost in the unit of its price; None: not measured."""
+
+    label: str
+    prices: Prices
+    per_million_output_tokens: float | None
+    per_million_good_turns: float | None
+    prompt_price_share: float | None
+    no_turn_was_good: bool
+
+
+def of_side(side: Side) -> Cost:
+    """UsageError where its runs have different prices."""
+    found = {run.prices for run in side.runs}
+    if len(found) > 1:
+        raise UsageError(f"{side.label}: its runs have different prices; name one with --gpu-hour-price and --gpus")
+    prices = found.pop()
+    good = side.mean("goodput_turns_per_s")
+    counted = [run for run in side.runs if run.level != "invalid"] or list(side.runs)
+    prompts = [(run.input_tokens, run.cached_tokens) for run in counted]
+    known = [(asked, cached) for asked, cached in prompts if asked is not None and cached is not None]
+    shares = [prompt_price_share(prices, asked, cached) for asked, cached in known]
+    return Cost(
+        label=side.label,
+        prices=prices,
+        per_million_output_tokens=per_million(prices, side.mean("output_tok_per_s")),
+        per_million_good_turns=per_million(prices, good),
+        prompt_price_share=_mean([share for share in shares if share is not None], len(counted)),
+        no_turn_was_good=good == 0,
+    )
+
+
+def _mean(values: Sequence[float], wanted: int) -> float | None:
+    return sum(values) / wanted if values and len(values) == wanted else None
+
+
+def table(sides: Sequence[Side]) -> list[list[str]] | None:
+    """Sides by cost, the first of them what the others are held against; None where nobody named a price."""
+    costs = [of_side(side) for side in sides]
+    if all(cost.prices.gpu_hour is None and cost.prices.cached_ratio is None for cost in costs):
+        return None
+    head = [
+        "cost",
+        "per GPU hour",
+        "GPUs",
+        "million output tok",
+        "change",
+        "million good turns",
+        "change",
+        "prompts' price",
+    ]
+    return [head, *(_row(cost, costs[0]) for cost in costs)]
+
+
+def _row(cost: Cost, base: Cost) -> list[str]:
+    share = cost.prompt_price_share
+    return [
+        cost.label,
+        number(cost.prices.gpu_hour),
+        NOT_KNOWN if cost.prices.gpus is None else str(cost.prices.gpus),
+        _money(cost.per_million_output_tokens),
+        _change(cost.per_million_output_tokens, base.per_million_output_tokens),
+        "none met the SLO" if cost.no_turn_was_good else _money(cost.per_million_good_turns),
+        _change(cost.per_million_good_turns, base.per_million_good_turns),
+        NOT_MEASURED if share is None else f"{share:.1%} of uncached",
+    ]
+
+
+def _money(value: float | None) -> str:
+    return NOT_MEASURED if value is None else number(value, 4)
+
+
+def _change(value: float | None, base: float | None) -> str:
+    return "" if value is None or not base or value == base else f"{value / base - 1:+.1%}"
+
+
+def note(sides: Sequence[Side]) -> str:
+    """What is to be known of the table."""
+    named = [of_side(side).prices for side in sides]
+    if all(prices.gpu_hour is None for prices in named):
+        return WITHOUT_PRICE
+    if any(prices.gpus is None for prices in named):
+        return "Cost: not measured where it is not known how many GPUs are paid for (--gpus)."
+    return _NOTE
+
+
+def document(sides: Sequence[Side]) -> list[Mapping[str, Any]]:
+    """For a machine."""
+    return [
+        {
+            "configuration": cost.label,
+            "gpu_hour_price": cost.prices.gpu_hour,
+            "gpus": cost.prices.gpus,
+            "cached_price_ratio": cost.prices.cached_ratio,
+            "per_million_output_tokens": cost.per_million_output_tokens,
+            "per_million_good_turns": cost.per_million_good_turns,
+            "prompt_price_share": cost.prompt_price_share,
+        }
+        for cost in map(of_side, sides)
+    ]
