@@ -71,6 +71,18 @@ RUN_OPTIONS = (
         choices=("fail", "warn"),
     ),
     RunOption(
+        "--inconclusive",
+        "a gate whose 95 %% interval holds its limit: say so and let the value decide, or pass, or fail (default: warn)",
+        choices=("warn", "pass", "fail"),
+        private=True,
+    ),
+    RunOption(
+        "--inconclusive-code",
+        "exit code where inconclusive gates alone failed the run (default: 1)",
+        "N",
+        private=True,
+    ),
+    RunOption(
         "--run-dir",
         "where the run's files go; must be empty (default: runs/<UTC time>-<scenario>)",
         "DIR",

@@ -214,6 +214,7 @@ def test_a_failed_turn_fails_a_run_without_gates_and_a_gate_decides_where_there_
         "gate": "p99(ttft_ms) < 100",
         "value": pytest.approx(40.004),
         "passed": True,
+        "answer": "pass",
         "note": "of only 5 samples; this percentile is steady from 1,000 on",
     }
     unknown = build(given_by(sixty_seconds(5), gates=["mean(connect_ms) < 100"]))

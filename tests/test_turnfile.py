@@ -13,6 +13,7 @@ from records import MS, S, turn, turns
 from inferload import turnfile
 from inferload.errors import UsageError
 from inferload.measure.clock import Anchor
+from inferload.measure.exact import batched_values
 from inferload.measure.measures import MEASURES
 from inferload.measure.record import Failure, TurnRecord
 from inferload.rundir import TURNS
@@ -171,3 +172,14 @@ def test_columns_can_be_read_one_by_one(tmp_path: Path, records: list[TurnRecord
 def test_failures_are_written_as_their_class() -> None:
     table = turnfile.to_table(columns_of([turn(failure=Failure.HTTP_429), turn()]), ANCHOR, "w1")
     assert table["failure"].to_pylist() == ["http_429", None]
+
+
+@settings(max_examples=40)
+@given(st.lists(turns(), max_size=8))
+def test_values_in_batches_of_time_are_all_the_values(records: list[TurnRecord]) -> None:
+    table = turnfile.to_table(columns_of(records), ANCHOR, "w1")
+    for name in ("ttft_ms", "itl_ms", "tpot_ms"):
+        batches = batched_values(table, name, 4)
+        assert len(batches) == 4
+        assert sorted(np.concatenate(batches)) == sorted(turnfile.exact_values(table)[name])
+    assert batched_values(table, "client_delay_ms", 4) == []

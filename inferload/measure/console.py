@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from inferload.measure.cachetable import cache_table
+from inferload.measure.gates import ONE_SIDED
 from inferload.measure.measures import MEASURES
 from inferload.measure.summary import QUANTILES
 from inferload.measure.texttable import align, short
@@ -63,11 +64,30 @@ def _gates(summary: Mapping[str, Any]) -> str:
             "passed" if gate["passed"] else "FAILED",
             gate["gate"],
             f"is {short(gate['value'])}" if gate["value"] is not None else "",
-            gate.get("note") or "",
+            "; ".join(part for part in (_sure(gate), gate.get("note")) if part),
         ]
         for gate in verdict["gates"]
     ]
-    return "gates\n" + align(rows, "llll")
+    return "gates\n" + align(rows, "llll") + _gates_error(verdict["gates"])
+
+
+def _sure(gate: Mapping[str, Any]) -> str:
+    """The interval of a gate's value, and whether the limit lies in it."""
+    if "low" not in gate:
+        return ""
+    low, high = gate["low"], gate["high"]
+    known = f"over {short(low)}" if high is None else f"under {short(high)}"
+    ends = known if None in (low, high) else f"{short(low)} to {short(high)}"
+    return ("INCONCLUSIVE, " if gate["answer"] == "inconclusive" else "") + f"95 %: {ends}"
+
+
+def _gates_error(gates: Sequence[Mapping[str, Any]]) -> str:
+    """What several intervals together may err."""
+    count = sum("low" in gate for gate in gates)
+    if not count:
+        return ""
+    family = f", one of these {count} in at most {min(1, count * ONE_SIDED):.1%}" if count > 1 else ""
+    return f"\n  a gate that its interval decides is wrong in at most {ONE_SIDED:.1%} of such runs{family}"
 
 
 def _latency(summary: Mapping[str, Any]) -> str:

@@ -75,6 +75,25 @@ class ExactValues(Mapping[str, Floats]):
         return len(_OF)
 
 
+def batched_values(table: pa.Table, name: str, batches: int, phase: str = "measure") -> list[Floats]:
+    """One measure's values in so many batches of equal time, by the instants at which their turns were planned.
+
+    Each worker's instants are on a clock of its own, so each is cut from its first to its last planned turn. Empty where
+    the measure is not kept turn by turn.
+    """
+    if name not in _OF:
+        return []
+    table = table.filter(pc.equal(table["phase"], phase))
+    planned_ns = table["planned_ns"].to_numpy()
+    place = np.zeros(len(planned_ns), dtype=np.int64)
+    worker = table["worker"].cast(pa.string()).to_numpy(zero_copy_only=False)
+    for one in np.unique(worker):
+        mine = worker == one
+        start_ns, length_ns = planned_ns[mine].min(), max(1, int(np.ptp(planned_ns[mine])))
+        place[mine] = np.minimum(batches - 1, (planned_ns[mine] - start_ns) * batches // length_ns)
+    return [exact_values(table.filter(pa.array(place == at)), phase)[name] for at in range(batches)]
+
+
 @dataclass(frozen=True, slots=True)
 class _Batch:
     """Some turns, their events flat: `at_ns` all output events."""

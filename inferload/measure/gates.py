@@ -9,12 +9,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
+from inferload.measure.intervals import Interval
 from inferload.measure.measures import MEASURES
 
 # (measure, q) -> the sample's own quantile at the nearest rank; None where there is no sample.
 Quantile = Callable[[str, float], float | None]
+# (measure, q, None for its mean) -> how sure that figure is; None where that cannot be told.
+Intervals = Callable[[str, float | None], Interval | None]
+
+Answer = Literal["pass", "fail", "inconclusive"]
+# What an interval across the limit does: `warn` says so and lets the value decide, the others decide by themselves.
+Policy = Literal["warn", "pass", "fail"]
+# Each of its two ends lies on the wrong side in so many runs: the error of one gate that an interval decided.
+ONE_SIDED = 0.025
 
 MEASURE_NAMES = tuple(measure.name for measure in MEASURES)
 RATE_NAMES = (
@@ -65,16 +74,23 @@ class Gate:
 
 @dataclass(frozen=True, slots=True)
 class GateResult:
-    """What a gate came to. `value` is None where nobody knows it, and then it has not passed; `note` says why, or None."""
+    """What a gate came to. `value` is None where nobody knows it, and then it has not passed; `note` says why, or None.
+
+    `interval`: of the value, where there is one. `answer` is inconclusive where it holds the limit; `passed` is what counts.
+    """
 
     gate: str
     value: float | None
     passed: bool
     note: str | None = None
+    interval: Interval | None = None
+    answer: Answer = "fail"
 
     def to_dict(self) -> dict[str, Any]:
         """As it stands in summary.json."""
-        plain: dict[str, Any] = {"gate": self.gate, "value": self.value, "passed": self.passed}
+        plain: dict[str, Any] = {"gate": self.gate, "value": self.value, "passed": self.passed, "answer": self.answer}
+        if self.interval is not None:
+            plain |= {"low": self.interval.low, "high": self.interval.high, "effective_n": self.interval.effective}
         return plain if self.note is None else plain | {"note": self.note}
 
 
@@ -106,10 +122,17 @@ def parse(text: str) -> Gate:
     return Gate(text.strip(), statistic, name, sign, float(number), q)
 
 
-def evaluate(gate: Gate, summary: Mapping[str, Any], quantile: Quantile | None = None) -> GateResult:
+def evaluate(
+    gate: Gate,
+    summary: Mapping[str, Any],
+    quantile: Quantile | None = None,
+    intervals: Intervals | None = None,
+    policy: Policy = "warn",
+) -> GateResult:
     """Hold a gate against a summary of the measure phase.
 
     A percentile that the summary leaves out for want of samples is taken from `quantile`, where there is one, and noted.
+    Means and percentiles have an interval where `intervals` knows one; counts, ratios and rates are of what happened.
     """
     note = None
     if gate.statistic is None:
@@ -122,7 +145,26 @@ def evaluate(gate: Gate, summary: Mapping[str, Any], quantile: Quantile | None =
             note = None if value is None else _few_samples(gate.q, block.get("count"))
     if value is None:
         note = f"{gate.name} is not known"
-    return GateResult(gate.text, value, gate.holds(value), note)
+    interval = None
+    if value is not None and intervals is not None and (gate.q is not None or gate.statistic == "mean"):
+        interval = intervals(gate.name, gate.q)
+    answer = _answer(gate, value, interval)
+    decided = answer if answer != "inconclusive" or policy == "warn" else policy
+    passed = gate.holds(value) if decided == "inconclusive" else decided == "pass"
+    return GateResult(gate.text, value, passed, note, interval, answer)
+
+
+def _answer(gate: Gate, value: float | None, interval: Interval | None) -> Answer:
+    """By the interval where there is one: it must lie on one side of the limit as a whole."""
+    holds = gate.holds(value)
+    if interval is None or value is None:
+        return "pass" if holds else "fail"
+    # An open end reaches past every limit.
+    open_end = interval.low is None if (gate.sign[0] == ">") == holds else interval.high is None
+    ends = [end for end in (interval.low, interval.high) if end is not None]
+    if open_end or any(gate.holds(end) != holds for end in ends):
+        return "inconclusive"
+    return "pass" if holds else "fail"
 
 
 def _few_samples(q: float, count: object) -> str | None:

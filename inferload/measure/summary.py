@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from inferload.measure import gates as gating
 from inferload.measure.health import HealthSet
+from inferload.measure.intervals import Interval, mean_interval, quantile_interval
 from inferload.measure.measures import MEASURES
 from inferload.measure.record import PHASES, Phase
 from inferload.measure.sketch import Sketch, rank
@@ -23,6 +24,8 @@ BEYOND = 10  # samples that must lie beyond a percentile for it to be printed
 _UNCOUNTED = 0.01  # a token rate is not known when more than this part of what it counts was never counted
 
 Values = Mapping[str, npt.NDArray[np.float64]]
+# A measure's values in batches by time, so that a gate knows how sure its value is.
+Batches = Callable[[str], Sequence[npt.NDArray[np.float64]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,8 @@ class SummaryInput:
     reader: str | None = None  # what took the tokens off the sockets: native, python, or mixed
     servers: Sequence[dict[str, Any]] = ()
     gates: Sequence[str] = ()
+    inconclusive: gating.Policy = "warn"
+    batches: Batches | None = None  # of the measure phase, where turns are all at hand
     exact: Values | None = None
     exact_by_class: Mapping[str, Values] | None = None
     step_windows: Mapping[int, float] = field(default_factory=dict)
@@ -237,9 +242,19 @@ def _quantile(measured: Tally, delay_ms: Sketch, exact: Values | None) -> gating
     return quantile
 
 
+def _intervals(batches: Batches) -> gating.Intervals:
+    def interval(name: str, q: float | None) -> Interval | None:
+        values = batches(name)
+        return mean_interval(values) if q is None else quantile_interval(values, q)
+
+    return interval
+
+
 def _verdict(given: SummaryInput, summary: dict[str, Any], quantile: gating.Quantile) -> dict[str, Any]:
     """With gates the run passes when all hold; without, when no turn of any phase failed."""
-    results = [gating.evaluate(gating.parse(text), summary, quantile) for text in given.gates]
+    intervals = None if given.batches is None else _intervals(given.batches)
+    parsed = [gating.parse(text) for text in given.gates]
+    results = [gating.evaluate(gate, summary, quantile, intervals, given.inconclusive) for gate in parsed]
     passed = all(result.passed for result in results) if results else given.tallies.total().failed == 0
     return {
         "measurement": given.verdict.measurement,

@@ -240,7 +240,9 @@ class Controller:
     def _exit_code(self, outcome: Outcome) -> int:
         if outcome.measurement == "invalid" and not self.on_invalid_warns:
             return EXIT_INVALID
-        return EXIT_OK if outcome.passed else EXIT_GATE
+        if outcome.passed:
+            return EXIT_OK
+        return self._own.inconclusive_code if outcome.undecided else EXIT_GATE
 
     def _refuse(self, why: str) -> None:
         """No run: one line that says why."""

@@ -12,7 +12,8 @@ from typing import Any
 from inferload import rundir, scrapefile, turnfile
 from inferload.measure import console, evidence, servers, summary, validity
 from inferload.measure.arrow import pa, pc
-from inferload.measure.exact import exact_values
+from inferload.measure.exact import batched_values, exact_values
+from inferload.measure.intervals import BATCHES
 from inferload.measure.record import PHASES, Phase
 from inferload.measure.splits import split
 from inferload.measure.tasks import tasks_by_class
@@ -39,6 +40,7 @@ class Outcome:
     headline: str
     measurement: str
     passed: bool
+    undecided: bool  # it failed by inconclusive gates alone
     engine: str
     left: SentHits | None = None  # an endless prefix cache as the run left it
 
@@ -74,6 +76,8 @@ def conclude(run: MasterRun) -> Outcome:
         tables.splitlines()[0],
         verdict["measurement"],
         bool(verdict["passed"]),
+        all(gate["answer"] == "inconclusive" for gate in verdict["gates"] if not gate["passed"])
+        and bool(verdict["gates"]),
         run.preflight.engine,
         cache.left,
     )
@@ -122,6 +126,8 @@ def _input(run: MasterRun, turns: pa.Table | None, cache: CacheFigures) -> summa
         servers=entries,
         verdict=judged,
         gates=list(scenario.gates),
+        inconclusive=run.own.inconclusive,
+        batches=None if turns is None else lambda name: batched_values(turns, name, BATCHES),
         stamps=facts.stamps,
         reader=_reader(run),
         step_windows={w.step: run.lasted_s(w) for w in run.stepped if w.step is not None},

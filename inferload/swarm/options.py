@@ -78,6 +78,8 @@ def own_settings(options: Any) -> OwnSettings:
         tls=TlsSettings(Path(options.ca_file) if options.ca_file else None, bool(options.insecure)),
         run_dir=Path(options.run_dir).absolute() if options.run_dir else None,
         report=not options.no_report,
+        inconclusive=options.inconclusive,
+        inconclusive_code=_code(options.inconclusive_code),
     )
 
 
@@ -99,6 +101,14 @@ def seed_of(text: Any) -> int | None:
     if seed < 0:
         raise UsageError(f"--seed {text}: not a whole number from 0 on")
     return seed
+
+
+def _code(text: Any) -> int:
+    if text in (None, ""):
+        return 1
+    if not str(text).isdecimal() or int(text) > 255:
+        raise UsageError(f"--inconclusive-code {text}: not a whole number from 0 to 255")
+    return int(text)
 
 
 def metrics_urls(given: list[str] | None) -> tuple[str, ...] | None:

@@ -15,6 +15,7 @@ from gevent.threadpool import ThreadPool
 
 from inferload import rundir
 from inferload.errors import UsageError
+from inferload.measure import gates
 from inferload.measure.clock import NS_PER_S, Anchor, now_ns
 from inferload.measure.health import HealthSet
 from inferload.measure.record import PhaseWindow
@@ -57,6 +58,8 @@ class OwnSettings:
     tls: TlsSettings
     run_dir: Path | None
     report: bool = True  # whether the pages are made at a run's end
+    inconclusive: gates.Policy = "warn"  # what a gate does whose interval holds its limit
+    inconclusive_code: int = 1  # exit code where such gates alone failed
 
 
 def client_settings(

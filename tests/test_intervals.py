@@ -1,0 +1,129 @@
+"""Intervals of one run's figures: they cover as often as they say, and gates answer by them."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import signal, stats
+
+from inferload.measure.gates import Policy, evaluate, parse
+from inferload.measure.intervals import BATCHES, Interval, mean_interval, quantile_interval, student_t
+from inferload.swarm.controller import Controller
+
+SIGMA = 0.6  # of the logs
+
+
+def run_of(dice: np.random.Generator, turns: int, memory: float) -> list[Any]:
+    """One run's times, lognormal and autocorrelated with a relaxation of 1 / (1 - memory) turns, in batches."""
+    noise = dice.standard_normal(turns)
+    noise[0] /= np.sqrt(1 - memory**2)  # begun in its steady state
+    logs = signal.lfilter([np.sqrt(1 - memory**2)], [1, -memory], noise)
+    return np.array_split(np.exp(SIGMA * logs), BATCHES)
+
+
+def coverage(draws: int, turns: int, memory: float, q: float | None) -> float:
+    """How often the interval holds the truth."""
+    dice = np.random.default_rng(7)
+    truth = np.exp(SIGMA**2 / 2) if q is None else np.exp(SIGMA * stats.norm.ppf(q))
+    found = []
+    for _ in range(draws):
+        batches = run_of(dice, turns, memory)
+        interval = mean_interval(batches) if q is None else quantile_interval(batches, q)
+        assert interval is not None
+        low, high = interval.low, interval.high
+        found.append((low is None or low <= truth) and (high is None or truth <= high))
+    return float(np.mean(found))
+
+
+@pytest.mark.parametrize("q", [None, 0.5])
+def test_intervals_cover_what_they_should_though_turns_hang_together(q: float | None) -> None:
+    assert coverage(200, 2000, 0.9, q) > 0.90  # 4.1 standard errors of 200 draws below 0.95
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("q", [None, 0.5, 0.9, 0.95])
+@pytest.mark.parametrize(("turns", "memory"), [(2000, 0.8), (2000, 0.95), (20_000, 0.98)])
+def test_coverage_of_an_interval_is_between_93_and_97_per_cent(turns: int, memory: float, q: float | None) -> None:
+    share = coverage(1000, turns, memory, q)
+    print(f"{turns} turns, memory {memory}, q {q}: {share:.3f}")
+    assert 0.93 <= share <= 0.97
+
+
+def test_turns_that_hang_together_count_for_fewer() -> None:
+    dice = np.random.default_rng(3)
+    alone, together = (quantile_interval(run_of(dice, 2000, memory), 0.5) for memory in (0.0, 0.95))
+    assert alone is not None
+    assert together is not None
+    assert together.effective < 300
+    assert 1000 < alone.effective <= 2000
+
+
+def test_students_t_is_that_of_the_tables() -> None:
+    for freedom in (4, 9, 19, 200):
+        assert student_t(freedom) == pytest.approx(stats.t.ppf(0.975, freedom), rel=3e-3)
+
+
+@given(st.lists(st.lists(st.floats(0, 1e6), max_size=30), max_size=25), st.sampled_from([0.05, 0.5, 0.9, 0.99]))
+def test_an_interval_holds_its_own_figure(batches: list[list[float]], q: float) -> None:
+    given_batches = [np.array(batch) for batch in batches]
+    values = np.sort([value for batch in batches for value in batch])
+    full = sum(bool(batch) for batch in batches)
+    mean, quantile = mean_interval(given_batches), quantile_interval(given_batches, q)
+    assert (mean is None) == (full < 10)
+    assert quantile is None or full >= 10
+    if mean is not None and mean.low is not None and mean.high is not None:
+        assert mean.low <= values.mean() * (1 + 1e-9)
+        assert values.mean() <= mean.high * (1 + 1e-9)
+    if quantile is not None:
+        value = values[max(1, int(np.ceil(q * len(values)))) - 1]
+        assert quantile.low is None or quantile.low <= value
+        assert quantile.high is None or value <= quantile.high
+
+
+SUMMARY: dict[str, Any] = {"latency": {"ttft_ms": {"count": 500, "mean": 100.0, "p99": 150.0}}, "client": {}}
+
+
+@pytest.mark.parametrize(
+    ("gate", "low", "high", "answer"),
+    [
+        ("p99(ttft_ms) < 200", 130.0, 180.0, "pass"),
+        ("p99(ttft_ms) < 160", 130.0, 180.0, "inconclusive"),
+        ("p99(ttft_ms) < 140", 130.0, 180.0, "inconclusive"),
+        ("p99(ttft_ms) < 120", 130.0, 180.0, "fail"),
+        ("p99(ttft_ms) < 200", 130.0, None, "inconclusive"),
+        ("p99(ttft_ms) < 120", 130.0, None, "fail"),
+        ("p99(ttft_ms) > 120", 130.0, None, "pass"),
+        ("mean(ttft_ms) > 90", None, 110.0, "inconclusive"),
+        ("mean(ttft_ms) < 120", None, 110.0, "pass"),
+    ],
+)
+def test_a_gate_answers_by_the_whole_interval(gate: str, low: float | None, high: float | None, answer: str) -> None:
+    result = evaluate(parse(gate), SUMMARY, None, lambda name, q: Interval(low, high, 300))
+    assert result.answer == answer
+    assert result.passed == parse(gate).holds(result.value)  # what counts is the value, unless another policy is wanted
+    assert result.to_dict()["effective_n"] == 300
+
+
+@pytest.mark.parametrize(("policy", "passed"), [("warn", True), ("pass", True), ("fail", False)])
+def test_what_an_inconclusive_gate_does_is_a_policy(policy: Policy, passed: bool) -> None:
+    result = evaluate(parse("p99(ttft_ms) < 160"), SUMMARY, None, lambda name, q: Interval(130, 180, 300), policy)
+    assert (result.answer, result.passed) == ("inconclusive", passed)
+
+
+def test_counts_of_what_happened_have_no_interval() -> None:
+    summary = SUMMARY | {"turns": {"ok": 99, "failed": 1}}
+    result = evaluate(parse("failed_ratio < 0.02"), summary, None, lambda name, q: Interval(0, 1, 1))
+    assert (result.answer, result.interval) == ("pass", None)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "code"),
+    [({}, 0), ({"passed": False}, 1), ({"passed": False, "undecided": True}, 7), ({"measurement": "invalid"}, 3)],
+)
+def test_gates_that_nobody_can_decide_have_an_exit_code_of_their_own(outcome: dict[str, Any], code: int) -> None:
+    ended = SimpleNamespace(**{"measurement": "valid", "passed": True, "undecided": False, **outcome})
+    told = SimpleNamespace(on_invalid_warns=False, _own=SimpleNamespace(inconclusive_code=7))
+    assert Controller._exit_code(told, ended) == code  # type: ignore[arg-type]
