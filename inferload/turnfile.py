@@ -1,14 +1,15 @@
 """`turns/` of a run directory: one row per turn, in parts that a crash cannot take back.
 
 Instants are nanoseconds since the worker's clock anchor, which stands in the file's metadata (`anchor_wall_ns`,
-`anchor_mono_ns`, `worker`). A joined file says in its metadata which parts it holds, so that a crash between the join and
-the removal of the parts counts nothing twice.
+`anchor_mono_ns`), beside the `worker` and the `run_id`. A joined file says there too which parts it holds, so that a crash
+between the join and the removal of the parts counts nothing twice.
 """
 
 import json
 import re
 from array import array
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -24,11 +25,17 @@ from inferload.rundir import TURNS
 
 __all__ = [
     "SCHEMA",
+    "Stamp",
     "TurnColumns",
     "anchors",
     "exact_values",
     "join_parts",
+    "joined_path",
+    "live",
+    "parts_of",
     "read_turns",
+    "rows",
+    "stamp",
     "to_table",
     "warm_up",
     "write_part",
@@ -222,23 +229,26 @@ def _spelled(codes: npt.NDArray[np.int32], words: Sequence[str]) -> pa.Array:
     return pa.DictionaryArray.from_arrays(numbers, pa.array(words or [""], pa.string())).dictionary_decode()
 
 
-def to_table(columns: TurnColumns, anchor: Anchor, worker: str) -> pa.Table:
+def to_table(columns: TurnColumns, anchor: Anchor, worker: str, run_id: str = "") -> pa.Table:
     """All turns so far, instants relative to the anchor, and the anchor in the metadata."""
     made = columns.arrays(anchor.mono_ns)
     metadata = {
         b"worker": worker.encode(),
+        b"run_id": run_id.encode(),
         b"anchor_wall_ns": str(anchor.wall_ns).encode(),
         b"anchor_mono_ns": str(anchor.mono_ns).encode(),
     }
     return pa.Table.from_arrays([made[name] for name in SCHEMA.names], schema=SCHEMA.with_metadata(metadata))
 
 
-def write_part(folder: Path, worker: str, part_number: int, columns: TurnColumns, anchor: Anchor) -> Path:
+def write_part(
+    folder: Path, worker: str, part_number: int, columns: TurnColumns, anchor: Anchor, *, run_id: str = ""
+) -> Path:
     """Write one part, whole or not at all. May run in a native thread; the columns must not grow meanwhile."""
     path = folder / f"{_safe(worker)}-{part_number:05}.parquet"
     temporary = path.with_name(path.name + ".tmp")
     pq.write_table(
-        to_table(columns, anchor, worker), temporary, compression="lz4"
+        to_table(columns, anchor, worker, run_id), temporary, compression="lz4"
     )  # the joined file is compressed better
     temporary.replace(path)
     return path
@@ -251,10 +261,43 @@ def warm_up() -> None:
     pq.write_table(to_table(columns, Anchor(0, 0), ""), pa.BufferOutputStream(), compression="lz4")
 
 
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """Whose turns a file holds. `run_id` is empty in files of before they said so."""
+
+    run_id: str
+    worker: str
+
+
+def stamp(path: Path) -> Stamp:
+    """Of one file."""
+    metadata = _metadata(path)
+    return Stamp(metadata.get(b"run_id", b"").decode(), metadata[b"worker"].decode())
+
+
+def rows(path: Path) -> int:
+    """How many turns a file holds."""
+    try:
+        return int(pq.read_metadata(path).num_rows)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise UsageError(f"{path}: cannot be read as turns ({error}); remove it to go on without them") from error
+
+
+def joined_path(folder: Path, worker: str) -> Path:
+    """Where a worker's joined file stands."""
+    return folder / f"{_safe(worker)}-{_JOINED}.parquet"
+
+
+def parts_of(folder: Path, worker: str) -> list[Path]:
+    """A worker's files that are not its joined one."""
+    joined = joined_path(folder, worker)
+    return [one for one in folder.glob("*.parquet") if one != joined and one.name.rpartition("-")[0] == _safe(worker)]
+
+
 def join_parts(folder: Path, worker: str) -> None:
     """Make one file of a worker's parts; a part is removed only when the joined file stands. May run in a native thread."""
-    joined = folder / f"{_safe(worker)}-{_JOINED}.parquet"
-    parts = [path for path in _live(folder) if path != joined and path.name.rpartition("-")[0] == _safe(worker)]
+    joined = joined_path(folder, worker)
+    parts = sorted(set(parts_of(folder, worker)) & set(live(folder)))
     if not parts:
         return
     sources = [joined, *parts] if joined.exists() else parts
@@ -273,14 +316,14 @@ def join_parts(folder: Path, worker: str) -> None:
 def read_turns(run_dir: Path, columns: Sequence[str] | None = None) -> pa.Table:
     """All turns of a run that are at hand; no rows where there are none. `columns`: the ones to read, all when None."""
     wanted = SCHEMA if columns is None else pa.schema([SCHEMA.field(name) for name in columns])
-    tables = [_read(path, wanted.names).replace_schema_metadata(None) for path in _live(run_dir / TURNS)]
+    tables = [_read(path, wanted.names).replace_schema_metadata(None) for path in live(run_dir / TURNS)]
     return pa.concat_tables(tables) if tables else wanted.empty_table()
 
 
 def anchors(run_dir: Path) -> dict[str, Anchor]:
     """Each worker's clock anchor."""
     found = {}
-    for path in _live(run_dir / TURNS):
+    for path in live(run_dir / TURNS):
         metadata = _metadata(path)
         worker = metadata[b"worker"].decode()
         found[worker] = Anchor(int(metadata[b"anchor_wall_ns"]), int(metadata[b"anchor_mono_ns"]))
@@ -326,7 +369,7 @@ def _held(joined: Path) -> set[str]:
     return set(json.loads(_metadata(joined).get(_HELD, b"[]"))) if joined.is_file() else set()
 
 
-def _live(folder: Path) -> list[Path]:
+def live(folder: Path) -> list[Path]:
     """The files that count: a part that is in a joined file already does not."""
     held: set[str] = set()
     for joined in folder.glob(f"*-{_JOINED}.parquet"):

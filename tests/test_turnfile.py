@@ -46,11 +46,12 @@ def expected_row(record: TurnRecord, anchor: Anchor) -> dict[str, object]:
 @given(st.lists(turns(), max_size=6), st.integers(0, 10**15))
 def test_a_row_says_what_the_record_said(records: list[TurnRecord], mono_ns: int) -> None:
     anchor = Anchor(5, mono_ns)
-    table = turnfile.to_table(columns_of(records), anchor, "w1")
+    table = turnfile.to_table(columns_of(records), anchor, "w1", "r")
     table.validate(full=True)
     assert table.schema.equals(turnfile.SCHEMA)
     assert table.to_pylist() == [expected_row(record, anchor) for record in records]
-    assert table.schema.metadata == {b"worker": b"w1", b"anchor_wall_ns": b"5", b"anchor_mono_ns": b"%d" % mono_ns}
+    stamps = {b"worker": b"w1", b"run_id": b"r", b"anchor_wall_ns": b"5", b"anchor_mono_ns": b"%d" % mono_ns}
+    assert table.schema.metadata == stamps
 
 
 def by_the_table_of_measures(records: list[TurnRecord], name: str) -> list[float]:

@@ -20,11 +20,11 @@ def record(number: int) -> TurnRecord:
 def test_the_end_waits_for_a_part_that_is_being_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write, may_write, writing = turnfile.write_part, threading.Event(), threading.Event()
 
-    def slow(*arguments: object) -> Path:
+    def slow(*arguments: object, **options: object) -> Path:
         if not writing.is_set():  # the first part only
             writing.set()
             assert may_write.wait(20)
-        return write(*arguments)  # type: ignore[arg-type]
+        return write(*arguments, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(turnfile, "write_part", slow)
     monkeypatch.setattr(turnwriter, "PART_S", 0.01)

@@ -8,7 +8,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from inferload import __version__
-from inferload.cli import calibrate, doctor, frombench, interference, run, scenario
+from inferload.cli import calibrate, collect, doctor, frombench, interference, run, scenario
 from inferload.errors import UsageError
 from inferload.passing import PassingParser
 
@@ -19,6 +19,7 @@ BUILT_IN: tuple[Callable[[Any], None], ...] = (
     frombench.register,
     doctor.register,
     calibrate.register,
+    collect.register,
     interference.register,
 )
 

@@ -12,8 +12,9 @@ from inferload.errors import UsageError
 from inferload.measure.clock import now_ns, wall_ns
 from inferload.swarm import messages
 from inferload.swarm.messages import Assignment, Report, windows_from_wire
+from inferload.swarm.own import OwnSettings
 from inferload.swarm.sessions import OpenLoop
-from inferload.swarm.workerrun import REPORT_S, OwnSettings, WorkerRun
+from inferload.swarm.workerrun import REPORT_S, WorkerRun
 from inferload.workload.schedules import times_digest
 
 logger = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ from inferload import scrapefile, turnfile
 from inferload.measure import paired, servers
 from inferload.measure.arrow import pa
 from inferload.measure.record import CANCELLED
-from inferload.swarm.masterrun import MasterRun
+from inferload.swarm.ended import EndedRun
 from inferload.workload.bodies import isolation
 from inferload.workload.expectedhits import ASSUMED_BLOCK
 from inferload.workload.senthits import SentHits, SentSums, SentTurn
@@ -51,7 +51,7 @@ class CacheFigures:
         return self.sums.unexpected / self.sums.told.input
 
 
-def figures(run: MasterRun, turns: pa.Table | None) -> CacheFigures:
+def figures(run: EndedRun, turns: pa.Table | None) -> CacheFigures:
     """The figures of a run that is over; a warm one finds what the run before it left."""
     counted = _counted(run)
     cache = run.order.scenario.cache
@@ -83,7 +83,7 @@ def figures(run: MasterRun, turns: pa.Table | None) -> CacheFigures:
     return CacheFigures(document, sums, hits)
 
 
-def _against_earlier(run: MasterRun, turns: pa.Table | None) -> dict[str, Any] | None:
+def _against_earlier(run: EndedRun, turns: pa.Table | None) -> dict[str, Any] | None:
     """A run that follows another one with the same sessions, turn by turn against it; None where there is none."""
     if run.earlier is None:
         return None
@@ -94,7 +94,7 @@ def _against_earlier(run: MasterRun, turns: pa.Table | None) -> dict[str, Any] |
     return found | paired.paired(before, turns)
 
 
-def _counted(run: MasterRun) -> servers.PrefixCache | None:
+def _counted(run: EndedRun) -> servers.PrefixCache | None:
     return servers.prefix_cache(scrapefile.read_scrapes(run.place.path)) if run.preflight.metrics_urls else None
 
 
@@ -114,7 +114,7 @@ def _counted_block(counted: servers.PrefixCache | None) -> dict[str, Any] | None
     return {"queries": counted.queries, "hits": counted.hits, "hit_rate": counted.hits / counted.queries}
 
 
-def _expected_block(run: MasterRun, sums: SentSums, source: str) -> dict[str, Any]:
+def _expected_block(run: EndedRun, sums: SentSums, source: str) -> dict[str, Any]:
     hits, notes = sums.hits, _notes(run, sums, source)
     exact = "approximate" if notes else "bounds" if sums.reread or sums.again else "exact"
     if sums.reread:
@@ -139,7 +139,7 @@ def _expected_block(run: MasterRun, sums: SentSums, source: str) -> dict[str, An
     }
 
 
-def _notes(run: MasterRun, sums: SentSums, source: str) -> list[str]:
+def _notes(run: EndedRun, sums: SentSums, source: str) -> list[str]:
     """Why the expected hits are approximate; empty where they are not."""
     notes = []
     if source == "assumed":
@@ -176,7 +176,7 @@ def _per_turn_block(sums: SentSums) -> dict[str, Any] | None:
     }
 
 
-def _sessions(turns: pa.Table, run: MasterRun) -> Iterator[tuple[int, Mapping[str, SentTurn]]]:
+def _sessions(turns: pa.Table, run: EndedRun) -> Iterator[tuple[int, Mapping[str, SentTurn]]]:
     """Each session's turns by their ids, sessions in the order in which they were first sent."""
     anchors = turnfile.anchors(run.place.path)
     columns = [turns[name].to_pylist() for name in _COLUMNS]

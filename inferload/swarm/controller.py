@@ -19,13 +19,14 @@ from inferload.errors import UsageError
 from inferload.measure import calibration
 from inferload.measure.clock import now_ns, wall_ns
 from inferload.swarm import arms, finale, messages
+from inferload.swarm.ended import Place
 from inferload.swarm.finale import Outcome
 from inferload.swarm.locust_csv import History
-from inferload.swarm.masterrun import MasterRun, Place
+from inferload.swarm.masterrun import MasterRun
 from inferload.swarm.messages import Report
 from inferload.swarm.order import Order, Prefill, Wish, resolve
+from inferload.swarm.own import OwnSettings
 from inferload.swarm.preflight import Preflight, preflight
-from inferload.swarm.workerrun import OwnSettings
 
 logger = logging.getLogger(__name__)
 

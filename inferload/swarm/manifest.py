@@ -9,6 +9,7 @@ from typing import Any
 import locust
 
 from inferload import __version__, deployed, rundir
+from inferload.swarm.ended import models_of
 from inferload.swarm.masterrun import MasterRun
 from inferload.workload.sessions import Sessions
 
@@ -50,9 +51,20 @@ def _variant(url: str) -> dict[str, Any] | None:
     return {**named, **{key: server.get(key) for key in kept}}
 
 
-def models_of(run: MasterRun) -> list[str]:
-    """The models that were asked: those that the scenario names, or the run's one."""
-    return [one.name for one in run.order.scenario.request.models] or [run.preflight.facts.model]
+def about(run: MasterRun) -> dict[str, Any]:
+    """The summary's `run` block."""
+    scenario = run.order.scenario
+    return {
+        "id": run.run_id,
+        "scenario": scenario.name,
+        "digest": scenario.digest,
+        "seed": scenario.seed,
+        "target": ", ".join(target.url for target in run.order.targets),
+        "model": ", ".join(models_of(run.order, run.preflight)),
+        "engine": run.preflight.engine,
+        "started_at": started_at(run),
+        "versions": versions(run),
+    }
 
 
 def manifest(run: MasterRun, counts: dict[str, Any] | None) -> dict[str, Any]:
@@ -80,7 +92,7 @@ def manifest(run: MasterRun, counts: dict[str, Any] | None) -> dict[str, Any]:
             }
             for target, looked in zip(order.targets, run.preflight.targets, strict=True)
         ],
-        "model": ", ".join(models_of(run)),
+        "model": ", ".join(models_of(run.order, run.preflight)),
         "models": list(facts.models),
         "endpoint": order.scenario.request.endpoint,
         "engine": run.preflight.engine,

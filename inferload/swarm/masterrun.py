@@ -7,57 +7,36 @@ the same road.
 import logging
 import secrets
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import gevent
 from gevent.event import Event
 
 from inferload import rundir
-from inferload.errors import UsageError
 from inferload.measure.clock import NS_PER_S, Anchor, now_ns, wall_ns
 from inferload.measure.health import HealthSet
 from inferload.measure.record import Phase, PhaseWindow, stepped
 from inferload.measure.tally import TallySet
-from inferload.swarm import messages, stepping
+from inferload.swarm import messages, muster, stepping
 from inferload.swarm.arms import Arm, Earlier
+from inferload.swarm.ended import EndedRun, Place, Seen
 from inferload.swarm.marks import Marks
-from inferload.swarm.messages import Assignment, Report, windows_to_wire
+from inferload.swarm.messages import Report, windows_to_wire
 from inferload.swarm.order import Order
+from inferload.swarm.own import OwnSettings
 from inferload.swarm.preflight import Preflight
 from inferload.swarm.roster import GAP_S, LOST_S, Member, Roster
 from inferload.swarm.scraping import Scraping
-from inferload.swarm.workerrun import OwnSettings
 from inferload.workload.data import Notes
 
 logger = logging.getLogger(__name__)
 
-_PINGS = 5
-_PING_S = 15.0
-_READY_S = 30.0
-_READY_DATA_S = 300.0  # where a worker may have to go through a large file first
 _LEAD_NS = 200_000_000  # phases are announced so long before they begin, so that every worker knows in time
 _SAME_SIGNAL_S = 1.0  # a signal to the whole group reaches a worker a little before or after the master
 _ABORT_S = 10.0  # what workers may take to write their files once they have given up
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a run's files go."""
-
-    path: Path
-    token: str
-
-
-@dataclass(slots=True)
-class Seen:
-    """What the workers have reported so far."""
-
-    tallies: TallySet = field(default_factory=TallySet)
-    health: HealthSet = field(default_factory=HealthSet)
 
 
 class MasterRun:
@@ -121,7 +100,9 @@ class MasterRun:
             self.marks.add("worker_silent", f"worker {member.name} was silent for {silent_s:.1f} s", worker=member.name)
         member.heard()
         if member.reported(report.seq, report.in_flight):
-            self.seen.tallies.absorb(TallySet.from_wire(report.tallies))
+            tallies = TallySet.from_wire(report.tallies)
+            member.turns += sum(tally.ended for _, tally in tallies.items())
+            self.seen.tallies.absorb(tallies)
             self.seen.health.absorb(HealthSet.from_wire(report.health))
 
     def on_drained(self, data: dict[str, Any]) -> None:
@@ -179,7 +160,7 @@ class MasterRun:
         if not self._aborting:
             self._aborting = True
             self.marks.add("abort", "turns in flight given up")
-        self._tell(messages.ABORT, {"run_id": self.run_id})
+        self.tell(messages.ABORT, {"run_id": self.run_id})
 
     def change_users(self, users: int) -> None:
         """Somebody changed the number of users while it ran: in an open loop that is the rate."""
@@ -191,7 +172,7 @@ class MasterRun:
         if rate is not None:
             at_ns = now_ns()
             self.rate_changes.append((at_ns, rate))
-            self._tell(messages.RATE, {"run_id": self.run_id, "at_ns": at_ns, "rate": rate})
+            self.tell(messages.RATE, {"run_id": self.run_id, "at_ns": at_ns, "rate": rate})
 
     def planned_users(self, users: int) -> None:
         """The scenario's own change of users: nobody's hand."""
@@ -200,21 +181,10 @@ class MasterRun:
     # -- the run
 
     def prepare(self) -> None:
-        """Compare clocks and hand out assignments; UsageError where a worker cannot take its part."""
+        """Compare clocks, hand out assignments, begin to scrape; UsageError where a worker cannot take its part."""
         stepping.check(self)
-        self._compare_clocks()
-        for member in self.roster.members:
-            self._tell(messages.PREPARE, self._assignment(member).to_wire(), member)
-        ready_s = _READY_DATA_S if self.preflight.data.has_files else _READY_S
-        deadline_ns = now_ns() + round(ready_s * NS_PER_S)
-        while not all(member.ready for member in self.roster.members):
-            if now_ns() > deadline_ns:
-                missing = ", ".join(member.name for member in self.roster.members if not member.ready)
-                raise UsageError(f"workers {missing}: not ready within {ready_s:g} s; see their logs")
-            gevent.sleep(0.01)
-        for member in self.roster.members:
-            if member.facts.get("error"):
-                raise UsageError(f"worker {member.name} on {member.facts.get('host')}: {member.facts['error']}")
+        muster.compare_clocks(self)
+        muster.hand_out(self)
         stepping.check_times(self)
         if self.preflight.metrics_urls:
             interval_s = self.order.scenario.server.interval_s
@@ -263,14 +233,24 @@ class MasterRun:
         at_ns = now_ns()
         return next((window.phase for window in self.windows if window.holds(at_ns)), None)
 
-    def window_s(self, phase: Phase) -> float:
-        """How long a phase has lasted, or did."""
-        return sum(self.lasted_s(window) for window in self.windows if window.phase == phase)
-
-    def lasted_s(self, window: PhaseWindow) -> float:
-        """How long a window has been open."""
-        end_ns = now_ns() if window.end_ns is None else min(now_ns(), window.end_ns)
-        return max(0.0, (end_ns - window.start_ns) / NS_PER_S)
+    def ended(self, about: Mapping[str, Any]) -> EndedRun:
+        """What its documents are made of; the phase that is still open ends now. `about`: the summary's `run` block."""
+        at_ns = now_ns()
+        return EndedRun(
+            about=about,
+            order=self.order,
+            preflight=self.preflight,
+            place=self.place,
+            anchor=self.anchor,
+            windows=tuple(replace(one, end_ns=at_ns if one.end_ns is None else one.end_ns) for one in self.windows),
+            roster=self.roster,
+            seen=self.seen,
+            complete=self.complete,
+            arm=self.arm,
+            salt=self.salt,
+            earlier=self.earlier,
+            inconclusive=self.own.inconclusive,
+        )
 
     def close(self) -> None:
         """Take down what a run that could not be conducted left behind."""
@@ -278,42 +258,6 @@ class MasterRun:
             self.scraping.stop()
 
     # -- steps
-
-    def _compare_clocks(self) -> None:
-        for _ in range(_PINGS):
-            for member in self.roster.members:
-                self._tell(messages.PING, {"sent_ns": now_ns()}, member)
-            gevent.sleep(0.02)
-        deadline_ns = now_ns() + round(_PING_S * NS_PER_S)
-        while any(member.rtt_ns == 0 for member in self.roster.members):
-            if now_ns() > deadline_ns:
-                missing = ", ".join(member.name for member in self.roster.members if member.rtt_ns == 0)
-                raise UsageError(f"workers {missing}: no answer to a ping; do they run this version of inferload?")
-            gevent.sleep(0.2)
-            for member in self.roster.members:
-                if member.rtt_ns == 0:  # Locust calls a worker ready a moment before it takes our messages
-                    self._tell(messages.PING, {"sent_ns": now_ns()}, member)
-
-    def _assignment(self, member: Member) -> Assignment:
-        order, facts = self.order, self.preflight.facts
-        return Assignment(
-            run_id=self.run_id,
-            salt=self.salt,
-            scenario_text=order.scenario.resolved_text(),
-            origin=order.origin,
-            stripe=member.stripe,
-            stripes=len(self.roster),
-            name=member.name,
-            target_urls=[target.url for target in order.targets],
-            model=facts.model,
-            takes_salt=self.preflight.salts,
-            vocabulary=self.preflight.vocabulary.to_wire(),
-            run_dir=str(self.place.path),
-            token=self.place.token,
-            offset_ns=member.offset_ns,
-            rate=order.rate,
-            data=self.preflight.data.to_wire(),
-        )
 
     def _announce(self, start_ns: int, measure_ns: int, end_ns: int | None) -> None:
         windows = [PhaseWindow("warmup", start_ns, measure_ns)] if measure_ns > start_ns else []
@@ -323,7 +267,7 @@ class MasterRun:
         self.windows = tuple(windows)
         for window in windows:
             self._mark_phase(window)
-        self._tell(messages.WINDOWS, {"run_id": self.run_id, "windows": windows_to_wire(self.stepped)})
+        self.tell(messages.WINDOWS, {"run_id": self.run_id, "windows": windows_to_wire(self.stepped)})
 
     def _mark_phase(self, window: PhaseWindow) -> None:
         """A phase is marked once, when it is known that and when it begins."""
@@ -337,7 +281,7 @@ class MasterRun:
     def _drain(self) -> None:
         self._over = True
         drain_s = self.order.scenario.phases.drain_s
-        self._tell(messages.DRAIN, {"run_id": self.run_id})
+        self.tell(messages.DRAIN, {"run_id": self.run_id})
         if not self.drained.wait(drain_s):
             in_flight = sum(member.in_flight for member in self.roster.present)
             self.marks.add(
@@ -373,7 +317,7 @@ class MasterRun:
         if all(member.drained for member in self.roster.present):
             self.drained.set()
 
-    def _tell(self, kind: str, data: dict[str, Any], member: Member | None = None) -> None:
+    def tell(self, kind: str, data: dict[str, Any], member: Member | None = None) -> None:
         """Send to one worker or to all; those that seem lost too, since a worker that only stood still has to drain."""
         for one in [member] if member is not None else self.roster.members:
             if one.client_id is None or one.client_id in self._runner.clients:

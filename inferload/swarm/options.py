@@ -10,7 +10,7 @@ from inferload.errors import UsageError
 from inferload.runoptions import API_KEY_VARIABLE, RUN_OPTIONS
 from inferload.swarm import order
 from inferload.swarm.compat import AnyOf
-from inferload.swarm.workerrun import OwnSettings
+from inferload.swarm.own import OwnSettings
 from inferload.wire import given
 from inferload.wire.client import Credentials
 from inferload.wire.dial import TlsSettings

@@ -16,7 +16,7 @@ from inferload.swarm import compat, options, webpage
 from inferload.swarm.agent import Agent
 from inferload.swarm.controller import Controller
 from inferload.swarm.order import Prefill, Wish, nominal_users
-from inferload.swarm.workerrun import OwnSettings
+from inferload.swarm.own import OwnSettings
 from inferload.workload import scenario as scenarios
 
 logger = logging.getLogger(__name__)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from inferload.errors import UsageError
 from inferload.swarm.order import Order
-from inferload.swarm.workerrun import OwnSettings, client_settings
+from inferload.swarm.own import OwnSettings, client_settings
 from inferload.wire.fetch import Fetcher, FetchError
 from inferload.wire.probe import ServerFacts, chat_tokenizer, first_token, probe, tokenizer_of
 from inferload.wire.target import Target

@@ -1,5 +1,6 @@
 """The workers of a run as the master knows them: who they are, when they were last heard, which reports are missing."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,6 +32,7 @@ class Member:
     missing_reports: int = 0
     longest_silence_s: float = 0.0
     in_flight: int = 0
+    turns: int = 0  # that ended, by its reports
     heard_ns: int = field(default_factory=now_ns)
 
     def heard(self) -> None:
@@ -73,6 +75,7 @@ class Member:
             "clock_offset_ns": self.offset_ns,
             "clock_rtt_ns": self.rtt_ns,
             "wall_offset_ns": self.wall_offset_ns,
+            "turns": self.turns,
             "lost": self.lost,
             "left": self.left,
             "missing_reports": self.missing_reports,
@@ -85,6 +88,13 @@ class Roster:
 
     def __init__(self, client_ids: list[str | None]) -> None:
         self.members = [Member(f"w{stripe}", client_id, stripe) for stripe, client_id in enumerate(client_ids)]
+
+    @classmethod
+    def of(cls, members: Iterable[Member]) -> "Roster":
+        """The roster of workers that are known already."""
+        made = cls([])
+        made.members = list(members)
+        return made
 
     def __len__(self) -> int:
         return len(self.members)

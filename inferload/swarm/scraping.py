@@ -12,7 +12,7 @@ import gevent
 
 from inferload.measure.clock import Anchor
 from inferload.runoptions import API_KEY_VARIABLE
-from inferload.swarm.workerrun import OwnSettings
+from inferload.swarm.own import OwnSettings
 
 logger = logging.getLogger(__name__)
 

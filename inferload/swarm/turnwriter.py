@@ -16,10 +16,11 @@ PART_S = 4.0
 class TurnWriter:
     """One worker's turns of one run."""
 
-    def __init__(self, folder: Path, worker: str, anchor: Anchor) -> None:
+    def __init__(self, folder: Path, worker: str, anchor: Anchor, run_id: str = "") -> None:
         self._folder = folder
         self._worker = worker
         self._anchor = anchor
+        self._run_id = run_id
         self._columns = turnfile.TurnColumns()
         self._part = 0
         self._writing = gevent.lock.Semaphore()
@@ -50,7 +51,7 @@ class TurnWriter:
             columns, self._columns = self._columns, turnfile.TurnColumns()
             self._part += 1
             arguments = (self._folder, self._worker, self._part, columns, self._anchor)
-            self._threadpool.apply(turnfile.write_part, arguments)
+            self._threadpool.apply(turnfile.write_part, arguments, {"run_id": self._run_id})
 
     @property
     def _threadpool(self) -> "gevent.threadpool.ThreadPool":

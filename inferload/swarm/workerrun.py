@@ -4,7 +4,6 @@ import gc
 import logging
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ from gevent.threadpool import ThreadPool
 
 from inferload import rundir
 from inferload.errors import UsageError
-from inferload.measure import gates
 from inferload.measure.clock import NS_PER_S, Anchor, now_ns
 from inferload.measure.health import HealthSet
 from inferload.measure.record import PhaseWindow
@@ -24,12 +22,11 @@ from inferload.measure.tally import TallySet
 from inferload.swarm.bookings import LocustBooks
 from inferload.swarm.limits import Gate, Quota
 from inferload.swarm.messages import Assignment, Report
+from inferload.swarm.own import OwnSettings, client_settings
 from inferload.swarm.pulse import Pulse
 from inferload.swarm.sessions import ClosedLoop, OpenLoop
 from inferload.swarm.turnwriter import TurnWriter
-from inferload.wire.client import Client, ClientSettings, Credentials
-from inferload.wire.client import Timeouts as ClientTimeouts
-from inferload.wire.dial import TlsSettings
+from inferload.wire.client import Client
 from inferload.wire.target import Target
 from inferload.wire.turn import Turn, TurnRequest, TurnResult
 from inferload.workload import scenario as scenarios
@@ -47,36 +44,6 @@ REPORT_S = 1.0
 TIDY_S = 600.0
 SWITCH_S = 0.001
 WORK_THREADS = 64
-
-
-@dataclass(frozen=True, slots=True)
-class OwnSettings:
-    """What a process knows by itself and never hears from, nor tells, another one."""
-
-    credentials: Credentials
-    headers: tuple[tuple[str, str], ...]
-    tls: TlsSettings
-    run_dir: Path | None
-    report: bool = True  # whether the pages are made at a run's end
-    inconclusive: gates.Policy = "warn"  # what a gate does whose interval holds its limit
-    inconclusive_code: int = 1  # exit code where such gates alone failed
-
-
-def client_settings(
-    scenario: scenarios.Scenario, target: Target, model: str, own: OwnSettings, worker: str
-) -> ClientSettings:
-    """How turns of a scenario are sent from this process."""
-    limits = scenario.request.timeouts
-    return ClientSettings(
-        target=target,
-        model=model,
-        worker=worker,
-        tls=own.tls,
-        timeouts=ClientTimeouts(limits.connect_s, limits.first_event_s, limits.between_events_s, limits.turn_s),
-        credentials=own.credentials,
-        headers=(*scenario.request.headers.items(), *own.headers),
-        endpoint=scenario.request.endpoint,
-    )
 
 
 def slo_of(scenario: scenarios.Scenario, class_name: str) -> Slo | None:
@@ -128,7 +95,7 @@ class WorkerRun:
         for place, url in enumerate(assignment.target_urls):
             settings = client_settings(self.scenario, Target.parse(url), assignment.model, own, assignment.name)
             self._clients.append(Client(settings, partial(self._on_turn, place)))
-        self._turns = TurnWriter(self.folder / rundir.TURNS, assignment.name, self.anchor)
+        self._turns = TurnWriter(self.folder / rundir.TURNS, assignment.name, self.anchor, assignment.run_id)
         self._results: gevent.queue.SimpleQueue = gevent.queue.SimpleQueue()
         self._unbooked = 0
         self._starting = 0  # turns that will be sent as soon as it is their greenlet's turn: a drain waits for them

@@ -1,0 +1,182 @@
+"""A run that is over, as its documents are made of it: from the master's memory, or from its directory later on.
+
+Where turns lie on several machines, `books.json` keeps what the master alone knew, so that the summary can be made once
+more when all turns have been brought together (`inferload collect`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from inferload import rundir, turnfile
+from inferload.measure import gates
+from inferload.measure.arrow import pa
+from inferload.measure.clock import NS_PER_S, Anchor
+from inferload.measure.health import HealthSet
+from inferload.measure.record import Phase, PhaseWindow, stepped
+from inferload.measure.tally import TallySet
+from inferload.swarm import stepping
+from inferload.swarm.arms import Arm, Earlier
+from inferload.swarm.order import Order
+from inferload.swarm.preflight import Preflight
+from inferload.swarm.roster import Member, Roster
+from inferload.wire.probe import ServerFacts
+from inferload.wire.target import Target
+from inferload.workload import scenario as scenarios
+from inferload.workload.chattemplate import ChatTemplate
+from inferload.workload.data import Data
+from inferload.workload.prompts import Vocabulary
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a run's files go."""
+
+    path: Path
+    token: str = ""
+
+
+@dataclass(slots=True)
+class Seen:
+    """What the workers have reported so far."""
+
+    tallies: TallySet = field(default_factory=TallySet)
+    health: HealthSet = field(default_factory=HealthSet)
+
+
+@dataclass(frozen=True, slots=True)
+class EndedRun:
+    """Every phase is over. `about`: the summary's `run` block."""
+
+    about: Mapping[str, Any]
+    order: Order
+    preflight: Preflight
+    place: Place
+    anchor: Anchor
+    windows: tuple[PhaseWindow, ...]
+    roster: Roster
+    seen: Seen
+    complete: bool
+    arm: Arm
+    salt: str
+    earlier: Earlier | None = None
+    inconclusive: gates.Policy = "warn"
+
+    @property
+    def stepped(self) -> tuple[PhaseWindow, ...]:
+        """The phases, the measure phase by the steps of the load."""
+        return stepped(self.windows, stepping.bounds_s(self.order.scenario))
+
+    def window_s(self, phase: Phase) -> float:
+        """How long a phase lasted."""
+        return sum(lasted_s(window) for window in self.windows if window.phase == phase)
+
+    @property
+    def models(self) -> list[str]:
+        """The models that were asked."""
+        return models_of(self.order, self.preflight)
+
+    @property
+    def together(self) -> bool:
+        """Whether every worker wrote into the run directory, and none of them was lost."""
+        here = str(self.place.path)
+        written = all(member.facts.get("folder") == here for member in self.roster.members)
+        return written and self.complete and not self.roster.lost
+
+    def turns(self) -> pa.Table | None:
+        """Every worker's turns; None where some are not at hand."""
+        return turnfile.read_turns(self.place.path) if self.together else None
+
+
+def models_of(order: Order, preflight: Preflight) -> list[str]:
+    """The models that are asked: those that the scenario names, or the run's one."""
+    return [one.name for one in order.scenario.request.models] or [preflight.facts.model]
+
+
+def lasted_s(window: PhaseWindow) -> float:
+    """How long a window was open; one that nobody closed counts for nothing."""
+    return max(0.0, ((window.end_ns or window.start_ns) - window.start_ns) / NS_PER_S)
+
+
+# -- books.json
+
+
+def keep(run: EndedRun) -> None:
+    """Write what the run's other files do not tell."""
+    preflight, scenario = run.preflight, run.order.scenario
+    document = {
+        "format": rundir.FORMAT,
+        "run": dict(run.about),
+        "scenario": {"text": scenario.resolved_text(), "origin": run.order.origin},
+        "targets": [target.url for target in run.order.targets],
+        "servers": [asdict(facts) for facts in preflight.targets],
+        "vocabulary": preflight.vocabulary.to_wire(),
+        "data": preflight.data.to_wire(),
+        "template": asdict(preflight.template),
+        "metrics_urls": list(preflight.metrics_urls),
+        "anchor": asdict(run.anchor),
+        "windows": [[window.phase, window.start_ns, window.end_ns] for window in run.windows],
+        "members": [_member_to_wire(member) for member in run.roster.members],
+        "complete": run.complete,
+        "arm": run.arm,
+        "salt": run.salt,
+        "earlier": None if run.earlier is None else [run.earlier.arm, str(run.earlier.run_dir), run.earlier.salt],
+        "inconclusive": run.inconclusive,
+        "tallies": run.seen.tallies.to_wire(),
+        "health": run.seen.health.to_wire(),
+    }
+    rundir.write_json(run.place.path / rundir.BOOKS, document)
+
+
+def recall(path: Path) -> EndedRun:
+    """The run of a directory that holds its books; UsageError where it does not."""
+    document = rundir.read_json(path / rundir.BOOKS)
+    origin = document["scenario"]["origin"]
+    targets = tuple(Target.parse(url) for url in document["targets"])
+    earlier = document["earlier"]
+    return EndedRun(
+        about=document["run"],
+        order=Order(
+            scenarios.from_text(document["scenario"]["text"], origin), origin, targets, None, None, 0, 0.0, overrides={}
+        ),
+        preflight=_preflight(document, origin),
+        place=Place(path),
+        anchor=Anchor(**document["anchor"]),
+        windows=tuple(PhaseWindow(*window) for window in document["windows"]),
+        roster=Roster.of([_member(path, wire) for wire in document["members"]]),
+        seen=Seen(TallySet.from_wire(document["tallies"]), HealthSet.from_wire(document["health"])),
+        complete=document["complete"],
+        arm=document["arm"],
+        salt=document["salt"],
+        earlier=None if earlier is None else Earlier(earlier[0], Path(earlier[1]), earlier[2], None),
+        inconclusive=document["inconclusive"],
+    )
+
+
+def _preflight(document: Mapping[str, Any], origin: str) -> Preflight:
+    template = document["template"]
+    ids = {part: {role: tuple(one) for role, one in template[part].items()} for part in ("first", "opens", "closes")}
+    return Preflight(
+        targets=tuple(ServerFacts(**{**facts, "models": tuple(facts["models"])}) for facts in document["servers"]),
+        vocabulary=Vocabulary.from_wire(document["vocabulary"]),
+        metrics_urls=tuple(document["metrics_urls"]),
+        data=Data.from_wire(document["data"], origin),
+        template=ChatTemplate(**ids, tail=tuple(template["tail"]), exactness=template["exactness"]),
+    )
+
+
+_KEPT = ("name", "client_id", "stripe", "rtt_ns", "lost", "left", "missing_reports")
+
+
+def _member_to_wire(member: Member) -> dict[str, Any]:
+    return {name: getattr(member, name) for name in _KEPT} | {"reader": member.facts.get("reader")}
+
+
+def _member(path: Path, wire: Mapping[str, Any]) -> Member:
+    """A worker whose turns have been brought here."""
+    member = Member(**{name: wire[name] for name in _KEPT})
+    member.facts = {"reader": wire["reader"], "folder": str(path)}
+    return member

@@ -1,0 +1,76 @@
+"""Before the load: the clocks of all workers compared, and their assignments handed out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import gevent
+
+from inferload.errors import UsageError
+from inferload.measure.clock import NS_PER_S, now_ns
+from inferload.swarm import messages
+from inferload.swarm.messages import Assignment
+from inferload.swarm.roster import Member
+
+if TYPE_CHECKING:
+    from inferload.swarm.masterrun import MasterRun
+
+_PINGS = 5
+_PING_S = 15.0
+_READY_S = 30.0
+_READY_DATA_S = 300.0  # where a worker may have to go through a large file first
+
+
+def compare_clocks(run: MasterRun) -> None:
+    """Ping every worker a few times; UsageError where one does not answer."""
+    for _ in range(_PINGS):
+        for member in run.roster.members:
+            run.tell(messages.PING, {"sent_ns": now_ns()}, member)
+        gevent.sleep(0.02)
+    deadline_ns = now_ns() + round(_PING_S * NS_PER_S)
+    while any(member.rtt_ns == 0 for member in run.roster.members):
+        if now_ns() > deadline_ns:
+            missing = ", ".join(member.name for member in run.roster.members if member.rtt_ns == 0)
+            raise UsageError(f"workers {missing}: no answer to a ping; do they run this version of inferload?")
+        gevent.sleep(0.2)
+        for member in run.roster.members:
+            if member.rtt_ns == 0:  # Locust calls a worker ready a moment before it takes our messages
+                run.tell(messages.PING, {"sent_ns": now_ns()}, member)
+
+
+def hand_out(run: MasterRun) -> None:
+    """Give every worker its assignment and wait until all are ready; UsageError where one cannot take its part."""
+    for member in run.roster.members:
+        run.tell(messages.PREPARE, _assignment(run, member).to_wire(), member)
+    ready_s = _READY_DATA_S if run.preflight.data.has_files else _READY_S
+    deadline_ns = now_ns() + round(ready_s * NS_PER_S)
+    while not all(member.ready for member in run.roster.members):
+        if now_ns() > deadline_ns:
+            missing = ", ".join(member.name for member in run.roster.members if not member.ready)
+            raise UsageError(f"workers {missing}: not ready within {ready_s:g} s; see their logs")
+        gevent.sleep(0.01)
+    for member in run.roster.members:
+        if member.facts.get("error"):
+            raise UsageError(f"worker {member.name} on {member.facts.get('host')}: {member.facts['error']}")
+
+
+def _assignment(run: MasterRun, member: Member) -> Assignment:
+    order, facts = run.order, run.preflight.facts
+    return Assignment(
+        run_id=run.run_id,
+        salt=run.salt,
+        scenario_text=order.scenario.resolved_text(),
+        origin=order.origin,
+        stripe=member.stripe,
+        stripes=len(run.roster),
+        name=member.name,
+        target_urls=[target.url for target in order.targets],
+        model=facts.model,
+        takes_salt=run.preflight.salts,
+        vocabulary=run.preflight.vocabulary.to_wire(),
+        run_dir=str(run.place.path),
+        token=run.place.token,
+        offset_ns=member.offset_ns,
+        rate=order.rate,
+        data=run.preflight.data.to_wire(),
+    )
