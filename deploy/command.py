@@ -11,11 +11,12 @@ from inferload.errors import UsageError
 from inferload.measure.cost import UNPRICED
 from inferload.passing import PassingParser
 
-from . import launch, probe, running
+from . import launch, probe, remote, remotecommand, running
 from .engines import ENGINES, Wanted, command_of, is_made_here
 from .facts import described
 from .rendercommand import add_compose, add_kubernetes, add_script
 from .running import Server
+from .ssh import Machine
 from .variant import named
 from .variantcommand import add_list, add_show, changed
 
@@ -25,6 +26,7 @@ Examples:
   inferload deploy list
   inferload deploy show t4-all
   inferload deploy up tiny-prefix-caching --engine vllm-cpu --cores 1 --set max-num-seqs=8
+  inferload deploy up t4-all --engine vllm --host user@gpu-box --tunnel
   inferload deploy status
   inferload deploy down
 What follows -- goes to the engine as it is, after the launcher's own flags."""
@@ -34,7 +36,7 @@ def register(subparsers: Any) -> None:
     """Add the sub-command."""
     parser = subparsers.add_parser(
         "deploy",
-        help="start, watch and stop servers on this machine",
+        help="start, watch and stop servers, here and on other machines",
         description=__doc__,
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -48,13 +50,16 @@ def register(subparsers: Any) -> None:
     _add_up(actions)
     status = actions.add_parser("status", help="the servers that were started here; 1 where none is up")
     status.add_argument("--port", type=int, help="this one only")
+    remotecommand.add_machine(status)
     status.set_defaults(run=status_of)
     logs = actions.add_parser("logs", help="the end of a server's log")
     logs.add_argument("--port", type=int, help="whose; needed when several are up")
+    remotecommand.add_machine(logs)
     logs.add_argument("-n", "--lines", type=int, default=40, help="how many lines (%(default)s)")
     logs.set_defaults(run=show_log)
     down = actions.add_parser("down", help="stop a server and wait until it is gone")
     down.add_argument("--port", type=int, help="which; needed when several are up")
+    remotecommand.add_machine(down)
     down.add_argument("--all", action="store_true", help="every one that was started here")
     down.set_defaults(run=down_with)
 
@@ -77,11 +82,12 @@ def _add_up(actions: Any) -> None:
         "--set", action="append", default=[], metavar="FLAG=VALUE", help="change an argument of the variant"
     )
     up.add_argument("--engine", choices=list(ENGINES), default="simulator", help="(%(default)s)")
-    up.add_argument("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
+    up.add_argument("--host", default="127.0.0.1", help="address to listen on, or user@machine (%(default)s)")
     up.add_argument("--port", type=int, default=8000, help="(%(default)s)")
     up.add_argument("--cores", help="run it on these cores only, such as 1 or 2-3,5")
     up.add_argument("--ready-s", type=float, help="give up after so many seconds (the engine's own limit)")
     prices.add_options(up)
+    remotecommand.add_up(up)
     up.set_defaults(run=bring_up, extra=())
 
 
@@ -107,6 +113,12 @@ def bring_up(arguments: argparse.Namespace) -> int:
                 f"--set {arguments.set[0]}: changes a variant; {arguments.what} is a bare model, pass flags after --"
             )
         variant = changed(variant, arguments.set)
+    if (machine := remote.machine_of(arguments.host, arguments.ssh_config)) is not None:
+        return remotecommand.up(arguments, machine, variant, named_prices)
+    if arguments.tunnel is not None or arguments.listen or arguments.program:
+        raise UsageError(
+            "--tunnel, --listen, --program: for a server on another machine; name it as --host user@machine"
+        )
     wanted = Wanted(
         engine=arguments.engine,
         model=arguments.what if variant is None else variant.model,
@@ -152,6 +164,11 @@ def state_of(server: Server) -> str:
 
 def status_of(arguments: argparse.Namespace) -> int:
     """`status`: one line per server; 0 where one that was asked for is up."""
+    machine = remotecommand.wanted(arguments)
+    if machine is not None:
+        said, up = remote.states(machine, arguments.port)
+        print(said or f"no server was started on {machine.name}", end="" if said else "\n")
+        return 0 if up else 1
     known = [server for server in running.remembered() if arguments.port in (None, server.port)]
     states = [state_of(server) for server in known]
     for server, state in zip(known, states, strict=True):
@@ -159,13 +176,30 @@ def status_of(arguments: argparse.Namespace) -> int:
         since = f"{running.age_s(server):.0f} s ago"
         shown = f"{server.variant['name']} ({server.model})" if server.variant else server.model
         print(f"{server.url}  {state}  {server.engine} {shown}  pid {server.pid}  started {since}{pinned}")
-    if not known:
+    for far in remote.found(arguments.port):
+        line, state = remotecommand.shown(far)
+        states.append(state)
+        print(line)
+    if not states:
         print("no server was started here" if arguments.port is None else f"no server on port {arguments.port}")
     return 0 if "up" in states else 1
 
 
+def _far(arguments: argparse.Namespace) -> tuple[Machine, int] | None:
+    """Machine and port where a server on another machine is meant: by --host, or because none here is."""
+    machine = remotecommand.wanted(arguments)
+    known = remote.found(arguments.port, [] if machine is None else [machine])
+    here = [server for server in running.remembered() if arguments.port in (None, server.port)]
+    if machine is None and (here or not known):
+        return None
+    return remotecommand.chosen(known, machine, arguments.port)
+
+
 def show_log(arguments: argparse.Namespace) -> int:
     """`logs`: the end of the log, and its path on the last line."""
+    if (far := _far(arguments)) is not None:
+        print(remote.log(*far, arguments.lines), end="")
+        return 0
     server = chosen(arguments.port)
     lines = launch.tail(server.log).splitlines()[-arguments.lines :]
     print("\n".join([*lines, f"whole log: {os.fspath(server.log)}"]))
@@ -174,7 +208,12 @@ def show_log(arguments: argparse.Namespace) -> int:
 
 def down_with(arguments: argparse.Namespace) -> int:
     """`down`: stop and forget."""
+    if not arguments.all and (far := _far(arguments)) is not None:
+        print(f"{far[0].name}: {remote.stop(*far)}", end="")
+        return 0
     for server in running.remembered() if arguments.all else [chosen(arguments.port)]:
         ended = launch.stop(server)
         print(f"{server.engine} on port {server.port}: {'stopped' if ended else 'had ended already'}")
+    for one in remote.remembered() if arguments.all else []:
+        print(f"{one.machine}: {remote.stop(one.where, one.port)}", end="")
     return 0

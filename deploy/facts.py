@@ -22,26 +22,32 @@ _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 
 def described(server: Server, startup_s: float, named: Prices) -> Server:
-    """The server with what can be learnt of it, and what it costs; what it does not tell is left out.
-
-    GPUs are the variant's where no number is named; a machine without counts as one.
-    """
-    host = running.reachable(server.host)
+    """The server with what can be learnt of it, and what it costs; what it does not tell is left out."""
     facts: dict[str, Any] = {"startup_s": round(startup_s, 3), "memory_mb": memory_mb(server)}
-    version = _asked(host, server.port, "/version")
+    facts |= told(running.reachable(server.host), server.port)
+    if gpu := gpu_memory_mb(server):
+        facts["gpu_memory_mb"] = gpu
+    return replace(server, facts={**facts, **priced(server.variant, named)})
+
+
+def priced(variant: dict[str, Any] | None, named: Prices) -> dict[str, Any]:
+    """What a server costs, where prices were named; GPUs are the variant's where no number is, and one where it has none."""
+    gpus = ((variant or {}).get("hardware") or {}).get("gpus")
+    return {"prices": prices.to_document(named.over(Prices(gpus=gpus or 1)))} if prices.to_document(named) else {}
+
+
+def told(host: str, port: int) -> dict[str, Any]:
+    """What a server tells of itself over HTTP, wherever it runs: its version and its resolved configuration."""
+    facts: dict[str, Any] = {}
+    version = _asked(host, port, "/version")
     if isinstance(version, dict) and "version" in version:
         facts["version"] = version["version"]
-    config = {"cache": cache_config(host, server.port)}
-    info = _asked(host, server.port, "/server_info?config_format=json")
+    config = {"cache": cache_config(host, port)}
+    info = _asked(host, port, "/server_info?config_format=json")
     if isinstance(info, dict):
         config["server"] = info.get("vllm_config", info)
     facts["config"] = {name: said for name, said in config.items() if said}
-    if gpu := gpu_memory_mb(server):
-        facts["gpu_memory_mb"] = gpu
-    gpus = ((server.variant or {}).get("hardware") or {}).get("gpus")
-    if prices.to_document(named):
-        facts["prices"] = prices.to_document(named.over(Prices(gpus=gpus or 1)))
-    return replace(server, facts=facts)
+    return facts
 
 
 def _asked(host: str, port: int, path: str) -> Any:

@@ -5,7 +5,7 @@ python -m inferload.deploy.shell     writes variants.sh anew, from the bundled v
 
 import shlex
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from inferload.errors import UsageError
@@ -22,12 +22,12 @@ _HEAD = """\
 _BEGIN, _END = "# <variants>\n", "# </variants>\n"
 
 
-def variants_file(variants: Iterable[Variant]) -> str:
-    """The shell functions `list_variants` and `use_variant NAME`; the latter calls `launch MODEL FLAGS...`."""
+def variants_file(variants: Iterable[Variant], extra: Sequence[str] = ()) -> str:
+    """The shell functions `list_variants` and `use_variant NAME`; the latter calls `launch MODEL FLAGS...`, `extra` last."""
     chosen = list(variants)
     names = "\n".join(variant.name for variant in chosen)
     always = shlex.join(to_argv(ALWAYS))
-    cases = "".join(_case(variant) for variant in chosen)
+    cases = "".join(_case(variant, extra) for variant in chosen)
     return (
         f"{_HEAD}\n"
         f"list_variants() {{\n    cat <<'END'\n{names}\nEND\n}}\n\n"
@@ -36,8 +36,8 @@ def variants_file(variants: Iterable[Variant]) -> str:
     )
 
 
-def _case(variant: Variant) -> str:
-    argv, always = list(variant.argv), to_argv(ALWAYS)
+def _case(variant: Variant, extra: Sequence[str]) -> str:
+    argv, always = [*variant.argv, *extra], to_argv(ALWAYS)
     common = argv[-len(always) :] == always
     own = argv[: -len(always)] if common else argv
     lines = [f"simulated_as={shlex.quote(variant.simulated_as)} gpus={variant.hardware.gpus}"]
@@ -46,8 +46,11 @@ def _case(variant: Variant) -> str:
     return f"    {variant.name})\n" + "".join(f"        {line}\n" for line in lines) + "        ;;\n"
 
 
-def script(variants: Iterable[Variant]) -> str:
-    """start.sh with these variants inside it: one file that needs no other. UsageError for a name that a shell would split."""
+def script(variants: Iterable[Variant], extra: Sequence[str] = ()) -> str:
+    """start.sh with these variants inside it: one file that needs no other. `extra`: flags behind those of each.
+
+    UsageError for a name that a shell would split.
+    """
     chosen = list(variants)
     for variant in chosen:
         if variant.name != shlex.quote(variant.name):
@@ -57,7 +60,7 @@ def script(variants: Iterable[Variant]) -> str:
     text = START.read_text(encoding="utf-8")
     before, _, rest = text.partition(_BEGIN)
     _, _, after = rest.partition(_END)
-    return before + variants_file(chosen) + after
+    return before + variants_file(chosen, extra) + after
 
 
 def main() -> int:

@@ -85,7 +85,7 @@ recall() { # of port $1
     } <"$state/$1.state"
 }
 
-forget() { rm -f "$state/$port.state" "$state/$port.argv"; }
+forget() { rm -f "$state/$port.state"; }
 
 remove_old_logs() { # all but the last ten, and those in use
     for old in $(cd "$state" && printf '%s\n' *.log | sort -t- -k2,2r | tail -n +11); do
@@ -230,12 +230,12 @@ begin() { # a command line: in a process group of its own, with its log in a new
     read -r server <"$state/$port.pid"
     rm -f "$state/$port.pid"
     remember
-    printf '%s\n' "$@" >"$state/$port.argv"
     trap 'end_group; forget; exit 130' INT TERM
     wait_for
     trap - INT TERM
     printf '%s: %s (%s) at %s after %s s (pid %s)\n' "$engine" "$variant" "$model" "$url" "$waited" "$server"
-    printf 'log: %s\nstop: start.sh stop --port %s\n' "$log" "$port"
+    printf 'log: %s\nstop: start.sh stop --port %s\ncommand: ' "$log" "$port"
+    show "$@"
 }
 
 wait_for() {

@@ -1,5 +1,5 @@
-"""What is known of servers that were started on this machine: one file for each, by port, so that a run against one can say
-which configuration it measured."""
+"""What is known of servers that were started from this machine: one file for each, by port, and those on other machines in a
+folder beside, so that a run against one can say which configuration it measured."""
 
 import json
 import os
@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 _LOCAL = {"127.0.0.1", "localhost", "::1", "0.0.0.0"}
+REMOTE = "remote"  # folder of the state files of servers on other machines
 _ABOVE = Path(__file__).resolve().parent.parent
 
 
@@ -30,18 +31,44 @@ def state_dir() -> Path:
 
 
 def of_target(url: str) -> dict[str, Any] | None:
-    """What was deployed at a URL of this machine: variant, command, version, configuration; None where nothing is known."""
+    """What was deployed at a URL: variant, command, version, configuration; None where nothing is known.
+
+    Of a server on another machine without a tunnel nobody has looked since its start whether it is still the same one:
+    `machine` is in its document.
+    """
+    place = _place(url)
+    if place is None:
+        return None
+    if place[0] in _LOCAL:
+        document = _read(state_dir() / f"{place[1]}.json")
+        if document is not None and _alive(document.get("pid")):
+            return document
+    for path in sorted((state_dir() / REMOTE).glob("*.json")):
+        document = _read(path)
+        if document is None or not _same(_place(str(document.get("url"))), place):
+            continue
+        tunnel = document.get("tunnel")
+        if tunnel is None or _alive(tunnel[0]):
+            return document
+    return None
+
+
+def _place(url: str) -> tuple[str, int] | None:
     parts = urlsplit(url)
     port = parts.port or {"http": 80, "https": 443}.get(parts.scheme)
-    if parts.hostname not in _LOCAL or port is None:
-        return None
+    return None if parts.hostname is None or port is None else (parts.hostname, port)
+
+
+def _same(one: tuple[str, int] | None, other: tuple[str, int]) -> bool:
+    return one is not None and one[1] == other[1] and (one[0] == other[0] or {one[0], other[0]} <= _LOCAL)
+
+
+def _read(path: Path) -> dict[str, Any] | None:
     try:
-        document = json.loads((state_dir() / f"{port}.json").read_text(encoding="utf-8"))
+        document = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    if not isinstance(document, dict) or not _alive(document.get("pid")):
-        return None
-    return document
+    return document if isinstance(document, dict) else None
 
 
 def _alive(pid: object) -> bool:

@@ -167,7 +167,9 @@ def test_a_sweep_survives_a_signal_a_kill_and_a_variant_that_fails(tmp_path: Pat
     text = TEXT.replace("tiny-baseline", "v.yaml:base").replace(
         "tiny-prefix-caching, tiny-all", "v.yaml:cached, v.yaml:broken"
     )
-    text = text.replace("smoke", "quick.yaml").replace("pairs: 4", "pairs: 1\nreports: false\ncost: {gpu_hour_price: 2.5}")
+    text = text.replace("smoke", "quick.yaml").replace(
+        "pairs: 4", "pairs: 1\nreports: false\ncost: {gpu_hour_price: 2.5}"
+    )
     (tmp_path / "sweep.yaml").write_text(text)
     out = tmp_path / "out"
 

@@ -30,7 +30,7 @@ def started_at(run: MasterRun) -> str:
 
 
 def _variant(url: str) -> dict[str, Any] | None:
-    """What `inferload deploy up` started at the target, where it was on this machine; None where that is not known."""
+    """What `inferload deploy up` started at the target, here or on another machine; None where that is not known."""
     server = deployed.of_target(url)
     if server is None:
         return None
@@ -45,6 +45,7 @@ def _variant(url: str) -> dict[str, Any] | None:
         "prices",
         "config",
         "cores",
+        "machine",
     )
     variant = server.get("variant") or {}
     named = {key: variant.get(key) for key in ("name", "hardware")}

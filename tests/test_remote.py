@@ -1,0 +1,220 @@
+"""Servers on another machine, by ssh: a real sshd on this machine, and the simulator behind it."""
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+from inferload.deploy import places, probe, remote, ssh
+from inferload.deploy.variant import document, named
+from sshd import SshServer
+
+from inferload import cli, deployed
+from inferload.errors import UsageError
+
+pytestmark = pytest.mark.ssh
+
+Run = Callable[..., int]
+QUICK = """\
+#!/bin/sh
+shift
+exec {python} -m inferload.deploy.simulator "$@"
+"""
+
+HEALTHY = """\
+#!{python}
+import http.server, sys
+class Page(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+http.server.HTTPServer(("127.0.0.1", int(sys.argv[sys.argv.index("--port") + 1])), Page).serve_forever()
+"""
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Folders of this test alone: for what is remembered here, and for what is remembered there."""
+    monkeypatch.setenv("INFERLOAD_STATE", str(tmp_path / "there"))
+    monkeypatch.setattr(places, "state_dir", lambda: tmp_path / "here")
+    monkeypatch.setattr(deployed, "state_dir", lambda: tmp_path / "here")
+    return tmp_path
+
+
+@pytest.fixture
+def program(here: Path) -> str:
+    """The simulator's program as a machine has it in its path."""
+    path = here / "inferload"
+    path.write_text(QUICK.format(python=sys.executable))
+    path.chmod(0o755)
+    return str(path)
+
+
+@pytest.fixture
+def deploy(ssh_server: SshServer, here: Path) -> Run:
+    """`deploy("up", ...)`: the command with the machine's options, in this process."""
+
+    def run(verb: str, *words: str) -> int:
+        machine = ["--host", f"ssh://{ssh_server.machine}", "--ssh-config", str(ssh_server.config)]
+        return cli.main(["deploy", verb, *machine, *words])
+
+    return run
+
+
+def test_a_server_there_is_started_watched_measured_and_stopped(
+    deploy: Run, program: str, here: Path, ssh_server: SshServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    port, local = probe.free_port(), probe.free_port()
+    options = ["--program", program, "--port", str(port), "--tunnel", str(local)]
+    assert deploy("up", "tiny-ngram", *options, "--set", "max-num-seqs=3") == 0
+    up = capsys.readouterr().out
+    assert up.startswith(
+        f"simulator: tiny-ngram (tiny) on ssh://{ssh_server.machine} at http://127.0.0.1:{local} through a tunnel"
+    )
+    assert probe.first_token("127.0.0.1", local) == "tiny"
+    known = deployed.of_target(f"http://localhost:{local}/v1")
+    assert known is not None
+    assert (known["variant"]["name"], known["machine"]) == ("tiny-ngram", f"ssh://{ssh_server.machine}")
+    assert known["argv"][:2] == [program, "simulator"]
+    assert known["argv"][known["argv"].index("--max-num-seqs") + 1] == "3"
+    assert known["config"]["cache"]["enable_prefix_caching"] == "True"
+
+    assert cli.main(["deploy", "status"]) == 0
+    assert f"http://127.0.0.1:{local}  up  simulator tiny-ngram (tiny)  ssh://" in capsys.readouterr().out
+    assert deploy("status") == 0
+    assert capsys.readouterr().out.startswith(f"port {port}  up  simulator tiny-ngram (tiny)")
+    assert cli.main(["deploy", "logs", "-n", "3"]) == 0
+    assert f"inferload simulator on http://127.0.0.1:{port}" in capsys.readouterr().out
+    assert deploy("up", "tiny-ngram", *options[:4]) == 2
+    assert f"port {port}: simulator is up there already" in capsys.readouterr().err
+
+    os.kill(known["pid"], signal.SIGKILL)
+    assert deploy("status") == 1
+    assert "ended" in capsys.readouterr().out
+    tunnel = psutil.Process(known["tunnel"][0])
+    assert cli.main(["deploy", "down", "--port", str(port)]) == 0
+    assert capsys.readouterr().out == f"ssh://{ssh_server.machine}: simulator on port {port}: had ended already\n"
+    assert not tunnel.is_running() or tunnel.status() == psutil.STATUS_ZOMBIE
+    assert probe.is_free("127.0.0.1", port)
+    assert probe.is_free("127.0.0.1", local)
+    assert deployed.of_target(f"http://127.0.0.1:{local}") is None
+    assert [path.suffix for path in (here / "there").iterdir()] == [".log"]
+    assert list((here / "here").rglob("*.json")) == []
+
+
+@pytest.mark.soak
+def test_without_a_tunnel_it_listens_where_it_can_be_reached(
+    deploy: Run, program: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    port = probe.free_port()
+    assert deploy("up", "tiny-all", "--program", program, "--port", str(port), "--listen", "127.0.0.1") == 0
+    (server,) = remote.remembered()
+    assert (server.url, server.tunnel) == (f"http://127.0.0.1:{port}", None)
+    assert server.machine == (deployed.of_target(server.url) or {})["machine"]
+    assert cli.main(["deploy", "down", "--all"]) == 0
+    assert f"simulator on port {port}: stopped" in capsys.readouterr().out
+    assert probe.is_free("127.0.0.1", port)
+
+
+def one_line(error: str) -> str:
+    assert error.count("\n") == 1, error
+    return error
+
+
+def test_what_goes_wrong_is_one_line(
+    deploy: Run, program: str, here: Path, ssh_server: SshServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert deploy("up", "tiny-all", "--engine", "vllm", "--program", "/no/vllm") == 2
+    assert "ssh://machine-a: vllm: no program /no/vllm here" in one_line(capsys.readouterr().err)
+    assert deploy("up", "tiny-all", "--program", program, "--port", str(probe.free_port()), "--", "--no-such=1") == 2
+    said = one_line(capsys.readouterr().err)
+    assert "ssh://machine-a: simulator ended before it answered: inferload: --no-such: unknown" in said
+    assert deploy("down", "--port", "1") == 2
+    assert "ssh://machine-a: port 1: nothing was started there" in one_line(capsys.readouterr().err)
+    assert deploy("up", "tiny") == 2
+    assert "tiny: a bare model has no place on another machine" in one_line(capsys.readouterr().err)
+    assert cli.main(["deploy", "up", "tiny-all", "--tunnel"]) == 2
+    assert "--tunnel, --listen, --program: for a server on another machine" in one_line(capsys.readouterr().err)
+    assert cli.main(["deploy", "status", "--host", "box"]) == 2
+    assert "--host box: write a machine as user@machine" in one_line(capsys.readouterr().err)
+    assert remote.remembered() == []
+
+
+def test_a_machine_that_does_not_let_one_in_is_one_line(
+    ssh_server: SshServer, tmp_path: Path, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = ssh_server.config.read_text()
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / "other")], check=True)
+    cases = {
+        "key refused (": text.replace(f"{ssh_server.config.parent}/user_key", str(tmp_path / "other")),
+        "unreachable (ssh: connect to host 127.0.0.1 port 1: Connection refused)": text.replace(
+            f"Port {ssh_server.port}", "Port 1"
+        ),
+        "host key not trusted (": text.replace("known_hosts", "no_known_hosts"),
+    }
+    for said, config in cases.items():
+        (tmp_path / "config").write_text(config)
+        words = ["--host", f"nobody@{ssh_server.machine}" if "no_known" in config else f"ssh://{ssh_server.machine}"]
+        assert cli.main(["deploy", "status", *words, "--ssh-config", str(tmp_path / "config")]) == 2
+        assert said in one_line(capsys.readouterr().err)
+    assert cli.main(["deploy", "status", "--host", "a@b", "--ssh-config", str(tmp_path / "none")]) == 2
+    assert f"--ssh-config {tmp_path}/none: no such file" in one_line(capsys.readouterr().err)
+
+
+def test_a_name_is_no_option_of_ssh(here: Path) -> None:
+    with pytest.raises(UsageError, match=r"^-oProxyCommand=touch x@y: "):
+        ssh.run(ssh.Machine("-oProxyCommand=touch x@y"), "", [], lambda _: None)
+
+
+def test_a_server_that_is_not_reached_from_here_is_stopped_there(
+    ssh_server: SshServer, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote, "REACH_S", 0.2)
+    program = here / "healthy"
+    program.write_text(HEALTHY.format(python=sys.executable))
+    program.chmod(0o755)
+    machine = ssh.Machine(ssh_server.machine, str(ssh_server.config))
+    monkeypatch.setattr(ssh.Machine, "host", lambda _self: "127.0.0.2")
+    order = remote.Order(machine, named("tiny-all"), "simulator", probe.free_port(), "127.0.0.1", program=str(program))
+    with pytest.raises(UsageError, match=r"machine-a: simulator is up there, but http://127.0.0.2:\d+ is not reached"):
+        remote.start(order, lambda _: None)
+    assert probe.is_free("127.0.0.1", order.port)
+    assert remote.remembered() == []
+
+
+def test_a_state_that_is_none_names_the_file(here: Path) -> None:
+    path = remote.state_file("a@b", 8000)
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps({"machine": "a@b"}))
+    with pytest.raises(UsageError, match=r"a_b-8000.json: not a server's state .*; remove the file"):
+        remote.remembered()
+
+
+def test_a_run_finds_the_server_that_its_url_names(here: Path) -> None:
+    server = remote.Remote(
+        machine="me@gpu-box",
+        ssh_config=None,
+        engine="vllm",
+        model="m",
+        port=8000,
+        url="http://gpu-box:8000",
+        pid=7,
+        started_at="2026-01-02T03:04:05Z",
+        argv=("vllm", "serve"),
+        log="/log",
+        variant=document(named("t4-all")),
+        facts={"version": "0.32.0"},
+    )
+    remote.remember(server)
+    remote.remember(dataclasses.replace(server, port=8001, url="http://127.0.0.1:8001", tunnel=(2**22 + 1, 8001)))
+    assert remote.remembered()[0] == server
+    found = deployed.of_target("http://gpu-box:8000/v1") or {}
+    assert (found["machine"], found["version"], found["variant"]["name"]) == ("me@gpu-box", "0.32.0", "t4-all")
+    assert deployed.of_target("http://gpu-box:8002") is None
+    assert deployed.of_target("http://localhost:8001") is None, "its tunnel has ended"
