@@ -18,12 +18,11 @@ from inferload import rundir
 from inferload.errors import UsageError
 from inferload.measure import calibration
 from inferload.measure.clock import now_ns, wall_ns
-from inferload.swarm import arms, finale, messages
+from inferload.swarm import arms, finale, inbox, progress
 from inferload.swarm.ended import Place
 from inferload.swarm.finale import Outcome
 from inferload.swarm.locust_csv import History
 from inferload.swarm.masterrun import MasterRun
-from inferload.swarm.messages import Report
 from inferload.swarm.order import Order, Prefill, Wish, resolve
 from inferload.swarm.own import OwnSettings
 from inferload.swarm.preflight import Preflight, preflight
@@ -61,11 +60,7 @@ class Controller:
         self._runner = runner
         self._locust_start, self._locust_stop = runner.start, runner.stop
         runner.start, runner.stop = self.start, self.stop
-        runner.register_message(messages.PONG, self._on_pong)
-        runner.register_message(messages.READY, self._on_ready)
-        runner.register_message(messages.REPORT, self._on_report)
-        runner.register_message(messages.DRAINED, self._on_drained)
-        runner.register_message(messages.SPENT, self._on_spent)
+        inbox.attend(runner, lambda: self.run)
 
     # -- what Locust calls
 
@@ -232,7 +227,11 @@ class Controller:
         logger.info("run directory: %s", run.place.path)
         finale.begin(run)
         history = History(run.place.path, self.environment)
-        run.conduct(self._locust_start)
+        shown_no_more = progress.begin(run, wanted=self._headless)
+        try:
+            run.conduct(self._locust_start)
+        finally:
+            shown_no_more()
         history.finish()
         outcome = finale.conclude(run)
         logger.info("%s", outcome.headline)
@@ -278,29 +277,6 @@ class Controller:
         web_ui = self.environment.web_ui
         if web_ui is not None:
             web_ui.stop()
-
-    # -- messages
-
-    def _on_pong(self, environment: Any, msg: Any) -> None:
-        member = None if self.run is None else self.run.roster.of_client(msg.node_id)
-        if self.run is not None and member is not None:
-            self.run.on_pong(member, msg.data)
-
-    def _on_ready(self, environment: Any, msg: Any) -> None:
-        if self.run is not None:
-            self.run.on_ready(msg.data)
-
-    def _on_report(self, environment: Any, msg: Any) -> None:
-        if self.run is not None:
-            self.run.on_report(Report.from_wire(msg.data))
-
-    def _on_drained(self, environment: Any, msg: Any) -> None:
-        if self.run is not None:
-            self.run.on_drained(msg.data)
-
-    def _on_spent(self, environment: Any, msg: Any) -> None:
-        if self.run is not None:
-            self.run.on_spent(msg.data)
 
     def status(self) -> dict[str, Any]:
         """What a page may show of the run, now."""

@@ -18,6 +18,7 @@ from gevent.event import Event
 from inferload import rundir
 from inferload.measure.clock import NS_PER_S, Anchor, now_ns, wall_ns
 from inferload.measure.health import HealthSet
+from inferload.measure.recent import Recent
 from inferload.measure.record import Phase, PhaseWindow, stepped
 from inferload.measure.tally import TallySet
 from inferload.swarm import messages, muster, stepping
@@ -54,6 +55,7 @@ class MasterRun:
         self.salt = order.scenario.cache.salt or self.run_id  # what keeps its prompts apart from other runs'
         self.marks = Marks(place.path / rundir.MARKS, self.anchor.wall_ns)
         self.seen = Seen()
+        self.recent = Recent()
         self.notes = Notes()  # what the workers' sessions came to, beside their turns
         self.windows: tuple[PhaseWindow, ...] = ()
         self.stop = Event()
@@ -103,6 +105,7 @@ class MasterRun:
             tallies = TallySet.from_wire(report.tallies)
             member.turns += sum(tally.ended for _, tally in tallies.items())
             self.seen.tallies.absorb(tallies)
+            self.recent.add(self.elapsed_s(), tallies)
             self.seen.health.absorb(HealthSet.from_wire(report.health))
 
     def on_drained(self, data: dict[str, Any]) -> None:

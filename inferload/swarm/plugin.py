@@ -76,6 +76,8 @@ def _begin_master(environment: Any, own: OwnSettings) -> Controller:
     parsed.spawn_rate = given[1] if given[1] is not None else spawn_per_s
     if parsed.headless or parsed.autostart:
         parsed.run_time = None  # Locust would quit in mid-stream; the controller ends the run
+    if parsed.headless and not parsed.print_stats:
+        parsed.only_summary = True  # our own lines stand on a terminal, and a pipe wants no table every two seconds
     if parsed.processes:
         atexit.register(compat.end_forked_workers)
     expected, parsed.expect_workers = parsed.expect_workers, 0  # its wait for workers can last for ever; ours does not

@@ -1,0 +1,73 @@
+"""The lines on a terminal while a run is under way: from a snapshot to text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from inferload.measure.recent import RecentFigures
+from inferload.measure.texttable import short
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A run at one moment; None where something is not known, or there is none."""
+
+    phase: str | None  # None: the load has not begun
+    elapsed_s: float
+    left_s: float | None
+    goal: str | None  # what ends the run by count, as "12 of 40 sessions"
+    in_flight: int
+    failed: int
+    recent: RecentFigures
+    steady: str | None = None
+    kv_cache_usage: float | None = None  # 0..1, of the fullest target
+    waiting: float | None = None  # of all targets
+    scraped: bool = True
+    lost: tuple[str, ...] = ()
+
+
+def lines(now: Snapshot, width: int) -> list[str]:
+    """Three lines, none of them longer than `width`."""
+    return [text[:width] for text in (_state(now), _load(now), _latency(now))]
+
+
+def clock(seconds: float) -> str:
+    """1:05, or 1:01:05."""
+    minutes, left = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{left:02}" if hours else f"{minutes}:{left:02}"
+
+
+def _state(now: Snapshot) -> str:
+    words = [f"{now.phase or 'about to begin'} {clock(now.elapsed_s)}"]
+    if now.left_s is not None:
+        words.append(f"{'at most ' if now.phase == 'drain' else ''}{clock(now.left_s)} left")
+    if now.goal:
+        words.append(now.goal)
+    words.append(f"{now.in_flight} in flight")
+    words.append(f"{now.failed} failed")
+    if now.steady:
+        words.append(now.steady)
+    if now.lost:
+        words.append(f"LOST: {', '.join(now.lost)}")
+    return " · ".join(words)
+
+
+def _load(now: Snapshot) -> str:
+    recent = now.recent
+    return (
+        f"sessions/s {short(recent.offered_sessions_per_s)} offered, {short(recent.achieved_sessions_per_s)} achieved"
+        f" · turns/s {short(recent.turns_per_s)} · output tok/s {short(recent.output_tok_per_s)}"
+    )
+
+
+def _latency(now: Snapshot) -> str:
+    server = "no metrics"
+    if now.scraped:
+        usage = None if now.kv_cache_usage is None else now.kv_cache_usage * 100
+        server = f"KV {short(usage)} % · waiting {short(now.waiting)}"
+    pairs = [
+        f"{name} p50 {short(values[0])} p95 {short(values[1])} ms"
+        for name, values in (("TTFT", now.recent.ttft_ms), ("ITL", now.recent.itl_ms))
+    ]
+    return " · ".join([*pairs, server])

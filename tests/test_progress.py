@@ -1,0 +1,187 @@
+"""What a headless run shows while it lasts: its figures, its lines, and that a log record between them stays whole."""
+
+import io
+import logging
+import os
+import pty
+import re
+import subprocess
+import sys
+import termios
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from e2e_runs import contract_code, scenario
+from hypothesis import given
+from hypothesis import strategies as st
+from locust_process import ROOT, summary_of
+from simulator_process import Simulator
+
+from inferload.measure.progressline import Snapshot, clock, lines
+from inferload.measure.recent import SPAN_S, Recent, RecentFigures
+from inferload.measure.sketch import rank
+from inferload.measure.tally import TallySet
+from inferload.swarm import progress
+
+FIGURES = RecentFigures(10, 2.0, 1.9, 3.85, 412.3, (43.21, 80.5), (12.5, 14.0))
+NOTHING = RecentFigures(0, None, None, None, None, (None, None), (None, None))
+
+
+def test_the_lines(golden: Callable[[str, str], None]) -> None:
+    cases = {
+        "about to begin": Snapshot(None, 0.0, None, None, 0, 0, NOTHING),
+        "by time": Snapshot("measure", 42.9, 47.2, None, 12, 0, FIGURES, kv_cache_usage=0.434, waiting=3.0),
+        "by count": Snapshot("measure", 3700, None, "12 of 40 sessions begun", 3, 2, FIGURES, scraped=False),
+        "drain": Snapshot("drain", 95.0, 58.8, None, 7, 0, FIGURES, kv_cache_usage=0.0, waiting=0.0),
+        "a worker lost": Snapshot("measure", 5.0, 55.0, None, 4, 0, FIGURES, lost=("w1", "w4")),
+        "steady": Snapshot("warmup", 25.0, None, None, 4, 0, FIGURES, steady="TTFT steady"),
+    }
+    golden("progress.txt", "\n".join("\n".join([f"-- {name}", *lines(now, 100)]) for name, now in cases.items()) + "\n")
+
+
+def test_no_line_is_longer_than_the_terminal() -> None:
+    now = Snapshot("measure", 1e6, 1e6, "1 of 2 sessions begun", 10**6, 10**6, FIGURES, lost=("w1",) * 40)
+    assert [len(text) <= 30 for text in lines(now, 30)] == [True] * 3
+
+
+@given(st.integers(0, 10**7))
+def test_a_clock_can_be_read_back(seconds: int) -> None:
+    *parts, last = clock(seconds).split(":")
+    assert sum(int(part) * 60**power for power, part in enumerate(reversed([*parts, last]))) == seconds
+
+
+@given(st.lists(st.tuples(st.floats(0, 60), st.integers(0, 9)), max_size=60), st.floats(0, 70))
+def test_recent_figures_are_those_of_the_last_whole_seconds(reports: list[tuple[float, int]], now_s: float) -> None:
+    recent = Recent()
+    for at_s, sessions in sorted(reports):
+        delta = TallySet()
+        delta.session_planned("measure", "chat", sessions)
+        delta.at("measure", "chat").sketch("ttft_ms").add(at_s)
+        recent.add(at_s, delta)
+    figures = recent.figures(now_s)
+    kept = sorted({int(at_s) for at_s, _ in reports})[-SPAN_S:]
+    behind = [(at_s, n) for at_s, n in reports if int(at_s) in kept and now_s - SPAN_S - 1 <= int(at_s) < int(now_s)]
+    if not behind:
+        assert figures.offered_sessions_per_s is None
+        assert figures.ttft_ms == (None, None)
+    else:
+        assert figures.offered_sessions_per_s == sum(n for _, n in behind) / min(SPAN_S, int(now_s))
+        placed = sorted(at_s for at_s, _ in behind)
+        assert figures.ttft_ms[1] == pytest.approx(placed[rank(0.95, len(placed)) - 1], rel=0.01)
+
+
+# -- on a terminal
+
+
+class Screen:
+    """What a terminal shows: enough of one to know what our lines come to."""
+
+    def __init__(self) -> None:
+        self.rows = [""]
+        self._row = 0
+
+    def feed(self, text: str) -> None:
+        for token in re.findall(r"\x1b\[\d[AK]|\r?\n|\r|[^\x1b\r\n]+", text):
+            if token == "\x1b[1A":
+                self._row -= 1
+            elif token == "\x1b[2K":
+                self.rows[self._row] = ""
+            elif token.endswith("\n"):
+                self._row += 1
+                self.rows += [""] * (self._row + 1 - len(self.rows))
+            elif token != "\r":
+                self.rows[self._row] = token
+
+    @property
+    def text(self) -> list[str]:
+        return [row for row in self.rows if row]
+
+
+@pytest.fixture
+def terminal() -> Iterator[tuple[Any, Callable[[], str]]]:
+    """A terminal's end for a program, and what has been written there since the last look."""
+    ours, theirs = pty.openpty()
+    stream = os.fdopen(theirs, "w")
+
+    def written() -> str:
+        stream.write("\a")  # what comes before the bell is what there is
+        stream.flush()
+        text = ""
+        while not text.endswith("\a"):
+            text += os.read(ours, 65536).decode()
+        return text[:-1]
+
+    yield stream, written
+    stream.close()
+    os.close(ours)
+
+
+def test_a_log_record_stands_above_the_lines(
+    terminal: tuple[Any, Callable[[], str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream, written = terminal
+    monkeypatch.setenv("TERM", "xterm")
+    assert progress.is_terminal(stream)
+    screen, block, handler = Screen(), progress.Block(stream), logging.StreamHandler(stream)
+    logger = logging.Logger("of this test")
+    logger.addHandler(handler)
+    block.watch([handler])
+    block.draw(["one", "two", "three"])
+    block.draw(["1", "2", "3"])
+    screen.feed(written())
+    assert screen.text == ["1", "2", "3"]
+    logger.warning("worker w1 lost")
+    screen.feed(written())
+    assert screen.text == ["worker w1 lost"]
+    block.draw(["uno", "due"])
+    screen.feed(written())
+    assert screen.text == ["worker w1 lost", "uno", "due"]
+    block.close()
+    logger.warning("over")
+    screen.feed(written())
+    assert screen.text == ["worker w1 lost", "over"]
+    monkeypatch.setenv("TERM", "dumb")
+    assert not progress.is_terminal(stream)
+
+
+def test_nothing_is_shown_elsewhere() -> None:
+    assert not progress.is_terminal(io.StringIO())
+
+
+@pytest.mark.soak
+def test_a_run_on_a_terminal_shows_its_lines(tmp_path: Path, simulator: Callable[..., Simulator]) -> None:
+    """The last frame before the end has figures; in the end the lines are gone, and no table of Locust's came between."""
+    url = simulator("--ttft-ms", "20", "--itl-ms", "5").url
+    file = scenario(tmp_path, phases={"measure_s": 6, "drain_s": 5})
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(ours, (40, 120))
+    command = [sys.executable, "-m", "locust", "-f", str(ROOT / "locustfiles" / "chat.py"), "--headless", "--no-report"]
+    command += ["--host", url, "--scenario", str(file), "--run-dir", str(tmp_path / "run"), "--processes", "2"]
+    environment = {**os.environ, "TERM": "xterm", "PYTHONPATH": str(ROOT)}
+    environment.pop("LOCUST_SKIP_MONKEY_PATCH", None)
+    run = subprocess.Popen(command, stdout=theirs, stderr=theirs, env=environment, start_new_session=True)
+    os.close(theirs)
+    text = ""
+    try:
+        while True:
+            try:
+                text += os.read(ours, 65536).decode()
+            except OSError:  # nobody has it open any more
+                break
+    finally:
+        if run.poll() is None:
+            run.wait(30)
+        os.close(ours)
+    assert run.returncode == contract_code(summary_of(tmp_path / "run")), text
+    frames = re.findall(r"measure 0:0\d · 0:0\d left · \d+ in flight · 0 failed\r\n(.*)\r\n(.*)\r\n", text)
+    assert len(frames) >= 4, text
+    load, latency = frames[-1]
+    assert re.fullmatch(r"sessions/s [\d.]+ offered, [\d.]+ achieved · turns/s [\d.]+ · output tok/s [\d.]+", load), (
+        load
+    )
+    assert re.fullmatch(
+        r"TTFT p50 [\d.]+ p95 [\d.]+ ms · ITL p50 [\d.]+ p95 [\d.]+ ms · KV [\d.]+ % · waiting \d+", latency
+    )
+    assert "# reqs" not in text.partition(" measurement")[0]
