@@ -209,6 +209,58 @@ def test_conversations_of_a_sharegpt_file_are_asked_turn_by_turn(tmp_path: Path)
     assert [piece.literal for message in live.ask.messages for piece in message.pieces] == ["Who?", None, "Why?"]
 
 
+def test_what_of_a_conversation_is_not_sent_is_counted_by_kind(tmp_path: Path) -> None:
+    picture = {"type": "image_url", "image_url": {"url": "https://example.org/cat.png"}}
+    messages = [
+        {"role": "assistant", "content": "Welcome."},
+        {"role": "user", "content": [picture, {"type": "text", "text": "What is this?"}, {"type": "input_audio"}, 7]},
+        {"role": "assistant", "content": None, "tool_calls": [{"id": "a"}, {"id": "b"}]},
+        {"role": "tool", "tool_call_id": "a", "content": "a cat"},
+        {"role": "assistant", "content": "A cat."},
+        {"role": "narrator", "content": "She smiles."},
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": " "},
+        "nothing",
+    ]
+    path = tmp_path / "tools.jsonl"
+    path.write_text("".join(json.dumps({"messages": said}) + "\n" for said in (messages, messages[1:])))
+    sessions = Sessions(scenario({"kind": "jsonl", "path": str(path)}))
+    opened = sessions.open()["chat"]
+    assert opened.facts()["source"]["dropped"] == {
+        "answers in front of the first question": 1,
+        "empty messages": 2,
+        "image_url parts": 2,
+        "input_audio parts": 2,
+        "later system messages": 2,
+        "messages of other roles": 2,
+        "messages of tools": 2,
+        "messages without text": 2,
+        "no messages": 2,
+        "tool calls": 4,
+        "unknown parts": 2,
+    }
+    assert said_in(plan_of(sessions, 0)[0]) == ["What is this?"]
+    assert any(line.startswith("not sent of its conversations: 1 answers in front") for line in opened.in_words())
+
+
+def test_a_limit_on_whole_sessions_counts_the_answers_that_are_asked_for(tmp_path: Path) -> None:
+    short, long = "word " * 80, "word " * 800  # 100 and 1,000 tokens at four characters each
+    path = tmp_path / "two.jsonl"
+    said = [[("user", short), ("assistant", answer), ("user", short), ("assistant", short)] for answer in (short, long)]
+    documents = [{"messages": [{"role": role, "content": text} for role, text in one]} for one in said]
+    path.write_text("".join(json.dumps(one) + "\n" for one in documents))
+    source = {"kind": "jsonl", "path": str(path), "filters": {"max_total_tokens": 500}, "chars_per_token": 4}
+
+    def used(**workload: Any) -> int:
+        return int(Sessions(scenario(source, **workload)).open()["chat"].facts()["source"]["used"])
+
+    assert used() == 1  # 400 tokens, and 1,300
+    assert used(output_tokens=10) == 2  # 220 each
+    assert used(output_tokens=10, history="recorded") == 1
+    with pytest.raises(UsageError, match="2 max_total_tokens"):
+        used(output_tokens={"dist": "uniform", "min": 100, "max": 220})  # 520 each
+
+
 def test_every_conversation_is_used_once_before_any_comes_again(tmp_path: Path) -> None:
     source = sharegpt(tmp_path / "s.json", [conversation(f"q{number}", "a") for number in range(50)])
     for seed in (0, 1):

@@ -8,12 +8,12 @@ from typing import Any
 from inferload.workload.chatkind import ONE, Chat
 from inferload.workload.context import Sent, fit
 from inferload.workload.data import Data, Notes
-from inferload.workload.distributions import draw_count
+from inferload.workload.distributions import draw_count, mean_of
 from inferload.workload.images import picture_url
 from inferload.workload.messages import SHARED, Message, Piece
 from inferload.workload.retrieval import Shelf
 from inferload.workload.script import Ask, Reply, Script
-from inferload.workload.sources.given import Given, GivenTurn
+from inferload.workload.sources.given import Answers, Given, GivenTurn
 from inferload.workload.sources.opening import open_source
 
 
@@ -27,12 +27,19 @@ class _Turn:
     answer: Piece | None  # as it was recorded
 
 
+def _answers(workload: Chat) -> Answers:
+    law = workload.output_tokens
+    if law is None:
+        return Answers()
+    return Answers(given=True, tokens=None if workload.history == "recorded" else mean_of(law))
+
+
 class Chats:
     """The chat sessions of one class."""
 
     def __init__(self, workload: Chat, class_name: str, data: Data) -> None:
         self._workload = workload
-        self._source = open_source(workload.source, class_name, data, workload.output_tokens is not None)
+        self._source = open_source(workload.source, class_name, data, _answers(workload))
         self._shelf = None if workload.documents is None else Shelf(workload.documents, self._source.text, data.seed)
         self.digest = self._source.digest
 

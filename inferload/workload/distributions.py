@@ -188,3 +188,13 @@ Count = Annotated[Distribution, AfterValidator(_countable)]
 def draw_count(law: Distribution, rng: Random) -> int:
     """A whole number from 1: the draw, rounded to the nearest, half to even."""
     return max(1, round(law.draw(rng)))
+
+
+def mean_of(law: Distribution) -> float:
+    """The mean of what is drawn, bounds and all: of a thousand values with equal chances, so a rare tail counts little."""
+    if isinstance(law, Constant):
+        return law.value
+    return sum(law.clamped(law.quantile((place + 0.5) / _MEAN_OF)) for place in range(_MEAN_OF)) / _MEAN_OF
+
+
+_MEAN_OF = 1_000

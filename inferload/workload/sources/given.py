@@ -27,6 +27,15 @@ class Given:
     tools: bytes = b""
 
 
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """How long a scenario has answers be. `given`: it says so, and they need not be recorded. `tokens`: of one in the mean,
+    as later requests carry it; None: as it was recorded."""
+
+    given: bool = False
+    tokens: float | None = None
+
+
 class Source(Protocol):
     """Text of the sessions of one class."""
 

@@ -22,10 +22,22 @@ from inferload.workload.sources.reading import Raw
 
 Ints = npt.NDArray[np.int64]
 
-VERSION = 3  # of what is kept; another one is built anew
+VERSION = 4  # of what is kept; another one is built anew
 
 
-_ARRAYS = ("starts", "sizes", "firsts", "prompts", "answers", "known", "totals", "turns", "texts", "first_texts")
+_ARRAYS = (
+    "starts",
+    "sizes",
+    "firsts",
+    "prompts",
+    "answers",
+    "known",
+    "totals",
+    "asked",
+    "turns",
+    "texts",
+    "first_texts",
+)
 
 
 @dataclass(frozen=True)
@@ -39,10 +51,12 @@ class Index:
     answers: Ints  # its first answer
     known: Ints  # turns until the first whose answer's length is neither recorded nor given
     totals: Ints  # all that is said in it
+    asked: Ints  # of that, what is no answer
     turns: Ints
     texts: Ints  # of every text by itself, in order
     first_texts: Ints  # session s has the texts first_texts[s] : first_texts[s + 1]
     skipped: Mapping[str, int]  # records left out, by why
+    dropped: Mapping[str, int]  # parts of the others that are not said, by kind
 
     def __len__(self) -> int:
         return len(self.prompts)
@@ -69,6 +83,7 @@ class Index:
 def build(records: Iterable[Raw], talk_of: Callable[[Raw], Talk | Skip], length: Callable[[str], int]) -> Index:
     """Go through all records. `length`: what a text counts as, characters or tokens."""
     skipped: Counter[str] = Counter()
+    dropped: Counter[str] = Counter()
     grouped: dict[str | int, list[tuple[int, ...]]] = {}
     known: dict[str | int, list[bool]] = {}
     texts: dict[str | int, list[int]] = {}
@@ -77,13 +92,14 @@ def build(records: Iterable[Raw], talk_of: Callable[[Raw], Talk | Skip], length:
         if isinstance(talk, str):
             skipped[talk] += 1
             continue
+        dropped.update(talk.dropped)
         key: str | int = number if talk.session is None else talk.session
         lengths = [length(text) for text in talk.texts()]
         grouped.setdefault(key, []).append((record.start, record.size, *_summary(talk, lengths)))
         texts.setdefault(key, []).extend(lengths)
         known.setdefault(key, []).extend(_has_length(turn) for turn in talk.turns)
     rows = [row for session in grouped.values() for row in session]
-    table = np.array(rows, np.int64).reshape(len(rows), 6)
+    table = np.array(rows, np.int64).reshape(len(rows), 7)
     firsts = _firsts(grouped.values())
     begin = firsts[:-1]
 
@@ -98,10 +114,12 @@ def build(records: Iterable[Raw], talk_of: Callable[[Raw], Talk | Skip], length:
         answers=table[begin, 3],
         known=np.array([_known(session) for session in known.values()], np.int64),
         totals=summed(4),
-        turns=summed(5),
+        asked=summed(5),
+        turns=summed(6),
         texts=np.array([length for session in texts.values() for length in session], np.int64),
         first_texts=_firsts(texts.values()),
         skipped=dict(sorted(skipped.items())),
+        dropped=dict(sorted(dropped.items())),
     )
 
 
@@ -120,11 +138,15 @@ def _known(turns: list[bool]) -> int:
     return next((place for place, known in enumerate(turns) if not known), len(turns))
 
 
-def _summary(talk: Talk, lengths: list[int]) -> tuple[int, int, int, int]:
-    """Of a talk: its first message, its first answer (-1: not known), all together, and how many turns."""
+def _summary(talk: Talk, lengths: list[int]) -> tuple[int, int, int, int, int]:
+    """Of a talk: its first message, its first answer (-1: not known), all together, all but answers, and how many turns."""
     first = len(talk.lead)
     answer = -1 if talk.turns[0].answer is None else lengths[first + 1]
-    return lengths[first], answer, sum(lengths), len(talk.turns)
+    place, asked = first, sum(lengths[:first])
+    for turn in talk.turns:
+        asked += lengths[place]
+        place += 1 if turn.answer is None else 2
+    return lengths[first], answer, sum(lengths), asked, len(talk.turns)
 
 
 # -- kept between runs
@@ -151,14 +173,14 @@ def kept(key: str) -> tuple[Index, str] | None:
         with np.load(cache_folder() / f"{key}.npz", allow_pickle=False) as found:
             arrays = {name: found[name] for name in _ARRAYS}
             said = json.loads(str(found["said"]))
-        return Index(**arrays, skipped=said["skipped"]), said["sha256"]
+        return Index(**arrays, skipped=said["skipped"], dropped=said["dropped"]), said["sha256"]
     except (OSError, ValueError, KeyError):
         return None
 
 
 def keep(key: str, index: Index, sha256: str) -> None:
     """Keep an index; where the folder cannot be written it is built anew next time."""
-    said = json.dumps({"skipped": dict(index.skipped), "sha256": sha256})
+    said = json.dumps({"skipped": dict(index.skipped), "dropped": dict(index.dropped), "sha256": sha256})
     with contextlib.suppress(OSError):
         folder = cache_folder()
         folder.mkdir(parents=True, exist_ok=True)

@@ -5,27 +5,27 @@ from typing import Any
 
 from inferload.workload.data import Data
 from inferload.workload.sources.corpus import Prose
-from inferload.workload.sources.given import Source
+from inferload.workload.sources.given import Answers, Source
 from inferload.workload.sources.made import Lengths, Made, Prefixes
 from inferload.workload.sources.readers import FileReader, HubReader
 from inferload.workload.sources.recorded import Conversations
 
-_Opener = Callable[[Any, str, Data, bool], Source]
+_Opener = Callable[[Any, str, Data, Answers], Source]
 
 
-def _file(source: Any, class_name: str, data: Data, lengths_given: bool) -> Source:
-    return Conversations(source, FileReader(source, data.origin), class_name, data, lengths_given)
+def _file(source: Any, class_name: str, data: Data, answers: Answers) -> Source:
+    return Conversations(source, FileReader(source, data.origin), class_name, data, answers)
 
 
-def _hub(source: Any, class_name: str, data: Data, lengths_given: bool) -> Source:
-    return Conversations(source, HubReader(source), class_name, data, lengths_given)
+def _hub(source: Any, class_name: str, data: Data, answers: Answers) -> Source:
+    return Conversations(source, HubReader(source), class_name, data, answers)
 
 
 _OPENERS: Mapping[str, _Opener] = {
-    "synthetic": lambda source, class_name, data, lengths_given: Made(),
-    "corpus": lambda source, class_name, data, lengths_given: Prose(source, data, class_name),
-    "random": lambda source, class_name, data, lengths_given: Lengths(source),
-    "prefix_repetition": lambda source, class_name, data, lengths_given: Prefixes(source, data.seed),
+    "synthetic": lambda source, class_name, data, answers: Made(),
+    "corpus": lambda source, class_name, data, answers: Prose(source, data, class_name),
+    "random": lambda source, class_name, data, answers: Lengths(source),
+    "prefix_repetition": lambda source, class_name, data, answers: Prefixes(source, data.seed),
     "sharegpt": _file,
     "jsonl": _file,
     "csv": _file,
@@ -33,9 +33,9 @@ _OPENERS: Mapping[str, _Opener] = {
 }
 
 
-def open_source(source: Any, class_name: str, data: Data, lengths_given: bool) -> Source:
-    """The source of a class, open. `lengths_given`: the scenario says how long answers are.
+def open_source(source: Any, class_name: str, data: Data, answers: Answers) -> Source:
+    """The source of a class, open. `answers`: what the scenario says of how long they are.
 
     UsageError, in one line, where its file is missing, broken, holds nothing that can be used, or is not the master's.
     """
-    return _OPENERS[source.kind](source, class_name, data, lengths_given)
+    return _OPENERS[source.kind](source, class_name, data, answers)

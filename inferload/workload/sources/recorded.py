@@ -13,7 +13,7 @@ from inferload.workload.counting import SAMPLES, Counting, counting
 from inferload.workload.data import Data, same_as_master
 from inferload.workload.messages import Message, Piece
 from inferload.workload.sources.documents import DocumentError, Exchange, Skip, Talk, talk_of
-from inferload.workload.sources.given import Given, GivenTurn, literal
+from inferload.workload.sources.given import Answers, Given, GivenTurn, literal
 from inferload.workload.sources.index import Index, Ints, build
 from inferload.workload.sources.kinds import Columns, Recorded
 from inferload.workload.sources.reading import Raw
@@ -53,8 +53,7 @@ class Reader(Protocol):
 class Conversations:
     """The sessions of a data set that its filters leave, in the order of the seed."""
 
-    def __init__(self, source: Recorded, reader: Reader, class_name: str, data: Data, lengths_given: bool) -> None:
-        """`lengths_given`: the scenario says how long answers are, so that they need not be recorded."""
+    def __init__(self, source: Recorded, reader: Reader, class_name: str, data: Data, answers: Answers) -> None:
         self._source, self._reader = source, reader
         found = data.of(class_name)
         self._length, self._counting = _how_to_count(source, data, class_name)
@@ -64,7 +63,8 @@ class Conversations:
         )
         self.digest: str | None = reader.digest
         same_as_master(reader.name, self.digest, found)
-        self._kept, self._left_out = self._filtered(lengths_given)
+        lengths_given = answers.given
+        self._kept, self._left_out = self._filtered(answers)
         if not len(self._kept):
             raise UsageError(f"{reader.name}: no conversation in it can be used: {self._why_none()}")
         self._unknown = 0 if lengths_given else int((self._index.turns - self._index.known)[self._kept].sum())
@@ -120,10 +120,12 @@ class Conversations:
                 return "not a conversation"
             raise UsageError(f"{self._reader.where(record.start)}: {error}") from None
 
-    def _filtered(self, lengths_given: bool) -> tuple[Ints, dict[str, int]]:
+    def _filtered(self, given: Answers) -> tuple[Ints, dict[str, int]]:
         """Sessions that stay, and how many each rule left out, in the order of the rules."""
-        limits, index = self._source.limits, self._index
+        limits, index, lengths_given = self._source.limits, self._index, given.given
         prompts, answers, totals = (self._in_tokens(units) for units in (index.prompts, index.answers, index.totals))
+        if given.tokens is not None:  # the answers that will be asked for, and not those that were recorded
+            totals = self._in_tokens(index.asked) + np.rint(index.turns * given.tokens).astype(np.int64)
         known = answers >= 0
         rules = {
             "length of the answer not known": np.zeros(len(index), bool) if lengths_given else index.known == 0,
@@ -183,6 +185,7 @@ class Conversations:
             "used": len(self._kept),
             "skipped": dict(self._index.skipped),
             "filtered": self._left_out,
+            "dropped": dict(self._index.dropped),
             "turns": int(self._index.turns[self._kept].sum()),
             "turns_without_length": self._unknown,
             "tokens": {"how": counts.how, "chars_per_token": _unless_exact(counts), "error": counts.error},
@@ -196,6 +199,9 @@ class Conversations:
         counts: Mapping[str, int] = {**self._index.skipped, **self._left_out}
         if counts:
             lines.append("left out: " + ", ".join(f"{count:,} {why}" for why, count in counts.items()))
+        if self._index.dropped:
+            parts = ", ".join(f"{count:,} {what}" for what, count in self._index.dropped.items())
+            lines.append(f"not sent of its conversations: {parts}")
         if self._unknown:
             lines.append(f"left out: {self._unknown:,} of their turns, behind the last with an answer of known length")
         lines.append(f"from session {len(self._kept) + 1:,} on they come again, and may then be cached")
