@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 
 from inferload.measure import paired
+from inferload.swarm.cachefigures import CacheFigures
 from inferload.workload.bodies import Isolation
 from inferload.workload.messages import text_message
 from inferload.workload.script import Ask, Fork, Script
@@ -65,6 +66,22 @@ def test_what_the_answers_told_is_held_against_the_upper_bound() -> None:
     turns = {"s0.0": SentTurn(40, 30, cached_tokens=20), "s0.1": SentTurn(110, 30, cached_tokens=60)}
     sums = _hits(turns).sums
     assert (sums.told.turns, sums.told.cached, sums.unexpected) == (2, 80, 20)
+
+
+def _told(cached: int) -> CacheFigures:
+    text = text_message("user", "q", 1000)
+    hits = SentHits(BLOCK)
+    hits.session(0, (Ask((text,), 30) for _ in "a"), APART, {"s0.0": SentTurn(1000, 30, cached_tokens=cached)})
+    return CacheFigures({"expected": {"exactness": "approximate"}}, hits.sums)
+
+
+def test_where_lengths_are_approximate_a_cold_run_may_find_a_little_and_not_much() -> None:
+    assert _told(0).unexpected_share == 0
+    assert _told(300).unexpected_share == 0
+    assert _told(990).unexpected_share == (990 - 250 - 64 - BLOCK) / 1000
+    exact = _told(300)
+    exact.block["expected"]["exactness"] = "exact"
+    assert exact.unexpected_share == 0.3
 
 
 def test_turns_that_were_not_sent_or_not_counted_end_or_stand_apart() -> None:

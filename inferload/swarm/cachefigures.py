@@ -44,11 +44,12 @@ class CacheFigures:
     def unexpected_share(self) -> float | None:
         """Of the prompt tokens, those that were cached though nothing of this run, or before it on purpose, was the same.
 
-        None where that cannot be told: no figures by turn, or bounds that are only approximate.
+        None where that cannot be told: no figures by turn. Where bounds are only approximate, what is beyond them by far.
         """
-        if self.sums is None or not self.sums.told.input or self.block["expected"]["exactness"] == "approximate":
+        if self.sums is None or not self.sums.told.input:
             return None
-        return self.sums.unexpected / self.sums.told.input
+        approximate = self.block["expected"]["exactness"] == "approximate"
+        return (self.sums.far_unexpected if approximate else self.sums.unexpected) / self.sums.told.input
 
 
 def figures(run: EndedRun, turns: pa.Table | None) -> CacheFigures:

@@ -44,6 +44,7 @@ class SentSums:
     at_most: int = 0
     told: Hits = field(default_factory=Hits)  # of turns whose answer said how much was cached: what it said
     unexpected: int = 0  # cached tokens beyond the upper bound, turn by turn
+    far_unexpected: int = 0  # those beyond it by more than what approximate lengths can account for
     unknown: int = 0  # turns that were sent and whose prompt nobody counted
     reread: int = 0  # answers that came back in another number of tokens
     again: int = 0  # prompts that an earlier run has sent too, if its answers were the same
@@ -59,6 +60,12 @@ class _Session:
     turns: Mapping[str, SentTurn]
     answers: dict[Hashable, Span] = field(default_factory=dict)  # by their place in a plan: as later prompts have them
     generated: dict[Hashable, SentTurn] = field(default_factory=dict)
+
+
+# How far expected hits may be off where lengths are approximate: by so many of a prompt's tokens, by what an unknown chat
+# template has in front of every prompt, and by a block.
+_LENGTHS_OFF = 0.25
+_TEMPLATE_TOKENS = 64
 
 
 class SentHits:
@@ -139,7 +146,9 @@ class SentHits:
         if turn.cached_tokens is not None:
             sums.told.add(tokens, 0, self.block)
             sums.told.cached += turn.cached_tokens
-            sums.unexpected += max(0, turn.cached_tokens - most)
+            beyond = max(0, turn.cached_tokens - most)
+            sums.unexpected += beyond
+            sums.far_unexpected += max(0, beyond - self.block - _TEMPLATE_TOKENS - round(_LENGTHS_OFF * tokens))
 
     def _with_answers(self, session: _Session, planned: list[Span]) -> tuple[list[Span], list[Hashable]]:
         """The row with answers as they were read back; and those that are read for the first time, which stand as generated."""
