@@ -262,6 +262,9 @@ def test_sub_agents_of_a_trace_work_beside_each_other(stage: Stage, scene: Scene
     last_inner_ns = max(rows[name]["closed_ns"] for name in ("s0/1-a1.1", "s0/2-a2.0"))
     assert rows["s0.1"]["sent_ns"] >= last_inner_ns
     assert rows["s0/2-a2.0"]["sent_ns"] < rows["s0/1-a1.1"]["sent_ns"]
+    block = ended.summary["tasks"]["replay"]
+    assert (block["begun"], block["done"]) == (2, 2)
+    assert block["steps"]["max"] == 5
 
 
 # -- a rate

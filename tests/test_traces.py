@@ -1,5 +1,6 @@
 """Recorded traces: each public form to turns, the index of sessions, and what a replay asks."""
 
+import itertools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -10,19 +11,23 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from inferload.errors import UsageError
+from inferload.workload.bodies import Texts
 from inferload.workload.data import Data, Notes
 from inferload.workload.describe import describe
+from inferload.workload.expectedhits import PlannedHits
 from inferload.workload.faults import ScenarioError
+from inferload.workload.prompts import Vocabulary, calibrate
 from inferload.workload.replay import OpenedReplay
 from inferload.workload.replaykind import UNTIMED, Replay
 from inferload.workload.scenario import Scenario, from_text, load
 from inferload.workload.schedules import schedule_of
-from inferload.workload.script import PlannedTurn, outline
+from inferload.workload.script import PlannedTurn, Work, outline
 from inferload.workload.sessions import Sessions
 from inferload.workload.traces.formats import FORMATS
 from inferload.workload.traces.index import TraceIndex, Window
 from inferload.workload.traces.turn import TraceFault
 
+EXACT = calibrate(lambda text: [int.from_bytes(word.encode(), "big") for word in text.split()])
 TRACES = Path(__file__).parent / "data" / "traces"
 
 
@@ -118,6 +123,83 @@ def test_a_trace_that_knows_its_prefix_keeps_as_much() -> None:
     opened = replay("tracelab.jsonl", "tracelab")
     assert [[message.tokens for message in turn.ask.messages] for turn in planned(opened, 1)] == [[500], [500, 20, 180]]
     assert [[message.tokens for message in turn.ask.messages] for turn in planned(opened, 0)] == [[300], [250]]
+
+
+def steps(tmp_path: Path, *rows: tuple[int, int, int], last_input: str = "tool_result") -> OpenedReplay:
+    """A session in TraceLab's form: (whole prompt, of that the same as before, answer) of each step."""
+    lines = []
+    for number, (prompt, prefix, answer) in enumerate(rows):
+        kind = last_input if number else "user_message"
+        at = [f"2026-05-31T12:{number // 2:02}:{30 * (number % 2) + second:02}Z" for second in (1, 5)]
+        events = [{"event_type": kind, "timestamp": at[0]}, {"event_type": "text", "timestamp": at[1]}]
+        tokens = {"input_tokens_total": prompt, "prefix_tokens": prefix, "output_tokens": answer}
+        lines.append(json.dumps({"session_id": "s", "timing_events": events} | tokens))
+    path = tmp_path / "steps.jsonl"
+    path.write_text("\n".join(lines))
+    workload = Replay.model_validate({"kind": "replay", "path": str(path), "format": "tracelab"})
+    return OpenedReplay(workload, "replay", Data())
+
+
+LETTERS = calibrate(lambda text: [ord(letter) for letter in text])
+
+
+@pytest.mark.parametrize("vocabulary", [EXACT, LETTERS], ids=["a token a word", "a token a letter"])
+def test_a_prompt_keeps_just_as_many_tokens_as_the_trace_says(tmp_path: Path, vocabulary: Vocabulary) -> None:
+    count = len if vocabulary is LETTERS else lambda text: len(text.split())
+    rows = [(500, 0, 40), (700, 333, 40), (900, 600, 40), (640, 401, 40), (1000, 640, 9), (1100, 20, 9)]
+    texts = Texts(vocabulary, seed=3)
+    before: list[str] = []
+    for turn, (prompt, prefix, _answer) in zip(planned(steps(tmp_path, *rows), 0), rows, strict=True):
+        assert turn.input_tokens == prompt
+        now = [json.loads(texts.encoded(message.pieces)) for message in turn.ask.messages]
+        assert sum(map(count, now)) == prompt
+        roles = [message.role for message in turn.ask.messages]
+        assert all(one != other for one, other in itertools.pairwise(roles))
+        kept = 0
+        for one, other in zip(before, now, strict=False):
+            kept += same_letters(one, other) if vocabulary is LETTERS else same_words(one, other)
+            if one != other:
+                break
+        # What follows may begin with a letter or word that is the same; a word of many tokens is not taken apart.
+        assert prefix - (max(vocabulary.costs or ()) - 1) <= kept <= prefix + 3
+        before = now
+
+
+def same_letters(one: str, other: str) -> int:
+    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
+
+
+def same_words(one: str, other: str) -> int:
+    pairs = zip(one.split(), other.split(), strict=False)
+    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
+def test_an_endless_cache_finds_what_the_trace_says(tmp_path: Path) -> None:
+    rows = [(500, 0, 40), (700, 333, 40), (900, 720, 40), (640, 401, 40)]  # 720: within the answer, which ends at 740
+    hits = PlannedHits(block=1)
+    hits.session(0, "replay", planned(steps(tmp_path, *rows), 0))
+    assert hits.total.cached == sum(prefix for _prompt, prefix, _answer in rows)
+
+
+def test_a_session_of_many_lines_is_read_by_work_that_a_plan_does_too(tmp_path: Path) -> None:
+    opened = steps(tmp_path, *[(100 + number, 100 * (number > 0), 1) for number in range(60)])
+    effect = next(opened.script(0, Random(0), Notes()))
+    assert isinstance(effect, Work)
+    assert effect.pure
+    assert len(planned(opened, 0)) == 60
+
+
+def test_sessions_of_agents_are_tasks_and_say_which_answer_is_their_last(tmp_path: Path) -> None:
+    def ends(opened: OpenedReplay) -> list[tuple[str, bool | None]]:
+        return [(turn.ask.pause, turn.ask.final) for turn in planned(opened, 0)]
+
+    weka = ends(replay("weka.jsonl", "weka"))
+    assert weka == [("think", False), ("tool", False), ("tool", False), ("tool", False), ("tool", True)]
+    assert [final for _pause, final in ends(replay("weka.jsonl", "weka", max_context_tokens=305))][-1]
+    assert ends(steps(tmp_path, (9, 0, 1), (20, 9, 1))) == [("think", False), ("tool", True)]
+    people = steps(tmp_path, (9, 0, 1), (20, 9, 1), last_input="user_message")
+    assert ends(people) == [("think", False)] * 2
+    assert not any(final for _pause, final in ends(replay("burstgpt-2.csv", "burstgpt-2")))
 
 
 def test_sub_agents_work_while_the_main_one_waits() -> None:

@@ -92,7 +92,8 @@ def tasks_of(turns: Sequence["_Turn"], phase: str) -> tuple[int, list[Task]]:
             continue
         begun += 1
         last = max((turn for turn in mine if turn.at_top), key=lambda turn: turn.index)
-        if all(turn.ok for turn in mine) and last.final:
+        ended = last.final or any(turn.final for turn in mine if not turn.at_top)  # with sub-agents, perhaps
+        if all(turn.ok for turn in mine) and ended:
             done.append(_task(mine))
     return begun, done
 

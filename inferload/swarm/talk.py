@@ -148,9 +148,10 @@ class Talk:
             except Exception as error:  # noqa: BLE001  whatever it is: the session ends, and its books show it
                 return self._unmade(error, path, number, at_ns)
             if isinstance(effect, Work):
-                self._leave()
+                if not effect.pure:
+                    self._leave()
                 outcome = self._work(effect)
-                at_ns = now_ns() - outcome.waited_ns
+                at_ns = at_ns if effect.pure else now_ns() - outcome.waited_ns
                 if outcome.error is not None:
                     return self._broken(outcome.error, path, number, at_ns)
                 sent = Worked(outcome.value)

@@ -76,7 +76,10 @@ class Texts:
         return found
 
     def _made(self, piece: Piece) -> str:
-        return self.vocabulary.text(piece.tokens or 1, Random(f"{self._seed}/{piece.key}"))
+        rng = Random(f"{self._seed}/{piece.key}")
+        if piece.whole is None:
+            return self.vocabulary.text(piece.tokens or 1, rng)
+        return self.vocabulary.beginning(self.vocabulary.text(piece.whole, rng), piece.tokens or 1)
 
     def encoded(self, pieces: tuple[Piece, ...], first_line: str = "") -> bytes:
         """Several pieces as one JSON string, behind a first line."""

@@ -169,7 +169,7 @@ def _of_piece(piece: Piece) -> Span:
         return _guessed("text", piece.literal or "")
     if piece.literal is not None:
         return Span(("text", piece.literal), piece.tokens)
-    return Span((piece.key, piece.tokens), piece.tokens)
+    return Span((piece.key, piece.whole or piece.tokens), piece.tokens)
 
 
 def _guessed(kind: str, text: str) -> Span:

@@ -19,11 +19,20 @@ BLOCK = "trace/"
 @dataclass(frozen=True, slots=True)
 class Piece:
     """A stretch of text. `literal` None: words drawn by the run's seed and `key`, of `tokens` tokens; equal pieces are
-    equal text in all sessions of a run. With a literal, `tokens` is what it is thought to cost; None: not known."""
+    equal text in all sessions of a run. With a literal, `tokens` is what it is thought to cost; None: not known.
+    `whole`: it is only the beginning, of `tokens` tokens, of the text that a piece of that many would be."""
 
     key: str
     tokens: int | None
     literal: str | None = None
+    whole: int | None = None
+
+    def beginning(self, tokens: int) -> "Piece":
+        """Its first tokens. Of a literal the first characters, by their share: about so many tokens."""
+        if self.tokens is None or tokens >= self.tokens:
+            return self
+        literal = self.literal if self.literal is None else self.literal[: len(self.literal) * tokens // self.tokens]
+        return Piece(self.key, tokens, literal, self.whole or self.tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +59,17 @@ class Message:
     def tokens(self) -> int | None:
         """Tokens of its own text, without what a chat template puts around it; None where a piece's are not known."""
         return tokens_of(self.pieces)
+
+
+def first_tokens(message: Message, tokens: int) -> Message:
+    """A message that ends after so many of its tokens; reasoning and calls of tools are left out."""
+    kept: list[Piece] = []
+    for piece in message.pieces:
+        if tokens <= 0:
+            break
+        kept.append(piece.beginning(tokens))
+        tokens -= kept[-1].tokens or 0
+    return Message(message.role, tuple(kept), images=message.images)
 
 
 def tokens_of(pieces: Iterable[Piece]) -> int | None:

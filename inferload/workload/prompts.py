@@ -93,12 +93,34 @@ class Vocabulary:
             some, spent = self._bulk(max(1, (left - tail) // dearest), rng)
             words += some
             left -= spent
-        while left:
+        return " ".join([*words, *self._filled(left, rng)])
+
+    def beginning(self, text: str, n_tokens: int) -> str:
+        """The first tokens of a text that was made here: its words as far as they fit, then others that fill the rest."""
+        words = text.split(" ")
+        if self.costs is None:
+            return " ".join(words[: max(1, round(n_tokens / self.tokens_per_word))])
+        if self.costs == (1,) * len(self.costs) and set(self.first_costs) == {1}:
+            return " ".join(words[: max(1, n_tokens)])
+        cost_of = dict(zip(self.words, self.costs, strict=True))
+        left = n_tokens - dict(zip(self.firsts, self.first_costs, strict=True))[words[0]]
+        kept = words[:1]
+        for word in words[1:]:
+            if not self._can(left - cost_of[word]):
+                break
+            kept.append(word)
+            left -= cost_of[word]
+        return " ".join([*kept, *self._filled(left, Random(text[:_PASSAGE]))])
+
+    def _filled(self, left: int, rng: Random) -> list[str]:
+        """Words that follow others, drawn one by one, of just so many tokens."""
+        words = []
+        while left > 0:
             fits = [cost for cost in self._by_cost if self._can(left - cost)]
             cost = rng.choices(fits, [len(self._by_cost[cost]) for cost in fits])[0]
             words.append(rng.choice(self._by_cost[cost]))
             left -= cost
-        return " ".join(words)
+        return words
 
     def _bulk(self, count: int, rng: Random) -> tuple[list[str], int]:
         """So many words at random and what they cost (0 where costs are unknown); of many words most come in passages."""

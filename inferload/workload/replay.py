@@ -1,16 +1,18 @@
 """Recorded sessions as scripts: prompts of the recorded lengths that share what the trace says they shared."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from itertools import groupby
 from random import Random
 from typing import Any
 
 from inferload.workload.data import Data, Notes, same_as_master
 from inferload.workload.files import find
-from inferload.workload.messages import BLOCK, Message, Piece, text_message
+from inferload.workload.messages import BLOCK, Message, Piece, first_tokens
 from inferload.workload.numberwords import plural
 from inferload.workload.replaykind import Replay
-from inferload.workload.script import Ask, Fork, Reply, Script
+from inferload.workload.script import Ask, Fork, Reply, Script, Sent, Work, Worked
 from inferload.workload.traces.formats import FORMATS
 from inferload.workload.traces.index import TraceIndex, Window
 from inferload.workload.traces.turn import RecordedTurn
@@ -40,7 +42,17 @@ class OpenedReplay:
         lap, place = divmod(index, len(self.index))
         if lap:
             notes["sessions from another lap of the trace"] += 1
-        return _Teller(self._workload, lap, index, notes).session(self.index.session(place))
+        return self._told(place, _Teller(self._workload, self.index, lap, index, notes))
+
+    def _told(self, place: int, teller: "_Teller") -> Script:
+        """A session of many lines is read beside the event loop, since others are being measured."""
+        if self.index.lines_of(place) <= _LINES_AT_ONCE:
+            turns = self.index.session(place)
+        else:
+            worked = yield Work(partial(self.index.session, place), pure=True)
+            assert isinstance(worked, Worked)
+            turns = worked.value
+        yield from teller.session(turns)
 
     def sample(self) -> Sequence[str]:
         """All text is made up to known lengths."""
@@ -73,57 +85,94 @@ class OpenedReplay:
         return lines
 
 
+_LINES_AT_ONCE = 20
+_BYTES_AT_ONCE = 64 * 1024
+
+
 class _Teller:
     """One session of a replay as it is told."""
 
-    def __init__(self, workload: Replay, lap: int, index: int, notes: Notes) -> None:
-        self._workload, self._notes, self._index = workload, notes, index
+    def __init__(self, workload: Replay, trace: TraceIndex, lap: int, index: int, notes: Notes) -> None:
+        self._workload, self._trace, self._notes, self._index = workload, trace, notes, index
         self._scope = BLOCK + (f"{lap}/" if lap else "")
 
-    def session(self, turns: Sequence[RecordedTurn]) -> Script:
+    def session(self, recorded: Sequence[RecordedTurn]) -> Script:
         """The main agent's turns; sub-agents that stand next to each other work at the same time."""
-        begins_s = turns[0].at_s
+        begins_s = recorded[0].at_s
+        parts = [(sub, list(some)) for sub, some in groupby(self._fitting(recorded), key=lambda turn: bool(turn.agent))]
         context = _Context(f"text/{self._index}")
         before: RecordedTurn | None = None  # whose answer is waited for
-        for is_sub, some in groupby(turns, key=lambda turn: bool(turn.agent)):
+        for number, (is_sub, some) in enumerate(parts):
+            last = self._trace.of_agents and number == len(parts) - 1
             if is_sub:
                 agents = [(agent, list(inner)) for agent, inner in groupby(some, key=_agent)]
-                yield Fork(tuple((agent, self._inner(agent, inner, before, begins_s)) for agent, inner in agents))
+                yield Fork(tuple((agent, self._inner(agent, inner, before, begins_s, last)) for agent, inner in agents))
                 before = max((inner[-1] for _agent, inner in agents), key=_ended_s)
-                continue
-            for turn in some:
-                if self._too_long(turn):
-                    return
-                reply = yield self._ask(turn, before, begins_s, context)
-                assert isinstance(reply, Reply)
-                context.answered(reply)
-                before = turn
+            else:
+                yield from self._turns(some, before, begins_s, context, last)
+                before = some[-1]
 
-    def _inner(self, agent: str, turns: Sequence[RecordedTurn], before: RecordedTurn | None, begins_s: float) -> Script:
+    def _inner(
+        self, agent: str, turns: Sequence[RecordedTurn], before: RecordedTurn | None, begins_s: float, last: bool
+    ) -> Script:
         """A sub-agent's turns; the first one follows the main agent's answer before it."""
-        context = _Context(f"text/{self._index}/{agent}")
-        for turn in turns:
-            if self._too_long(turn):
-                return
-            reply = yield self._ask(turn, before, begins_s, context)
+        return self._turns(turns, before, begins_s, _Context(f"text/{self._index}/{agent}"), last)
+
+    def _turns(
+        self,
+        turns: Sequence[RecordedTurn],
+        before: RecordedTurn | None,
+        begins_s: float,
+        context: "_Context",
+        last: bool,
+    ) -> Script:
+        """Turns of one context, one after the other. `last`: the session, a task, is over with them."""
+        for place, turn in enumerate(turns):
+            whole = yield from self._whole(turn)
+            final = last and place == len(turns) - 1
+            reply = yield self._ask(whole, before, begins_s, context, final)
             assert isinstance(reply, Reply)
             context.answered(reply)
             before = turn
 
-    def _too_long(self, turn: RecordedTurn) -> bool:
-        limit = self._workload.max_context_tokens
-        if limit is None or turn.input_tokens + turn.output_tokens <= limit:
-            return False
-        self._notes["sessions cut short at max_context_tokens"] += 1
-        return True
+    def _whole(self, turn: RecordedTurn) -> Generator[Work, Sent, RecordedTurn]:
+        """A turn with its blocks; where these are many they are read beside the event loop."""
+        if turn.where is None or turn.where[1] <= _BYTES_AT_ONCE:
+            return self._trace.whole(turn)
+        worked = yield Work(partial(self._trace.whole, turn), pure=True)
+        assert isinstance(worked, Worked)
+        whole: RecordedTurn = worked.value
+        return whole
 
-    def _ask(self, turn: RecordedTurn, before: RecordedTurn | None, begins_s: float, context: "_Context") -> Ask:
+    def _fitting(self, turns: Sequence[RecordedTurn]) -> Iterator[RecordedTurn]:
+        """The turns until the context is too long: the main agent's ends the session, a sub-agent's that sub-agent."""
+        limit, over = self._workload.max_context_tokens, set()
+        for turn in turns:
+            if turn.agent in over:
+                continue
+            if limit is not None and turn.input_tokens + turn.output_tokens > limit:
+                self._notes["sessions cut short at max_context_tokens"] += 1
+                if not turn.agent:
+                    return
+                over.add(turn.agent)
+                continue
+            yield turn
+
+    def _ask(
+        self,
+        turn: RecordedTurn,
+        before: RecordedTurn | None,
+        begins_s: float,
+        context: "_Context",
+        final: bool,
+    ) -> Ask:
         if turn.blocks is not None:
             messages: tuple[Message, ...] = (self._blocks(turn),)
         else:
             messages = context.grown_to(turn)
         due_s, pause_s = self._when(turn, before, begins_s)
-        return Ask(messages, turn.output_tokens, pause_s, due_s, pause="tool" if turn.agent else "think")
+        for_tools = turn.after == "tool" or bool(turn.agent) or bool(before is not None and before.agent)
+        return Ask(messages, turn.output_tokens, pause_s, due_s, pause="tool" if for_tools else "think", final=final)
 
     def _blocks(self, turn: RecordedTurn) -> Message:
         """A prompt by its blocks, the last one as long as is left."""
@@ -167,24 +216,31 @@ class _Context:
         self._made = 0
 
     def grown_to(self, turn: RecordedTurn) -> tuple[Message, ...]:
-        """The turn's prompt: as many whole messages as it shares with what was said, and one of what is missing.
+        """The turn's prompt: what it shares with what was said, to the token, and what is missing to its length.
 
         It shares all of it where it is longer; else as much as the trace says, and nothing where it says nothing.
         """
-        lengths = [message.tokens or 0 for message in self._messages]
-        grown = sum(lengths) < turn.input_tokens
-        shared = sum(lengths) if grown and turn.prefix_tokens is None else turn.prefix_tokens or 0
+        said = sum(message.tokens or 0 for message in self._messages)
+        shared = said if said < turn.input_tokens and turn.prefix_tokens is None else turn.prefix_tokens or 0
+        left = min(shared, turn.input_tokens - 1)
         kept: list[Message] = []
         tokens = 0
-        for message, length in zip(self._messages, lengths, strict=True):
-            if tokens + length > min(shared, turn.input_tokens - 1):
+        for message in self._messages:
+            if (message.tokens or 0) > left:
+                kept += [first_tokens(message, left)] if left else []
+                tokens += left
                 break
             kept.append(message)
-            tokens += length
+            left -= message.tokens or 0
+            tokens += message.tokens or 0
         self._made += 1
-        new = text_message("user", f"{self._key}/{self._made}", turn.input_tokens - tokens)
-        self._messages = [*kept, new]
-        return tuple(self._messages)
+        new = Piece(f"{self._key}/{self._made}", turn.input_tokens - tokens)
+        if kept and kept[-1].role == "user":  # in one message: many chat templates want user and assistant in turn
+            kept[-1] = replace(kept[-1], pieces=(*kept[-1].pieces, new))
+        else:
+            kept.append(Message("user", (new,)))
+        self._messages = kept
+        return tuple(kept)
 
     def answered(self, reply: Reply) -> None:
         """The answer is part of what was said."""

@@ -73,11 +73,13 @@ class Work:
 
     The time counts as part of the pause before the next turn, but for the wait for a thread: the turn is late by that. An
     exception ends the session, and counts as a failed turn. `undo`: done with what came of it, in a thread too, when the
-    session is over, however it ended.
+    session is over, however it ended. `pure`: it only makes what the script needs to go on, the same wherever it is done;
+    then a plan does it too, and its time is no pause: what it takes, the next turn is late.
     """
 
     call: Callable[[], Any]
     undo: Callable[[Any], Any] | None = None
+    pure: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +146,10 @@ def outline(script: Script, index: int, path: str = "") -> Iterator[PlannedTurn]
         except StopIteration:
             return
         if isinstance(effect, Work):
-            return
+            if not effect.pure:
+                return
+            sent = Worked(effect.call())
+            continue
         if isinstance(effect, Fork):
             last: list[Reply | None] = []
             for name, child in effect.children:

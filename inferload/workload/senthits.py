@@ -20,7 +20,7 @@ from inferload.workload.expectedhits import (
     computed_answer,
     tokens_of,
 )
-from inferload.workload.script import Ask, Fork, Reply, Script, Sent, Work, answer_key
+from inferload.workload.script import Ask, Fork, Reply, Script, Sent, Work, Worked, answer_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,8 @@ class _Session:
     index: int
     layout: Layout
     turns: Mapping[str, SentTurn]
-    answers: dict[Hashable, Span] = field(default_factory=dict)  # by their place in a plan: as later prompts have them
+    # As later prompts have them: by their place in a plan, and by how much of them is kept.
+    answers: dict[tuple[Hashable, int], Span] = field(default_factory=dict)
     generated: dict[Hashable, SentTurn] = field(default_factory=dict)
 
 
@@ -101,7 +102,10 @@ class SentHits:
             except StopIteration:
                 return True, last
             if isinstance(effect, Work):
-                return False, last
+                if not effect.pure:
+                    return False, last
+                sent = Worked(effect.call())
+                continue
             if isinstance(effect, Fork):
                 ended = [self._follow(session, child, f"{path}/{name}") for name, child in effect.children]
                 if not all(complete for complete, _reply in ended):
@@ -133,7 +137,7 @@ class SentHits:
             return
         at_most = shared
         if bound is not None and shared == before:
-            at_most += min(row[bound].tokens, max(0, self._generated(session, fresh[-1]) - 1))
+            at_most += min(row[bound].tokens, max(0, self._generated(session, fresh[-1][0]) - 1))
         if self._asked.setdefault((key, turn.partition, turn.input_tokens), self._run) < self._run:
             self.sums.again += shared < turn.input_tokens
             at_most = turn.input_tokens
@@ -150,25 +154,28 @@ class SentHits:
             sums.unexpected += beyond
             sums.far_unexpected += max(0, beyond - self.block - _TEMPLATE_TOKENS - round(_LENGTHS_OFF * tokens))
 
-    def _with_answers(self, session: _Session, planned: list[Span]) -> tuple[list[Span], list[Hashable]]:
+    def _with_answers(self, session: _Session, planned: list[Span]) -> tuple[list[Span], list[tuple[Hashable, int]]]:
         """The row with answers as they were read back; and those that are read for the first time, which stand as generated."""
         row, fresh = [], []
         for span in planned:
             generated = session.generated.get(span.identity)
             if generated is not None:
-                known = session.answers.get(span.identity)
+                key = span.identity, span.tokens
+                known = session.answers.get(key)
                 if known is None:
-                    fresh.append(span.identity)
+                    fresh.append(key)
                     assert isinstance(span.identity, tuple)
-                    read = max(0, span.tokens - generated.ended_itself)
-                    known = session.answers[span.identity] = Span((*span.identity, self._run), read)
+                    said = max(0, (generated.output_tokens or 0) - generated.ended_itself)
+                    known = session.answers[key] = Span((*span.identity, self._run), min(span.tokens, said))
                 row.append(known)
             else:
                 more = self._more.get(span.identity)
                 row.append(span if more is None else span._replace(tokens=span.tokens + more))
         return row, fresh
 
-    def _fitted(self, session: _Session, row: list[Span], fresh: list[Hashable], tokens: int | None) -> int | None:
+    def _fitted(
+        self, session: _Session, row: list[Span], fresh: list[tuple[Hashable, int]], tokens: int | None
+    ) -> int | None:
         """Make the row as long as the server counted; the place of the answer that had to be changed for it."""
         off = 0 if tokens is None else tokens - tokens_of(row)
         if off == 0:

@@ -1,8 +1,12 @@
 """Traces of coding agents: Weka's (AgentX), a session in each line; TraceLab's, a step in each line."""
 
+import codecs
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
+
+import msgspec
 
 from inferload.workload.traces.turn import RecordedTurn, TraceFault, blocks_of, count_of, json_object, number_of
 
@@ -10,7 +14,7 @@ _WEKA_BLOCK = 64
 
 
 def weka(line: str) -> Iterator[RecordedTurn]:
-    """`requests` of `t` and `api_time` in s, `in`, `out`, `hash_ids`; `type: subagent` holds the requests of one.
+    """`requests` of `t` and `api_time` in s, `in`, `out`, `hash_ids`, `input_types`; `type: subagent` holds those of one.
 
     Times count from the session's own beginning, and identities are the session's own.
     """
@@ -26,21 +30,51 @@ def weka(line: str) -> Iterator[RecordedTurn]:
             yield _weka_turn(one, session, block, shared, "" if inner is None else name)
 
 
+class _Requests(msgspec.Struct):
+    """Of a session, or of a sub-agent, the requests as they stand in the line."""
+
+    requests: list[msgspec.Raw] = []
+    type: Any = None
+
+
+def weka_places(line: bytes, at: int = 0) -> Iterator[tuple[int, int]]:
+    """(start, length) of each request in a line that `weka` has read, in its order."""
+    at = at or len(codecs.BOM_UTF8) * line.startswith(codecs.BOM_UTF8)
+    for raw in msgspec.json.decode(line[at:], type=_Requests).requests:
+        text = bytes(raw)
+        start = line.index(text, at)
+        at = start + len(text)
+        if msgspec.json.decode(text, type=_Requests).type == "subagent":
+            yield from ((start + inner, length) for inner, length in weka_places(text))
+        else:
+            yield start, len(text)
+
+
+def weka_whole(text: str, turn: RecordedTurn) -> RecordedTurn:
+    """A turn with its blocks, from its request as it stands in the file."""
+    row = json_object(text)
+    if "hash_ids" not in row:
+        return turn
+    blocks = blocks_of(row, "hash_ids", turn.input_tokens, turn.block_tokens)
+    return replace(turn, blocks=tuple(turn.scope + block for block in blocks))
+
+
 def _weka_turn(row: dict[str, Any], session: str, block: int, shared: bool, agent: str) -> RecordedTurn:
     if row.get("type") == "subagent":
         raise TraceFault("a sub-agent within a sub-agent: not known of this form")
     at_s, tokens = number_of(row, "t"), count_of(row, "in")
+    scope = "" if shared else f"{session}/"
     return RecordedTurn(
         at_s,
         tokens,
         count_of(row, "out"),
         session=session,
         ends_s=at_s + number_of(row, "api_time") if row.get("api_time") is not None else None,
-        blocks=tuple(one if shared else f"{session}/{one}" for one in blocks_of(row, "hash_ids", tokens, block))
-        if "hash_ids" in row
-        else None,
+        blocks=tuple(scope + one for one in blocks_of(row, "hash_ids", tokens, block)) if "hash_ids" in row else None,
         block_tokens=block,
         agent=agent,
+        after="tool" if "tool_result" in (row.get("input_types") or ()) else "think",
+        scope=scope,
     )
 
 
@@ -58,9 +92,10 @@ def tracelab(line: str) -> Iterator[RecordedTurn]:
     times = [(event.get("event_type"), _iso_s(event.get("timestamp"))) for event in events] if events else []
     if not times:
         raise TraceFault("timing_events is missing or empty; the step has no time")
-    inputs = [at_s for kind, at_s in times if kind in _INPUTS]
+    inputs = [(at_s, kind) for kind, at_s in times if kind in _INPUTS]
     made = [at_s for kind, at_s in times if kind not in _INPUTS]
-    at_s = max((one for one in inputs if not made or one <= min(made)), default=min(at_s for _kind, at_s in times))
+    first = min(at_s for _kind, at_s in times), ""
+    at_s, kind = max((one for one in inputs if not made or one[0] <= min(made)), default=first)
     session = row.get("session_id")
     if not session:
         raise TraceFault("session_id is missing")
@@ -71,6 +106,7 @@ def tracelab(line: str) -> Iterator[RecordedTurn]:
         session=str(session),
         ends_s=max(made, default=None),
         prefix_tokens=count_of(row, "prefix_tokens") if row.get("prefix_tokens") is not None else None,
+        after="tool" if kind == "tool_result" else "think",
     )
 
 

@@ -3,9 +3,11 @@
 from array import array
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import BinaryIO
+
+import msgspec
 
 from inferload.errors import UsageError
 from inferload.workload.files import sha256_of
@@ -30,10 +32,14 @@ _OUTSIDE = "of sessions that begin outside the window"
 
 @dataclass(slots=True)
 class _Session:
-    """Where a session's turns stand: (offset of the line, which turn of that line) one after the other."""
+    """Where a session's turns stand: (offset of the line, which turn of that line) one after the other.
+
+    `turns`: of lines that hold a whole session its turns themselves, but for their blocks.
+    """
 
     begins_s: float
     places: "array[int]" = field(default_factory=lambda: array("q"))
+    turns: list[RecordedTurn] = field(default_factory=list)
 
 
 class TraceIndex:
@@ -44,6 +50,7 @@ class TraceIndex:
         self.left_out: Counter[str] = Counter()  # what was not taken, by why
         self.turns = 0
         self.out_of_order = 0  # turns whose times go back, where the form allows that
+        self.of_agents = False  # some turn is a sub-agent's, or waits for a tool: sessions are tasks
         self._name, self._window = name, window
         self._sessions: list[_Session] = []
         self._start_s = 0.0
@@ -67,7 +74,9 @@ class TraceIndex:
         return (session.begins_s - begins_s for session in self._sessions)
 
     def session(self, index: int) -> list[RecordedTurn]:
-        """The turns of a session in the order of their times, read from the file."""
+        """The turns of a session in the order of their times, read from the file; those that stand `where` by `whole`."""
+        if self.form.nested is not None:
+            return self._sessions[index].turns
         places = self._sessions[index].places
         turns: list[RecordedTurn] = []
         with self.path.open("rb") as file:
@@ -77,7 +86,20 @@ class TraceIndex:
                     file.seek(offset)
                     known = {offset: list(self._parser(file.readline().decode("utf-8" if offset else "utf-8-sig")))}
                 turns.append(known[offset][part])
-        return turns if self.form.nested else sorted(turns, key=lambda turn: turn.at_s)
+        return sorted(turns, key=lambda turn: turn.at_s)
+
+    def lines_of(self, index: int) -> int:
+        """How many lines are read for a session."""
+        return 0 if self.form.nested is not None else len(self._sessions[index].places) // 2
+
+    def whole(self, turn: RecordedTurn) -> RecordedTurn:
+        """A turn of `session` with its blocks."""
+        if turn.where is None or self.form.nested is None:
+            return turn
+        offset, length = turn.where
+        with self.path.open("rb") as file:
+            file.seek(offset)
+            return self.form.nested.whole(file.read(length).decode(), turn)
 
     def _header(self, file: BinaryIO) -> tuple[Parser, int]:
         if self.form.parser is not None:
@@ -97,7 +119,7 @@ class TraceIndex:
             start, offset = offset, offset + len(raw)
             if not raw.strip():
                 continue
-            for part, turn in enumerate(self._turns(raw, number)):
+            for part, turn in enumerate(self._turns(raw, number, start)):
                 first_s = turn.at_s if first_s is None else first_s
                 if turn.at_s < last_s:
                     self._back(number, turn.at_s, last_s)
@@ -132,8 +154,12 @@ class TraceIndex:
                 by_name[turn.session] = session
         elif self.form.timed:
             session.begins_s = min(session.begins_s, turn.at_s)
-        session.places.extend((start, part))
+        if self.form.nested is not None:
+            session.turns.append(turn)
+        else:
+            session.places.extend((start, part))
         self.turns += 1
+        self.of_agents = self.of_agents or bool(turn.agent) or turn.after == "tool"
 
     def _kept(self, session: _Session, first_s: float) -> bool:
         """Whether a session begins in the window; what is left out is counted."""
@@ -143,10 +169,19 @@ class TraceIndex:
             self.left_out[_OUTSIDE] += len(session.places) // 2
         return kept
 
-    def _turns(self, raw: bytes, number: int) -> list[RecordedTurn]:
+    def _turns(self, raw: bytes, number: int, start: int) -> list[RecordedTurn]:
+        """The turns of a line; of one that is a whole session without their blocks, but with their places."""
         try:
-            return list(self._parser(raw.decode("utf-8-sig" if number == 1 else "utf-8")))
+            turns = list(self._parser(raw.decode("utf-8-sig" if number == 1 else "utf-8")))
+            if self.form.nested is None:
+                return turns
+            return [
+                replace(turn, blocks=None, where=None if turn.blocks is None else (start + place, length))
+                for turn, (place, length) in zip(turns, self.form.nested.places(raw), strict=True)
+            ]
         except (TraceFault, ValueError, KeyError, AttributeError, TypeError, ArithmeticError, RecursionError) as fault:
+            raise self._fault(number, fault) from None
+        except msgspec.MsgspecError as fault:
             raise self._fault(number, fault) from None
 
     def _back(self, number: int, at_s: float, last_s: float) -> None:

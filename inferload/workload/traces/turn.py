@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +19,9 @@ class RecordedTurn:
     block_tokens: int = 0  # length of each but the last
     prefix_tokens: int | None = None  # of the prompt, how many are the same as in the turn before
     agent: str = ""  # a sub-agent's name; it works while the main one waits
+    after: Literal["think", "tool"] = "think"  # what was waited for before it: a person, or a tool's results
+    scope: str = ""  # what tells its blocks' identities from those of others, in front of each
+    where: tuple[int, int] | None = None  # (offset, length) of it in the file, its blocks not read yet
 
 
 class TraceFault(Exception):
