@@ -206,9 +206,20 @@ class _Counters:
         return np.diff(np.where(self._known(), grown[before], np.nan))
 
 
+def _hit_rate(server: ServerSeries, counters: _Counters, at_s: Floats, seconds: int) -> Floats:
+    """Of tokens looked up; on a server that does not count those, of all prompt tokens, else as its gauge has it."""
+    asked, found = names.PREFIX_QUERIES, names.PREFIX_HITS
+    if names.HIT_RATE in server.metrics and asked not in server.metrics:
+        asked, found = names.PROMPT_TOKENS, names.PROMPT_TOKENS_CACHED
+        if not {asked, found} <= server.metrics.keys():
+            return _mean_in_second(at_s, server.highest(names.HIT_RATE), seconds)
+    queries, rate = counters.step(asked), np.full(seconds, np.nan)
+    np.divide(counters.step(found), queries, out=rate, where=np.nan_to_num(queries) > 0)
+    return rate
+
+
 def _server(server: ServerSeries, at_s: Floats, seconds: int) -> pd.DataFrame:
     counters = _Counters(server, at_s, np.arange(seconds + 1, dtype=np.float64))
-    queries, hits = counters.step(names.PREFIX_QUERIES), counters.step(names.PREFIX_HITS)
     by_reason = {why: server.summed(names.WAITING_BY_REASON, reason=why) for why in (names.CAPACITY, names.DEFERRED)}
     gauges = {
         "kv_cache_usage": server.highest(names.KV_CACHE_USAGE),
@@ -218,9 +229,7 @@ def _server(server: ServerSeries, at_s: Floats, seconds: int) -> pd.DataFrame:
         "waiting_deferred": by_reason[names.DEFERRED],
     }
     columns = {name: _mean_in_second(at_s, values, seconds) for name, values in gauges.items()}
-    columns["prefix_cache_hit_rate"] = np.divide(
-        hits, queries, out=np.full(seconds, np.nan), where=np.nan_to_num(queries) > 0
-    )
+    columns["prefix_cache_hit_rate"] = _hit_rate(server, counters, at_s, seconds)
     columns["preemptions"] = counters.step(names.PREEMPTIONS)
     columns["prompt_tok_per_s"] = counters.rate(names.PROMPT_TOKENS)
     columns["prompt_tok_computed_per_s"] = counters.rate(names.PROMPT_TOKENS_BY_SOURCE, source=names.LOCAL_COMPUTE)

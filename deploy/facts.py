@@ -18,6 +18,9 @@ from inferload.measure.cost import Prices
 from . import probe, running
 from .running import Server
 
+# vLLM gathers what it knows of the machine before it answers with its configuration.
+_INFO_S = 60.0
+
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 
@@ -43,16 +46,16 @@ def told(host: str, port: int) -> dict[str, Any]:
     if isinstance(version, dict) and "version" in version:
         facts["version"] = version["version"]
     config = {"cache": cache_config(host, port)}
-    info = _asked(host, port, "/server_info?config_format=json")
+    info = _asked(host, port, "/server_info?config_format=json", _INFO_S)
     if isinstance(info, dict):
         config["server"] = info.get("vllm_config", info)
     facts["config"] = {name: said for name, said in config.items() if said}
     return facts
 
 
-def _asked(host: str, port: int, path: str) -> Any:
+def _asked(host: str, port: int, path: str, timeout_s: float = probe.TIMEOUT_S) -> Any:
     try:
-        return probe.ask(host, port, path)
+        return probe.ask(host, port, path, timeout_s=timeout_s)
     except (OSError, http.client.HTTPException, UsageError):
         return None  # not every engine has the page, and a server without it is no worse
 

@@ -302,6 +302,9 @@ def test_a_server_that_does_not_stream_fails(
 
 def test_a_metrics_page_without_the_needed_names_is_a_warning() -> None:
     known = set(checkup.known_metrics())
-    assert serverlook.of_metrics("u", known).status == "ok"
-    assert serverlook.of_metrics("u", known - {checkup.NEEDED_METRICS[0]}).status == "warn"
+    vllm, sglang = (checkup.MetricsPage(name, frozenset(known)) for name in ("vllm", "sglang"))
+    assert serverlook.of_metrics("u", vllm).status == "ok"
+    assert serverlook.of_metrics("u", sglang).found == "u, as sglang has it: 12 of 12 names"
+    without = checkup.MetricsPage("vllm", frozenset(known - {checkup.NEEDED_METRICS[0]}))
+    assert serverlook.of_metrics("u", without).status == "warn"
     assert set(checkup.NEEDED_METRICS) <= known

@@ -3,12 +3,15 @@
 import json
 import os
 import subprocess
-from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from inferload.deploy import facts, launch, places, probe, vllmflags
 from inferload.deploy.engines import VLLM_CPU_ENVIRONMENT, Wanted
-from inferload.deploy.variant import bundled, named
+from inferload.deploy.variant import Variant, bundled, named
+
+from inferload.measure.cost import UNPRICED
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(600)]
 
@@ -61,19 +64,32 @@ def sample(page: str, name: str) -> float:
     )
 
 
-def caching(on: bool) -> Callable[[dict[str, str], str], bool]:
-    return lambda config, page: (
-        config["enable_prefix_caching"] == str(on) and (sample(page, "vllm:prefix_cache_queries_total") > 0) == on
-    )
+@dataclass(frozen=True)
+class Told:
+    """What a server tells: labels of `vllm:cache_config_info`, its metrics page, and the scheduler's part of /server_info."""
+
+    cache: dict[str, str]
+    page: str
+    scheduler: dict[str, Any]
 
 
-SHOWN: dict[str, Callable[[dict[str, str], str], bool]] = {
-    "tiny-baseline": caching(False),
-    "tiny-prefix-caching": caching(True),
-    "tiny-ngram": lambda config, page: sample(page, "vllm:spec_decode_num_drafts_total") > 0,
-    "tiny-starved": lambda config, page: config["num_gpu_blocks"] == "48",
-    "tiny-kv-fp8": lambda config, page: config["cache_dtype"] == "fp8",
-}
+def show(variant: Variant, told: Told) -> None:
+    """Every argument of a variant is to be seen on its server."""
+    args = variant.args
+    caching = args["enable-prefix-caching"]
+    assert told.cache["enable_prefix_caching"] == str(caching)
+    assert (sample(told.page, "vllm:prefix_cache_queries_total") > 0) == caching
+    assert told.cache["block_size"] == "128"
+    assert told.scheduler["enable_chunked_prefill"] == args["enable-chunked-prefill"]
+    assert told.scheduler["max_num_batched_tokens"] == args["max-num-batched-tokens"]
+    if "max-num-seqs" in args:
+        assert told.scheduler["max_num_seqs"] == args["max-num-seqs"]
+    if "num-gpu-blocks-override" in args:
+        assert told.cache["num_gpu_blocks"] == str(args["num-gpu-blocks-override"])
+    assert told.cache["cache_dtype"] == args.get("kv-cache-dtype", "auto")
+    assert (sample(told.page, "vllm:spec_decode_num_drafts_total") > 0) == ("speculative-config" in args)
+
+
 QUICK = ("tiny-ngram", "tiny-starved")
 
 
@@ -86,7 +102,6 @@ def test_a_variant_for_the_cpu_starts_answers_and_shows_its_factor(name: str) ->
         answer = probe.ask("127.0.0.1", server.port, "/v1/completions", body, 120.0)
         assert answer["usage"]["completion_tokens"] == 40
         page = probe.text("127.0.0.1", server.port, "/metrics")
-        config = facts.cache_config("127.0.0.1", server.port)
-        assert config["engine"] == "0"
-        assert SHOWN.get(name, lambda config, page: True)(config, page)
+        config = facts.described(server, 0.0, UNPRICED).facts["config"]
+        show(named(name), Told(config["cache"], page, config["server"]["scheduler_config"]))
     assert probe.is_free("127.0.0.1", server.port)

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from inferload.errors import UsageError
+from inferload.measure import server_names
 from inferload.measure.checks import Check
 from inferload.runoptions import API_KEY_VARIABLE
 from inferload.wire import checkup, given
@@ -123,25 +124,26 @@ def _tokenizer(facts: ServerFacts) -> Check:
 
 def _metrics(url: str, settings: ClientSettings) -> Check:
     try:
-        names = checkup.metrics_page(url, settings)
+        page = checkup.metrics_page(url, settings)
     except UsageError as error:
         return Check(
             "warn", "metrics", f"{url}: {error}", "name the page with --metrics-url; without it no server figures"
         )
-    return of_metrics(url, names)
+    return of_metrics(url, page)
 
 
-def of_metrics(url: str, names: set[str]) -> Check:
-    """Which of the names that inferload reads the page has."""
-    known = checkup.known_metrics()
-    missing = [name for name in known if name not in names]
+def of_metrics(url: str, page: checkup.MetricsPage) -> Check:
+    """Which of the names that inferload reads of such an engine the page has."""
+    published = server_names.published_by(page.engine)
+    known = [name for name in checkup.known_metrics() if not published or name in published]
+    missing = [name for name in known if name not in page.names]
     said = f"{url}: {len(known) - len(missing)} of {len(known)} names"
+    if published:
+        said = f"{url}, as {page.engine} has it: {len(known) - len(missing)} of {len(known)} names"
     if missing:
         said += f"; missing: {', '.join(_grouped(missing))}"
     if any(name in missing for name in checkup.NEEDED_METRICS):
-        return Check(
-            "warn", "metrics", said, "server figures will be missing: is it vLLM's page, and its version known?"
-        )
+        return Check("warn", "metrics", said, "server figures will be missing: is its engine, and its version, known?")
     return Check("ok", "metrics", said)
 
 

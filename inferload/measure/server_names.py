@@ -1,9 +1,11 @@
-"""The names that an inference server gives its figures: vLLM 0.32's, and what older servers called the same thing.
+"""The names that an inference server gives its figures: vLLM 0.32's, and what older and other servers call the same thing.
 
 Scrapes keep a server's own words; whoever reads them asks `normalise` or `current_names`, and then knows one name only.
+The maps of SGLang and TensorRT-LLM are written from their documentation and sources; no such server was run here.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 # Gauges, one series per engine.
 KV_CACHE_USAGE = (
@@ -45,13 +47,17 @@ CAPACITY, DEFERRED = "capacity", "deferred"
 # Of our own: how long a scrape took, beside the figures that it brought.
 SCRAPE_DURATION = "inferload_scrape_duration_seconds"
 
+# Gauges that vLLM has no name for: it counts hits, and says the cache's size with a label.
+HIT_RATE = "inferload_prefix_cache_hit_rate"  # 0..1, of the server's own last while
+KV_CACHE_TOKENS = "inferload_kv_cache_size_tokens"
+
 # What a scraper keeps of a server's page: everything that starts so.
-KEPT_PREFIXES = ("vllm:", "inferload_simulator_", PROCESS_CPU, PROCESS_START)
+KEPT_PREFIXES = ("vllm:", "sglang:", "trtllm_", "trtllm:", "inferload_simulator_", PROCESS_CPU, PROCESS_START)
 
 HISTOGRAM_SUFFIXES = ("_bucket", "_sum", "_count")
 
-# Family names of older servers. Some versions publish the old name beside the new one: see `current_names`.
-RENAMED = {
+# Family names of older vLLM. Some versions publish the old name beside the new one: see `current_names`.
+OLD_VLLM = {
     "vllm:gpu_cache_usage_perc": KV_CACHE_USAGE,
     "vllm:gpu_prefix_cache_queries": PREFIX_QUERIES,
     "vllm:gpu_prefix_cache_queries_total": PREFIX_QUERIES,
@@ -64,6 +70,78 @@ RENAMED = {
     "vllm:generation_tokens": GENERATION_TOKENS,
     "vllm:time_per_output_token_seconds": ITL,
 }
+
+
+@dataclass(frozen=True, slots=True)
+class EngineNames:
+    """How another engine calls what vLLM has a name for. Of several names for one thing the first on a page counts."""
+
+    engine: str
+    prefix: str
+    meaning: Mapping[str, str]
+
+
+# docs.sglang.io, Production Metrics, and sglang/srt/metrics/collector.py of 2025 and 2026. `token_usage` leaves out what is
+# cached and free, as vLLM's does. Hits are cached_tokens over prompt_tokens; `cache_hit_rate` is of the last batch only.
+SGLANG = EngineNames(
+    "sglang",
+    "sglang:",
+    {
+        "sglang:token_usage": KV_CACHE_USAGE,
+        "sglang:num_running_reqs": RUNNING,
+        "sglang:num_queue_reqs": WAITING,
+        "sglang:cache_hit_rate": HIT_RATE,
+        "sglang:max_total_num_tokens": KV_CACHE_TOKENS,
+        "sglang:prompt_tokens_total": PROMPT_TOKENS,
+        "sglang:cached_tokens_total": PROMPT_TOKENS_CACHED,
+        "sglang:generation_tokens_total": GENERATION_TOKENS,
+        "sglang:num_requests_total": FINISHED,
+        "sglang:num_retracted_requests_total": PREEMPTIONS,
+        "sglang:time_to_first_token_seconds": TTFT,
+        "sglang:inter_token_latency_seconds": ITL,
+        "sglang:time_per_output_token_seconds": ITL,  # of 2025: a sample per token, not per request
+        "sglang:queue_time_seconds": QUEUE,
+        "sglang:e2e_request_latency_seconds": E2E,
+    },
+)
+
+# tensorrt_llm/metrics/collector.py of 1.x and main, on the page /prometheus/metrics (`/metrics` is JSON). Gauges need
+# `enable_iter_perf_stats`, histograms `return_perf_metrics`. Its time_per_output_token is a mean per request: no ITL.
+TENSORRT_LLM = EngineNames(
+    "tensorrt-llm",
+    "trtllm_",
+    {
+        "trtllm_kv_cache_utilization": KV_CACHE_USAGE,
+        "trtllm_num_requests_running": RUNNING,
+        "trtllm_num_active_requests": RUNNING,
+        "trtllm_num_requests_waiting": WAITING,
+        "trtllm_server_queue_length": WAITING,
+        "trtllm_kv_cache_hit_rate": HIT_RATE,
+        "trtllm_prompt_tokens_total": PROMPT_TOKENS,
+        "trtllm_prompt_cached_tokens_total": PROMPT_TOKENS_CACHED,
+        "trtllm_generation_tokens_total": GENERATION_TOKENS,
+        "trtllm_request_success_total": FINISHED,
+        "trtllm_spec_decode_num_draft_tokens_total": SPEC_DRAFT_TOKENS,
+        "trtllm_spec_decode_num_accepted_tokens_total": SPEC_ACCEPTED,
+        "trtllm_time_to_first_token_seconds": TTFT,
+        "trtllm_request_queue_time_seconds": QUEUE,
+        "trtllm_request_prefill_time_seconds": PREFILL,
+        "trtllm_request_decode_time_seconds": DECODE,
+        "trtllm_e2e_request_latency_seconds": E2E,
+    },
+)
+OTHERS = (SGLANG, TENSORRT_LLM)
+# A front end of NVIDIA's gave TensorRT-LLM's names another prefix for a while.
+_OLD_PREFIX = ("trtllm:", "trtllm_")
+
+# Every name that is not vLLM 0.32's, to the one that is. The order decides where a page has several for one thing.
+RENAMED: Mapping[str, str] = {
+    **OLD_VLLM,
+    **SGLANG.meaning,
+    **TENSORRT_LLM.meaning,
+    **{_OLD_PREFIX[0] + name.removeprefix(_OLD_PREFIX[1]): now for name, now in TENSORRT_LLM.meaning.items()},
+}
+_RANK = {was: place for place, was in enumerate(RENAMED)}
 
 
 def split_suffix(metric: str) -> tuple[str, str]:
@@ -83,13 +161,34 @@ def normalise(metric: str) -> str:
 
 
 def current_names(metrics: Iterable[str]) -> dict[str, str | None]:
-    """What each of one server's names means today; None for an old name whose new name the server publishes too."""
+    """What each of one server's names means today; None for a name for which the server publishes a better one too."""
     names = set(metrics)
     meanings: dict[str, str | None] = {}
-    for metric in sorted(names):
+    taken: set[str] = set()
+    for metric in sorted(names, key=lambda metric: (_rank(metric), metric)):
         meant = normalise(metric)
-        meanings[metric] = None if meant != metric and meant in names else meant
+        beside = meant in taken or (meant != metric and meant in names)
+        meanings[metric] = None if beside else meant
+        taken.add(meant)
     return meanings
+
+
+def _rank(metric: str) -> int:
+    return _RANK.get(metric, _RANK.get(split_suffix(metric)[0], -1))
+
+
+def engine_of(metrics: Iterable[str]) -> str | None:
+    """Whose page it is, by its names; None for one of no engine that is known."""
+    names = tuple(metrics)
+    if any(name.startswith("vllm:") for name in names):
+        return "vllm"
+    marks = [(other.prefix, other.engine) for other in OTHERS] + [(_OLD_PREFIX[0], TENSORRT_LLM.engine)]
+    return next((engine for prefix, engine in marks if any(name.startswith(prefix) for name in names)), None)
+
+
+def published_by(engine: str | None) -> frozenset[str]:
+    """vLLM's names of all that an engine is known to publish; empty for vLLM itself, which publishes them all."""
+    return frozenset(now for other in OTHERS if other.engine == engine for now in other.meaning.values())
 
 
 def is_counter(metric: str) -> bool:

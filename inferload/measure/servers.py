@@ -24,7 +24,15 @@ _HISTOGRAMS = {
     "decode_ms": names.DECODE,
     "e2e_ms": names.E2E,
 }
-_GAUGES = (names.KV_CACHE_USAGE, names.RUNNING, names.WAITING, names.WAITING_BY_REASON, names.CACHE_CONFIG)
+_GAUGES = (
+    names.KV_CACHE_USAGE,
+    names.RUNNING,
+    names.WAITING,
+    names.WAITING_BY_REASON,
+    names.CACHE_CONFIG,
+    names.HIT_RATE,
+    names.KV_CACHE_TOKENS,
+)
 _COUNTERS = (
     names.PREFIX_QUERIES,
     names.PREFIX_HITS,
@@ -209,17 +217,36 @@ def _gauges(view: View) -> dict[str, Any]:
 
 def _prefix_cache(view: View) -> dict[str, Any]:
     """Hits and queries are tokens. `_before`: since the server's start and until the window; `_at_first_scrape`: until
-    the first scrape of all, so before this run asked anything."""
+    the first scrape of all, so before this run asked anything.
+
+    `_from`: where the rate is from; "gauge" is the mean of what the server said of its own last whiles.
+    """
     queries, hits = view.delta(names.PREFIX_QUERIES), view.delta(names.PREFIX_HITS)
     shown = view.server.summed(names.PREFIX_QUERIES)
+    rate, source = _hit_rate(view)
     return {
-        "prefix_cache_hit_rate": hits / queries if queries and hits is not None else None,
+        "prefix_cache_hit_rate": rate,
+        "prefix_cache_hit_rate_from": source,
         "prefix_cache_queries": _whole(queries),
         "prefix_cache_hits": _whole(hits),
         "prefix_cache_queries_before": _at(shown, view.first),
         "prefix_cache_queries_at_first_scrape": _at(shown, 0),
         "cached_tokens": _whole(view.delta(names.PROMPT_TOKENS_CACHED)),
     }
+
+
+def _hit_rate(view: View) -> tuple[float | None, str | None]:
+    """Of tokens looked up; on a server that does not count those, of all prompt tokens, else as its gauge has it."""
+    if view.server.series(names.PREFIX_QUERIES):
+        queries, hits = view.delta(names.PREFIX_QUERIES), view.delta(names.PREFIX_HITS)
+        return (hits / queries, "queries") if queries and hits is not None else (None, None)
+    if names.HIT_RATE not in view.server.metrics:
+        return None, None
+    asked, cached = view.delta(names.PROMPT_TOKENS), view.delta(names.PROMPT_TOKENS_CACHED)
+    if asked and cached is not None:
+        return cached / asked, "prompt tokens"
+    gauge = view.gauge(view.server.highest(names.HIT_RATE))["mean"]
+    return gauge, None if gauge is None else "gauge"
 
 
 def _work(view: View) -> dict[str, Any]:
@@ -240,6 +267,8 @@ def _cache_size(server: ServerSeries) -> int | None:
     """Tokens that the KV cache of one engine holds, from a label; None where the server does not say."""
     sizes = [series.labels.get("kv_cache_size_tokens", "") for series in server.series(names.CACHE_CONFIG)]
     known = [int(size) for size in sizes if size.isdecimal()]
+    gauges = [series.values[~np.isnan(series.values)] for series in server.series(names.KV_CACHE_TOKENS)]
+    known += [round(float(values[-1])) for values in gauges if len(values)]
     return min(known) if known else None
 
 

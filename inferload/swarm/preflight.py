@@ -1,10 +1,11 @@
 """What is asked of the server before any load, on the master: is it there, what is it, does it answer, how does it count."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from inferload.errors import UsageError
+from inferload.measure import server_names
 from inferload.swarm.order import Order
 from inferload.swarm.own import OwnSettings, client_settings
 from inferload.wire.fetch import Fetcher, FetchError
@@ -19,6 +20,8 @@ from inferload.workload.sendable import check_sendable
 from inferload.workload.sessions import Sessions
 
 logger = logging.getLogger(__name__)
+
+NO_PROMETHEUS_PAGE = "not a Prometheus page"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +73,17 @@ def preflight(order: Order, own: OwnSettings) -> Preflight:
     else:
         logger.warning("%s has no /tokenize: prompt lengths are approximate", order.target.url)
     _check_length(order, targets, vocabulary)
-    return Preflight(tuple(targets), vocabulary, _metrics(order, own), data, template)
+    pages = _metrics(order, own)
+    return Preflight(_named(targets, pages.values()), vocabulary, tuple(pages), data, template)
+
+
+def _named(targets: Sequence[ServerFacts], engines: Iterable[str | None]) -> tuple[ServerFacts, ...]:
+    """The targets, with the engine by its metrics page where its API does not tell, and all pages are of one."""
+    found = set(engines)
+    engine = found.pop() if len(found) == 1 else None
+    if engine is None:
+        return tuple(targets)
+    return tuple(replace(facts, engine=engine) if facts.engine == "unknown" else facts for facts in targets)
 
 
 def _check_length(order: Order, targets: Sequence[ServerFacts], vocabulary: Vocabulary) -> None:
@@ -112,37 +125,51 @@ def _look(target: Target, order: Order, own: OwnSettings, agreed: str | None) ->
     return facts
 
 
-def _metrics(order: Order, own: OwnSettings) -> tuple[str, ...]:
-    """The pages to scrape: those that were named must answer, the default one may be missing."""
+def _metrics(order: Order, own: OwnSettings) -> dict[str, str | None]:
+    """The pages to scrape, each with its engine: those that were named must answer, the default one may be missing."""
     if order.metrics_urls is not None:
-        for url in order.metrics_urls:
-            why = metrics_fault(url, order, own)
-            if why is not None:
-                raise UsageError(f"--metrics-url {url}: {why}; name the right page, or --metrics-url none")
-        return order.metrics_urls
-    found = []
-    for url in [target.metrics_url for target in order.targets]:
-        why = metrics_fault(url, order, own)
-        if why is None:
-            found.append(url)
-        else:
-            logger.warning(
-                "%s: %s: the report will have no figures of this server; name the page with --metrics-url", url, why
-            )
-    return tuple(found)
+        pages = {url: _metrics_page(url, order, own) for url in order.metrics_urls}
+        for url, page in pages.items():
+            if page.fault is not None:
+                raise UsageError(f"--metrics-url {url}: {page.fault}; name the right page, or --metrics-url none")
+        return {url: page.engine for url, page in pages.items()}
+    found: dict[str, str | None] = {}
+    for target in order.targets:
+        url, page = target.metrics_url, _metrics_page(target.metrics_url, order, own)
+        if page.fault == NO_PROMETHEUS_PAGE:  # TensorRT-LLM's has JSON there
+            other = f"{target.url}/prometheus/metrics"
+            elsewhere = _metrics_page(other, order, own)
+            url, page = (other, elsewhere) if elsewhere.fault is None else (url, page)
+        if page.fault is None:
+            found[url] = page.engine
+            continue
+        logger.warning(
+            "%s: %s: the report will have no figures of this server; name the page with --metrics-url", url, page.fault
+        )
+    return found
 
 
-def metrics_fault(url: str, order: Order, own: OwnSettings) -> str | None:
-    """Why a page cannot be scraped; None where it can."""
+@dataclass(frozen=True, slots=True)
+class _Page:
+    """A metrics page: why it cannot be scraped, None where it can; whose it is, None where that is not known."""
+
+    fault: str | None
+    engine: str | None = None
+
+
+def _metrics_page(url: str, order: Order, own: OwnSettings) -> _Page:
     origin, slash, path = url.partition("://")[2].partition("/")
     target = Target.parse(f"{url.partition('://')[0]}://{origin}")
     fetcher = Fetcher(client_settings(order.scenario, target, "", own, "preflight"), timeout_s=10)
     try:
         fetched = fetcher.get(slash + path if slash else "/")
     except FetchError as error:
-        return str(error)
+        return _Page(str(error))
     if fetched.status != 200:
-        return f"HTTP {fetched.status}"
+        return _Page(f"HTTP {fetched.status}")
     if b"# TYPE " not in fetched.body:
-        return "not a Prometheus page"
-    return None
+        return _Page(NO_PROMETHEUS_PAGE)
+    types = [
+        line.split()[2] for line in fetched.body.decode(errors="replace").splitlines() if line.startswith("# TYPE ")
+    ]
+    return _Page(None, server_names.engine_of(types))

@@ -146,8 +146,16 @@ def _turn(settings: ClientSettings, more: Mapping[str, Any]) -> TurnResult:
         client.close()
 
 
-def metrics_page(url: str, settings: ClientSettings) -> set[str]:
-    """The names that a Prometheus page has, as vLLM calls them today; UsageError where there is no such page."""
+@dataclass(frozen=True, slots=True)
+class MetricsPage:
+    """Whose page it is, None where that is not known, and which families it has, as vLLM calls them today."""
+
+    engine: str | None
+    names: frozenset[str]
+
+
+def metrics_page(url: str, settings: ClientSettings) -> MetricsPage:
+    """What a Prometheus page has; UsageError where there is no such page."""
     scheme, _, rest = url.partition("://")
     origin, slash, path = rest.partition("/")
     fetcher = Fetcher(replace(settings, target=Target.parse(f"{scheme}://{origin}")), timeout_s=10)
@@ -163,4 +171,5 @@ def metrics_page(url: str, settings: ClientSettings) -> set[str]:
         raise UsageError(str(error)) from error
     if not samples:
         raise UsageError("not a Prometheus page")
-    return {server_names.normalise(server_names.split_suffix(sample.metric)[0]) for sample in samples}
+    families = {server_names.split_suffix(sample.metric)[0] for sample in samples}
+    return MetricsPage(server_names.engine_of(families), frozenset(map(server_names.normalise, families)))
