@@ -65,7 +65,7 @@ class ExactValues(Mapping[str, Floats]):
         if self._latest is None or self._latest[0] != name:
             of = _OF[name]
             self._latest = None  # not two at a time
-            self._latest = name, np.concatenate([np.zeros(0), *(of(batch) for batch in self._batches)])
+            self._latest = name, np.concatenate([np.zeros(0), *(of(batch)[0] for batch in self._batches)])
         return self._latest[1]
 
     def __iter__(self) -> Iterator[str]:
@@ -92,6 +92,17 @@ def batched_values(table: pa.Table, name: str, batches: int, phase: str = "measu
         start_ns, length_ns = planned_ns[mine].min(), max(1, int(np.ptp(planned_ns[mine])))
         place[mine] = np.minimum(batches - 1, (planned_ns[mine] - start_ns) * batches // length_ns)
     return [exact_values(table.filter(pa.array(place == at)), phase)[name] for at in range(batches)]
+
+
+def values_by_turn(table: pa.Table, name: str) -> tuple[Floats, Ints]:
+    """All values of one measure over all turns of a table, however they ended, and the row that each belongs to."""
+    values, rows, before = [np.zeros(0)], [np.zeros(0, dtype=np.int64)], 0
+    for columns in table.select(COLUMNS).to_batches():
+        found, row = _OF[name](_Batch.of(columns))
+        values.append(found)
+        rows.append(row + before)
+        before += columns.num_rows
+    return np.concatenate(values), np.concatenate(rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,61 +145,71 @@ class _Batch:
         return flat, counted
 
 
-def _span(start: str, end: str) -> Callable[[_Batch], Floats]:
-    def values(batch: _Batch) -> Floats:
+# The values of a measure, and the row of the turn that each belongs to.
+_Valued = tuple[Floats, Ints]
+
+
+def _where(has: Bools, values: Floats) -> _Valued:
+    """Of one value a turn, those that are there."""
+    return values[has], np.flatnonzero(has)
+
+
+def _span(start: str, end: str) -> Callable[[_Batch], _Valued]:
+    def values(batch: _Batch) -> _Valued:
         (start_ns, started), (end_ns, ended) = batch.whole(start), batch.whole(end)
-        return ((end_ns - start_ns) / NS_PER_MS)[started & ended]
+        return _where(started & ended, (end_ns - start_ns) / NS_PER_MS)
 
     return values
 
 
-def _answer(start: str) -> Callable[[_Batch], Floats]:
+def _answer(start: str) -> Callable[[_Batch], _Valued]:
     """From an instant to the answer's end, of turns that had one: a cancelled turn's last event is not its answer's."""
 
-    def values(batch: _Batch) -> Floats:
+    def values(batch: _Batch) -> _Valued:
         (start_ns, started), (end_ns, ended) = batch.whole(start), batch.whole("last_ns")
-        return ((end_ns - start_ns) / NS_PER_MS)[started & ended & ~batch.cancelled()]
+        return _where(started & ended & ~batch.cancelled(), (end_ns - start_ns) / NS_PER_MS)
 
     return values
 
 
-def _connect(batch: _Batch) -> Floats:
+def _connect(batch: _Batch) -> _Valued:
     connect_ns, connected = batch.whole("connect_ns")
-    values: Floats = connect_ns[connected] / NS_PER_MS
-    return values
+    return _where(connected, connect_ns / NS_PER_MS)
 
 
-def _said(name: str) -> Callable[[_Batch], Floats]:
-    def values(batch: _Batch) -> Floats:
+def _said(name: str) -> Callable[[_Batch], _Valued]:
+    def values(batch: _Batch) -> _Valued:
         said: Floats = pc.fill_null(batch.columns.column(name), np.nan).to_numpy(zero_copy_only=False)
-        return said[np.isfinite(said)]
+        return _where(np.isfinite(said), said)
 
     return values
 
 
-def _gaps(batch: _Batch) -> Floats:
+def _gaps(batch: _Batch) -> _Valued:
     row = batch.row
     same_turn = row[1:] == row[:-1]
     gaps: Floats = (batch.at_ns[1:] - batch.at_ns[:-1])[same_turn] / NS_PER_MS
-    return gaps
+    return gaps, row[1:][same_turn]
 
 
-def _token_gaps(batch: _Batch) -> Floats:
+def _token_gaps(batch: _Batch) -> _Valued:
     tokens, counted = batch.tokens()
-    return np.concatenate([_known(batch, tokens, counted), _even(batch, counted)])
+    (known, of_known), (even, of_even) = _known(batch, tokens, counted), _even(batch, counted)
+    return np.concatenate([known, even]), np.concatenate([of_known, of_even])
 
 
-def _known(batch: _Batch, tokens: Ints, counted: Bools) -> Floats:
+def _known(batch: _Batch, tokens: Ints, counted: Bools) -> _Valued:
     """Where tokens per event were counted: each gap shared among the tokens of the event that ends it."""
     every = batch.row
     carries = counted[every] & (tokens > 0)
     at_ns, row, tokens = batch.at_ns[carries], every[carries], tokens[carries]
     same_turn = row[1:] == row[:-1]
     shares = ((at_ns[1:] - at_ns[:-1]) / NS_PER_MS)[same_turn] / tokens[1:][same_turn]
-    return np.repeat(shares, tokens[1:][same_turn])
+    each = tokens[1:][same_turn]
+    return np.repeat(shares, each), np.repeat(row[1:][same_turn], each)
 
 
-def _even(batch: _Batch, counted: Bools) -> Floats:
+def _even(batch: _Batch, counted: Bools) -> _Valued:
     """Where only a turn's sum is known: every event is taken to carry the same part of it."""
     output_tokens, _ = batch.whole("output_tokens")
     every = batch.row
@@ -199,10 +220,11 @@ def _even(batch: _Batch, counted: Bools) -> Floats:
     upto = (number + 1) * sums // np.maximum(n, 1)
     same_turn = row[1:] == row[:-1]
     shares = (at_ns[1:] - at_ns[:-1]) / NS_PER_MS * (n[1:] / sums[1:])
-    return np.repeat(shares[same_turn], (upto[1:] - upto[:-1])[same_turn])
+    each = (upto[1:] - upto[:-1])[same_turn]
+    return np.repeat(shares[same_turn], each), np.repeat(row[1:][same_turn], each)
 
 
-def _tpot(batch: _Batch) -> Floats:
+def _tpot(batch: _Batch) -> _Valued:
     (first_ns, begun), (last_ns, ended) = batch.whole("first_ns"), batch.whole("last_ns")
     output_tokens, reported = batch.whole("output_tokens")
     tokens, counted = batch.tokens()
@@ -212,10 +234,10 @@ def _tpot(batch: _Batch) -> Floats:
     of_first[known] = tokens[starts[known]]
     after = output_tokens - of_first
     has = begun & ended & reported & (batch.events > 0) & (after > 0) & ~batch.cancelled()
-    return ((last_ns - first_ns) / NS_PER_MS)[has] / after[has]
+    return _where(has, (last_ns - first_ns) / NS_PER_MS / np.where(has, after, 1))
 
 
-_OF: dict[str, Callable[[_Batch], Floats]] = {
+_OF: dict[str, Callable[[_Batch], _Valued]] = {
     "lag_ms": _span("planned_ns", "sent_ns"),
     "connect_ms": _connect,
     "upload_ms": _span("sent_ns", "written_ns"),

@@ -1,0 +1,64 @@
+"""A window of load from the table of a run's turns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from inferload.measure.clock import NS_PER_S
+from inferload.measure.exact import values_by_turn
+from inferload.measure.search.seen import Floats, Samples, Window
+from inferload.measure.search.wanted import FAILED, Condition
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+
+def window(turns: pa.Table, shifts_ns: Mapping[str, int], lasts_s: float, conditions: Sequence[Condition]) -> Window:
+    """The measure phase. `shifts_ns`: for each worker, what to add to its instants so that they count from the window's start.
+
+    A turn that failed, or was given up, kept no limit: it stands as an infinite value in every condition.
+    """
+    begun_s, closed_s = (_instants_s(turns, shifts_ns, name) for name in ("planned_ns", "closed_ns"))
+    failure = pc.fill_null(turns["failure"], "")
+    failed = np.asarray(pc.not_equal(failure, "").to_numpy(zero_copy_only=False), dtype=bool)
+    given_up = np.asarray(pc.equal(failure, "unfinished").to_numpy(zero_copy_only=False), dtype=bool)
+    inside = (begun_s >= 0) & (begun_s < lasts_s)
+    good = inside & ~failed
+    samples = []
+    for condition in conditions:
+        if condition.measure == FAILED:
+            samples.append(Samples(begun_s[inside], np.where(failed[inside], np.inf, 0.0)))
+            continue
+        values, rows = values_by_turn(turns, condition.measure)
+        counted = (inside & ~failed)[rows]
+        values, rows = values[counted], rows[counted]
+        lost = np.flatnonzero(inside & failed)
+        samples.append(
+            Samples(
+                np.concatenate([begun_s[rows], begun_s[lost]]), np.concatenate([values, np.full(len(lost), np.inf)])
+            )
+        )
+        good &= _kept(condition, values, rows, len(good))
+    return Window(lasts_s, tuple(samples), begun_s, np.where(given_up, np.inf, closed_s), int(good.sum()))
+
+
+def _kept(condition: Condition, values: Floats, rows: Ints, turns: int) -> Bools:
+    """Which turns kept the limit by themselves: so large a share of their own values as the condition wants of all."""
+    if condition.share is None:
+        return np.ones(turns, dtype=bool)
+    has = np.bincount(rows, minlength=turns)
+    within = np.bincount(rows[values <= condition.limit], minlength=turns)
+    kept: Bools = within >= condition.share * has
+    return kept
+
+
+def _instants_s(turns: pa.Table, shifts_ns: Mapping[str, int], name: str) -> Floats:
+    workers = turns["worker"].to_pylist()
+    shifts = np.array([shifts_ns[worker] for worker in workers], dtype=np.int64)
+    found: Floats = (turns[name].to_numpy().astype(np.int64) + shifts) / NS_PER_S
+    return found

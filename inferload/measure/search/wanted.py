@@ -1,0 +1,79 @@
+"""What a load must hold: `p95(ttft_ms) < 800 and p95(tpot_ms) < 50`, read into conditions that each turn has a say in."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from inferload.measure import gates
+from inferload.measure.gates import Gate, GateError
+
+FAILED = "failed_ratio"
+_EXAMPLE = 'write it as "p95(ttft_ms) < 800 and p95(tpot_ms) < 50"'
+# Measures that are the client's own, or of which a turn does not keep which value was whose.
+_NOT_BY_TURN = ("client_delay_ms", "itl_token_ms")
+_AND = re.compile(r"\s+and\s+", re.IGNORECASE)
+
+
+class SloError(ValueError):
+    """An SLO that cannot be searched for; one line with the remedy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """One limit. With a `share`, that part of all values at least must keep it (p95: 0.95); without, their mean must.
+
+    `failed_ratio < 0.01` is the share 0.99 of turns that did not fail.
+    """
+
+    text: str
+    measure: str
+    limit: float
+    share: float | None
+
+    @property
+    def label(self) -> str:
+        """What is held against the limit, as `p95(ttft_ms)`."""
+        return re.split(r"\s*<", self.text, maxsplit=1)[0]
+
+
+def parse(text: str) -> tuple[Condition, ...]:
+    """The conditions of an SLO; SloError names the part that cannot be read, and the nearest name that would do."""
+    parts = [part for part in _AND.split(text.strip()) if part.strip()]
+    if not parts:
+        raise SloError(f"is empty; {_EXAMPLE}")
+    return tuple(_condition(part) for part in parts)
+
+
+def text_of(conditions: Sequence[Condition]) -> str:
+    """The SLO as it was written."""
+    return " and ".join(condition.text for condition in conditions)
+
+
+def _condition(part: str) -> Condition:
+    try:
+        gate = gates.parse(part)
+    except GateError as error:
+        raise SloError(str(error).removeprefix("gate ")) from None
+    if gate.sign not in ("<", "<="):
+        raise SloError(f"{gate.text}: more load only makes it easier, or has no end; give an upper limit with <")
+    if gate.limit <= 0:
+        raise SloError(f"{gate.text}: nothing is below {gate.limit:g}; give a limit greater than 0")
+    if gate.statistic is None:
+        return _of_ratio(gate)
+    if gate.name in _NOT_BY_TURN:
+        raise SloError(f"{gate.text}: {gate.name} is not known turn by turn; use ttft_ms, tpot_ms, itl_ms or e2e_ms")
+    if gate.statistic == "mean":
+        return Condition(gate.text, gate.name, gate.limit, None)
+    if gate.q is None:
+        raise SloError(f"{gate.text}: no run is long enough to know the {gate.statistic}imum; use p99 or p999")
+    return Condition(gate.text, gate.name, gate.limit, gate.q)
+
+
+def _of_ratio(gate: Gate) -> Condition:
+    if gate.name != FAILED:
+        raise SloError(f"{gate.text}: only {FAILED} and figures of a measure, as p95(ttft_ms), can be searched for")
+    if gate.limit >= 1:
+        raise SloError(f"{gate.text}: every load holds it; give a limit below 1")
+    return Condition(gate.text, FAILED, gate.limit, 1 - gate.limit)
