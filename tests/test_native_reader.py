@@ -275,6 +275,22 @@ print("parent goes on")
     assert said == "parent goes on"
 
 
+def test_reading_goes_before_the_event_loop() -> None:
+    server = ScriptedServer([send(chunked(*ANSWER))])
+    said = run_script(
+        f"""
+client = Client(ClientSettings(Target.parse("{server.url}"), "m"), lambda _result: None)
+assert client.start(request()).wait().record.ok
+names = {{int(task): open(f"/proc/self/task/{{task}}/comm").read().strip() for task in os.listdir("/proc/self/task")}}
+reader, = [task for task, name in names.items() if name == "inferload-read"]
+print(os.getpriority(os.PRIO_PROCESS, os.getpid()) - os.getpriority(os.PRIO_PROCESS, reader))
+client.close()
+"""
+    )
+    server.close()
+    assert said == "3"
+
+
 @pytest.mark.usefixtures("stamping")
 def test_a_process_that_is_stopped_knows_it_and_dates_what_waited() -> None:
     stopped, release = threading.Event(), threading.Event()
