@@ -13,7 +13,7 @@ from inferload.cli.benchnumbers import ratios
 from inferload.cli.benchoptions import NEVER, OPTIONS
 from inferload.cli.benchscenario import translate
 from inferload.errors import UsageError
-from inferload.workload.scenario import load
+from inferload.workload.scenario import from_text, load
 
 # Name of the golden file -> what was pasted.
 LINES = {
@@ -112,6 +112,46 @@ def test_a_secret_stands_nowhere(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("options", "form", "kind"),
+    [
+        ("--timed-trace-chunk-hash-size 512 --timed-trace-sec-multiplier 0.001", "mooncake", "trace"),
+        ("", "bailian", "trace"),
+        ("--no-self-timed --request-rate 3", "bailian", "poisson"),
+    ],
+)
+def test_a_timed_trace_is_a_replay_at_its_own_times(
+    options: str, form: str, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = f"vllm bench serve --dataset-name timed_trace --dataset-path t.jsonl --num-prompts 50 {options}"
+    assert cli.main(["from-vllm-bench", line]) == 0
+    made = from_text(capsys.readouterr().out, "x")
+    assert (made.workload.kind, made.workload.path, made.workload.format) == ("replay", "t.jsonl", form)
+    assert (made.arrivals.kind, made.phases.sessions, made.request.ignore_eos) == (kind, 50, True)
+
+
+def test_lengths_of_burstgpt_come_at_the_lines_own_rate(capsys: pytest.CaptureFixture[str]) -> None:
+    line = "vllm bench serve --dataset-name burstgpt --dataset-path b.csv --request-rate 5"
+    assert cli.main(["from-vllm-bench", line]) == 0
+    said = capsys.readouterr()
+    made = from_text(said.out, "x")
+    assert (made.workload.kind, made.workload.format, made.workload.pacing) == ("replay", "burstgpt-1", "none")
+    assert (made.arrivals.kind, made.arrivals.sessions_per_s) == ("poisson", 5)
+    assert "rows of GPT-4 at random" in said.err
+
+
+def test_requests_with_pictures(capsys: pytest.CaptureFixture[str]) -> None:
+    line = "vllm bench serve --backend openai-chat --dataset-name random-mm --random-mm-base-items-per-request 2 "
+    buckets = "--random-mm-bucket-config '{(480, 640, 1): 0.7, (256, 256, 1): 0.3}'"
+    assert cli.main(["from-vllm-bench", line + buckets]) == 0
+    said = capsys.readouterr()
+    made = from_text(said.out, "x")
+    pictures = made.workload.images
+    assert (pictures.per_message, pictures.width_px, pictures.height_px) == (2, 640, 480)
+    assert (made.workload.source.kind, made.request.endpoint, made.request.ignore_eos) == ("random", "chat", True)
+    assert "one size of pictures, 640 x 480; there are 2" in said.err
+
+
+@pytest.mark.parametrize(
     ("line", "says"),
     [
         ("--qps 10", "--qps: vLLM's benchmark never had it; the rate is --request-rate"),
@@ -127,8 +167,22 @@ def test_a_secret_stands_nowhere(capsys: pytest.CaptureFixture[str]) -> None:
         ("--random-range-ratio 1", "--random-range-ratio 1: must be a number from 0 to below 1"),
         ("--backend tgi", "--backend tgi: has no counterpart"),
         ("--backend openai-embeddings", "--backend openai-embeddings: has no counterpart"),
-        ("--dataset-name timed_trace", "workload kind replay"),
-        ("--dataset-name random-mm", "--dataset-name random-mm: has no counterpart"),
+        ("--dataset-name spec_bench", "save its questions as a jsonl file"),
+        ("--dataset-name timed_trace", "--dataset-path: missing; --dataset-name timed_trace needs the trace"),
+        ("--dataset-name timed_trace --dataset-path a --backend openai-chat", "takes timed_trace with vllm or openai"),
+        ("--dataset-name timed_trace --dataset-path a --timed-trace-chunk-hash-size 64", "512 tokens and 0.001 s"),
+        (
+            "--dataset-name timed_trace --dataset-path a --timed-trace-label-timestamp ts",
+            "has no counterpart for these",
+        ),
+        ("--self-timed", "--self-timed: goes with --dataset-name timed_trace only"),
+        ("--dataset-name burstgpt", "--dataset-path: missing; --dataset-name burstgpt needs the CSV file"),
+        ("--dataset-name random-mm", "--backend openai: pictures go with --backend openai-chat"),
+        ("--backend openai-chat --dataset-name random-mm --random-mm-bucket-config x", "must be sizes and chances"),
+        (
+            "--backend openai-chat --dataset-name random-mm --random-mm-bucket-config '{(9, 9, 16): 1}'",
+            "films are not sent",
+        ),
         ("--dataset-name sharegpt", "--dataset-path: missing"),
         ("--goodput ttft", "--goodput ttft: must be KEY:VALUE"),
         ("--goodput itl:5", "--goodput itl:5: must be one of ttft, tpot, e2el"),

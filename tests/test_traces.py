@@ -72,6 +72,7 @@ def planned(opened: OpenedReplay, session: int) -> list[PlannedTurn]:
             [[(200, 12), (130, 6), (150, 5), (64, 4), (300, 10)], [(70, 3)]],
             0,
         ),
+        ("bailian.jsonl", "bailian", [0, 0.386], [[(40, 9)], [(50, 6)]], 0),
         ("tracelab.jsonl", "tracelab", [0, 8], [[(300, 7), (250, 7)], [(500, 20), (700, 9)]], 0),
         ("otel.jsonl", "otel", [0, 1], [[(60, 5)], [(120, 10), (200, 11)]], 0),
         ("own.jsonl", "jsonl", [0, 0.2, 2.0], [[(40, 4), (90, 4)], [(50, 5)], [(300, 3)]], 0),
@@ -200,6 +201,22 @@ def test_sessions_of_agents_are_tasks_and_say_which_answer_is_their_last(tmp_pat
     people = steps(tmp_path, (9, 0, 1), (20, 9, 1), last_input="user_message")
     assert ends(people) == [("think", False)] * 2
     assert not any(final for _pause, final in ends(replay("burstgpt-2.csv", "burstgpt-2")))
+
+
+@pytest.mark.parametrize(("cached", "kept"), [(None, [100, 20, 80]), (0, [100, 20, 80]), (64, [200])])
+def test_a_span_that_says_what_was_cached_keeps_as_much(tmp_path: Path, cached: int | None, kept: list[int]) -> None:
+    lines = []
+    for number, tokens in enumerate((100, 200)):
+        usage = {"gen_ai.usage.input_tokens": tokens, "gen_ai.usage.output_tokens": 20, "gen_ai.conversation.id": "c"}
+        more = {} if cached is None or not number else {"gen_ai.usage.cache_read.input_tokens": cached}
+        times = {"start_time": f"2026-05-31T12:00:0{number}Z", "end_time": f"2026-05-31T12:00:0{number}.5Z"}
+        lines.append(json.dumps({"attributes": usage | more} | times))
+    path = tmp_path / "spans.jsonl"
+    path.write_text("\n".join(lines))
+    workload = Replay.model_validate({"kind": "replay", "path": str(path), "format": "otel"})
+    second = planned(OpenedReplay(workload, "replay", Data()), 0)[1]
+    assert [message.tokens for message in second.ask.messages] == kept
+    assert second.ask.messages[0].pieces[0].tokens == (cached or 100)
 
 
 def test_sub_agents_work_while_the_main_one_waits() -> None:

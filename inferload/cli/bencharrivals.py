@@ -11,7 +11,10 @@ from inferload.errors import UsageError
 PROMPTS = 1000  # vLLM's own default
 
 
-def arrivals(line: BenchLine, made: Translated) -> dict[str, Any]:
+def arrivals(line: BenchLine, made: Translated, own_times: bool = False) -> dict[str, Any]:
+    """When requests come: by the line's rate, or, with `own_times`, when the trace says."""
+    if own_times:
+        return {"kind": "trace", **_capped(whole(line, "max-concurrency", None, 1), made)}
     rate = number(line, "request-rate", math.inf)
     most = whole(line, "max-concurrency", None, 1)
     assert rate is not None

@@ -7,17 +7,15 @@ from typing import Any
 from inferload.cli.benchline import BenchLine
 from inferload.cli.benchmade import Translated
 from inferload.cli.benchnumbers import ratios, whole
+from inferload.cli.benchtraces import burstgpt, images, timed_trace
 from inferload.errors import UsageError
 
 _OTHER_DATA = {
-    "random-mm": "for generated images beside the text see the images of workload kind chat",
     "random-rerank": "reranking answers are no streams",
     "custom_audio": "audio is not sent",
     "custom_image": "images of one's own files are not sent; see the images of workload kind chat",
     "spec_bench": "save its questions as a jsonl file: --dataset-name custom --dataset-path FILE",
     "speed_bench": "save its questions as a jsonl file: --dataset-name custom --dataset-path FILE",
-    "burstgpt": "replay its file with its own times: workload kind replay",
-    "timed_trace": "replay its file with its own times: workload kind replay",
     "sonnet": "prompts with a shared beginning: --dataset-name prefix_repetition",
 }
 
@@ -27,7 +25,8 @@ def workload(line: BenchLine, made: Translated, data: str) -> dict[str, Any]:
     if data not in _DATA:
         why = _OTHER_DATA.get(data, f"data sets that are read here: {', '.join(_DATA)}")
         raise UsageError(f"--dataset-name {data}: has no counterpart; {why}")
-    return {"kind": "chat", **_DATA[data](line, made)}
+    found = _DATA[data](line, made)
+    return found if "kind" in found else {"kind": "chat", **found}
 
 
 def _random(line: BenchLine, made: Translated) -> dict[str, Any]:
@@ -44,6 +43,11 @@ def _random(line: BenchLine, made: Translated) -> dict[str, Any]:
     made.say("workload", "Two ratios: the lengths are drawn here, each from its own range.")
     shared = {"system_prompt_tokens": prefix} if prefix else {}
     return {"prompt_tokens": _around(prompt, of_prompt), "output_tokens": _around(answer, of_answer), **shared}
+
+
+def _random_mm(line: BenchLine, made: Translated) -> dict[str, Any]:
+    pictures = images(line, made)
+    return _random(line, made) | ({} if pictures is None else {"images": pictures})
 
 
 def _around(mean: int, ratio: float) -> int | dict[str, Any]:
@@ -114,8 +118,11 @@ def _order(line: BenchLine) -> dict[str, Any]:
 
 _DATA: Mapping[str, Callable[[BenchLine, Translated], dict[str, Any]]] = {
     "random": _random,
+    "random-mm": _random_mm,
     "sharegpt": _sharegpt,
     "prefix_repetition": _prefixes,
     "custom": _custom,
     "hf": _hub,
+    "burstgpt": burstgpt,
+    "timed_trace": timed_trace,
 }

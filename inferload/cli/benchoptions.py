@@ -130,13 +130,16 @@ OPTIONS: Mapping[str, BenchOption] = {
     "timed-trace-label-input-length": _READ,
     "timed-trace-label-output-length": _READ,
     "timed-trace-label-hash-ids": _READ,
+    "random-mm-base-items-per-request": _READ,
+    "random-mm-num-mm-items-range-ratio": _READ,
+    "random-mm-bucket-config": _READ,
+    "random-mm-limit-mm-per-prompt": _READ,
     **{
         name: _lost(_OTHER_DATA)
         for name in (
             *("spec-bench-output-len", "spec-bench-category", "blazedit-min-distance", "blazedit-max-distance"),
             *("asr-max-audio-len-sec", "asr-min-audio-len-sec", "bfcl-categories", "random-batch-size"),
-            *("random-mm-base-items-per-request", "random-mm-num-mm-items-range-ratio", "random-mm-bucket-config"),
-            *("random-mm-limit-mm-per-prompt", "speed-bench-dataset-subset", "speed-bench-output-len"),
+            *("speed-bench-dataset-subset", "speed-bench-output-len"),
             *("speed-bench-category", "sonnet-input-len", "sonnet-output-len", "sonnet-prefix-len"),
         )
     },

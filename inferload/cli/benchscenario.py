@@ -11,6 +11,7 @@ from inferload.cli.benchline import BenchLine
 from inferload.cli.benchmade import Translated
 from inferload.cli.benchnumbers import mapping, number, pairs, whole
 from inferload.cli.benchoptions import OPTIONS
+from inferload.cli.benchtraces import self_timed
 from inferload.errors import UsageError
 from inferload.workload.endpoints import ENDPOINTS, Endpoint
 from inferload.workload.scenario import RESERVED, secret_header
@@ -25,6 +26,7 @@ _BACKENDS: Mapping[str, Endpoint] = {
     "scalellm": "completions",
 }
 _SAMPLING = ("top-p", "top-k", "min-p", "temperature", "frequency-penalty", "presence-penalty", "repetition-penalty")
+_FORCED = ("random", "random-mm", "timed_trace")  # answers of just the length that is asked for, as there
 _GOODPUT = {"ttft": "ttft_ms", "tpot": "tpot_ms", "e2el": "e2e_ms"}
 
 
@@ -37,7 +39,7 @@ def translate(line: BenchLine) -> Translated:
         "schema": 1,
         "name": _name(line, data),
         "workload": workload(line, made, data),
-        "arrivals": arrivals(line, made),
+        "arrivals": arrivals(line, made, own_times=self_timed(line, data)),
         "phases": phases(line, made),
         "request": _request(line, made, endpoint, data),
         "cache": {"isolate": "run"},
@@ -68,10 +70,15 @@ def _name(line: BenchLine, data: str) -> str:
 
 
 def _endpoint(line: BenchLine, made: Translated) -> Endpoint:
+    data = line.word("dataset-name")
     backend = line.word("backend") or line.word("endpoint-type") or "openai"
     if backend not in _BACKENDS:
         raise UsageError(f"--backend {backend}: has no counterpart; what can be asked is {', '.join(_BACKENDS)}")
     endpoint = _BACKENDS[backend]
+    if data == "timed_trace" and endpoint != "completions":
+        raise UsageError(f"--backend {backend}: vLLM's benchmark takes timed_trace with vllm or openai only")
+    if data == "random-mm" and endpoint != "chat":
+        raise UsageError(f"--backend {backend}: pictures go with --backend openai-chat")
     path = line.word("endpoint")
     if path is not None and "://" not in path and not path.endswith("/v1" + ENDPOINTS[endpoint].path):
         made.say("request", f"--endpoint {path} does not fit --backend {backend}: the backend counts here.")
@@ -108,7 +115,7 @@ def _target(line: BenchLine, made: Translated) -> None:
 
 
 def _request(line: BenchLine, made: Translated, endpoint: Endpoint, data: str) -> dict[str, Any]:
-    request: dict[str, Any] = {"endpoint": endpoint, "ignore_eos": "ignore-eos" in line.given or data == "random"}
+    request: dict[str, Any] = {"endpoint": endpoint, "ignore_eos": "ignore-eos" in line.given or data in _FORCED}
     adapters = line.given.get("lora-modules", ())
     if adapters:
         request["models"] = _shares(adapters)

@@ -8,7 +8,7 @@ from inferload.workload.distributions import NonNegative, Positive
 from inferload.workload.parts import Part
 
 FormatName = Literal[
-    "mooncake", "azure-2023", "azure-2024", "burstgpt-1", "burstgpt-2", "weka", "tracelab", "otel", "jsonl"
+    "mooncake", "bailian", "azure-2023", "azure-2024", "burstgpt-1", "burstgpt-2", "weka", "tracelab", "otel", "jsonl"
 ]
 # Which forms say when an answer was complete, so that a pause is known.
 ENDS_KNOWN = ("burstgpt-2", "weka", "tracelab", "otel", "jsonl")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from inferload.workload.traces.agents import tracelab, weka, weka_places, weka_whole
 from inferload.workload.traces.otel import otel
-from inferload.workload.traces.requests import azure, burstgpt, mooncake, own
+from inferload.workload.traces.requests import azure, bailian, burstgpt, mooncake, own
 from inferload.workload.traces.turn import Parser, RecordedTurn
 
 
@@ -36,6 +36,7 @@ FORMATS: Mapping[str, Format] = {
     form.name: form
     for form in (
         Format("mooncake", mooncake),
+        Format("bailian", bailian),
         Format("azure-2023", with_header=azure),
         Format("azure-2024", with_header=azure),
         Format("burstgpt-1", with_header=burstgpt),

@@ -9,6 +9,8 @@ from inferload.workload.traces.turn import RecordedTurn, TraceFault, count_of, j
 # The attribute as the conventions name it now, and as they did up to 1.26.
 _INPUT = ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens")
 _OUTPUT = ("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens")
+# Of the input, what the provider's cache had, where the span says so; 0 tells nothing of what prompts have in common.
+_CACHED = ("gen_ai.usage.cache_read.input_tokens",)
 _SESSION = ("gen_ai.conversation.id", "session.id")
 
 
@@ -17,7 +19,8 @@ def otel(line: str) -> Iterator[RecordedTurn]:
     value = json_line(line)
     for span in _spans(value):
         attributes = _attributes(span.get("attributes"))
-        found = {name: _first(attributes, keys) for name, keys in (("input", _INPUT), ("output", _OUTPUT))}
+        kinds = (("input", _INPUT), ("output", _OUTPUT), ("cached", _CACHED))
+        found = {name: _first(attributes, keys) for name, keys in kinds}
         if found["input"] is None or found["output"] is None or _above_others(attributes):
             continue
         session = _first(attributes, _SESSION) or span.get("traceId") or span.get("trace_id")
@@ -30,6 +33,7 @@ def otel(line: str) -> Iterator[RecordedTurn]:
             count_of(found, "output"),
             session=None if session is None else str(session),
             ends_s=_time_s(span, "endTimeUnixNano", "end_time"),
+            prefix_tokens=(count_of(found, "cached") or None) if found["cached"] is not None else None,
         )
 
 

@@ -1,4 +1,4 @@
-"""Traces with a request in each line: Mooncake's, Azure's of 2023 and 2024, BurstGPT's, and inferload's own."""
+"""Traces with a request in each line: Mooncake's, Bailian's, Azure's of 2023 and 2024, BurstGPT's, and inferload's own."""
 
 import csv
 from collections.abc import Iterator
@@ -25,6 +25,18 @@ def mooncake(line: str) -> Iterator[RecordedTurn]:
     blocks = blocks_of(row, "hash_ids", tokens, MOONCAKE_BLOCK)
     at_s = number_of(row, "timestamp") / 1e3
     yield RecordedTurn(at_s, tokens, count_of(row, "output_length"), blocks=blocks, block_tokens=MOONCAKE_BLOCK)
+
+
+BAILIAN_BLOCK = 16
+
+
+def bailian(line: str) -> Iterator[RecordedTurn]:
+    """`timestamp` in s, `input_length`, `output_length`, `hash_ids` of 16 tokens each. Each request stands by itself."""
+    row = json_object(line)
+    tokens = count_of(row, "input_length")
+    blocks = blocks_of(row, "hash_ids", tokens, BAILIAN_BLOCK)
+    at_s, output = number_of(row, "timestamp"), count_of(row, "output_length")
+    yield RecordedTurn(at_s, tokens, output, blocks=blocks, block_tokens=BAILIAN_BLOCK)
 
 
 def own(line: str) -> Iterator[RecordedTurn]:
