@@ -14,6 +14,13 @@ def register(subparsers: Any) -> None:
         "run's summary.json; a run that was cut short gets a report that says so.",
     )
     parser.add_argument("run_dirs", nargs="+", type=Path, metavar="RUN", help="run directory")
+    parser.add_argument("--png", action="store_true", help="every picture as a PNG file too, in RUN/pictures/")
+    parser.add_argument(
+        "--minute",
+        type=int,
+        metavar="N",
+        help="the minute of the run whose turns are shown as lanes (default: of the slowest)",
+    )
     parser.set_defaults(run=run)
 
 
@@ -22,8 +29,9 @@ def run(arguments: argparse.Namespace) -> int:
     from .report import make  # pandas takes a second: not in the way of the other commands
 
     for run_dir in arguments.run_dirs:
-        report = make(run_dir)
-        print(f"{report.verdict}\n  {report.html}\n  {report.markdown}\n  {report.timeline}")
+        report = make(run_dir, arguments.minute, arguments.png)
+        made = (report.html, report.markdown, report.timeline, *report.pictures)
+        print("\n  ".join([report.verdict, *map(str, made)]))
     return 0
 
 

@@ -1,36 +1,145 @@
-// Draws the picture in the reader's colours, and again when they change.
+// Draws the pictures in the reader's colours, and again when they change.
 (async function () {
   "use strict";
+  const root = document.documentElement;
+  const dark = window.matchMedia("(prefers-color-scheme: dark)");
+  const OPTIONS = { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"] };
+  const MINUTE_MS = 60000;
 
-  // What stands in the element as base64 of gzip.
-  async function unpacked(id) {
-    const bytes = Uint8Array.from(atob(document.getElementById(id).textContent), (letter) => letter.charCodeAt(0));
+  // Base64 of gzip, as text.
+  async function unpacked(text) {
+    const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
     const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
     return new Response(stream).text();
   }
 
-  const library = document.createElement("script");
-  library.textContent = await unpacked("plotly");
-  document.head.append(library);
-
-  const place = document.getElementById("picture");
-  const figure = JSON.parse(document.getElementById("figure").textContent);
-  const dark = window.matchMedia("(prefers-color-scheme: dark)");
-
-  function colours() {
-    const style = getComputedStyle(document.documentElement);
+  function colours(layout) {
+    const style = getComputedStyle(root);
     const of = (name) => style.getPropertyValue(name).trim();
-    const layout = { "font.color": of("--text"), "hoverlabel.bgcolor": of("--card"), "hoverlabel.font.color": of("--text") };
-    for (const name of Object.keys(figure.layout).filter((name) => /^[xy]axis/.test(name))) {
-      layout[name + ".gridcolor"] = of("--line");
-      layout[name + ".linecolor"] = of("--line");
-      layout[name + ".zerolinecolor"] = of("--line");
+    const change = { "font.color": of("--text"), "hoverlabel.bgcolor": of("--card"), "hoverlabel.font.color": of("--text"),
+      "hoverlabel.bordercolor": of("--line") };
+    for (const name of Object.keys(layout).filter((name) => /^[xy]axis/.test(name))) {
+      for (const part of ["gridcolor", "linecolor", "zerolinecolor"]) change[name + "." + part] = of("--line");
+    }
+    return change;
+  }
+
+  function set(layout, change) {
+    for (const [path, value] of Object.entries(change)) {
+      const parts = path.split(".");
+      let place = layout;
+      for (const part of parts.slice(0, -1)) place = place[part] = place[part] || {};
+      place[parts[parts.length - 1]] = value;
+    }
+  }
+
+  const places = [...document.querySelectorAll(".plot")];
+  const recolour = () => places.filter((place) => place.layout).forEach((place) => Plotly.relayout(place, colours(place.layout)));
+
+  // Narrow pages have no room for a legend beside a title, nor for wide margins.
+  function fitted(layout) {
+    if (window.innerWidth < 640) {
+      layout.margin = Object.assign({}, layout.margin, { l: 46, r: 8 });
+      layout.font.size = 10.5;
+      for (const axis of Object.keys(layout).filter((name) => name.startsWith("xaxis"))) layout[axis].nticks = 5;
     }
     return layout;
   }
 
-  const options = { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"] };
-  figure.layout.font = { family: getComputedStyle(document.body).fontFamily, size: 12 };
-  Plotly.newPlot(place, figure.data, figure.layout, options).then(() => Plotly.relayout(place, colours()));
-  dark.addEventListener("change", () => Plotly.relayout(place, colours()));
+  function draw(place, figure) {
+    const layout = fitted(Object.assign({ font: { family: getComputedStyle(document.body).fontFamily, size: 12 } }, figure.layout));
+    set(layout, colours(layout));
+    return Plotly.react(place, figure.data, layout, OPTIONS);
+  }
+
+  // --- the turns of one minute -------------------------------------------------------------------------------------------
+  function lanesOf(figure, lanes, minute) {
+    const c = lanes.columns, start = minute * MINUTE_MS, end = start + MINUTE_MS;
+    const traces = figure.data.filter((trace) => trace.mode === "lines").map((trace) => Object.assign({}, trace, { x: [], y: [] }));
+    const ends = { x: [], y: [], text: [] }, failed = { x: [], y: [] };
+    let most = 0;
+    for (let i = 0; i < c.planned.length; i++) {
+      if (c.planned[i] >= end || c.closed[i] < start) continue;
+      const lane = c.lane[i], over = c.closed[i], sent = c.sent[i], first = c.first[i];
+      const spans = [[c.planned[i], sent < 0 ? over : sent], [sent, first < 0 ? over : first], [first, over]];
+      spans.forEach(([low, high], kind) => {
+        const trace = traces[kind];
+        if (low < 0 || high <= low || !trace) return;
+        trace.x.push(low / 1e3, high / 1e3, null);
+        trace.y.push(lane, lane, null);
+      });
+      most = Math.max(most, lane);
+      const tokens = (count) => (count === null || count === undefined ? "?" : count);
+      ends.x.push(((first < 0 ? c.planned[i] : first) + over) / 2e3);
+      ends.y.push(lane);
+      ends.text.push(`${c.name[i]}, ${c.class[i]}<br>TTFT ${first < 0 || sent < 0 ? "none" : first - sent + " ms"}, ` +
+        `over after ${over - c.planned[i]} ms<br>${tokens(c.input[i])} tokens in, ${tokens(c.output[i])} out` +
+        (c.failure[i] ? `<br><b>${c.failure[i]}</b>` : ""));
+      if (c.failure[i]) { failed.x.push(over / 1e3); failed.y.push(lane); }
+    }
+    const width = Math.min(12, Math.max(2, 240 / (most + 1)));
+    traces.forEach((trace) => { trace.line = Object.assign({}, trace.line, { width }); });
+    const marks = { type: "scatter", mode: "markers", showlegend: false, marker: { size: 9, opacity: 0 }, hovertemplate: "%{text}<extra></extra>" };
+    const crosses = { type: "scatter", mode: "markers", name: "failed", marker: { symbol: "x", size: 7, color: "#c8423b" }, hoverinfo: "skip" };
+    const layout = structuredClone(figure.layout);
+    layout.xaxis.range = [start / 1e3, Math.min(end / 1e3, lanes.end_s)];
+    layout.yaxis.range = [most + 0.6, -0.6];
+    layout.hoverdistance = 12;
+    return { data: [...traces, Object.assign(marks, ends), ...(failed.x.length ? [Object.assign(crosses, failed)] : [])], layout };
+  }
+
+  function chooser(place, figure, lanes, chosen) {
+    const select = document.getElementById("minute");
+    for (const minute of lanes.minutes) select.add(new Option(`${minute} (from ${minute * 60} s)`, minute));
+    select.value = chosen;
+    const show = () => draw(place, lanesOf(figure, lanes, Number(select.value)));
+    select.addEventListener("change", show);
+    document.querySelectorAll(".choose button").forEach((button) => button.addEventListener("click", () => {
+      const next = select.selectedIndex + Number(button.dataset.by);
+      if (next >= 0 && next < select.options.length) { select.selectedIndex = next; show(); }
+    }));
+    document.querySelectorAll("button.turn").forEach((button) => button.addEventListener("click", () => {
+      const row = lanes.columns.name.indexOf(button.dataset.turn);
+      if (row < 0) return;
+      select.value = Math.floor(lanes.columns.planned[row] / MINUTE_MS);
+      show().then(() => {
+        const from = lanes.columns.planned[row] / 1e3, to = lanes.columns.closed[row] / 1e3, room = Math.max(1, (to - from) / 2);
+        Plotly.relayout(place, { "xaxis.range": [from - room, to + room] });
+        document.getElementById("lanes").scrollIntoView();
+      });
+    }));
+    return show();
+  }
+
+  // --- light, dark, paper ------------------------------------------------------------------------------------------------
+  const themes = ["", "light", "dark"];
+  function wear(theme) {
+    if (theme) root.dataset.theme = theme; else delete root.dataset.theme;
+    try { localStorage.setItem("inferload-theme", theme); } catch (error) { /* a page without a store keeps none */ }
+    if (window.Plotly) recolour();
+  }
+  document.getElementById("theme").addEventListener("click", () => wear(themes[(themes.indexOf(root.dataset.theme || "") + 1) % 3]));
+  try { wear(localStorage.getItem("inferload-theme") || ""); } catch (error) { /* likewise */ }
+  dark.addEventListener("change", recolour);
+  let worn = "";
+  window.addEventListener("beforeprint", () => { worn = root.dataset.theme || ""; root.dataset.theme = "light"; recolour(); });
+  window.addEventListener("afterprint", () => { if (worn) root.dataset.theme = worn; else delete root.dataset.theme; recolour(); });
+
+  if (typeof DecompressionStream === "undefined") {
+    places.forEach((place) => { place.textContent = "This browser is too old to draw the pictures; the figures are in the tables."; });
+    return;
+  }
+  const source = document.getElementById("figures");
+  const text = source.type === "text/plain" ? await unpacked(source.textContent) : source.textContent;
+  const { figures, lanes, chosen } = JSON.parse(text);
+  const library = document.createElement("script");
+  library.textContent = await unpacked(document.getElementById("plotly").textContent);
+  document.head.append(library);
+  for (const place of places) {
+    const figure = figures[place.dataset.picture];
+    if (place.dataset.picture === "lanes" && lanes) await chooser(place, figure, lanes, chosen);
+    else await draw(place, figure);
+    await new Promise((resolve) => setTimeout(resolve, 0)); // let the page be read and scrolled meanwhile
+  }
+  root.dataset.drawn = "all";
 })();

@@ -1,6 +1,7 @@
 """Makes a run's timeline.csv, report.md and report.html. The page is one file and needs no network to be read."""
 
 import base64
+import functools
 import gzip
 import json
 from dataclasses import dataclass, replace
@@ -14,11 +15,15 @@ from plotly.offline import get_plotlyjs
 from inferload import rundir
 from inferload.errors import UsageError
 
-from . import charts, frames, reconciletext, timeline
+from . import frames, reconciletext, slowest, timeline
+from .definitions import TEXTS, anchor, meant
 from .diagnosis.diagnose import causes, diagnose, json_text
+from .pictures.all import Pictures, pictures
 from .reconcilechecks import reconcile
 from .reportmodel import ReportModel, build
 from .wording import NOT_KNOWN
+
+_PLAIN = 60_000  # characters; a longer document is packed
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,27 +34,40 @@ class Report:
     markdown: Path
     html: Path
     timeline: Path
+    pictures: tuple[Path, ...] = ()
 
 
-def make(run_dir: Path) -> Report:
-    """Read a run directory and write its three files into it; UsageError where it cannot be read or written."""
+def make(run_dir: Path, minute: int | None = None, png: bool = False) -> Report:
+    """Read a run directory and write its files into it; UsageError where it cannot be read or written.
+
+    `minute`: the one whose turns are shown as lanes. `png`: every picture as a file, too, in `pictures/`.
+    """
     run = frames.load(run_dir)
     table = timeline.build(run)
     diagnoses = diagnose(run)
     model = build(run_dir, run.manifest, run.summary, run.notes, causes(diagnoses))
     reconciled = reconcile(run)
-    model = replace(model, tables=model.tables + reconciletext.tables(reconciled))
-    picture = charts.figure(table, tuple(run.servers), run.phases, list(run.marks))
+    more = (*reconciletext.tables(reconciled), slowest.table(run))
+    model = replace(model, tables=model.tables + tuple(found for found in more if found is not None))
+    drawn = pictures(run, table, reconciled.parts, minute)
     made = Report(model.verdict, run_dir / rundir.REPORT_MD, run_dir / rundir.REPORT_HTML, run_dir / rundir.TIMELINE)
     try:
         timeline.write(table, made.timeline)
         _write(run_dir / rundir.DIAGNOSIS, json_text(diagnoses))
         _write(run_dir / rundir.RECONCILE, reconciletext.json_text(reconciled))
         _write(made.markdown, markdown(model, run.marks))
-        _write(made.html, html(model, run.marks, picture, packed(get_plotlyjs())))
+        _write(made.html, html(model, run.marks, drawn, _plotly()))
+        return replace(made, pictures=write_pictures(drawn, run_dir / rundir.PICTURES)) if png else made
     except OSError as error:
         raise UsageError(f"report of {run_dir}: {error.strerror}; make the directory writable") from error
-    return made
+
+
+def write_pictures(drawn: Pictures, folder: Path) -> tuple[Path, ...]:
+    """Each picture as a PNG file of its key's name; what stood there under such a name is replaced."""
+    from .pictures.png import draw  # matplotlib takes a second
+
+    folder.mkdir(exist_ok=True)
+    return tuple(draw(picture, folder / f"{picture.key}.png") for picture in drawn.drawn)
 
 
 def markdown(model: ReportModel, marks: list[dict[str, Any]]) -> str:
@@ -59,20 +77,49 @@ def markdown(model: ReportModel, marks: list[dict[str, Any]]) -> str:
     return environment.get_template("report.md.j2").render(model=model, marks=marks)
 
 
-def html(model: ReportModel, marks: list[dict[str, Any]], picture: charts.Figure | None, plotly: str) -> str:
+def html(model: ReportModel, marks: list[dict[str, Any]], drawn: Pictures, plotly: str) -> str:
     """The report as one page. `plotly`: plotly.js as `packed` has it, which stands in the page."""
+    figures = {picture.key: picture.figure for picture in drawn.drawn}
+    lanes = (
+        None
+        if drawn.lanes is None
+        else {"columns": drawn.lanes.columns, "minutes": drawn.lanes.minutes, "end_s": drawn.lanes.end_s}
+    )
     return (
         _environment(escape=True)
         .get_template("report.html.j2")
         .render(
             model=model,
             marks=marks,
-            figure=None if picture is None else _script_json(picture),
+            pictures=drawn,
+            figures=_data(
+                {"figures": figures, "lanes": lanes, "chosen": None if drawn.lanes is None else drawn.lanes.chosen}
+            ),
             plotly=Markup(plotly),
-            defined={name for name, _, _ in model.definitions},
+            meant=meant,
+            anchor=anchor,
+            texts=TEXTS,
             unknown=NOT_KNOWN,
         )
     )
+
+
+@functools.cache
+def _plotly() -> str:
+    return packed(get_plotlyjs())
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """A document that stands in the page: as it is where it is short, else packed."""
+
+    text: Markup
+    packed: bool
+
+
+def _data(document: dict[str, Any]) -> Data:
+    plain = _script_json(document)
+    return Data(plain, False) if len(plain) <= _PLAIN else Data(Markup(packed(plain)), True)
 
 
 def packed(text: str) -> str:
@@ -89,7 +136,7 @@ def _environment(escape: bool) -> jinja2.Environment:
     )
 
 
-def _script_json(document: charts.Figure) -> Markup:
+def _script_json(document: dict[str, Any]) -> Markup:
     """JSON that may stand in a script element: nothing in it can end the element."""
     text = json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return Markup(text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))

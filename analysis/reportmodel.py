@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from inferload.measure.measures import MEASURES
-
+from .definitions import DEFINITIONS
 from .reporttables import Table, class_tables, run_tables
 from .wording import NOT_KNOWN, duration, number, percent
 
@@ -103,7 +102,7 @@ def build(
         tiles=_tiles(summary),
         tables=run_tables(summary),
         classes=class_tables(summary),
-        definitions=tuple((measure.name, measure.unit, measure.text) for measure in MEASURES),
+        definitions=DEFINITIONS,
         manifest=json.dumps(manifest, indent=1, ensure_ascii=False) if manifest else "",
     )
 

@@ -37,7 +37,11 @@ SERVER_COLUMNS = (
     "generation_tok_per_s",
     "prompt_tokens_total",
     "generation_tokens_total",
+    "draft_acceptance_rate",
+    "mean_acceptance_length",
+    "mm_cache_hit_rate",
 )
+GPU_COLUMNS = ("gpu_use", "gpu_memory_gib", "gpu_power_w", "gpu_sm_clock_mhz")
 _WHOLE = (*CLIENT_COUNTS, "users", "preemptions", "prompt_tokens_total", "generation_tokens_total")
 
 # Between two scrapes further apart than this many usual distances nothing is known.
@@ -70,6 +74,11 @@ def write(table: pd.DataFrame, path: Path) -> None:
     temporary = path.with_name(path.name + ".part")
     shown.to_csv(temporary, index=False)
     temporary.replace(path)
+
+
+def is_gpu_exporter(server: ServerSeries) -> bool:
+    """Whether a page is a GPU exporter's and no inference server's."""
+    return any(name in server.metrics for name in names.GPU) and names.RUNNING not in server.metrics
 
 
 def server_suffixes(targets: tuple[str, ...]) -> dict[str, str]:
@@ -213,12 +222,34 @@ def _hit_rate(server: ServerSeries, counters: _Counters, at_s: Floats, seconds: 
         asked, found = names.PROMPT_TOKENS, names.PROMPT_TOKENS_CACHED
         if not {asked, found} <= server.metrics.keys():
             return _mean_in_second(at_s, server.highest(names.HIT_RATE), seconds)
-    queries, rate = counters.step(asked), np.full(seconds, np.nan)
-    np.divide(counters.step(found), queries, out=rate, where=np.nan_to_num(queries) > 0)
-    return rate
+    return _share(counters, found, asked)
+
+
+def _share(counters: _Counters, part: str, whole: str) -> Floats:
+    """One counter's growth over another's, second by second; NaN where the second did not grow."""
+    of, growth = counters.step(whole), counters.step(part)
+    shares: Floats = np.divide(growth, of, out=np.full(len(of), np.nan), where=np.nan_to_num(of) > 0)
+    return shares
+
+
+def _gpu(server: ServerSeries, at_s: Floats, seconds: int) -> pd.DataFrame:
+    """What a GPU exporter says, over its GPUs: the busiest one's use, memory and power of all, the slowest clock."""
+    use, memory, power = server.highest(names.GPU_USE), server.summed(names.GPU_MEMORY), server.summed(names.GPU_POWER)
+    clocks = [series.values for series in server.series(names.GPU_SM_CLOCK)]
+    columns = (
+        None if use is None else use / 100,
+        None if memory is None else memory / 1024,
+        power,
+        np.fmin.reduce(clocks) if clocks else None,
+    )
+    return pd.DataFrame(
+        {name: _mean_in_second(at_s, values, seconds) for name, values in zip(GPU_COLUMNS, columns, strict=True)}
+    )
 
 
 def _server(server: ServerSeries, at_s: Floats, seconds: int) -> pd.DataFrame:
+    if is_gpu_exporter(server):
+        return _gpu(server, at_s, seconds)
     counters = _Counters(server, at_s, np.arange(seconds + 1, dtype=np.float64))
     by_reason = {why: server.summed(names.WAITING_BY_REASON, reason=why) for why in (names.CAPACITY, names.DEFERRED)}
     gauges = {
@@ -230,6 +261,9 @@ def _server(server: ServerSeries, at_s: Floats, seconds: int) -> pd.DataFrame:
     }
     columns = {name: _mean_in_second(at_s, values, seconds) for name, values in gauges.items()}
     columns["prefix_cache_hit_rate"] = _hit_rate(server, counters, at_s, seconds)
+    columns["mm_cache_hit_rate"] = _share(counters, names.MM_HITS, names.MM_QUERIES)
+    columns["draft_acceptance_rate"] = _share(counters, names.SPEC_ACCEPTED, names.SPEC_DRAFT_TOKENS)
+    columns["mean_acceptance_length"] = 1 + _share(counters, names.SPEC_ACCEPTED, names.SPEC_DRAFTS)
     columns["preemptions"] = counters.step(names.PREEMPTIONS)
     columns["prompt_tok_per_s"] = counters.rate(names.PROMPT_TOKENS)
     columns["prompt_tok_computed_per_s"] = counters.rate(names.PROMPT_TOKENS_BY_SOURCE, source=names.LOCAL_COMPUTE)

@@ -14,7 +14,8 @@ import pytest
 import synthetic_run as synthetic
 from hypothesis import given
 from hypothesis import strategies as st
-from inferload.analysis import charts, frames, report, timeline
+from inferload.analysis import frames, reconcile, report, timeline
+from inferload.analysis.pictures.all import pictures
 from inferload.analysis.reportmodel import build
 from inferload.analysis.wording import NOT_KNOWN, bracket, duration, mean_max, number, percent
 
@@ -122,9 +123,9 @@ def test_the_report_reads_as_it_should(run_dir: Path, golden: Golden) -> None:
     run = frames.load(run_dir)
     model = build(run_dir, run.manifest, run.summary, run.notes)
     model_without_manifest = type(model)(**{name: getattr(model, name) for name in model.__slots__} | {"manifest": ""})
-    picture = charts.figure(timeline.build(run), tuple(run.servers), run.phases, run.marks)
+    drawn = pictures(run, timeline.build(run), reconcile.parts(run))
     golden("report.md", report.markdown(model, run.marks))
-    golden("report.html", report.html(model_without_manifest, run.marks, picture, "plotly.js"))
+    golden("report.html", report.html(model_without_manifest, run.marks, drawn, "plotly.js"))
 
 
 def test_the_timeline_file_reads_as_it_should(run_dir: Path, golden: Golden, tmp_path: Path) -> None:
@@ -166,7 +167,7 @@ def test_a_run_on_the_simulator_says_so_first(tmp_path: Path) -> None:
     assert markdown.startswith("# chat on the simulator\n\n**Simulator, not a real server. ")
     assert "--insecure" in markdown
     assert "<title>chat on the simulator</title>" in page
-    assert '<div class="verdict">Simulator, not a real server. ' in page
+    assert '<div class="verdict"><span>Simulator, not a real server. ' in page
     assert "--insecure" in page
 
 
@@ -178,7 +179,7 @@ def test_a_killed_run_has_a_report_that_says_so(tmp_path: Path) -> None:
     assert "summary.json is missing" in markdown
     assert "w1-0002.parquet cannot be read" in markdown
     assert "## Latency" not in markdown
-    assert 'id="picture"' in page
+    assert 'data-picture="over-time"' in page
     assert len((path / rundir.TIMELINE).read_text().splitlines()) == 13
 
 
@@ -191,7 +192,7 @@ def test_a_directory_with_next_to_nothing_has_a_report(tmp_path: Path) -> None:
     markdown, page = pages(path)
     assert "run.json is missing" in markdown
     assert "no turns are at hand" in markdown
-    assert 'id="picture"' not in page
+    assert 'class="plot"' not in page
 
 
 def test_text_from_outside_cannot_break_the_page(tmp_path: Path) -> None:
@@ -209,8 +210,8 @@ def test_the_page_needs_no_network(run_dir: Path, tmp_path: Path) -> None:
     assert re.findall(r"<(?:script|link|img|iframe)[^>]+(?:src|href)=", page.split("<script>")[0]) == []
     assert "default-src 'none'" in page
     assert page.count("<script") == 3
-    figure = json.loads(re.search(r'id="figure">(.*?)</script>', page, re.DOTALL)[1])  # type: ignore[index]
-    assert {trace["yaxis"] for trace in figure["data"]} == {"y", "y2", "y3", "y4", "y5"}
+    figures = json.loads(re.search(r'id="figures">(.*?)</script>', page, re.DOTALL)[1])["figures"]  # type: ignore[index]
+    assert list(figures) == ["over-time", "spectrum", "where-from", "prompts", "itl-heat", "lanes"]
     assert len(page) > 1_000_000
 
 

@@ -24,8 +24,12 @@ def test_the_page_draws_its_picture(tmp_path: Path) -> None:
         made.html.as_uri(),
     ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    # 2 + 2 + 2 + 4 + 2 lines, in five panels; the gap in the scrapes splits a line, it adds none.
-    assert len(re.findall(r'class="trace scatter ', done.stdout)) == 12
-    assert len(set(re.findall(r'class="subplot (xy\d*)"', done.stdout))) == 5
+    assert 'data-drawn="all"' in done.stdout
+    drawn = done.stdout.split('data-picture="')[1:]
+    assert [part.partition('"')[0] for part in drawn] == [
+        "over-time", "spectrum", "where-from", "prompts", "itl-heat", "lanes"]  # fmt: skip
+    # 2 + 2 + 2 + 1 + 4 + 2 + 1 lines, in seven panels; the gap in the scrapes splits a line, it adds none.
+    assert len(re.findall(r'class="trace scatter ', drawn[0])) == 14
+    assert len(set(re.findall(r'class="subplot (xy\d*)"', drawn[0]))) == 7
     complaints = [line for line in done.stderr.splitlines() if ":CONSOLE" in line]
     assert complaints == []

@@ -10,6 +10,7 @@ from inferload.measure.serverseries import ServerSeries
 
 from ..frames import RunFrames
 from ..reportmodel import Cause
+from ..timeline import is_gpu_exporter
 from .advice import ADVICE
 from .evidence import Evidence, as_document, collect
 from .rules import RULES, Finding, Rule
@@ -64,7 +65,7 @@ def diagnose(run: RunFrames) -> list[Diagnosis]:
     end_s = run.end_s if span.end_s is None else span.end_s
     if end_s - span.start_s < SHORTEST_S:
         return []
-    scraped = [server for server in run.servers.values() if len(server.wall_ns) > 2]
+    scraped = [server for server in run.servers.values() if len(server.wall_ns) > 2 and not is_gpu_exporter(server)]
     return [_of_server(run, server, span.start_s, end_s) for server in scraped]
 
 

@@ -30,6 +30,8 @@ SPEC_DRAFTS = "vllm:spec_decode_num_drafts_total"
 SPEC_DRAFT_TOKENS = "vllm:spec_decode_num_draft_tokens_total"
 SPEC_ACCEPTED = "vllm:spec_decode_num_accepted_tokens_total"
 SPEC_ACCEPTED_PER_POS = "vllm:spec_decode_num_accepted_tokens_per_pos_total"  # label position
+MM_QUERIES = "vllm:mm_cache_queries_total"
+MM_HITS = "vllm:mm_cache_hits_total"
 PROCESS_CPU = "process_cpu_seconds_total"
 PROCESS_START = "process_start_time_seconds"  # a gauge; it moves when the server was started anew
 
@@ -44,6 +46,14 @@ E2E = "vllm:e2e_request_latency_seconds"
 LOCAL_COMPUTE = "local_compute"
 CAPACITY, DEFERRED = "capacity", "deferred"
 
+# Gauges of NVIDIA's DCGM exporter, one series per GPU.
+GPU_USE = "DCGM_FI_DEV_GPU_UTIL"  # per cent
+GPU_MEMORY = "DCGM_FI_DEV_FB_USED"  # MiB
+GPU_MEMORY_FREE = "DCGM_FI_DEV_FB_FREE"  # MiB
+GPU_POWER = "DCGM_FI_DEV_POWER_USAGE"  # W
+GPU_SM_CLOCK = "DCGM_FI_DEV_SM_CLOCK"  # MHz
+GPU = (GPU_USE, GPU_MEMORY, GPU_MEMORY_FREE, GPU_POWER, GPU_SM_CLOCK)
+
 # Of our own: how long a scrape took, beside the figures that it brought.
 SCRAPE_DURATION = "inferload_scrape_duration_seconds"
 
@@ -52,7 +62,7 @@ HIT_RATE = "inferload_prefix_cache_hit_rate"  # 0..1, of the server's own last w
 KV_CACHE_TOKENS = "inferload_kv_cache_size_tokens"
 
 # What a scraper keeps of a server's page: everything that starts so.
-KEPT_PREFIXES = ("vllm:", "sglang:", "trtllm_", "trtllm:", "inferload_simulator_", PROCESS_CPU, PROCESS_START)
+KEPT_PREFIXES = ("vllm:", "sglang:", "trtllm_", "trtllm:", "inferload_simulator_", PROCESS_CPU, PROCESS_START, *GPU)
 
 HISTOGRAM_SUFFIXES = ("_bucket", "_sum", "_count")
 

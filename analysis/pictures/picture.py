@@ -1,0 +1,87 @@
+"""What a picture is, and the look that all of them share."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Figure = dict[str, Any]
+Floats = npt.NDArray[np.float64]
+
+BLUE, PALE_BLUE, ORANGE, PALE_ORANGE, RED, GREEN, GREY, VIOLET, TEAL = (
+    "#2f78c4", "#8ab6e8", "#d9772b", "#efb07f", "#c8423b", "#2f9468", "#8a8f98", "#8463b8", "#2a9d9d",
+)  # fmt: skip
+
+# From nothing to much; what is little lets the page's own colour through, light or dark.
+HEAT = [
+    [0.0, "rgba(47,120,196,0.10)"],
+    [0.35, "rgba(47,120,196,0.75)"],
+    [0.7, "rgba(132,99,184,0.95)"],
+    [1.0, "rgba(217,119,43,1)"],
+]
+SHARES = [[0.0, RED], [0.5, "#c9a13b"], [1.0, GREEN]]
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """One picture: `note` says how to read it, `terms` name the rows of the definitions that it shows."""
+
+    key: str
+    title: str
+    note: str
+    figure: Figure
+    terms: tuple[str, ...] = ()
+
+    @property
+    def height(self) -> int:
+        """In pixels."""
+        return int(self.figure["layout"]["height"])
+
+
+def layout(height: int, x: Figure, y: Figure, **more: Any) -> Figure:
+    """A layout with one x and one y axis; the reader's colours come with the page."""
+    legend = {"orientation": "h", "x": 0, "xanchor": "left", "y": 1, "yanchor": "bottom"}
+    base: Figure = {
+        "height": height,
+        "margin": {"l": 62, "r": 18, "t": 34, "b": 48},
+        "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": GREY, "activecolor": BLUE},
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "xaxis": {"zeroline": False} | x,
+        "yaxis": {"zeroline": False} | y,
+        "legend": legend,
+        "hovermode": "closest",
+    }
+    return base | more
+
+
+def title(text: str) -> Figure:
+    """An axis title."""
+    return {"text": text, "standoff": 6}
+
+
+def numbers(values: Sequence[float] | Floats, digits: int = 4) -> list[float | None]:
+    """For JSON: so many significant digits, None for what is not known."""
+    return [None if value is None or not np.isfinite(value) else float(f"{value:.{digits}g}") for value in values]
+
+
+def limit_line(y: float, text: str, yref: str = "y") -> tuple[Figure, Figure]:
+    """A limit across the picture, as a shape and its words. On a logarithmic axis `y` is to be its log10 for the words."""
+    line = {"color": RED, "width": 1.2, "dash": "dash"}
+    shape = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "yref": yref, "y0": y, "y1": y, "line": line}
+    words = {"xref": "paper", "x": 0.005, "yref": yref, "y": y, "text": text, "showarrow": False,
+             "xanchor": "left", "yanchor": "bottom", "font": {"size": 11, "color": RED}}  # fmt: skip
+    return shape, words
+
+
+def decades(low: float, high: float) -> Figure:
+    """Ticks of a logarithmic axis in plain numbers, the fewer the more powers of ten it spans, and a range with some room."""
+    low, high = max(low, 1e-3), max(high, low * 1.01, 1e-3)
+    first, last = int(np.floor(np.log10(low))), int(np.ceil(np.log10(high)))
+    spanned = np.log10(high / low)
+    steps: tuple[float, ...] = (1, 1.5, 2, 3, 4, 5, 6, 8) if spanned < 1 else (1, 2, 5) if spanned < 4 else (1,)
+    values = [float(f"{step:g}e{power}") for power in range(first, last + 1) for step in steps]
+    bounds = [float(np.log10(low)) - 0.04, float(np.log10(high)) + 0.06]
+    return {"type": "log", "tickvals": values, "ticktext": [f"{value:,g}" for value in values], "range": bounds}

@@ -1,0 +1,71 @@
+"""The slowest turns of a run, a row each."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from .frames import RunFrames
+from .reporttables import Table
+from .wording import NOT_KNOWN, number
+
+SHOWN = 15
+COLUMNS = (
+    "turn",
+    "class",
+    "planned at, s",
+    "lag, ms",
+    "TTFT, ms",
+    "E2E, ms",
+    "longest gap",
+    "input tokens",
+    "cached",
+    "output tokens",
+    "worker",
+)
+
+
+def table(run: RunFrames) -> Table | None:
+    """By E2E from the plan, of turns of the measure phase that ended well; None without any."""
+    turns = run.turns
+    if not len(turns) or "phase" not in turns:
+        return None
+    chosen = turns[turns["ok"] & (turns["phase"] == "measure") & turns["last_s"].notna()]
+    if not len(chosen):
+        return None
+    felt_s = chosen["last_s"] - chosen["planned_s"]
+    slowest = chosen.loc[felt_s.nlargest(SHOWN).index]
+    gaps_ms = _longest_gaps(run, slowest.index.to_numpy())
+    rows = tuple(_row(turn, gap) for (_, turn), gap in zip(slowest.iterrows(), gaps_ms, strict=True))
+    note = "By the time from the plan to the last token; turns of the measure phase that ended well."
+    return Table("slowest", "The slowest turns", COLUMNS, rows, note)
+
+
+def _longest_gaps(run: RunFrames, rows: np.ndarray[Any, Any]) -> list[float | None]:
+    inside = np.isin(run.events.turn, rows)
+    gaps = pd.Series(run.events.gap_ms[inside]).groupby(run.events.turn[inside]).max()
+    return [float(gaps[row]) if row in gaps and not np.isnan(gaps[row]) else None for row in rows]
+
+
+def _row(turn: Any, gap_ms: float | None) -> tuple[str, ...]:
+    def ms(start: str, end: str) -> str:
+        return number((turn[f"{end}_s"] - turn[f"{start}_s"]) * 1e3)
+
+    def count(name: str) -> str:
+        value = turn.get(name)
+        return NOT_KNOWN if value is None or pd.isna(value) else f"{int(value):,}"
+
+    name = f"{turn['session_id']}/{turn['turn_index']}"
+    return (
+        name,
+        str(turn["class"]),
+        f"{turn['planned_s']:.1f}",
+        ms("planned", "sent"),
+        ms("sent", "first"),
+        ms("sent", "last"),
+        number(gap_ms),
+        count("input_tokens"),
+        count("cached_tokens"),
+        count("output_tokens"),
+        str(turn["worker"]),
+    )

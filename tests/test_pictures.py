@@ -1,0 +1,168 @@
+"""What the pictures of a report show, on turns whose figures are known; and that each can be a file."""
+
+import copy
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import synthetic_run as synthetic
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from inferload.analysis import frames, reconcile, report, timeline
+from inferload.analysis.definitions import DEFINITIONS, SAME, TEXTS, anchor, meant
+from inferload.analysis.pictures import cachehits, heat, lanes, load, spectrum
+from inferload.analysis.pictures.all import Pictures, pictures
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> frames.RunFrames:
+    summary = copy.deepcopy(synthetic.SUMMARY)
+    summary["steps"] = [
+        step(users, 100.0 * users / (1 + users / 8), 300.0 + 20 * users**1.5) for users in (1, 4, 8, 16)
+    ]
+    rates = {"expected": {"hit_rate": 0.5, "cached_tokens": 500, "hit_rate_at_most": 0.6, "cached_tokens_at_most": 600}}
+    summary["cache"] = rates | {"counted": {"hit_rate": 0.4, "hits": 400}, "per_turn": None}
+    text = "schema: 1\nname: chat\nslo: {ttft_ms: 150, tpot_ms: 30}\n"
+    scenario = synthetic.MANIFEST["scenario"] | {"text": text}
+    return frames.load(synthetic.write(tmp_path_factory.mktemp("runs") / "run", summary, scenario=scenario))
+
+
+def step(users: int, tok_per_s: float, e2e_ms: float) -> dict[str, Any]:
+    latency = {
+        name: {"mean": value, "p50": value, "p95": value * 1.5}
+        for name, value in (("ttft_ms", 90.0), ("e2e_ms", e2e_ms))
+    }
+    return {"step": 0, "users": users, "rates": {"output_tok_per_s": tok_per_s}, "latency": latency}
+
+
+@pytest.fixture(scope="module")
+def drawn(run: frames.RunFrames) -> Pictures:
+    return pictures(run, timeline.build(run), reconcile.parts(run))
+
+
+def test_every_picture_becomes_a_file(drawn: Pictures, tmp_path: Path) -> None:
+    files = report.write_pictures(drawn, tmp_path / "pictures")
+    assert [path.stem for path in files] == [
+        "over-time", "spectrum", "where-from", "prompts", "itl-heat", "load", "cache-hits", "lanes"]  # fmt: skip
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in files)
+    assert len(list((tmp_path / "pictures").iterdir())) == len(files)
+
+
+def test_the_spectrum_is_of_nearest_rank_and_has_both_starts(drawn: Pictures) -> None:
+    picture = drawn.of("spectrum")
+    assert picture is not None
+    names = {trace["name"]: trace for trace in picture.figure["data"] if "customdata" in trace}
+    assert list(names) == ["TTFT from send", "TTFT from plan", "E2E from send", "E2E from plan"]
+    assert set(names["TTFT from send"]["y"]) == {100.0}
+    assert set(names["TTFT from plan"]["y"]) == {102.0}
+    assert "SLO 150 ms" in [words["text"] for words in picture.figure["layout"]["annotations"]]
+
+
+def test_intervals_of_turns_that_are_alike_are_wider() -> None:
+    rng = np.random.default_rng(3)
+    alike = np.repeat(rng.lognormal(size=100), 40)
+    alone = rng.permutation(alike)
+    one, other = spectrum.spectrum(alike), spectrum.spectrum(alone)
+    assert one.values == pytest.approx(other.values)
+    middle = int(np.searchsorted(one.q, 0.5))
+    width = [found.high[middle] - found.low[middle] for found in (one, other)]
+    assert width[0] > 2 * width[1]
+    assert np.isnan(other.low[-1])  # one turn lies above: nothing to tell
+
+
+def coverage(draws: int) -> float:
+    """How often the interval of the median holds the true one, of turns in runs of ten that are alike."""
+    rng, held = np.random.default_rng(5), 0
+    for _ in range(draws):
+        values = np.exp(np.repeat(rng.normal(size=200), 10) + 0.3 * rng.normal(size=2000))
+        found = spectrum.spectrum(values)
+        middle = int(np.argmin(np.abs(found.q - 0.5)))
+        held += found.low[middle] <= 1.0 <= found.high[middle]
+    return held / draws
+
+
+def test_an_interval_of_a_median_holds_it_as_often_as_it_says() -> None:
+    assert 0.85 <= coverage(60) <= 1.0
+
+
+@pytest.mark.soak
+def test_an_interval_of_a_median_holds_it_in_95_of_100() -> None:
+    assert 0.925 <= coverage(1000) <= 0.975
+
+
+def test_the_knee_is_where_throughput_over_latency_is_highest(drawn: Pictures) -> None:
+    assert load.knee(np.array([1.0, 2.0, 2.2]), np.array([10.0, 12.0, 30.0])) == 1
+    assert load.knee(np.array([1.0, np.nan, 2.2]), np.array([10.0, 12.0, 30.0])) is None
+    picture = drawn.of("load")
+    assert picture is not None
+    assert [words["text"] for words in picture.figure["layout"]["annotations"]] == [
+        "SLO ttft_ms 150",
+        "SLO tpot_ms 30",
+        "knee: 4 users",
+    ]
+
+
+def test_cache_hits_stand_beside_what_was_expected(drawn: Pictures) -> None:
+    picture = drawn.of("cache-hits")
+    assert picture is not None
+    assert picture.figure["data"][0]["x"] == [40.0, 60.0, 50.0]
+    assert cachehits.picture({"cache": {"counted": {"hit_rate": 0.4, "hits": 4}}}) is None
+
+
+@settings(max_examples=40)
+@given(st.lists(st.tuples(st.floats(0, 500), st.floats(1e-3, 1e5)), min_size=1, max_size=50))
+def test_every_gap_is_in_the_heat_map(gaps: list[tuple[float, float]]) -> None:
+    at_s, gap_ms = np.array(gaps).T
+    columns, bounds, cells = heat.counts(at_s, gap_ms, 500.0)
+    assert cells.sum() == len(gaps)
+    assert cells.shape == (len(bounds) - 1, len(columns))
+    assert len(columns) <= heat.COLUMNS
+    assert bounds[0] <= gap_ms.min() * 1.000001
+    assert bounds[-1] >= gap_ms.max() * 0.999999
+
+
+@settings(max_examples=40)
+@given(st.lists(st.tuples(st.floats(0, 50), st.floats(0.01, 10)), max_size=40))
+def test_turns_in_one_lane_do_not_overlap(spans: list[tuple[float, float]]) -> None:
+    spans.sort()
+    start = np.array([at for at, _ in spans])
+    end = np.array([at + took for at, took in spans])
+    lane = lanes.packed(start, end)
+    for one in range(len(spans)):
+        for other in range(one):
+            assert lane[one] != lane[other] or end[other] <= start[one]
+    most = max((int(((start <= at) & (end > at)).sum()) for at in start), default=0)
+    assert lane.max(initial=-1) == most - 1  # no more lanes than turns at once
+
+
+def test_lanes_keep_to_what_a_page_can_hold(run: frames.RunFrames, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = lanes.lanes(run, minute=0)
+    assert whole is not None
+    assert (whole.minutes, whole.left_out, len(whole.columns["name"])) == ((0,), 0, synthetic.TURNS)
+    assert whole.columns["failure"].count("cut") == 1
+    monkeypatch.setattr(lanes, "MINUTE_S", 2)
+    monkeypatch.setattr(lanes, "MOST_TURNS", 20)
+    part = lanes.lanes(run, minute=3)
+    assert part is not None
+    assert part.chosen == 3
+    assert 3 in part.minutes
+    assert len(part.columns["name"]) <= 24
+    assert part.left_out == 6 - len(part.minutes)
+    assert "--minute" in lanes.picture(part).note
+
+
+def test_every_word_of_a_table_has_its_definition(tmp_path: Path) -> None:
+    page = report.make(synthetic.write(tmp_path / "run")).html.read_text()
+    for key in ("latency", "rates", "books", "servers", "client", "parts"):
+        rows = re.search(rf'<section id="{key}">.*?<tbody>(.*?)</tbody>', page, re.DOTALL)[1]  # type: ignore[index]
+        firsts = re.findall(r"<tr><td[^>]*>(.*?)</td>", rows)
+        plain = [cell for cell in firsts if "<a" not in cell]
+        assert firsts
+        assert plain == (firsts if key == "parts" else []), key
+    links = set(re.findall(r'href="#(def-[^"]+)"', page))
+    assert links <= set(re.findall(r'<tr id="([^"]+)"', page))
+    assert len({anchor(term) for term, _, _ in DEFINITIONS}) == len(DEFINITIONS)
+    assert all(term in TEXTS for term in SAME.values())
+    assert meant("chat") is None
