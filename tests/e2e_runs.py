@@ -38,12 +38,13 @@ FILES = {
     "report.html",
     "report.md",
     "diagnosis.json",
+    "reconcile.json",
     "locust_stats.csv",
     "locust_stats_history.csv",
     "locust_failures.csv",
     "locust_exceptions.csv",
 }
-PAGES = {"timeline.csv", "report.html", "report.md", "diagnosis.json"}
+PAGES = {"timeline.csv", "report.html", "report.md", "diagnosis.json", "reconcile.json"}
 # Reasons that a crowded test machine can give by itself: they say nothing about the case at hand.
 CROWDED = {
     "client_delay",

@@ -8,7 +8,7 @@ from typing import Any
 import locust_process
 import pyarrow.parquet as pq
 import pytest
-from e2e_runs import CROWDED, PATIENCE_S, Ended, Place, Scene, Stage, quiet_port, scenario, scenes
+from e2e_runs import CROWDED, PATIENCE_S, Ended, Place, Scene, Stage, mark, marks_of, quiet_port, scenario, scenes
 from sshd import MACHINES, SshServer
 
 from inferload import cli, turnfile
@@ -20,7 +20,7 @@ Said = pytest.CaptureFixture[str]
 def apart(place: Place) -> Ended:
     """Two workers: one beside the master, the other in a directory of its own, to which the master's path means another place."""
     simulator = place.simulator()
-    file = scenario(place.folder, phases={"measure_s": 2, "drain_s": 20})
+    file = scenario(place.folder, phases={"warmup_s": 60, "warmup_turns": 30, "measure_s": 2, "drain_s": 20})
     port = str(quiet_port())
     here, there = place.folder / "here", place.folder / "there"
     for folder in (here, there):
@@ -87,6 +87,21 @@ def test_the_run_says_what_is_where(stage: Stage, scene: Scene, run_dir: Path) -
     assert set(folders) == {"/proc/self/cwd/run", str(there(stage, scene))}
     assert sum(folders.values()) == summary["turns"]["by_phase"]["all"]["sent"]
     assert len(turnfile.read_turns(run_dir)) == folders["/proc/self/cwd/run"]
+
+
+def test_a_warm_up_ends_by_count(stage: Stage, scene: Scene, run_dir: Path) -> None:
+    manifest, summary = documents(run_dir)
+    told = mark(run_dir, "warmup_over")
+    assert told is not None
+    assert int(told["text"].removesuffix(" turns were over")) >= 30
+    assert [one["phase"] for one in manifest["phases"]] == ["warmup", "measure", "drain"]
+    warmup, measure, _drain = manifest["phases"]
+    assert warmup["end_wall_ns"] == measure["start_wall_ns"] > told["wall_ns"]
+    assert measure["end_wall_ns"] - measure["start_wall_ns"] == 2e9
+    assert summary["window_s"] == 2
+    assert summary["turns"]["by_phase"]["warmup"]["sent"] >= 30
+    begins = [one["phase"] for one in marks_of(run_dir) if one["kind"] == "phase"]
+    assert begins == ["warmup", "measure", "drain"]
 
 
 def test_collected_turns_give_the_summary_that_one_disk_would_have(

@@ -34,9 +34,9 @@ def test_the_lines(golden: Callable[[str, str], None]) -> None:
         "about to begin": Snapshot(None, 0.0, None, None, 0, 0, NOTHING),
         "by time": Snapshot("measure", 42.9, 47.2, None, 12, 0, FIGURES, kv_cache_usage=0.434, waiting=3.0),
         "by count": Snapshot("measure", 3700, None, "12 of 40 sessions begun", 3, 2, FIGURES, scraped=False),
-        "drain": Snapshot("drain", 95.0, 58.8, None, 7, 0, FIGURES, kv_cache_usage=0.0, waiting=0.0),
+        "drain": Snapshot("drain", 95.0, 58.8, None, 7, 0, FIGURES, at_most=True, kv_cache_usage=0.0, waiting=0.0),
         "a worker lost": Snapshot("measure", 5.0, 55.0, None, 4, 0, FIGURES, lost=("w1", "w4")),
-        "steady": Snapshot("warmup", 25.0, None, None, 4, 0, FIGURES, steady="TTFT steady"),
+        "steady": Snapshot("warmup", 25.0, None, None, 4, 0, FIGURES, steady="steady"),
     }
     golden("progress.txt", "\n".join("\n".join([f"-- {name}", *lines(now, 100)]) for name, now in cases.items()) + "\n")
 

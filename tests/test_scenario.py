@@ -361,3 +361,32 @@ def test_yaml_that_pyyaml_reads_means_the_same_here() -> None:
 def test_a_scenario_is_never_half_built() -> None:
     with pytest.raises(ValidationError):
         Scenario.model_validate({"schema": 1})
+
+
+@pytest.mark.parametrize(
+    ("phases", "arrivals", "said"),
+    [
+        (
+            "{warmup_s: 9, warmup_turns: 5, warmup_until: steady, measure_s: 9}",
+            "{kind: closed, users: 1}",
+            "leave one out",
+        ),
+        ("{warmup_turns: 5, measure_s: 9}", "{kind: closed, users: 1}", "warmup_turns wants a warmup_s"),
+        ("{warmup_s: 9, warmup_until: soon, measure_s: 9}", "{kind: closed, users: 1}", "warmup_until"),
+        (
+            "{warmup_s: 9, warmup_until: steady, measure_s: 9}",
+            "{kind: poisson, profile: {kind: steps, steps: [{sessions_per_s: 1, for_s: 5}]}}",
+            "warmup_until does not go with arrivals.profile",
+        ),
+    ],
+)
+def test_a_warm_up_has_one_end_and_a_longest_time(phases: str, arrivals: str, said: str) -> None:
+    text = f"""
+schema: 1
+name: warm
+workload: {{kind: chat, prompt_tokens: 9, output_tokens: 9}}
+arrivals: {arrivals}
+phases: {phases}
+"""
+    with pytest.raises(UsageError, match=said):
+        from_text(text, "warm.yaml")

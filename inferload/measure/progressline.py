@@ -19,6 +19,7 @@ class Snapshot:
     in_flight: int
     failed: int
     recent: RecentFigures
+    at_most: bool = False  # it may be over sooner than `left_s` says
     steady: str | None = None
     kv_cache_usage: float | None = None  # 0..1, of the fullest target
     waiting: float | None = None  # of all targets
@@ -41,7 +42,7 @@ def clock(seconds: float) -> str:
 def _state(now: Snapshot) -> str:
     words = [f"{now.phase or 'about to begin'} {clock(now.elapsed_s)}"]
     if now.left_s is not None:
-        words.append(f"{'at most ' if now.phase == 'drain' else ''}{clock(now.left_s)} left")
+        words.append(f"{'at most ' if now.at_most else ''}{clock(now.left_s)} left")
     if now.goal:
         words.append(now.goal)
     words.append(f"{now.in_flight} in flight")

@@ -290,6 +290,7 @@ class Controller:
                 "phase": run.phase(),
                 "elapsed_s": round(run.elapsed_s(), 1),
                 "draining": run.stop.is_set(),
+                "steady": run.steadiness.now,
                 "in_flight": sum(member.in_flight for member in run.roster.present),
                 "workers_lost": [member.name for member in run.roster.gone],
             }

@@ -112,6 +112,7 @@ def manifest(run: MasterRun, counts: dict[str, Any] | None) -> dict[str, Any]:
             }
             for window in run.windows
         ],
+        "steady_s": run.steadiness.since_s,
         "workers": [member.manifest() for member in run.roster.members],
         "metrics_urls": list(run.preflight.metrics_urls),
         "insecure": run.own.tls.insecure,

@@ -20,8 +20,9 @@ from inferload.measure.clock import NS_PER_S, Anchor, now_ns, wall_ns
 from inferload.measure.health import HealthSet
 from inferload.measure.recent import Recent
 from inferload.measure.record import Phase, PhaseWindow, stepped
+from inferload.measure.steady import Steadiness
 from inferload.measure.tally import TallySet
-from inferload.swarm import messages, muster, stepping
+from inferload.swarm import messages, muster, stepping, warming, watching
 from inferload.swarm.arms import Arm, Earlier
 from inferload.swarm.ended import EndedRun, Place, Seen
 from inferload.swarm.marks import Marks
@@ -29,7 +30,7 @@ from inferload.swarm.messages import Report, windows_to_wire
 from inferload.swarm.order import Order
 from inferload.swarm.own import OwnSettings
 from inferload.swarm.preflight import Preflight
-from inferload.swarm.roster import GAP_S, LOST_S, Member, Roster
+from inferload.swarm.roster import GAP_S, Member, Roster
 from inferload.swarm.scraping import Scraping
 from inferload.workload.data import Notes
 
@@ -56,6 +57,7 @@ class MasterRun:
         self.marks = Marks(place.path / rundir.MARKS, self.anchor.wall_ns)
         self.seen = Seen()
         self.recent = Recent()
+        self.steadiness = Steadiness()
         self.notes = Notes()  # what the workers' sessions came to, beside their turns
         self.windows: tuple[PhaseWindow, ...] = ()
         self.stop = Event()
@@ -106,6 +108,7 @@ class MasterRun:
             member.turns += sum(tally.ended for _, tally in tallies.items())
             self.seen.tallies.absorb(tallies)
             self.recent.add(self.elapsed_s(), tallies)
+            self._look_whether_steady(tallies)
             self.seen.health.absorb(HealthSet.from_wire(report.health))
 
     def on_drained(self, data: dict[str, Any]) -> None:
@@ -136,6 +139,15 @@ class MasterRun:
         if spent_ns and len(known_ns) == len(spent_ns) and not self.stop.is_set():
             self._spent_ns = max(known_ns)
             self.stop.set()
+
+    def _look_whether_steady(self, delta: TallySet) -> None:
+        """The first time that the load has settled is marked."""
+        if self._over or not self.windows:
+            return
+        known = self.steadiness.since_s is not None
+        self.steadiness.add(self.elapsed_s(), delta, sum(member.in_flight for member in self.roster.present))
+        if self.steadiness.since_s is not None and not known:
+            self.marks.add("steady", f"steady: TTFT did not move from {self.steadiness.since_s:g} s of load on")
 
     def _look_whether_left(self, member: Member) -> None:
         """A worker that drained though nobody asked the run to has been stopped on its own."""
@@ -199,14 +211,19 @@ class MasterRun:
         """Run the phases to the end of the drain. `start_users` starts Locust's users and may block while they ramp."""
         phases = self.order.scenario.phases
         start_ns = now_ns() + _LEAD_NS
-        measure_ns = start_ns + round(phases.warmup_s * NS_PER_S)
-        end_ns = None if phases.measure_s is None else measure_ns + round(phases.measure_s * NS_PER_S)
-        self._announce(start_ns, measure_ns, end_ns)
+        measure_ns: int | None = None if phases.adaptive else start_ns + round(phases.warmup_s * NS_PER_S)
+        self._announce(start_ns, measure_ns, self._planned_end_ns(measure_ns))
         lead_s = max(0.0, (start_ns - now_ns()) / NS_PER_S)
         starter = gevent.spawn_later(lead_s, start_users, self.order.users, self.order.spawn_per_s)
-        watcher = gevent.spawn(self._watch_workers)
-        stepper = gevent.spawn(stepping.follow, self, start_users)
+        watcher = gevent.spawn(watching.watch, self, getattr(self._runner, "clients", None))
+        stepper = gevent.Greenlet(stepping.follow, self, start_users)
         try:
+            if measure_ns is None:
+                measure_ns = warming.end_of(self, start_ns, _LEAD_NS)
+                if not self.stop.is_set():
+                    self._announce(start_ns, measure_ns, self._planned_end_ns(measure_ns))
+            stepper.start()
+            end_ns = self._planned_end_ns(measure_ns)
             self.stop.wait(None if end_ns is None else max(0.0, (end_ns - now_ns()) / NS_PER_S))
             if self._spent_ns is not None:
                 end_ns = self._spent_ns
@@ -262,9 +279,15 @@ class MasterRun:
 
     # -- steps
 
-    def _announce(self, start_ns: int, measure_ns: int, end_ns: int | None) -> None:
-        windows = [PhaseWindow("warmup", start_ns, measure_ns)] if measure_ns > start_ns else []
-        windows.append(PhaseWindow("measure", measure_ns, end_ns))
+    def _planned_end_ns(self, measure_ns: int | None) -> int | None:
+        measure_s = self.order.scenario.phases.measure_s
+        return None if measure_ns is None or measure_s is None else measure_ns + round(measure_s * NS_PER_S)
+
+    def _announce(self, start_ns: int, measure_ns: int | None, end_ns: int | None) -> None:
+        """Tell the workers which phases there are, as far as that is known: None where it is not yet."""
+        windows = [PhaseWindow("warmup", start_ns, measure_ns)] if measure_ns is None or measure_ns > start_ns else []
+        if measure_ns is not None:
+            windows.append(PhaseWindow("measure", measure_ns, end_ns))
         if end_ns is not None:
             windows.append(PhaseWindow("drain", end_ns))
         self.windows = tuple(windows)
@@ -297,24 +320,10 @@ class MasterRun:
         if late:
             self.marks.add("not_drained", f"workers {', '.join(late)} did not report the end of their drain")
 
-    def _watch_workers(self) -> None:
-        """Notice who has gone, by Locust's heartbeats or by a silence of our own reports."""
-        while True:
-            gevent.sleep(0.25)
-            for member in self.roster.present:
-                if member.client_id is not None and not member.drained and self._gone(member):
-                    member.lost = True
-                    text = f"worker {member.name} lost: nothing heard for {member.silent_s():.1f} s"
-                    self.marks.add("worker_lost", text, worker=member.name)
-                    logger.error("%s; its part of the load is missing from here on", text)
-                    self._look_whether_drained()
-                    self._look_whether_spent()
-            if not self.roster.present:
-                self.request_stop("the loss of every worker")
-
-    def _gone(self, member: Member) -> bool:
-        client = self._runner.clients.get(member.client_id)
-        return member.silent_s() > LOST_S or client is None or client.state == "missing"
+    def look_who_is_left(self) -> None:
+        """Somebody has gone: perhaps all that are left have drained, or have nothing left to do."""
+        self._look_whether_drained()
+        self._look_whether_spent()
 
     def _look_whether_drained(self) -> None:
         if all(member.drained for member in self.roster.present):

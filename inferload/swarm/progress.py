@@ -100,6 +100,8 @@ def snapshot(run: MasterRun) -> Snapshot:
         in_flight=sum(member.in_flight for member in run.roster.present),
         failed=run.recent.failed,
         recent=run.recent.figures(run.elapsed_s()),
+        at_most=run.phase() == "drain" or (run.phase() == "warmup" and run.order.scenario.phases.adaptive),
+        steady="steady" if run.steadiness.now else None,
         kv_cache_usage=max(usages, default=None),
         waiting=sum(queues) if queues else None,
         scraped=run.scraping is not None,
@@ -113,6 +115,8 @@ def _left_s(run: MasterRun) -> float | None:
         start_ns = run.windows[-1].start_ns
         return max(0.0, run.order.scenario.phases.drain_s - (now_ns() - start_ns) / NS_PER_S)
     end_ns: Any = next((window.end_ns for window in run.windows if window.phase == "measure"), None)
+    if run.phase() == "warmup" and end_ns is None and run.order.scenario.phases.adaptive:
+        end_ns = run.windows[0].start_ns + round(run.order.scenario.phases.warmup_s * NS_PER_S)
     return None if end_ns is None else max(0.0, (end_ns - now_ns()) / NS_PER_S)
 
 

@@ -17,7 +17,7 @@
       const lost = (state.workers_lost || []).length ? ` · lost: ${state.workers_lost.join(", ")}` : "";
       const phase = state.draining ? "draining" : state.phase;
       return [
-        `${state.scenario}${simulator} · ${phase} · ${state.elapsed_s} s · ${state.in_flight} in flight${lost} · ${state.run_dir}`,
+        `${state.scenario}${simulator} · ${phase} · ${state.elapsed_s} s · ${state.in_flight} in flight${state.steady ? " · steady" : ""}${lost} · ${state.run_dir}`,
         lost ? "invalid" : "run",
       ];
     }

@@ -12,7 +12,7 @@ from inferload.workload.data import Data
 from inferload.workload.describearrivals import arrivals_in_words, arrivals_within, expected_sessions
 from inferload.workload.numberwords import listed, number, plural, seconds, spread
 from inferload.workload.plancache import PlannedCache
-from inferload.workload.scenario import Scenario
+from inferload.workload.scenario import Phases, Scenario
 from inferload.workload.script import PlannedTurn, outline
 from inferload.workload.sessions import Sessions
 
@@ -227,11 +227,19 @@ def _phases(scenario: Scenario) -> list[str]:
     if not counts and isinstance(scenario.arrivals, TraceTimes):
         done = "until the trace is over"
     if phases.measure_s is None:
-        return [f"warm-up {seconds(phases.warmup_s)}, measure {done}, {drain}"]
+        return [f"warm-up {_warmup(phases)}, measure {done}, {drain}"]
     whole_s = phases.warmup_s + phases.measure_s + phases.drain_s
     at_most = f"{done}, at most " if counts else ""
-    parts = f"warm-up {seconds(phases.warmup_s)}, measure {at_most}{seconds(phases.measure_s)}, {drain}"
+    parts = f"warm-up {_warmup(phases)}, measure {at_most}{seconds(phases.measure_s)}, {drain}"
     return [f"{parts}: {seconds(whole_s)} at most"]
+
+
+def _warmup(phases: Phases) -> str:
+    if phases.warmup_until:
+        return f"until TTFT is steady, at most {seconds(phases.warmup_s)}"
+    if phases.warmup_turns is not None:
+        return f"until {plural(phases.warmup_turns, 'turn')} are over, at most {seconds(phases.warmup_s)}"
+    return seconds(phases.warmup_s)
 
 
 def _numbers(scenario: Scenario, sample: Expected) -> list[str]:

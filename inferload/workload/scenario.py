@@ -23,7 +23,7 @@ from pydantic import (
 
 from inferload.measure import gates
 from inferload.workload import catalog
-from inferload.workload.arrivalkinds import Arrivals, Closed, TraceTimes
+from inferload.workload.arrivalkinds import Arrivals, Closed, Rated, TraceTimes
 from inferload.workload.distributions import NonNegative, Positive
 from inferload.workload.endpoints import ENDPOINTS, Endpoint
 from inferload.workload.faults import ScenarioError, faults_of
@@ -132,6 +132,12 @@ class Phases(Part):
     """How long each phase lasts."""
 
     warmup_s: NonNegative = Field(default=0.0, description="load before the measure phase, kept apart from the numbers")
+    warmup_turns: AtLeastOne | None = Field(
+        default=None, description="the warm-up is over when so many turns are, and after warmup_s at the latest"
+    )
+    warmup_until: Literal["steady"] | None = Field(
+        default=None, description="steady: the warm-up is over when TTFT is steady, and after warmup_s at the latest"
+    )
     measure_s: Positive | None = Field(
         default=None,
         description="seconds that count, at most; null: until the sessions or turns are done, the trace is over, or, in the "
@@ -153,6 +159,22 @@ class Phases(Part):
                 "measure_s is missing: how many seconds count; or give sessions or turns, or measure_s: null for no end in time"
             )
         return self
+
+    @model_validator(mode="after")
+    def _one_warmup(self) -> "Phases":
+        if self.warmup_turns is not None and self.warmup_until is not None:
+            raise ValueError(
+                "warmup_turns and warmup_until are both given: a warm-up has one end beside warmup_s; leave one out"
+            )
+        if self.adaptive and not self.warmup_s:
+            name = "warmup_until" if self.warmup_until else "warmup_turns"
+            raise ValueError(f"{name} wants a warmup_s: how long the warm-up may last; say for instance warmup_s: 120")
+        return self
+
+    @property
+    def adaptive(self) -> bool:
+        """Whether the warm-up ends by what happens in it."""
+        return self.warmup_turns is not None or self.warmup_until is not None
 
     @property
     def counted(self) -> bool:
@@ -296,6 +318,17 @@ class Scenario(Part):
     slo: SloLimits = Field(default=SloLimits(), description="limits per turn")
     gates: Gates = Field(default=(), description='what the run must hold, as "p99(ttft_ms) < 2000"')
     server: Server = Field(default=Server(), description="reading the server's metrics")
+
+    @model_validator(mode="after")
+    def _times_known(self) -> "Scenario":
+        """A profile's times count from the measure phase: when that begins must be known before."""
+        if self.phases.adaptive and isinstance(self.arrivals, Closed | Rated) and self.arrivals.profile is not None:
+            name = "warmup_until" if self.phases.warmup_until else "warmup_turns"
+            raise ValueError(
+                f"phases.{name} does not go with arrivals.profile, whose times count from a measure phase that nobody could place; "
+                "give warmup_s alone"
+            )
+        return self
 
     @model_validator(mode="before")
     @classmethod
