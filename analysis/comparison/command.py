@@ -2,6 +2,7 @@
 
 import argparse
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,15 @@ from inferload.measure.gates import GateError
 
 EXIT_REGRESSED = 4
 
+_PRINT = Path("-")
+
 _DESCRIPTION = """Compares configurations by pairs of runs under the same schedule (the same scenario and seed). Each of BASE and
 CAND is a run directory, a folder of run directories (repeats), or a result file of vllm bench serve, AIPerf, GuideLLM or
 genai-bench; NAME=PATH gives it a name."""
 
 _EPILOG = """A verdict needs pairs: at least 3 runs a side with seeds that match, each on a server start of its own; 6 or more are
-wanted. With fewer the difference is shown and not judged. Exit codes: 0 compared; 2 cannot be read; 4 with
+wanted. With fewer the difference is shown and not judged. With --baseline FILE, made by `inferload baseline add`, the candidate
+is held against 8 earlier occasions or more instead. Exit codes: 0 compared; 2 cannot be read; 4 with
 --fail-on-regression when a figure became worse, or with --strict also when nothing could be judged."""
 
 
@@ -30,8 +34,13 @@ def register(subparsers: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("baseline", metavar="BASE", help="the side that others are held against: [NAME=]PATH")
-    add("candidates", nargs="+", metavar="CAND", help="one side or more: [NAME=]PATH")
+    add(
+        "sides",
+        nargs="+",
+        metavar=("BASE", "CAND"),
+        help="[NAME=]PATH each: first the side that others are held against, unless --baseline names it",
+    )
+    add("--baseline", default=None, metavar="FILE", help="a baseline of earlier occasions, or [NAME=]PATH of a side")
     add("--primary", default=None, metavar="FIGURE", help="the figure that decides, as in a gate (mean(ttft_ms))")
     add("--allow", action="append", default=[], metavar="KEY", help="a key of the scenario that is meant to differ")
     add(
@@ -43,6 +52,21 @@ def register(subparsers: Any) -> None:
     add(
         "--write", type=Path, default=None, metavar="DIR", help="also write comparison.md, .json and .xml (JUnit) there"
     )
+    add("--junit", type=Path, default=None, metavar="FILE", help="also write JUnit XML there")
+    add(
+        "--markdown",
+        nargs="?",
+        type=Path,
+        const=_PRINT,
+        default=None,
+        metavar="FILE",
+        help="also write Markdown for a pull request there; without FILE print it instead of the text",
+    )
+    add(
+        "--github",
+        action="store_true",
+        help="annotations for GitHub, and the Markdown in its step summary (default: where GITHUB_ACTIONS=true)",
+    )
     prices.add_options(parser)
     add("--fail-on-regression", action="store_true", help=f"exit with {EXIT_REGRESSED} when a figure became worse")
     add("--strict", action="store_true", help="with it: also when no verdict could be given")
@@ -51,8 +75,9 @@ def register(subparsers: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Compare, print, and judge; the exit code."""
-    from . import said  # pandas and scipy take a second: not in the way of the other commands
-    from .compare import compare
+    from ..baselines import as_one, is_baseline, read
+    from . import github, said  # pandas and scipy take a second: not in the way of the other commands
+    from .compare import compare, compare_with_occasions
     from .figures import ALL, DEFAULT_PRIMARY, figure
     from .sides import NAMES, priced
 
@@ -62,17 +87,28 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(f"--primary {arguments.primary}: {error}") from error
     names = tuple(dict.fromkeys((primary.name, *NAMES)))
     named = prices.from_options(arguments)
-    baseline, *candidates = (
-        priced(_side(given, names), named) for given in (arguments.baseline, *arguments.candidates)
-    )
-    comparisons = [compare(baseline, candidate, primary, ALL, arguments.allow) for candidate in candidates]
+    given = [*([] if arguments.baseline is None else [arguments.baseline]), *arguments.sides]
+    if len(given) < 2:
+        raise UsageError(f"compare: {given[0]} alone is nothing to compare; name a candidate too")
+    learned = is_baseline(Path(given[0]))
+    baseline = priced(read(Path(given[0])) if learned else _side(given[0], names), named)
+    candidates = [priced(_side(one, names), named) for one in given[1:]]
+    if learned:
+        occasions = [replace(side, runs=(as_one(side),)) for side in candidates]
+        comparisons = [compare_with_occasions(baseline, one, primary, ALL, arguments.allow) for one in occasions]
+    else:
+        comparisons = [compare(baseline, candidate, primary, ALL, arguments.allow) for candidate in candidates]
     forms = {"text": said.text, "markdown": said.markdown, "json": said.json_text, "junit": said.junit}
-    print(forms[arguments.format](comparisons), end="")
+    wanted = "markdown" if arguments.markdown == _PRINT else arguments.format
+    print(forms[wanted](comparisons), end="")
     if arguments.write is not None:
         _write(arguments.write, {"md": said.markdown, "json": said.json_text, "xml": said.junit}, comparisons)
-    if os.environ.get("GITHUB_ACTIONS") == "true":
-        for one in comparisons:
-            print(f"::{'error' if one.regressed else 'notice'} title=inferload compare::{said.headline(one)}")
+    if arguments.junit is not None:
+        _write_file("--junit", arguments.junit, said.junit(comparisons))
+    if arguments.markdown not in (None, _PRINT):
+        _write_file("--markdown", arguments.markdown, said.markdown(comparisons))
+    if arguments.github or os.environ.get("GITHUB_ACTIONS") == "true":
+        github.tell(said.annotations(comparisons), said.markdown(comparisons))
     if not arguments.fail_on_regression:
         return 0
     judged = all(one.tested for one in comparisons)
@@ -87,6 +123,14 @@ def _side(given: str, names: tuple[str, ...]) -> Any:
     if sign and not Path(given).exists():
         return read_side(Path(rest), label, names)
     return read_side(Path(given), None, names)
+
+
+def _write_file(option: str, path: Path, text: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{option} {path}: {error.strerror}; name a file that can be written") from error
 
 
 def _write(folder: Path, forms: dict[str, Any], comparisons: list[Any]) -> None:

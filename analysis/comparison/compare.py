@@ -1,10 +1,10 @@
 """A baseline against a candidate, by pairs of runs: better, worse, no difference found, or no comparison, and how sure."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from inferload.measure import pairedruns
+from inferload.measure import occasions, pairedruns
 
 from . import plausible
 from .comparable import Differences, differences
@@ -53,6 +53,7 @@ class Comparison:
     rows: tuple[Row, ...]
     conditional: str
     implausible: tuple[str, ...]
+    occasions: int | None = None  # of a baseline file; then there are no pairs
 
     @property
     def primary(self) -> Row:
@@ -74,23 +75,73 @@ def compare(
     baseline: Side, candidate: Side, primary: Figure, others: Sequence[Figure], allowed: Collection[str] = ()
 ) -> Comparison:
     """Compare two sides: one primary figure at alpha 0.05, Holm over all others."""
-    differ = differences(baseline, candidate, allowed)
     pairs, unpaired = _pairs(baseline, candidate)
     conditional = _conditional(baseline, candidate)
-    comparable = not differ.refusals
-    testable = comparable and not conditional and len(pairs) >= 3
     figures = (primary, *(other for other in others if other.name != primary.name))
     effects = {one.name: _effect(pairs, one) for one in figures}
-    if (
-        baseline.runs[0].slo != candidate.runs[0].slo
-    ):  # what counts as good differs, so how much was good does not compare
+    differ = differences(baseline, candidate, allowed)
+    return Comparison(
+        baseline=baseline,
+        candidate=candidate,
+        differences=differ,
+        pairs=pairs,
+        unpaired=unpaired,
+        rows=_rows(
+            baseline,
+            candidate,
+            figures,
+            effects,
+            comparable=not differ.refusals,
+            testable=not conditional and len(pairs) >= 3,
+        ),
+        conditional=conditional,
+        implausible=_implausible(baseline, candidate),
+    )
+
+
+def compare_with_occasions(
+    baseline: Side, candidate: Side, primary: Figure, others: Sequence[Figure], allowed: Collection[str] = ()
+) -> Comparison:
+    """Hold a candidate, one occasion, against earlier ones of a baseline, a run each; the same family as `compare`."""
+    figures = (primary, *(other for other in others if other.name != primary.name))
+    effects = {one.name: _away(baseline.runs, candidate, one) for one in figures}
+    differ = differences(baseline, candidate, allowed)
+    count = len(baseline.runs)
+    return Comparison(
+        baseline=baseline,
+        candidate=candidate,
+        differences=differ,
+        pairs=(),
+        unpaired=(),
+        rows=_rows(
+            baseline, candidate, figures, effects, comparable=not differ.refusals, testable=count >= occasions.FEWEST
+        ),
+        conditional="",
+        implausible=_implausible(baseline, candidate),
+        occasions=count,
+    )
+
+
+def _rows(
+    baseline: Side,
+    candidate: Side,
+    figures: Sequence[Figure],
+    effects: Mapping[str, pairedruns.Effect | None],
+    *,
+    comparable: bool,
+    testable: bool,
+) -> tuple[Row, ...]:
+    """Every figure with its answer; the first of them is the primary one."""
+    primary = figures[0]
+    if baseline.runs[0].slo != candidate.runs[0].slo:
+        # What counts as good differs, so how much was good does not compare.
         figures = tuple(one for one in figures if one.name not in GOODNESS or one is primary)
         comparable = comparable and primary.name not in GOODNESS
     raw = {name: found.p for name, found in effects.items() if found is not None and found.p is not None}
     adjusted = pairedruns.holm({name: p for name, p in raw.items() if name != primary.name})
     if primary.name in raw:
         adjusted[primary.name] = raw[primary.name]
-    rows = tuple(
+    return tuple(
         Row(
             figure=one,
             primary=one is primary,
@@ -104,9 +155,14 @@ def compare(
         )
         for one in figures
     )
-    return Comparison(
-        baseline, candidate, differ, pairs, unpaired, rows, conditional, _implausible(baseline, candidate)
-    )
+
+
+def _away(earlier: Sequence[Run], candidate: Side, figure: Figure) -> pairedruns.Effect | None:
+    known = [value for value in (run.value(figure.name) for run in earlier) if value is not None and value > 0]
+    now = candidate.mean(figure.name)
+    if len(known) < max(2, len(earlier)) or now is None or now <= 0:
+        return None
+    return occasions.effect(known, now)
 
 
 def _answer(figure: Figure, effect: pairedruns.Effect | None, p: float | None, testable: bool) -> Answer:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from xml.etree import ElementTree
 
+from inferload.measure.occasions import FEWEST
 from inferload.measure.pairedruns import POWER
 
 from ..wording import NOT_KNOWN, number
@@ -27,7 +28,13 @@ def headline(comparison: Comparison) -> str:
         return f"{against}: {row.figure.title} is {change}; {_why_not_tested(comparison)}"
     if row.answer == "no difference found":
         return f"{against}: no difference found in {row.figure.title} ({change}); {_could_have_found(row)}"
-    return f"{against}: {row.answer.upper()}, {row.figure.title} is {change}, p = {_p(row.p)} over {len(comparison.pairs)} pairs"
+    return f"{against}: {row.answer.upper()}, {row.figure.title} is {change}, {_p_is(row.p)} {_basis(comparison)}"
+
+
+def _basis(comparison: Comparison) -> str:
+    if comparison.occasions is not None:
+        return f"against {_plural(comparison.occasions, 'occasion')}"
+    return f"over {_plural(len(comparison.pairs), 'pair')}"
 
 
 def _change_words(row: Row) -> str:
@@ -46,6 +53,11 @@ def _interval(row: Row) -> str:
 
 
 def _why_not_tested(comparison: Comparison) -> str:
+    if comparison.occasions is not None:
+        return (
+            f"no verdict: {_plural(comparison.occasions, 'occasion')} in {comparison.baseline.label}, and how much days and "
+            f"restarts differ is learned from {FEWEST}; add more (inferload baseline add), or compare with pairs of runs"
+        )
     if comparison.conditional:
         return f"no verdict: {comparison.conditional}"
     pairs = len(comparison.pairs)
@@ -62,7 +74,11 @@ def _could_have_found(row: Row) -> str:
 
 
 def _p(p: float | None) -> str:
-    return NOT_KNOWN if p is None else f"{p:.3f}" if p >= 0.001 else "under 0.001"
+    return NOT_KNOWN if p is None else f"{p:.3f}" if p >= 0.001 else "< 0.001"
+
+
+def _p_is(p: float | None) -> str:
+    return f"p {_p(p)}" if p is not None and p < 0.001 else f"p = {_p(p)}"
 
 
 def _plural(count: int, word: str) -> str:
@@ -165,8 +181,11 @@ def _remarks(one: Comparison) -> list[str]:
 def _family(comparisons: Sequence[Comparison]) -> str:
     count = len(comparisons)
     several = "" if count == 1 else f"; {count} candidates: their primary figures together at most {count * ALPHA:g}"
+    test = "a paired t over pairs of runs"
+    if any(one.occasions is not None for one in comparisons):
+        test = "a t of the candidate, one more occasion, against the spread of the earlier ones"
     return (
-        f"A change is called at p < {ALPHA:g} by a paired t over pairs of runs: the primary figure by itself, all others "
+        f"A change is called at p < {ALPHA:g} by {test}: the primary figure by itself, all others "
         f"together by Holm, so that at most {ALPHA:g} of comparisons without a difference call one in each of the two{several}."
     )
 
@@ -188,6 +207,17 @@ def _piped(rows: Cells) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in (head, rule, *body))
 
 
+def annotations(comparisons: Sequence[Comparison]) -> list[tuple[str, str]]:
+    """(level, text) of each comparison: error where a figure became worse, warning where nothing could be judged."""
+    found = []
+    for one in comparisons:
+        level = "error" if one.regressed else "notice" if one.tested else "warning"
+        worse = [row for row in one.rows if row.answer == "worse" and not row.primary]
+        also = "".join(f"; {row.figure.title} is {_change_words(row)}: worse" for row in worse)
+        found.append((level, headline(one) + also))
+    return found
+
+
 def document(comparisons: Sequence[Comparison]) -> dict[str, Any]:
     """For a machine: everything that the tables say, unrounded."""
     return {
@@ -201,6 +231,7 @@ def document(comparisons: Sequence[Comparison]) -> dict[str, Any]:
                 "answer": one.primary.answer,
                 "regressed": one.regressed,
                 "pairs": len(one.pairs),
+                "occasions": one.occasions,
                 "conditional": one.conditional or None,
                 "refusals": list(one.differences.refusals),
                 "warnings": list(one.differences.warnings),

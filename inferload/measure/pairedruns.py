@@ -6,10 +6,12 @@ the log of the ratio candidate / baseline of one figure (a mean, a quantile, a r
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import product
 from math import exp, log, sqrt
 
 import numpy as np
+import numpy.typing as npt
 
 LEVEL = 0.95
 POWER = 0.8
@@ -78,11 +80,16 @@ def sign_flip(log_ratios: Sequence[float], seed: int = 0) -> float:
     logs = np.abs(np.asarray(log_ratios, float))
     seen = abs(float(np.sum(log_ratios)))
     if len(logs) <= _EXACT_PAIRS:
-        signs = np.array(list(product((-1.0, 1.0), repeat=len(logs))))
-        return float(np.mean(np.abs(signs @ logs) >= seen * (1 - 1e-12)))
+        return float(np.mean(np.abs(_all_signs(len(logs)) @ logs) >= seen * (1 - 1e-12)))
     signs = np.random.default_rng(seed).choice((-1.0, 1.0), size=(_PATTERNS, len(logs)))
     extreme = int(np.sum(np.abs(signs @ logs) >= seen * (1 - 1e-12)))
     return (extreme + 1) / (_PATTERNS + 1)  # the pattern seen is one of them
+
+
+@lru_cache(maxsize=2)
+def _all_signs(count: int) -> npt.NDArray[np.float64]:
+    """Every pattern of signs, a row each."""
+    return np.array(list(product((-1.0, 1.0), repeat=count)))
 
 
 def power(change: float, sd_log: float, pairs: int, alpha: float = 1 - LEVEL) -> float:

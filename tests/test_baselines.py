@@ -1,0 +1,142 @@
+"""Baselines of earlier occasions: what is kept, what is refused, and what a candidate is told."""
+
+import json
+import random
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from inferload.analysis import baselines
+from inferload.analysis.comparison import github
+from test_compare import write_run
+
+from inferload import cli
+from inferload.errors import UsageError
+from inferload.measure.occasions import effect
+
+
+def history(tmp_path: Path, count: int, ttft_ms: float = 100.0) -> Path:
+    """A baseline file of so many occasions, about 3 % apart."""
+    dice = random.Random(4)
+    for day in range(1, count + 1):
+        folder = write_run(tmp_path / "runs" / str(day), 1, ttft_ms * (1 + dice.gauss(0, 0.03)))
+        manifest = json.loads((folder / "run.json").read_text())
+        (folder / "run.json").write_text(json.dumps(manifest | {"started_at": f"2026-02-{day:02d}T08:00:00"}))
+    file = tmp_path / "b.json"
+    baselines.add(file, [tmp_path / "runs" / str(day) for day in range(1, count + 1)])
+    return file
+
+
+def test_what_is_added_is_read_back(tmp_path: Path) -> None:
+    file = history(tmp_path, 3)
+    side = baselines.read(file)
+    assert [run.label for run in side.runs] == ["1", "2", "3"]
+    assert side.runs[0].asks["workload.kind"] == "chat"
+    assert side.runs[0].asks["seed"] == "1"
+    assert side.mean("mean(ttft_ms)") == pytest.approx(100, rel=0.05)
+    assert baselines.is_baseline(file)
+    assert not baselines.is_baseline(tmp_path)
+
+
+def test_a_regression_is_worse_than_the_days_differ(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = history(tmp_path, 8)
+    slow, same = write_run(tmp_path / "slow", 1, 125), write_run(tmp_path / "same", 1, 101)
+    argv = ["compare", "--baseline", str(file), "--fail-on-regression"]
+    assert cli.main([*argv, str(same)]) == 0
+    assert "no difference found in Mean TTFT" in capsys.readouterr().out
+    wanted = ["--junit", str(tmp_path / "out" / "j.xml"), "--markdown", str(tmp_path / "out" / "c.md")]
+    assert cli.main([*argv, str(slow), *wanted]) == 4
+    shown = capsys.readouterr().out
+    assert "slow against b.json: WORSE, Mean TTFT is 2" in shown
+    assert "against 8 occasions" in shown
+    assert "a t of the candidate, one more occasion, against the spread of the earlier ones" in shown
+    failed = ElementTree.parse(tmp_path / "out" / "j.xml").findall(".//failure")
+    assert str(failed[0].get("message")).startswith("Mean TTFT is 2")
+    assert "**slow against b.json: WORSE" in (tmp_path / "out" / "c.md").read_text()
+
+
+def test_too_few_occasions_are_refused_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = history(tmp_path, 7)
+    slow = write_run(tmp_path / "slow", 1, 200)
+    argv = ["compare", "--baseline", str(file), str(slow), "--fail-on-regression"]
+    assert cli.main(argv) == 0
+    assert "no verdict: 7 occasions in b.json, and how much days and restarts differ is learned from 8" in (
+        capsys.readouterr().out
+    )
+    assert cli.main([*argv, "--strict"]) == 4
+    assert cli.main([*argv, "--github"]) == 0
+    assert "::warning title=inferload compare::slow against b.json: Mean TTFT is" in capsys.readouterr().err
+
+
+def test_another_schedule_is_no_occasion_and_no_candidate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = history(tmp_path, 8)
+    other = write_run(tmp_path / "other", 2, 100)
+    with pytest.raises(UsageError, match="seed is 2, but 1 in occasion 1; a baseline is of one scenario and one seed"):
+        baselines.add(file, [other])
+    assert cli.main(["compare", "--baseline", str(file), str(other)]) == 0
+    assert "not comparable because of seed: 1 against 2" in capsys.readouterr().out
+    longer = write_run(tmp_path / "longer", 1, 100, prompt=30)
+    with pytest.raises(UsageError, match="prompt_tokens is 30, but 20"):
+        baselines.add(file, [longer])
+
+
+def test_one_run_is_one_occasion(tmp_path: Path) -> None:
+    file = history(tmp_path, 2)
+    kept = file.read_text()
+    with pytest.raises(UsageError, match="stands in the file already, as 2"):
+        baselines.add(file, [tmp_path / "runs" / "2"])
+    assert file.read_text() == kept
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{}", "is no baseline; make one with: inferload baseline add"),
+        ('{"kind": "inferload baseline", "format": 9}', "has format 9, this program reads 1"),
+        ('{"kind": "inferload baseline", "format": 1, "occasions": [{}]}', "an occasion is not whole"),
+        ("[", "not JSON"),
+    ],
+)
+def test_what_is_no_baseline(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "b.json").write_text(text)
+    with pytest.raises(UsageError, match=said):
+        baselines.read(tmp_path / "b.json")
+
+
+def test_the_command_shows_what_is_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = history(tmp_path, 2)
+    assert cli.main(["baseline", "show", str(file)]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[:2] == [
+        "b.json: 2 occasions on 2 days",
+        "  6 more before it carries a verdict: the spread is learned from 8",
+    ]
+    assert any(line.startswith("  mean(ttft_ms): ") for line in shown)
+
+
+def test_a_candidate_without_a_baseline_is_nothing_to_compare(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["compare", "x"]) == 2
+    assert "compare: x alone is nothing to compare" in capsys.readouterr().err
+
+
+@settings(max_examples=25)
+@given(st.lists(st.floats(1, 1000), min_size=2, max_size=12), st.floats(1, 1000), st.floats(0.5, 20))
+def test_an_effect_of_occasions_has_no_unit(earlier: list[float], candidate: float, factor: float) -> None:
+    found, scaled = effect(earlier, candidate), effect([factor * one for one in earlier], factor * candidate)
+    assert scaled.ratio == pytest.approx(found.ratio, rel=1e-9)
+    assert found.low is not None
+    assert found.high is not None
+    assert found.low <= found.ratio <= found.high
+
+
+def test_what_a_workflow_reads_is_one_line() -> None:
+    assert github.command("error", "100 %\nworse") == "::error title=inferload compare::100 %25%0Aworse"
+
+
+def test_the_step_summary_gets_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "page.md"))
+    github.tell([("notice", "x")], "# A\n")
+    github.tell([], "# B\n")
+    assert (tmp_path / "page.md").read_text() == "# A\n# B\n"

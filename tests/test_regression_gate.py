@@ -1,0 +1,101 @@
+"""What the regression gate promises, on made runs whose turns hang together and whose servers differ from start to start."""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from inferload.analysis.comparison.compare import Comparison, compare, compare_with_occasions
+from inferload.analysis.comparison.figures import ALL, figure
+from inferload.analysis.comparison.sides import NAMES, Run, Side
+from scipy import signal
+
+from inferload.measure.pairedruns import power
+
+PRIMARY = figure("mean(ttft_ms)")
+OTHERS = tuple(one for one in ALL if one.name in ("p50(ttft_ms)", "p95(ttft_ms)", "turns_per_s", "mean(ttft_ms)"))
+TURNS = 300
+
+
+@dataclass(frozen=True)
+class World:
+    """Scatter of logs: of a schedule (shared by a pair), of a day (shared by an occasion), of a start; turns of AR(1) logs."""
+
+    dice: np.random.Generator
+    schedule: float = 0.2
+    day: float = 0.03
+    start: float = 0.03
+    turns: float = 0.5
+    memory: float = 0.9
+
+    def run(self, seed: int, shift: float) -> Run:
+        """One run on a start of its own; `shift`: log of all that it shares with others, and of the change."""
+        noise = self.dice.standard_normal(TURNS)
+        noise[0] /= math.sqrt(1 - self.memory**2)
+        logs = signal.lfilter([math.sqrt(1 - self.memory**2)], [1, -self.memory], noise)
+        values = 100 * np.exp(shift + self.start * self.dice.standard_normal() + self.turns * logs)
+        figures: dict[str, float | None] = dict.fromkeys(NAMES)
+        figures |= {"mean(ttft_ms)": float(values.mean()), "turns_per_s": float(1000 / values.mean())}
+        figures |= {f"p{q}(ttft_ms)": float(np.percentile(values, q)) for q in (50, 95)}
+        name = str(self.dice.integers(1 << 62))
+        return Run(Path(name), name, figures, seed, name, "valid", output_tokens=50.0, input_tokens=50.0)
+
+    def pairs(self, count: int, change: float) -> Comparison:
+        """A candidate that takes `change` longer, in pairs of runs."""
+        lucks = self.schedule * self.dice.standard_normal(count)
+        before = Side("base", tuple(self.run(pair, luck) for pair, luck in enumerate(lucks)))
+        after = Side("new", tuple(self.run(pair, luck + math.log1p(change)) for pair, luck in enumerate(lucks)))
+        return compare(before, after, PRIMARY, OTHERS)
+
+    def occasions(self, count: int, change: float) -> Comparison:
+        """The same schedule on earlier days, and the candidate on one more."""
+        days = self.day * self.dice.standard_normal(count + 1)
+        before = Side("b.json", tuple(self.run(0, day) for day in days[:-1]))
+        return compare_with_occasions(
+            before, Side("new", (self.run(0, days[-1] + math.log1p(change)),)), PRIMARY, OTHERS
+        )
+
+
+def shares(kind: str, count: int, change: float, draws: int) -> tuple[float, float, float, float]:
+    """Over draws: how often the interval held the truth, the gate called a regression, the primary figure was called; its sd."""
+    world = World(np.random.default_rng(11))
+    held, regressed, called, logs = [], [], [], []
+    for _ in range(draws):
+        found = world.pairs(count, change) if kind == "pairs" else world.occasions(count, change)
+        effect = found.primary.effect
+        assert effect is not None
+        assert effect.low is not None
+        assert effect.high is not None
+        held.append(effect.low <= 1 + change <= effect.high)
+        regressed.append(found.regressed)
+        called.append(found.primary.answer in ("better", "worse"))
+        logs.append(math.log(effect.ratio))
+    return float(np.mean(held)), float(np.mean(regressed)), float(np.mean(called)), float(np.std(logs))
+
+
+@pytest.mark.parametrize(("kind", "count"), [("pairs", 6), ("occasions", 8)])
+def test_the_gate_is_quiet_when_nothing_changed_and_sees_what_did(kind: str, count: int) -> None:
+    held, regressed, _, _ = shares(kind, count, 0.0, 60)
+    assert held >= 0.85  # 3.5 standard errors of 60 draws below 0.95
+    assert regressed <= 0.15
+    assert shares(kind, count, 1.0, 20)[1] > 0.8
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    ("kind", "count"), [("pairs", 6), ("pairs", 8), ("pairs", 12), ("occasions", 8), ("occasions", 12)]
+)
+def test_coverage_false_alarms_and_power(kind: str, count: int) -> None:
+    held, regressed, _, spread = shares(kind, count, 0.0, 1000)
+    # The spread of the estimate over draws is sd / sqrt(pairs) of the plan: what a plan with that noise predicts.
+    predicted = power(0.10, spread * math.sqrt(count), count)
+    found = shares(kind, count, 0.10, 1000)
+    print(
+        f"{count} {kind}: coverage {held:.3f} (changed: {found[0]:.3f}), false alarms {regressed:.3f}, "
+        f"power against 10 %: {found[2]:.3f}, predicted {predicted:.3f}"
+    )
+    assert 0.93 <= held <= 0.97
+    assert 0.93 <= found[0] <= 0.97
+    assert regressed <= 0.05
+    assert found[2] == pytest.approx(predicted, abs=0.05)
