@@ -190,7 +190,7 @@ def vllm_cpu(wanted: Wanted) -> Command:
         )
     checks.check_memory(Hardware("", 0, 2) if variant is None else variant.hardware, wanted.model)
     checks.check_disk(places.cache(), CPU_DISK_GIB, "the tiny model and vLLM's caches")
-    command = _cpu_line(wanted, wanted.model_path or tiny_model(python, wanted.model)).command(ready_s=300.0)
+    command = _cpu_line(wanted, wanted.model_path or tiny_model(python, wanted.model)).command(ready_s=600.0)
     if variant is not None:
         _refuse_unknown(variant.name, command.argv[4:], vllmflags.installed(python, command.environment))
     return command

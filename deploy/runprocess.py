@@ -1,10 +1,11 @@
-"""The process of one run in a sweep: in a session of its own, so that only the sweep ends it, and known again after a kill."""
+"""A program that is waited for, such as one run of a sweep: in a session of its own, so that only whoever waits ends it, and
+known again after a kill."""
 
 import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,11 +50,18 @@ class RunProcess:
         return True
 
 
-def begin(argv: Sequence[str], log: Path) -> tuple[subprocess.Popen[bytes], RunProcess]:
-    """Start it; its output goes to `log`."""
+def begin(
+    argv: Sequence[str], log: Path, environment: Mapping[str, str] | None = None
+) -> tuple[subprocess.Popen[bytes], RunProcess]:
+    """Start it; its output goes to `log`. `environment` None: this process's own."""
     with log.open("wb") as sink:
         process = subprocess.Popen(
-            argv, stdin=subprocess.DEVNULL, stdout=sink, stderr=subprocess.STDOUT, start_new_session=True
+            argv,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=sink,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
         )
     try:
         started_s = psutil.Process(process.pid).create_time()

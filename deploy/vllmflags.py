@@ -6,7 +6,7 @@ python -m inferload.deploy.vllmflags PYTHON     writes that list anew, from the 
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from inferload.errors import UsageError
@@ -24,17 +24,19 @@ def recorded() -> tuple[str, Mapping[str, Flag]]:
     return document["version"], _from_wire(document["flags"])
 
 
-def installed(python: Path, environment: Mapping[str, str]) -> tuple[str, Mapping[str, Flag]]:
-    """Version and flags of the vLLM of an interpreter; its help takes some ten seconds, so it is kept by version."""
+def installed(
+    python: Path, environment: Mapping[str, str], command: Sequence[str] = ("serve",)
+) -> tuple[str, Mapping[str, Flag]]:
+    """Version and flags of a command of an interpreter's vLLM; its help takes some ten seconds, so it is kept by version."""
     version = _run(
         [str(python), "-c", "from importlib.metadata import version as v; print(v('vllm'))"], environment
     ).strip()
-    kept = places.cache() / f"vllm-flags-{version}.json"
+    kept = places.cache() / f"vllm-flags-{version}{''.join(f'-{word}' for word in command if word != 'serve')}.json"
     if kept.is_file():
         return version, _from_wire(json.loads(kept.read_text(encoding="utf-8")))
-    flags = flags_of_help(_run([str(python), "-m", "vllm.entrypoints.cli.main", "serve", "--help=all"], environment))
+    flags = flags_of_help(_run([str(python), "-m", "vllm.entrypoints.cli.main", *command, "--help=all"], environment))
     if not flags:
-        raise UsageError(f"{python}: vllm serve --help=all lists no flags; is vLLM complete there?")
+        raise UsageError(f"{python}: vllm {' '.join(command)} --help=all lists no flags; is vLLM complete there?")
     kept.parent.mkdir(parents=True, exist_ok=True)
     kept.write_text(json.dumps(_to_wire(flags)), encoding="utf-8")
     return version, flags

@@ -13,7 +13,7 @@ from inferload.deploy.variant import Variant, bundled, named
 
 from inferload.measure.cost import UNPRICED
 
-pytestmark = [pytest.mark.vllm, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
 
 SOAK = os.environ.get("INFERLOAD_SOAK") == "1"
 

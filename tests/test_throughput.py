@@ -1,0 +1,133 @@
+"""The engine's own limit: on the simulator's clock, from what vLLM writes, and beside a run."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from inferload.deploy import offlinelimit
+from inferload.deploy.arguments import Flag
+from inferload.deploy.engines import Wanted
+from inferload.deploy.offlinelimit import Limit, Load
+from inferload.deploy.throughputcommand import read_run
+from inferload.deploy.variant import named
+
+from inferload import cli
+from inferload.errors import UsageError
+
+
+def limit(name: str, load: Load) -> Limit:
+    variant = named(name)
+    return offlinelimit.measure(Wanted("simulator", variant.model, variant=variant), load, lambda _: None)
+
+
+def test_every_token_is_counted_and_more_at_once_is_faster() -> None:
+    few, many = (limit("tiny-all", Load(prompts, 100, 20)) for prompts in (2, 40))
+    assert (many.input_tokens, many.output_tokens) == (4000, 800)
+    assert many.total_tok_per_s == pytest.approx(4800 / many.elapsed_s)
+    assert many.output_tok_per_s > few.output_tok_per_s
+    assert limit("tiny-seqs-2", Load(40, 100, 20)).elapsed_s > many.elapsed_s
+
+
+KNOWN = {name: Flag(name) for name in ("--max-num-seqs", "--enforce-eager", "--dtype", "--host")}
+
+
+def test_flags_of_a_server_alone_are_left_out_and_named() -> None:
+    argv = [
+        "--host",
+        "h",
+        "--max-num-seqs",
+        "8",
+        "--tool-call-parser",
+        "hermes",
+        "--enforce-eager",
+        "--tool-call-parser=x",
+    ]
+    assert offlinelimit.known_to(argv, KNOWN) == (
+        ["--max-num-seqs", "8", "--enforce-eager"],
+        ("--tool-call-parser",),
+    )
+
+
+@given(st.lists(st.sampled_from([*KNOWN, "--other", "--other=1", "value", "-1"])))
+def test_what_is_kept_is_known_and_in_order(words: list[str]) -> None:
+    kept, left_out = offlinelimit.known_to(words, KNOWN)
+    flags = [word for word in kept if word.startswith("--")]
+    assert flags == [word for word in words if word in KNOWN and word != "--host"]
+    assert set(left_out) == {"--other"} & {word.partition("=")[0] for word in words}
+
+
+LOG = """\
+(EngineCore pid=7) INFO something
+Throughput: 2.00 requests/s, 320.00 total tokens/s, 64.00 output tokens/s
+Total num prompt tokens:  512
+Total num output tokens:  128
+"""
+
+
+def test_what_vllm_writes_is_read() -> None:
+    found = offlinelimit.read("vllm-cpu", Load(4, 128, 32), {"elapsed_time": 2.0, "num_requests": 4}, LOG)
+    assert (found.requests_per_s, found.output_tok_per_s, found.total_tok_per_s) == (2, 64, 320)
+    with pytest.raises(UsageError, match="ended without its figures"):
+        offlinelimit.read("vllm-cpu", Load(4, 128, 32), {"elapsed_time": 2.0}, "")
+
+
+def run_directory(folder: Path) -> Path:
+    """What a run leaves, as far as it is read here."""
+    folder.mkdir()
+    (folder / "run.json").write_text(json.dumps({"engine": "simulator", "variant": {"name": "tiny-all"}}))
+    turns = {"by_phase": {"measure": {"ok": 10, "input_tokens": 1000, "output_tokens": 200}}}
+    rates = {"turns_per_s": 5.0, "input_tok_per_s": 500.0, "output_tok_per_s": 100.0}
+    summary = {"turns": turns, "rates": rates, "verdict": {"measurement": "valid"}}
+    (folder / "summary.json").write_text(json.dumps(summary))
+    return folder
+
+
+def test_the_limit_stands_beside_what_was_served(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = run_directory(tmp_path / "run")
+    assert cli.main(["throughput", "tiny-all", "--beside", str(run), "--num-prompts", "50", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["input_tokens_per_prompt"], told["output_tokens_per_prompt"]) == (100, 20)
+    assert told["served"]["input + output tok/s"] == 600
+    assert cli.main(["throughput", "tiny-seqs-2", "--beside", str(run), "--num-prompts", "5", "--input-len", "9"]) == 0
+    page = capsys.readouterr().out
+    assert "served / limit" in page
+    assert "on the simulator's own clock (no real engine)" in page
+    assert "note: that run was on tiny-all, not on tiny-seqs-2" in page
+    assert "note: the lengths differ" in page
+
+
+def test_what_cannot_be_held_beside_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = run_directory(tmp_path / "run")
+    summary = json.loads((run / "summary.json").read_text())
+    summary["turns"]["by_phase"]["measure"]["output_tokens"] = None
+    (run / "summary.json").write_text(json.dumps(summary))
+    with pytest.raises(UsageError, match="its server counted no tokens"):
+        read_run(run)
+    assert cli.main(["throughput", "tiny-all", "--input-len", "5000"]) == 2
+    assert "more than the 4096 tokens of the model" in capsys.readouterr().err
+    assert cli.main(["throughput", "tiny-all", "--num-prompts", "0"]) == 2
+    assert cli.main(["throughput", "tiny-all", "--beside", str(tmp_path / "none")]) == 2
+
+
+@pytest.mark.vllm
+@pytest.mark.timeout(900)
+def test_vllms_own_bench_runs_on_a_variants_arguments(capsys: pytest.CaptureFixture[str]) -> None:
+    words = [
+        "tiny-all",
+        "--engine",
+        "vllm-cpu",
+        "--num-prompts",
+        "4",
+        "--input-len",
+        "64",
+        "--output-len",
+        "8",
+        "--json",
+    ]
+    assert cli.main(["throughput", *words]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["engine"] == "vllm-cpu"
+    assert told["limit"]["output tok/s"] == pytest.approx(4 * 8 / told["elapsed_s"])
+    assert "--enable-per-request-metrics" in told["left_out"]
