@@ -51,13 +51,24 @@ def test_shares_of_one_worker_and_of_all() -> None:
     health.at("w2", "drain").beat([50.0], [], cpu_s=0.0, wall_s=5.0, stolen_s=None)
     one = health.by_worker("measure")["w1"]
     assert (one.cpu_share, one.steal_share, one.steal_s) == (0.9, 0.05, 0.05)
-    assert one.longest_loop_lag_ms == 9
+    assert one.longest_pause_ms == 9
     total = health.total("measure")
     assert total.cpu_share == pytest.approx(0.5)
     assert total.steal_share == 0.05  # of the worker whose system says
     assert total.loop_lag_ms.count == 3
-    assert health.by_worker()["w2"].longest_loop_lag_ms == 50
+    assert health.by_worker()["w2"].longest_pause_ms == 50
     assert health.workers() == ["w1", "w2"]
+
+
+def test_where_a_thread_reads_only_its_own_pauses_count() -> None:
+    health = HealthSet()
+    one = health.at("w1", "measure")
+    one.beat([900.0], [], cpu_s=0.1, wall_s=1.0, stolen_s=None, read_pauses_ms=[])
+    assert (one.reads_apart, one.longest_pause_ms) == (True, 0)
+    one.beat([5.0], [], cpu_s=0.1, wall_s=1.0, stolen_s=None, read_pauses_ms=[80.0, 70.0])
+    assert HealthSet.from_wire(health.to_wire()).at("w1", "measure").longest_pause_ms == 80
+    one.beat([5.0], [], cpu_s=0.1, wall_s=1.0, stolen_s=None)  # an event loop read for a while
+    assert (one.reads_apart, one.longest_pause_ms) == (False, 900)
 
 
 def test_delays_of_a_turn_go_to_its_worker_and_phase() -> None:
@@ -72,7 +83,7 @@ def test_delays_of_a_turn_go_to_its_worker_and_phase() -> None:
 
 def test_what_was_not_looked_at_is_not_known() -> None:
     empty = ClientHealth()
-    assert (empty.cpu_share, empty.steal_share, empty.steal_s, empty.stamped_share, empty.longest_loop_lag_ms) == (
+    assert (empty.cpu_share, empty.steal_share, empty.steal_s, empty.stamped_share, empty.longest_pause_ms) == (
         None,
         None,
         None,

@@ -59,7 +59,7 @@ EDGES: list[tuple[str, dict[str, Any], dict[str, Any] | None, dict[str, Any] | N
         {"lag_mean_ms": 251.0, "turn_mean_s": 1.0},
     ),
     ("loop_lag", {"loop_lag_p99_ms": 5.0}, {"loop_lag_p99_ms": 5.1}, {"loop_lag_p99_ms": 50.1}),
-    ("client_pause", {"loop_lag_max_ms": 250.0}, {"loop_lag_max_ms": 251.0}, {"loop_lag_max_ms": 1001.0}),
+    ("client_pause", {"pause_max_ms": 250.0}, {"pause_max_ms": 251.0}, {"pause_max_ms": 1001.0}),
     ("cpu", {"cpu_share": 0.85}, {"cpu_share": 0.86}, {"cpu_share": 0.98}),
     ("steal", {"steal_share": 0.05}, {"steal_share": 0.06}, {"steal_share": 0.21}),
     ("gc_pause", {"gc_pause_max_ms": 50.0}, {"gc_pause_max_ms": 51.0}, {"gc_pause_max_ms": 251.0}),
@@ -171,6 +171,17 @@ def test_evidence_comes_from_books_and_health() -> None:
         "offered_vs_achieved",
         "loop_lag",
     }
+
+
+@pytest.mark.parametrize(("upload_ms", "lag_ms"), [(1, None), (20, 40.0)])
+def test_the_event_loops_lag_counts_where_it_delays_something(upload_ms: int, lag_ms: float | None) -> None:
+    tallies, health = TallySet(), HealthSet()
+    sent_ns = turn().sent_ns
+    assert sent_ns is not None
+    tallies.fold(turn(written_ns=sent_ns + upload_ms * MS), (), None)
+    health.at("w1", "measure").beat([40.0], [], 0.5, 1.0, None, read_pauses_ms=[300.0])
+    (measured,) = gather(tallies, health, {"measure": 60.0}, RunFacts("kernel"))
+    assert (measured.loop_lag_p99_ms, measured.pause_max_ms) == (lag_ms, 300.0)
 
 
 def test_the_page_is_what_the_table_says() -> None:

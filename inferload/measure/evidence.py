@@ -12,6 +12,8 @@ from inferload.measure.sketch import Sketch
 from inferload.measure.tally import Tally, TallySet, books
 from inferload.measure.validity import Evidence, Stamps
 
+_UPLOAD_MS = 5.0  # a request that takes longer has waited for the socket, and so for the event loop
+
 
 @dataclass(frozen=True, slots=True)
 class RunFacts:
@@ -40,6 +42,9 @@ def gather(tallies: TallySet, health: HealthSet, windows: Mapping[Phase, float],
 
 def _of_phase(phase: Phase, tally: Tally, health: HealthSet, window_s: float) -> Evidence:
     all_workers, each = health.total(phase), list(health.by_worker(phase).values())
+    # Where a thread reads, the event loop delays nothing but requests that do not leave in one piece, and its lag is counted.
+    upload = tally.sketches.get("upload_ms")
+    parted = upload is not None and (upload.quantile(0.99) or 0.0) > _UPLOAD_MS
     return Evidence(
         phase=phase,
         workers=len(each),
@@ -55,8 +60,8 @@ def _of_phase(phase: Phase, tally: Tally, health: HealthSet, window_s: float) ->
         delay_p99_ms=all_workers.delay_ms.quantile(0.99),
         itl_ms=_typical(tally.sketches.get("itl_ms")),
         ttft_ms=_typical(tally.sketches.get("ttft_ms")),
-        loop_lag_p99_ms=_worst([one.loop_lag_ms.quantile(0.99) for one in each]),
-        loop_lag_max_ms=_worst([one.longest_loop_lag_ms for one in each]),
+        loop_lag_p99_ms=_worst([one.loop_lag_ms.quantile(0.99) for one in each if not one.reads_apart or parted]),
+        pause_max_ms=_worst([one.longest_pause_ms for one in each]),
         cpu_share=_worst([one.cpu_share for one in each]),
         steal_share=_worst([one.steal_share for one in each]),
         gc_pause_max_ms=_worst([one.gc_pause_ms.max for one in each]),

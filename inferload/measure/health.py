@@ -31,6 +31,8 @@ class ClientHealth:
     loop_lag_ms: Sketch = field(default_factory=Sketch)  # how late a timer of the event loop fired
     delay_ms: Sketch = field(default_factory=Sketch)  # read time - kernel receive stamp, of each stamped read
     gc_pause_ms: Sketch = field(default_factory=Sketch)
+    apart_ns: int = 0  # of the wall time: a thread of its own read, which goes on while the event loop is held up
+    read_pause_ms: Sketch = field(default_factory=Sketch)  # times at which that thread was held up itself
 
     @property
     def cpu_s(self) -> float:
@@ -64,9 +66,14 @@ class ClientHealth:
         return self.reads_stamped / reads if reads else None
 
     @property
-    def longest_loop_lag_ms(self) -> float | None:
-        """The latest that the loop ever was; None before the first beat."""
-        return self.loop_lag_ms.max
+    def reads_apart(self) -> bool:
+        """Whether a thread of its own read all the time: then what the event loop was late by has delayed no read."""
+        return 0 < self.wall_ns == self.apart_ns
+
+    @property
+    def longest_pause_ms(self) -> float | None:
+        """The longest time for which nobody read; None before the first beat."""
+        return (self.read_pause_ms.max or 0.0) if self.reads_apart else self.loop_lag_ms.max
 
     def beat(
         self,
@@ -76,13 +83,20 @@ class ClientHealth:
         wall_s: float,
         stolen_s: float | None,
         *,
+        read_pauses_ms: Iterable[float] | None = None,
         processors: int | None = None,
     ) -> None:
-        """What happened since the last beat. `stolen_s`: from all processors together; None where the system does not say."""
+        """What happened since the last beat. `stolen_s`: from all processors together; None where the system does not say.
+
+        `read_pauses_ms`: of the thread that reads; None where the event loop does.
+        """
         self.loop_lag_ms.add_many(np.fromiter(loop_lags_ms, dtype=np.float64))
         self.gc_pause_ms.add_many(np.fromiter(gc_pauses_ms, dtype=np.float64))
         self.cpu_ns += round(cpu_s * NS_PER_S)
         self.wall_ns += round(wall_s * NS_PER_S)
+        if read_pauses_ms is not None:
+            self.apart_ns += round(wall_s * NS_PER_S)
+            self.read_pause_ms.add_many(np.fromiter(read_pauses_ms, dtype=np.float64))
         if stolen_s is not None:
             self.steal_ns += round(stolen_s * NS_PER_S / (processors or os.cpu_count() or 1))
             self.steal_wall_ns += round(wall_s * NS_PER_S)

@@ -36,7 +36,7 @@ class Evidence:
     itl_ms: float | None = None  # median gap; the mean, where the median is 0
     ttft_ms: float | None = None  # median
     loop_lag_p99_ms: float | None = None  # of the worst worker, as the next five
-    loop_lag_max_ms: float | None = None
+    pause_max_ms: float | None = None  # the longest time for which nobody read
     cpu_share: float | None = None
     steal_share: float | None = None
     gc_pause_max_ms: float | None = None
@@ -218,16 +218,17 @@ RULES: tuple[Rule, ...] = (
         50,
         "ms, p99 of the worst worker",
         lambda e: f"a worker's event loop was {_short(e.loop_lag_p99_ms)} ms late in 1 % of its beats",
-        "the process was held up: requests leave late, and what arrives together is read as one",
+        "the event loop was held up: what arrives together is read as one, and large requests leave late "
+        "(not looked at where a thread of its own reads and requests leave in one piece)",
         "use more workers, each on a core of its own; look for other work on the machine",
     ),
     Rule(
         "client_pause",
-        lambda e: e.loop_lag_max_ms,
+        lambda e: e.pause_max_ms,
         250,
         1000,
         "ms, longest of the worst worker",
-        lambda e: f"a worker stood still for {_short(e.loop_lag_max_ms)} ms",
+        lambda e: f"a worker stood still for {_short(e.pause_max_ms)} ms",
         "what arrived meanwhile was read at once, dated by the last of it: gaps and stalls of that time are the client's",
         "look for what stopped the process: other work on the machine, a paused guest, a listener that blocks",
     ),

@@ -14,7 +14,7 @@ from gevent.threadpool import ThreadPool
 
 from inferload import rundir
 from inferload.errors import UsageError
-from inferload.measure.clock import NS_PER_S, Anchor, now_ns
+from inferload.measure.clock import NS_PER_MS, NS_PER_S, Anchor, now_ns
 from inferload.measure.health import HealthSet
 from inferload.measure.record import PhaseWindow
 from inferload.measure.slo import Slo
@@ -89,6 +89,7 @@ class WorkerRun:
         self._windows: tuple[PhaseWindow, ...] = ()
         self._slos = {name: slo_of(self.scenario, name) for name in self.sessions.classes}
         self._seq = 0
+        self._paused_until_ns = now_ns()
         self._reported_ns = self._tidied_ns = now_ns()
         self._told: set[str] = set()
         self._clients: list[Client] = []
@@ -229,7 +230,16 @@ class WorkerRun:
         self._reported_ns = at_ns
         loop_lags_ms, gc_pauses_ms, cpu_s, wall_s, stolen_s = self._pulse.take()
         health = self.health.at(self.assignment.name, phase)
-        health.beat(loop_lags_ms, gc_pauses_ms, cpu_s, wall_s, stolen_s)
+        health.beat(loop_lags_ms, gc_pauses_ms, cpu_s, wall_s, stolen_s, read_pauses_ms=self._read_pauses_ms())
+
+    def _read_pauses_ms(self) -> list[float] | None:
+        """For how long the reading threads were held up, each time since the last call; None where an event loop reads."""
+        known = [pauses for client in self._clients if (pauses := client.pauses()) is not None]
+        if len(known) < len(self._clients):
+            return None
+        new = [pause for pauses in known for pause in pauses if pause[1] > self._paused_until_ns]
+        self._paused_until_ns = max((until for _, until in new), default=self._paused_until_ns)
+        return [(until - begun) / NS_PER_MS for begun, until in new]
 
     def tidy(self) -> None:
         """Collect what cycles there are, if it is time: a pause that is measured like every other."""
