@@ -255,6 +255,18 @@ def test_names_and_volumes_of_kubernetes_are_there(shared: bool) -> None:
     assert ("emptyDir" in kept) is not shared
 
 
+def test_a_run_in_kubernetes_is_that_of_compose() -> None:
+    services = compose.document(plan())["services"]
+    jobs = {
+        thing["metadata"]["name"]: thing for thing in kubernetes.run_objects(plan(), False) if thing["kind"] == "Job"
+    }
+    for part in ("master", "worker"):
+        (container,) = jobs[f"inferload-llama3-tp2-{part}"]["spec"]["template"]["spec"]["containers"]
+        words = [word.replace("inferload-llama3-tp2-master", "master") for word in container["args"]]
+        assert [word.replace("//inferload-llama3-tp2:", "//server:") for word in words] == services[part]["command"]
+        assert container["image"] == services[part]["image"]
+
+
 def test_the_files_are_as_written(golden: Callable[[str, str], None], tmp_path: Path) -> None:
     made = {**compose.files(plan()), **kubernetes.files(plan(), False)}
     for name in ("compose.yaml", "prometheus.yml", "server.yaml", "run.yaml"):

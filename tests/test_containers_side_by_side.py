@@ -1,0 +1,120 @@
+"""What the container files run, side by side on this machine without containers: server, master and workers."""
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+from inferload.deploy import compose, containers, kubernetes, operators, probe, shell
+from inferload.deploy.containers import Images, Plan, plan_of
+from inferload.deploy.variant import named
+
+pytestmark = pytest.mark.soak
+
+ENTRYPOINT = shell.START.with_name("entrypoint.sh")
+ROOT = Path(__file__).parents[1]
+SCENARIO = """\
+schema: 1
+name: side-by-side
+workload: {kind: chat, turns: 1, think_time_s: 0, prompt_tokens: 20, output_tokens: 8}
+arrivals: {kind: closed, users: 2, spawn_per_s: 2}
+phases: {warmup_s: 0.5, measure_s: 2, drain_s: 10}
+gates: ["failed_ratio < 0.01"]
+"""
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Plan:
+    (tmp_path / "mine.yaml").write_text(SCENARIO)
+    return plan_of(named("tiny-all"), "simulator", str(tmp_path / "mine.yaml"), 2, Images())
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    """The working directory of the image."""
+    (tmp_path / "data" / "runs").mkdir(parents=True)
+    return tmp_path / "data"
+
+
+class Machine:
+    """This machine in place of the image: its paths and names for theirs."""
+
+    def __init__(self, plan: Plan, folder: Path) -> None:
+        self.folder, self.port, self.master_port = folder, probe.free_port(), probe.free_port()
+        (folder / "scenario.yaml").write_text(plan.scenario_text or "")
+        self.names = {
+            containers.LOCUSTFILE: str(ROOT / "locustfiles" / "chat.py"),
+            containers.SCENARIO: str(folder / "scenario.yaml"),
+            "/home/locust/scenario.yaml": str(folder / "scenario.yaml"),
+            f"server:{containers.PORT}": f"127.0.0.1:{self.port}",
+            f"{plan.name}:{containers.PORT}": f"127.0.0.1:{self.port}",
+            f"{plan.name}-master:{containers.MASTER_PORT}": f"127.0.0.1:{self.master_port}",
+            f"master:{containers.MASTER_PORT}": f"127.0.0.1:{self.master_port}",
+        }
+
+    def here(self, word: str) -> str:
+        for theirs, ours in self.names.items():
+            word = word.replace(theirs, ours)
+        return word
+
+    @contextmanager
+    def run(self, words: list[str], wait_for: str = "") -> Iterator[subprocess.Popen[bytes]]:
+        environment = {
+            **os.environ,
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "INFERLOAD_WAIT_S": "60",
+        }
+        environment["INFERLOAD_WAIT_FOR"] = self.here(wait_for)
+        environment.pop("LOCUST_SKIP_MONKEY_PATCH", None)  # of the tests' own process
+        command = ["sh", str(ENTRYPOINT), *map(self.here, words)]
+        with (self.folder / "log").open("ab") as log:
+            process = subprocess.Popen(command, cwd=self.folder, env=environment, stdout=log, stderr=log)
+        try:
+            yield process
+        finally:
+            process.terminate()
+            process.wait(60)
+
+
+def commands(plan: Plan, kind: str) -> tuple[list[str], str, list[str], str]:
+    """Words and waits of the master and of a worker."""
+    if kind == "compose":
+        services = compose.document(plan)["services"]
+        waits = services["worker"]["environment"]["INFERLOAD_WAIT_FOR"]
+        return services["master"]["command"], f"{compose.SERVER}/health", services["worker"]["command"], waits
+    server = kubernetes.server_url(plan)
+    made = operators.custom_resources(plan, server, "claim", "secret")
+    wait = f"{server}/health"
+    if kind == "official":
+        words = shlex.split(made["extras/locustio-k8s-operator.yaml"][1]["spec"]["args"])
+        return ["--master", *words], wait, ["--worker", "--master-host", "master", *words], wait
+    spec = made["extras/locust-k8s-operator.yaml"][1]["spec"]
+    added = ["--master", "--master-port=5557", f"--expect-workers={spec['worker']['replicas']}"]
+    added += ["--enable-rebalancing", "--only-summary"]
+    worker = [*spec["worker"]["command"].split(), "--worker", "--master-port=5557", "--master-host=master"]
+    return [*spec["master"]["command"].split(), *added], wait, worker, wait
+
+
+@pytest.mark.parametrize("kind", ["compose", "third party", "official"])
+def test_a_run_by_the_files_own_commands_passes(plan: Plan, runs: Path, kind: str) -> None:
+    machine = Machine(plan, runs)
+    master, master_waits, worker, worker_waits = commands(plan, kind)
+    server = [str(machine.port) if word == str(containers.PORT) else word for word in plan.server_command()]
+    to_master = ["--master-host", "127.0.0.1", "--master-port", str(machine.master_port)]
+    with ExitStack() as stack:
+        stack.enter_context(machine.run(server))
+        workers = [stack.enter_context(machine.run([*worker, *to_master], worker_waits)) for _ in range(plan.workers)]
+        bound = ["--master-bind-port", str(machine.master_port)]
+        first = stack.enter_context(machine.run([*master, *bound], master_waits))
+        assert first.wait(120) == 0, (runs / "log").read_text()
+        assert [one.wait(60) for one in workers] == [0] * plan.workers
+    (run,) = (runs / "runs").iterdir()
+    summary = json.loads((run / "summary.json").read_text())
+    assert (summary["run"]["engine"], summary["run"]["scenario"]) == ("simulator", "side-by-side")
+    assert (summary["turns"]["failed"], summary["percentiles_from"]) == (0, "records")
+    assert summary["turns"]["ok"] > 0
