@@ -17,7 +17,7 @@ from .engine import Engine
 from .events import CompletionEvents, Events
 from .http import HttpRequest, head_bytes
 from .messages import MessageEvents
-from .request import Request
+from .request import Request, Words
 from .responses import ResponseEvents
 from .serverlog import ServerLog
 from .stream import Peer, Stream
@@ -73,7 +73,7 @@ class Completions:
         streams = tuple(
             Stream(
                 ask=ask,
-                request=Request(ask.tokens, ask.output_tokens, ask.script.token, ask.cache_salt),
+                request=_request(ask),
                 events=made,
                 peer=peer,
                 keep_alive=request.keep_alive and (framed or not stream),
@@ -117,6 +117,12 @@ class Completions:
             self._engine.call_at(stream.header_due_ns, lambda: _late_head(connection, stream, head))
         else:
             connection.write(head)
+
+
+def _request(ask: Ask) -> Request:
+    script = ask.script
+    content = Words(ask.tokens, script.token, ask.cache_salt, script.tokens)
+    return Request(ask.tokens, ask.output_tokens, script.token, ask.cache_salt, content=content)
 
 
 def _late_head(connection: Connection, stream: Stream, head: bytes) -> None:

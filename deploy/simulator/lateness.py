@@ -1,5 +1,7 @@
 """How late the simulator itself was: write time less due time of every event, in buckets of 10 microseconds."""
 
+from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 from .metrics import Histogram
@@ -10,35 +12,47 @@ BOUNDS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.002, 0.003, 0.004, 0.005, 0.0075, 
 
 
 class Lateness:
-    """Counts by lateness. Quantiles are upper bounds of their bucket; from 200 ms on they are the maximum."""
+    """Counts by lateness. Quantiles are upper bounds of their bucket; from 200 ms on they are the maximum.
 
-    __slots__ = ("blocked", "count", "counts", "max_ns", "sum_ns")
+    `add(late_ns)` counts one event that was handed to the kernel in full. It is a list's own append: a hundred thousand events
+    a second leave no time for more, so they are sorted into buckets together (`settle`).
+    """
+
+    __slots__ = ("_counts", "_fresh", "add", "blocked", "count", "max_ns", "sum_ns")
 
     def __init__(self) -> None:
+        self._fresh: list[int] = []
+        self.add: Callable[[int], None] = self._fresh.append
         self.reset()
 
     def reset(self) -> None:
         """Back to nothing."""
-        self.counts = [0] * BUCKETS
+        self._fresh.clear()
+        self._counts = [0] * BUCKETS
         self.count = 0
         self.sum_ns = 0
         self.max_ns = 0
         self.blocked = 0  # events for a client that did not read: not the server's lateness
 
-    def add(self, late_ns: int) -> None:
-        """Count one event that was handed to the kernel in full."""
-        index = late_ns // STEP_NS
-        self.counts[index if index < BUCKETS else BUCKETS - 1] += 1
-        self.count += 1
-        self.sum_ns += late_ns
-        self.max_ns = max(self.max_ns, late_ns)
+    def settle(self, least: int = 1) -> None:
+        """Sort into buckets what came since, where that is so much."""
+        fresh = self._fresh
+        if len(fresh) < least:
+            return
+        for index, times in Counter(map(STEP_NS.__rfloordiv__, fresh)).items():
+            self._counts[min(index, BUCKETS - 1)] += times
+        self.count += len(fresh)
+        self.sum_ns += sum(fresh)
+        self.max_ns = max(self.max_ns, max(fresh))
+        fresh.clear()
 
     def quantile_ms(self, share: float) -> float | None:
         """The lateness that this share of the events did not exceed; None where there were none."""
+        self.settle()
         if not self.count:
             return None
         rank, seen = share * self.count, 0
-        for index, count in enumerate(self.counts[:-1]):
+        for index, count in enumerate(self._counts[:-1]):
             seen += count
             if seen >= rank and seen:
                 return min((index + 1) * STEP_NS, self.max_ns) / 1e6
@@ -46,6 +60,7 @@ class Lateness:
 
     def summary(self) -> dict[str, Any]:
         """Count, mean, p50, p99 and max in milliseconds; None where nothing was counted."""
+        self.settle()
         return {
             "count": self.count,
             "mean": self.sum_ns / self.count / 1e6 if self.count else None,
@@ -57,12 +72,13 @@ class Lateness:
 
     def histogram(self) -> Histogram:
         """The same counts in coarser buckets, in seconds."""
+        self.settle()
         result = Histogram(BOUNDS_S)
         start = 0
         for place, bound in enumerate(BOUNDS_S):
             end = round(bound * 1e9) // STEP_NS
-            result.counts[place] = sum(self.counts[start:end])
+            result.counts[place] = sum(self._counts[start:end])
             start = end
-        result.counts[-1] = sum(self.counts[start:])
+        result.counts[-1] = sum(self._counts[start:])
         result.sum = self.sum_ns / 1e9
         return result

@@ -1,6 +1,6 @@
 """vLLM 0.32's metrics by name, label and bucket bound, as counts in memory. No I/O, no clock."""
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,6 +29,17 @@ class Histogram:
         """Count a value, once or several times."""
         self.counts[bisect_left(self.bounds, value)] += times
         self.sum += value * times
+
+    def observe_all(self, values: list[int], unit: float) -> None:
+        """Count many values that are so many of a unit each; they are left in order."""
+        values.sort()
+        seen = 0
+        for place, bound in enumerate(self.bounds):
+            below = bisect_right(values, bound / unit, seen)
+            self.counts[place] += below - seen
+            seen = below
+        self.counts[-1] += len(values) - seen
+        self.sum += sum(values) * unit
 
     def reset(self) -> None:
         """Back to nothing."""
@@ -107,6 +118,7 @@ class Metrics:
         self.generation_tokens = 0
         self.finished = dict.fromkeys(FINISHED_REASONS, 0)
         self._make_histograms(histogram_bounds(max_model_len, custom))
+        self.gaps_ns: list[int] = []  # between two outputs of a request, not in the histogram yet
         self.caching = True  # the prefix cache is on
         self._scheduler_zero = (0, 0, 0)
 
@@ -199,8 +211,15 @@ class Metrics:
             ),
         ]
 
+    def settle(self, least: int = 1) -> None:
+        """Book the gaps that came since, where there are so many."""
+        if len(self.gaps_ns) >= least:
+            self.itl.observe_all(self.gaps_ns, 1e-9)
+            self.gaps_ns.clear()
+
     def histograms(self) -> list[tuple[str, str, Histogram]]:
         """(name, help, counts) of every histogram."""
+        self.settle()
         return [
             ("time_to_first_token_seconds", "Arrival to first token.", self.ttft),
             ("inter_token_latency_seconds", "Between two outputs of a request.", self.itl),

@@ -16,11 +16,15 @@ class Content(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Words:
-    """Content as tokens: `answer(i)` is output token i. The salt enters the first block only."""
+    """Content as tokens: `answer(i)` is output token i, `answers(i, n)` are n from there on, where that is quicker.
+
+    The salt enters the first block only.
+    """
 
     tokens: Sequence[Hashable]
     answer: Callable[[int], Hashable]
     salt: str = ""
+    answers: Callable[[int, int], Sequence[Hashable]] | None = None
 
     def extend(self, hashes: list[int], blocks: int, block_size: int) -> None:
         """Chained hashes, of the prompt's blocks first and then of those that the answer fills."""
@@ -35,7 +39,10 @@ class Words:
     def _block(self, start: int, size: int) -> tuple[Hashable, ...]:
         prompt = len(self.tokens)
         own = tuple(self.tokens[start : start + size])
-        return own + tuple(map(self.answer, range(max(start - prompt, 0), start + size - prompt)))
+        first, end = max(start - prompt, 0), start + size - prompt
+        if self.answers is not None:
+            return own + tuple(self.answers(first, end - first))
+        return own + tuple(map(self.answer, range(first, end)))
 
 
 @dataclass(slots=True, eq=False)

@@ -55,6 +55,12 @@ class Script:
         """Token `index` as it stands in the history, and in the KV cache."""
         return self.piece(index).token
 
+    def tokens(self, first: int, count: int) -> list[str]:
+        """Tokens [first, first + count) as `token` has them."""
+        if first > self.think and first + count <= self.body:
+            return self.answer.words(first, count)
+        return [self.piece(index).token for index in range(first, first + count)]
+
     def pieces(self, first: int, count: int) -> Iterator[Piece]:
         """Tokens [first, first + count)."""
         return (self.piece(index) for index in range(first, first + count))

@@ -31,9 +31,14 @@ class Answer:
         """Token `index` (from 0) as it stands in the history afterwards."""
         return VOCABULARY[(self.start + index * self.stride) & 4095]
 
+    def words(self, first: int, count: int) -> list[str]:
+        """Tokens [first, first + count)."""
+        start, stride = self.start + first * self.stride, self.stride
+        return [VOCABULARY[place & 4095] for place in range(start, start + count * stride, stride)]
+
     def text(self, first: int, count: int) -> str:
         """Tokens [first, first + count) as text to be appended; only the very first has no blank before it."""
-        words = " ".join(self.word(index) for index in range(first, first + count))
+        words = " ".join(self.words(first, count))
         return words if first == 0 or not words else " " + words
 
 
