@@ -21,7 +21,7 @@ help:            ## what can be made
 
 setup: $(READY)  ## the virtual environment, with inferload installed in it
 
-$(READY): pyproject.toml constraints.txt $(wildcard inferload/wire/native/*)
+$(READY): pyproject.toml constraints.txt $(wildcard inferload/wire/native/* deploy/simulator/native/*)
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "inferload needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev]'
@@ -105,4 +105,4 @@ bench-quick:     ## the first in two minutes, on the screen only
 	@$(MAKE) --no-print-directory bench-client CASES="base spread" SIZES="20 100" PEERS=vllm-rs BENCH_OPTIONS=
 
 clean:           ## environments, caches and runs
-	rm -rf $(VENV) $(VENV_VLLM) inferload/wire/_native*.so .cache/models $(BENCH) .cache/peers build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis runs
+	rm -rf $(VENV) $(VENV_VLLM) inferload/wire/_native*.so deploy/simulator/_native*.so .cache/models $(BENCH) .cache/peers build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis runs

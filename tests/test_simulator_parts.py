@@ -234,6 +234,11 @@ class TestWords:
         assert answer.text(0, cut) + answer.text(cut, rest) == whole
         assert whole.split() == [answer.word(index) for index in range(cut + rest)]
 
+    @given(start=st.integers(0, 4095), half=st.integers(0, 2047), first=st.integers(0, 9000), count=st.integers(0, 40))
+    def test_many_words_are_those_one_by_one(self, start: int, half: int, first: int, count: int) -> None:
+        answer = Answer(start, 2 * half + 1)
+        assert answer.words(first, count) == [answer.word(place) for place in range(first, first + count)]
+
     def test_no_word_comes_twice_in_a_round(self) -> None:
         assert len({Answer(5, 77).word(index) for index in range(4096)}) == 4096
 

@@ -19,6 +19,7 @@ from .fields import items, parse_json
 from .http import HttpRequest, Reply, json_reply, reply_bytes
 from .httpmetrics import HttpMetrics
 from .messages import chat_of as chat_of_message
+from .outbox import COMPILED
 from .process import cpu_wait_s, process_now
 from .prompt import chat_prompt, tokenize_prompt
 from .server import Server
@@ -295,6 +296,7 @@ class Api:
                     "waiting": len(engine.scheduler.waiting),
                 },
                 "connections": self._server.connections,
+                "writer": "compiled" if COMPILED else "python",
                 "cpu_s": clock.cpu_ns() / 1e9,
                 "cpu_wait_s": cpu_wait_s(),
             }

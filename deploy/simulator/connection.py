@@ -63,10 +63,10 @@ class Connection:
         except _AGAIN:
             return
         except OSError:
-            self._lose()
+            self.lose()
             return
         if not data:
-            self._lose()
+            self.lose()
             return
         self._reader.feed(data)
         self._serve()
@@ -77,7 +77,7 @@ class Connection:
             kept, self.out = bytes(self.out), bytearray()
             self.write(kept)
         if self._closing and not self.out:
-            self._lose()
+            self.lose()
 
     def write(self, data: bytes) -> bool:
         """Hand bytes to the kernel; False: it did not take all of them, the rest is kept and follows."""
@@ -89,13 +89,22 @@ class Connection:
         except _AGAIN:
             sent = 0
         except OSError:
-            self._lose()
+            self.lose()
             return False
         if sent == len(data):
             return True
-        self.out += data[sent:]
-        self._hooks.want_write(self)
+        self.keep(data[sent:])
         return False
+
+    @property
+    def descriptor(self) -> int:
+        """The socket, where bytes may go straight to it: it is plain, alive, and nothing is kept."""
+        return -1 if self.out or self.dead or isinstance(self.sock, ssl.SSLSocket) else self.sock.fileno()
+
+    def keep(self, rest: bytes) -> None:
+        """Keep bytes that the kernel would not take; they follow when it does."""
+        self.out += rest
+        self._hooks.want_write(self)
 
     def answered(self, close: bool) -> None:
         """The answer is over: close, or go on with the next request."""
@@ -105,7 +114,7 @@ class Connection:
         if close:
             self._closing = True
             if not self.out:
-                self._lose()
+                self.lose()
         elif not self.dead:
             self._serve()
 
@@ -114,7 +123,7 @@ class Connection:
         if reset:
             self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.out.clear()
-        self._lose()
+        self.lose()
 
     def _shake(self) -> bool:
         if not self._shaken and isinstance(self.sock, ssl.SSLSocket):
@@ -139,7 +148,8 @@ class Connection:
             self._reader.told_to_continue()
             self.write(CONTINUE)
 
-    def _lose(self) -> None:
+    def lose(self) -> None:
+        """It is gone, or done with: closed when the loop is free to."""
         if not self.dead:
             self.dead = True
             self._hooks.lost(self)

@@ -15,6 +15,7 @@ from .errors import error_document
 from .http import json_reply, reply_bytes
 from .lateness import Lateness
 from .metrics import Gauges, Metrics
+from .outbox import NEVER_NS
 from .queues import Queues
 from .request import Request
 from .stream import Stream
@@ -111,7 +112,8 @@ class Engine(ABC):
 
     def _forget(self, stream: Stream) -> bool:
         """A stream is over; False: it was before."""
-        stream.due_ns = None
+        stream.line.due_ns, stream.line.left = NEVER_NS, 0
+        stream.line.release()
         stream.over = True
         if self._streams.pop(stream.request, None) is None:
             return False
@@ -136,12 +138,13 @@ class Engine(ABC):
         faults = stream.faults
         if faults is None:
             return stream.piece(first, count, last)
-        place = stream.event + 1  # this is the place-th event
-        if (cut := faults.of("cut")) and stream.event >= cut["after_events"]:
+        written = stream.line.events
+        place = written + 1  # this is the place-th event
+        if (cut := faults.of("cut")) and written >= cut["after_events"]:
             self.abort(stream)
             stream.peer.cut(bool(cut["reset"]))
             return None
-        if (error := faults.of("error_event")) and stream.event >= error["after_events"]:
+        if (error := faults.of("error_event")) and written >= error["after_events"]:
             self._fail(stream, error["message"], int(error["status"]))
             return None
         if (stall := faults.of("stall")) and place == stall["after_events"]:

@@ -7,6 +7,7 @@ on a last chunk without choices, keys that were never set are left out of a stre
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from .ask import Ask
@@ -19,6 +20,17 @@ from .usage import Group, Timings
 FINGERPRINT = "vllm-0.32.0-simulator"
 DONE = b"data: [DONE]\n\n"
 _CLOSE = len(b"}\n\n")
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Tokens up to `end` whose events are `before`, word (word + index * stride) of the vocabulary, `after`."""
+
+    before: bytes
+    after: bytes
+    word: int
+    stride: int
+    end: int
 
 
 class Events(Protocol):
@@ -34,6 +46,9 @@ class Events(Protocol):
 
     def quick_token(self, index: int) -> bytes:
         """The event of one token in the middle of an answer that has nothing but words."""
+
+    def run(self, index: int) -> Run | None:
+        """What `quick_token` makes from a token on; None where its event is not of that form."""
 
     def role(self) -> bytes:
         """What goes out just before the first token."""
@@ -102,6 +117,16 @@ class CompletionEvents:
             return b""
         word = SPACED[(self._word + index * self._stride) & 4095]
         return b"".join((self._thought_before, word, self._thought_after))
+
+    def run(self, index: int) -> Run | None:
+        """What `quick_token` makes from a token on; None for the end of a thought, which is silent."""
+        if self._think and index == self._think:
+            return None
+        end = self._think if index < self._think else self._ask.output_tokens
+        before, after = (
+            (self._thought_before, self._thought_after) if index < self._think else (self._before, self._after)
+        )
+        return Run(before, after, self._word, self._stride, end)
 
     def _running_token(self, index: int) -> bytes:
         """The same with the count so far, which stands before the closing brace of the frame."""

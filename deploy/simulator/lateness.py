@@ -18,16 +18,16 @@ class Lateness:
     a second leave no time for more, so they are sorted into buckets together (`settle`).
     """
 
-    __slots__ = ("_counts", "_fresh", "add", "blocked", "count", "max_ns", "sum_ns")
+    __slots__ = ("_counts", "add", "blocked", "count", "fresh", "max_ns", "sum_ns")
 
     def __init__(self) -> None:
-        self._fresh: list[int] = []
-        self.add: Callable[[int], None] = self._fresh.append
+        self.fresh: list[int] = []  # not in a bucket yet
+        self.add: Callable[[int], None] = self.fresh.append
         self.reset()
 
     def reset(self) -> None:
         """Back to nothing."""
-        self._fresh.clear()
+        self.fresh.clear()
         self._counts = [0] * BUCKETS
         self.count = 0
         self.sum_ns = 0
@@ -36,14 +36,15 @@ class Lateness:
 
     def settle(self, least: int = 1) -> None:
         """Sort into buckets what came since, where that is so much."""
-        fresh = self._fresh
+        fresh = self.fresh
         if len(fresh) < least:
             return
         for index, times in Counter(map(STEP_NS.__rfloordiv__, fresh)).items():
             self._counts[min(index, BUCKETS - 1)] += times
         self.count += len(fresh)
         self.sum_ns += sum(fresh)
-        self.max_ns = max(self.max_ns, max(fresh))
+        latest_ns = max(fresh)
+        self.max_ns = max(self.max_ns, latest_ns)
         fresh.clear()
 
     def quantile_ms(self, share: float) -> float | None:

@@ -119,6 +119,9 @@ class MessageEvents:
         message |= {"model": self._model, "stop_reason": None, "stop_sequence": None, "usage": usage}
         return self._bytes(_event({"type": "message_start", "message": message}))
 
+    def run(self, index: int) -> None:
+        """None of its events has this form."""
+
     def quick_token(self, index: int) -> bytes:
         """As `token`."""
         return self.token(index, 1)

@@ -5,14 +5,15 @@ asked for on the command line.
 """
 
 import heapq
-from collections import deque
 from dataclasses import dataclass
 from random import Random
+from typing import cast
 
 from inferload.measure import clock
 
 from .engine import Engine
 from .metrics import Metrics
+from .outbox import FINE, NEVER_NS, Line, new_ring
 from .paced import PacedScheduler
 from .stream import Stream
 
@@ -44,14 +45,17 @@ class PacedEngine(Engine):
         moved = [round((dice.random() - 0.5) * pace.jitter * pace.itl_ns) for _ in range(_JITTER_SIZE)]
         self._jitter = moved if pace.jitter else []
         self._itl_ns = pace.itl_ns
-        self._ring: deque[tuple[int, Stream]] = deque()  # in order of due times, as the heap is
+        self._regular = pace.tokens_per_event == 1 and not pace.jitter
+        self._ring = new_ring(pace.itl_ns, self.lateness.fresh, metrics.gaps_ns)
         self._readmit = False
 
     def next_due_ns(self) -> int | None:
         """When there is something to do; None: nothing is planned."""
         if self._readmit:
             return 0
-        ahead = [queue[0][0] for queue in (self._ring, self._heap, self._later) if queue]
+        ahead = [queue[0][0] for queue in (self._heap, self._later) if queue]
+        if (ring_ns := self._ring.head_ns()) is not None:
+            ahead.append(ring_ns)
         return min(ahead, default=None)
 
     def pump(self, now_ns: int, until_ns: int) -> int:
@@ -61,67 +65,35 @@ class PacedEngine(Engine):
         if self._readmit:
             self._readmit = False
             self._admit(now_ns)
-        before = self.metrics.generation_tokens
+        before, heap = self.metrics.generation_tokens, self._heap
         while now_ns < until_ns:
-            heap = self._heap
-            if self._ring and (not heap or self._ring[0][0] <= heap[0][0]):
-                if self._ring[0][0] > now_ns:
-                    break
-                now_ns = self._write_ring(now_ns, until_ns)
-                continue
-            if not heap or heap[0][0] > now_ns:
+            other_ns = heap[0][0] if heap else NEVER_NS
+            now_ns, line, events, written = self._ring.write(now_ns, until_ns, other_ns)
+            self.metrics.generation_tokens += events
+            if line is not None:
+                now_ns = self._look_at(line, bool(written), now_ns)
+            elif other_ns <= now_ns < until_ns:
+                _due_ns, _number, stream = heapq.heappop(heap)
+                if other_ns == stream.line.due_ns:  # else it was given up, or preempted since
+                    now_ns = self._emit(stream, other_ns, now_ns)
+            else:
                 break
-            due_ns, _number, stream = heapq.heappop(heap)
-            if due_ns == stream.due_ns:  # else it was given up, or preempted since
-                self._emit(stream, due_ns, now_ns)
-                now_ns = clock.now_ns()
         if tokens := self.metrics.generation_tokens - before:
             self.metrics.step_tokens.observe(tokens)
             self.metrics.settle(_MANY)
             self.lateness.settle(_MANY)
         return now_ns
 
-    def _write_ring(self, now_ns: int, until_ns: int) -> int:
-        """Write what is due of the ring, as long as nothing of the heap comes before it; the time when it ended.
-
-        Two thousand streams leave 10 microseconds for each event, half of which are the kernel's; so calls are few here.
-        Nearly all events are one token in the middle of a stream without faults.
-        """
-        ring, itl_ns, bare = self._ring, self._itl_ns, self.pace.tokens_per_event == 1
-        late, gaps, clock_ns = self.lateness.add, self.metrics.gaps_ns.append, clock.now_ns
-        other_ns = self._heap[0][0] if self._heap else until_ns
-        tokens = 0
-        while ring and now_ns < until_ns:
-            due_ns, stream = ring[0]
-            if due_ns > now_ns or due_ns > other_ns:
-                break
-            ring.popleft()
-            if due_ns != stream.due_ns:
-                continue
-            request = stream.request
-            emitted = request.emitted
-            if not (bare and stream.quick and emitted < stream.last_place and request.room):
-                self.metrics.generation_tokens += tokens
-                tokens = 0
-                self._emit(stream, due_ns, now_ns)
-                other_ns = self._heap[0][0] if self._heap else until_ns
-                now_ns = clock_ns()
-                continue
-            gaps(now_ns - stream.last_ns)
-            stream.last_ns = now_ns
-            if stream.peer.write(stream.events.quick_token(emitted)):
-                now_ns = clock_ns()
-                late(now_ns - due_ns)
-            else:
-                now_ns = clock_ns()
-                self.lateness.blocked += 1
-            stream.event += 1
-            request.emitted = emitted + 1
-            request.room -= 1
-            stream.due_ns = due_ns = due_ns + itl_ns
-            ring.append((due_ns, stream))
-            tokens += 1
-        self.metrics.generation_tokens += tokens
+    def _look_at(self, line: Line, written: bool, now_ns: int) -> int:
+        """A line whose next event is no plain one, or whose latest was the last such one; the time when it ended."""
+        stream = cast(Stream, line.owner)
+        _tell(stream)
+        if not written:
+            return self._emit(stream, line.due_ns, now_ns)
+        if line.trouble:
+            self.lateness.blocked += 1
+            stream.troubled()
+        self._go_on(stream, 0)
         return now_ns
 
     def _enter(self, stream: Stream, now_ns: int) -> None:
@@ -148,13 +120,13 @@ class PacedEngine(Engine):
                 wait_ns += stream.faults.ns("latency")
             stream.admitted_ns = stream.admitted_ns or now_ns
             stream.base_ns = max(now_ns + wait_ns, stream.header_due_ns)
-            stream.base_event = stream.event
-            stream.due_ns = stream.base_ns
-            heapq.heappush(self._heap, (stream.due_ns, next(self._number), stream))
+            stream.base_event = stream.line.events
+            stream.line.due_ns = stream.base_ns
+            heapq.heappush(self._heap, (stream.base_ns, next(self._number), stream))
 
-    def _emit(self, stream: Stream, due_ns: int, now_ns: int) -> None:
-        """Write one event and set when the next is due."""
-        request = stream.request
+    def _emit(self, stream: Stream, due_ns: int, now_ns: int) -> int:
+        """Write one event and set when the next is due; the time when it ended."""
+        request, line = stream.request, stream.line
         first = request.emitted
         left = request.output_tokens - first
         count = min(self.pace.tokens_per_event, left)
@@ -162,45 +134,68 @@ class PacedEngine(Engine):
         self._book(stream, now_ns, count)
         data = self._data(stream, first, count, last)
         if data is None:
-            return
-        if data:
-            if stream.peer.write(data):
-                self.lateness.add(clock.now_ns() - due_ns)
-            else:
-                self.lateness.blocked += 1
-        stream.event += 1
+            return clock.now_ns()
+        if data and stream.peer.write(data):
+            self.lateness.add(clock.now_ns() - due_ns)
+        elif data:
+            self.lateness.blocked += 1
+            stream.armed = 0
+        line.events += 1
+        line.index = first + count
         if last:
             self._finish(stream, count)
         elif not stream.over:
             self._plan_next(stream, count, due_ns)
+        return clock.now_ns()
 
     def _book(self, stream: Stream, now_ns: int, count: int) -> None:
         self.metrics.generation_tokens += count
-        if stream.event:
-            self.metrics.gaps_ns.append(now_ns - stream.last_ns)
+        if stream.line.events:
+            self.metrics.gaps_ns.append(now_ns - stream.line.last_ns)
         else:
             self._first_output(stream, now_ns)
-        stream.last_ns = now_ns
+        stream.line.last_ns = now_ns
 
     def _plan_next(self, stream: Stream, count: int, due_ns: int) -> None:
         """The next event's due time; a stream that loses its blocks here has none."""
-        place = stream.event - stream.base_event
+        line = stream.line
+        place = line.events - stream.base_event
         planned_ns = stream.base_ns + place * self._itl_ns
         if self._jitter:
             planned_ns += self._jitter[(stream.jitter_at + place) & (_JITTER_SIZE - 1)]
-        stream.due_ns = planned_ns
-        # Without jitter events follow each other as those before them did: no heap is needed for their order.
-        if planned_ns == due_ns + self._itl_ns and not self._jitter and (not self._ring or self._ring[-1][0] <= planned_ns):
-            self._ring.append((planned_ns, stream))
-        else:
-            heapq.heappush(self._heap, (planned_ns, next(self._number), stream))
+        line.due_ns = planned_ns
+        self._go_on(stream, count, regular=planned_ns == due_ns + self._itl_ns)
+
+    def _go_on(self, stream: Stream, count: int, regular: bool = True) -> None:
+        """Book output tokens of a stream that goes on, and put it where its next event is found."""
+        line = stream.line
         for victim in self._paced.advance(stream.request, count):
-            self._streams[victim].due_ns = None
+            lost = self._streams[victim]
+            _tell(lost)
+            lost.line.due_ns, lost.line.left = NEVER_NS, 0
             self._readmit = True
+        if line.due_ns == NEVER_NS:
+            return
+        # Without jitter events follow each other as those before them did: no heap is needed for their order.
+        ring_ns = self._ring.last_ns()
+        if self._regular and regular and not line.trouble and (ring_ns is None or ring_ns <= line.due_ns):
+            stream.arm(stream.request.room + 1)
+            self._ring.append(line)
+        else:
+            line.trouble = FINE
+            heapq.heappush(self._heap, (line.due_ns, next(self._number), stream))
 
     def _finish(self, stream: Stream, count: int) -> None:
         if not self._forget(stream):
             return
         self._paced.finish(stream.request, count)
         self._end(stream)
-        self._admit(stream.last_ns)
+        self._admit(stream.line.last_ns)
+
+
+def _tell(stream: Stream) -> None:
+    """Let the scheduler know of what went out by itself."""
+    request = stream.request
+    written = stream.line.index - request.emitted
+    request.emitted += written
+    request.room -= written

@@ -108,6 +108,9 @@ class ResponseEvents:
         """Nothing: roles stand in the items."""
         return b""
 
+    def run(self, index: int) -> None:
+        """None of its events has this form."""
+
     def quick_token(self, index: int) -> bytes:
         """As `token`."""
         return self.token(index, 1)

@@ -13,19 +13,22 @@ from inferload.measure import clock
 
 from .engine import Engine
 from .metrics import Metrics
+from .outbox import PLAIN, TROUBLE, Line, batch_writer
 from .pipeline import Pipeline
 from .scheduler import Step
 from .steptime import NS_PER_S, FrontEnd
 from .stream import Stream
 
 _NEVER_NS = 1 << 62
+_MANY = 4096  # events whose lateness is sorted into buckets together
 
 
 @dataclass(slots=True)
 class _Batch:
-    """Outputs of one step on their way out; `due_ns` is that of the last one written."""
+    """Outputs of one step on their way out, and the lines of their streams; `due_ns` is that of the last one written."""
 
     streams: list[Stream]
+    lines: list[Line]
     due_ns: int
     place: int = 0
 
@@ -41,6 +44,7 @@ class SteppedEngine(Engine):
         self._interval = stream_interval
         self._batches: deque[_Batch] = deque()
         self._front_free_ns = 0
+        self._write_batch = batch_writer()
         self._step_end_ns = -1  # no stream had an output then
 
     def next_due_ns(self) -> int | None:
@@ -110,86 +114,88 @@ class SteppedEngine(Engine):
         """Hand a step's outputs to the front end; how many tokens went to clients that are still there."""
         before_ns, regular, outputs = self._step_end_ns, 0, 0
         batch: list[Stream] = []
+        lines: list[Line] = []
         for place, stream in enumerate(map(self._streams.get, step.sampled)):
             if stream is None:  # its client went away while the step ran
                 continue
-            if stream.last_ns == before_ns:
+            line = stream.line
+            if line.last_ns == before_ns:
                 regular += 1
-            elif stream.last_ns:
-                self.metrics.itl.observe((end_ns - stream.last_ns) / 1e9)
-            stream.last_ns = end_ns
-            if not stream.pending:
-                batch.append(stream)
+            elif line.last_ns:
+                self.metrics.itl.observe((end_ns - line.last_ns) / 1e9)
+            line.last_ns = end_ns
             count = 1 if step.counts is None else step.counts[place]
-            stream.pending += count
             outputs += count
+            if line.pending:
+                line.pending += count
+                continue
+            line.pending = count
+            batch.append(stream)
+            lines.append(line)
         if regular:
             self.metrics.itl.observe((end_ns - before_ns) / 1e9, regular)
         if batch:
             start_ns = max(end_ns, self._front_free_ns)
             self._front_free_ns = start_ns + len(batch) * self._event_ns
-            self._batches.append(_Batch(batch, start_ns))
+            self._batches.append(_Batch(batch, lines, start_ns))
         return outputs
 
     def _write(self, horizon_ns: int, until_ns: int) -> int:
-        """Write the events that are due by the horizon; the time when it ended.
-
-        Two thousand streams leave 10 microseconds for each event, most of which are the kernel's; so calls are few here.
-        """
-        batch, event_ns, late = self._batches[0], self._event_ns, self.lateness
-        streams, place, due_ns = batch.streams, batch.place, batch.due_ns
-        now_ns, end = horizon_ns, len(batch.streams)
-        single = self._interval == 1
-        while place < end and due_ns + event_ns <= horizon_ns and now_ns < until_ns:
-            stream = streams[place]
-            place += 1
-            due_ns += event_ns
-            count, sent = stream.pending, stream.sent
-            if stream.quick and count == 1 and single and 0 < sent < stream.last_place and not stream.over:
-                stream.pending = 0
-                stream.sent = sent + 1
-                stream.event += 1
-                if stream.peer.write(stream.events.quick_token(sent)):
-                    now_ns = clock.now_ns()
-                    late.add(now_ns - due_ns)
-                else:
-                    late.blocked += 1
+        """Write the events that are due by the horizon; the time when it ended."""
+        batch, now_ns = self._batches[0], horizon_ns
+        late, end = self.lateness.fresh, len(batch.lines)
+        while True:
+            # Instants of the plan are compared with the horizon; how long it took, with the time that is left.
+            now_ns, batch.place, batch.due_ns, why = self._write_batch(
+                batch.lines, batch.place, batch.due_ns, self._event_ns, horizon_ns, until_ns, late
+            )
+            if why == PLAIN:
+                break
+            if why == TROUBLE:
+                self.lateness.blocked += 1
+                batch.streams[batch.place - 1].troubled()
                 continue
-            stream.pending = 0
-            batch.place, batch.due_ns = place, due_ns
-            self._deliver(stream, count, due_ns)
-            now_ns = clock.now_ns()
-        batch.place, batch.due_ns = place, due_ns
-        if place == end:
+            stream = batch.streams[batch.place]
+            batch.place += 1
+            batch.due_ns += self._event_ns
+            count, stream.line.pending = stream.line.pending, 0
+            self._deliver(stream, count, batch.due_ns)
+            if (now_ns := clock.now_ns()) >= until_ns:
+                break
+        if batch.place == end:
             self._batches.popleft()
-        return clock.now_ns()
+        self.lateness.settle(_MANY)
+        return max(now_ns, clock.now_ns())
 
     def _deliver(self, stream: Stream, count: int, due_ns: int) -> None:
-        """Write an event that is not of the quick kind, or keep it back where something holds the stream."""
+        """Write an event that is not of the plain kind, or keep it back where something holds the stream."""
         if stream.over:
             return
+        line = stream.line
         stream.held += count
-        last = stream.sent + stream.held == stream.request.output_tokens
+        last = line.index + stream.held == stream.request.output_tokens
         if stream.hold_ns > due_ns:
             if stream.held == count:  # the first that is held
                 self.call_at(stream.hold_ns, lambda: self._release(stream))
             return
-        if stream.sent > 0 and stream.held < self._interval and not last:
+        if line.index > 0 and stream.held < self._interval and not last:
             return
-        first, count = stream.sent, stream.held
+        first, count = line.index, stream.held
         data = self._data(stream, first, count, last)
         if data is None:
             return
-        stream.sent += count
+        line.index += count
         stream.held = 0
-        if data:
-            if stream.peer.write(data):
-                self.lateness.add(clock.now_ns() - due_ns)
-            else:
-                self.lateness.blocked += 1
-        stream.event += 1
+        if data and stream.peer.write(data):
+            self.lateness.add(clock.now_ns() - due_ns)
+        elif data:
+            self.lateness.blocked += 1
+            stream.armed = 0
+        line.events += 1
         if last and self._forget(stream):
             self._end(stream)
+        elif self._interval == 1:
+            stream.arm(stream.last_place)
 
     def _release(self, stream: Stream) -> None:
         """Write what was held back of a stream; its due time is that of the release."""

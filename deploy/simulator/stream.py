@@ -1,6 +1,6 @@
 """One completion on its way: when its events are due, and the bytes of each."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from .ask import Ask
@@ -8,6 +8,7 @@ from .chaos import Faults
 from .events import Events
 from .http import LAST_CHUNK, json_reply, reply_bytes
 from .metrics import Finished
+from .outbox import COMPILED, LOST, Line, new_line
 from .request import Request
 from .usage import Timings
 
@@ -24,10 +25,20 @@ class Peer(Protocol):
     def cut(self, reset: bool) -> None:
         """Close at once, in the middle of the answer."""
 
+    @property
+    def descriptor(self) -> int:
+        """The socket, where bytes may go straight to it; -1: they may not, now or ever."""
+
+    def keep(self, rest: bytes) -> None:
+        """Take what the kernel did not of bytes that went straight to it."""
+
+    def lose(self) -> None:
+        """It is gone: close it when the loop is free to."""
+
 
 @dataclass(slots=True, eq=False)
 class Stream:
-    """Instants are monotonic ns; 0 until they are reached. `due_ns` None: nothing is due (waiting, or over)."""
+    """Instants are monotonic ns; 0 until they are reached. What was written, and what is due next, is in its line."""
 
     ask: Ask
     request: Request
@@ -42,28 +53,53 @@ class Stream:
     admitted_ns: int = 0  # first time
     base_ns: int = 0  # when the next event after an admission is due
     base_event: int = 0
-    event: int = 0  # events so far
-    due_ns: int | None = None
     first_ns: int = 0
-    last_ns: int = 0
     jitter_at: int = 0
     last_place: int = 0  # index of the last output token
     quick: bool = False  # an event in its middle is one token and nothing else
     over: bool = False
+    line: Line = field(init=False)
+    armed: int = 0  # up to this token the line has the form of its events
     # Of the step model:
-    sent: int = 0  # output tokens that were written
-    pending: int = 0  # output tokens in the one event that is on its way out
     held: int = 0  # output tokens that were due and are kept back
     hold_ns: int = 0  # nothing is written before
 
     def __post_init__(self) -> None:
         self.last_place = self.request.output_tokens - 1
         self.quick = self.ask.stream and self.faults is None and self.events.quick
+        self.line = new_line(self)
+
+    def arm(self, most: int) -> None:
+        """Let plain events go out by themselves, up to so many, as far as all of them are plain."""
+        line, place = self.line, self.line.index
+        if place < self.armed:
+            line.left = min(most, self.armed - place)
+            return
+        line.left, descriptor = 0, self.peer.descriptor
+        if not self.quick or most < 1 or (COMPILED and descriptor < 0):
+            return
+        run = self.events.run(place)
+        if run is not None:
+            self.armed = min(run.end, self.last_place)
+            line.arm(descriptor, run.before, run.after, run.word, run.stride, min(most, self.armed - place))
+
+    def write_plain(self, index: int) -> bool:
+        """Write the event of one token; False: the kernel did not take all of it, and the rest is kept."""
+        return self.peer.write(self.events.quick_token(index))
+
+    def troubled(self) -> None:
+        """See to it that nothing is lost of an event that the kernel did not take, and that the next ones do not overtake it."""
+        line = self.line
+        line.left = self.armed = 0
+        if line.trouble == LOST:
+            self.peer.lose()
+        elif rest := line.rest():
+            self.peer.keep(rest)
 
     def timings(self) -> Timings:
         """The request's times as vLLM reports them, of an answer that is complete."""
-        inference_ms = (self.last_ns - self.admitted_ns) / 1e6
-        generation_ms = (self.last_ns - self.first_ns) / 1e6
+        inference_ms = (self.line.last_ns - self.admitted_ns) / 1e6
+        generation_ms = (self.line.last_ns - self.first_ns) / 1e6
         tokens = self.ask.output_tokens
         return Timings(
             time_to_first_token_ms=(self.first_ns - self.admitted_ns) / 1e6,
@@ -78,8 +114,8 @@ class Stream:
         return Finished(
             queue_s=(self.admitted_ns - self.request.queued_ns) / 1e9,
             prefill_s=(self.first_ns - self.admitted_ns) / 1e9,
-            decode_s=(self.last_ns - self.first_ns) / 1e9,
-            e2e_s=(self.last_ns - self.arrived_ns) / 1e9,
+            decode_s=(self.line.last_ns - self.first_ns) / 1e9,
+            e2e_s=(self.line.last_ns - self.arrived_ns) / 1e9,
             prompt_tokens=len(self.ask.tokens),
             cached_tokens=self.request.cached_tokens or 0,
             output_tokens=self.ask.output_tokens,

@@ -1,0 +1,27 @@
+/* What the simulator's compiled part is made of: a line is where one stream's next event comes from, a ring is a queue of lines by due time. */
+#pragma once
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <stdint.h>
+
+enum trouble { NONE, BLOCKED, LOST }; /* after a write: all of it was taken; a rest is left; the connection is no more */
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *owner;
+    int fd, trouble;
+    long long index, pending, left, due_ns, last_ns, events;
+    unsigned word, stride;
+    char *text; /* one event; the word is put in at `at` */
+    size_t size, room, at, rest;
+} Line;
+
+extern PyTypeObject *line_type;
+extern PyType_Spec line_spec, ring_spec;
+
+int64_t now_ns(void);
+int set_words(PyObject *words);
+void write_next(Line *line); /* the event of token `index`; sets `trouble` */
+int append_ns(PyObject *list, int64_t ns);
+int read_ns(PyObject *const *values, Py_ssize_t count, int64_t *into);
+PyObject *write_batch(PyObject *module, PyObject *const *values, Py_ssize_t count);
