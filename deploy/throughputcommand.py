@@ -20,6 +20,7 @@ from .variantcommand import changed
 
 _PROMPTS = {"simulator": 1000, "vllm": 1000, "vllm-cpu": 64}
 _INPUT, _OUTPUT = 512, 128
+_NO_SHARE = "-"
 _DESCRIPTION = """All prompts at once, of one length and with nothing shared, on the engine alone: `vllm bench throughput` with the
 variant's own arguments; on the simulator its scheduler on its own clock, which takes no time. What a server does beside
 (HTTP, detokenising streams, waiting for people) is not in it, so a served rate lies below."""
@@ -141,7 +142,7 @@ def page(name: str, limit: Limit, served: Served | None) -> list[str]:
         rows = [["", "limit", "served", "served / limit"]]
         for key, value in rates_of(limit).items():
             rate = served.rates[key]
-            share = "not known" if rate is None else f"{rate / value:.1%}"
+            share = _NO_SHARE if not _compare(limit, served) else "not known" if rate is None else f"{rate / value:.1%}"
             rows.append([key, _figure(value), _figure(rate), share])
     lines.append(align(rows, "l" + "r" * (len(rows[0]) - 1)))
     if limit.left_out:
@@ -158,13 +159,18 @@ def _remarks(name: str, limit: Limit, served: Served) -> list[str]:
         lines.append(
             f"note: that run was on {served.variant or 'a server that was not deployed by name'}, not on {name}"
         )
-    if (served.engine == "simulator") != (limit.engine == "simulator"):
+    if not _compare(limit, served):
         lines.append(f"note: that run was on {served.engine}, the limit is of {limit.engine}: they do not compare")
     lengths = (limit.load.input_tokens, limit.load.output_tokens)
     if lengths != (round(served.input_tokens), round(served.output_tokens)):
         lines.append("note: the lengths differ; leave out --input-len and --output-len for the run's own")
     lines.append("note: nothing is shared between the limit's prompts; a run with prefix-cache hits computed less")
     return lines
+
+
+def _compare(limit: Limit, served: Served) -> bool:
+    """Whether both are of a simulator, or of a real engine."""
+    return (served.engine == "simulator") == (limit.engine == "simulator")
 
 
 def _figure(value: float | None) -> str:

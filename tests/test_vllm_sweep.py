@@ -1,0 +1,54 @@
+"""A small sweep on real vLLM: two variants, one scenario, two pairs, on one start of each."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from inferload import cli
+
+pytestmark = [pytest.mark.vllm, pytest.mark.timeout(1800)]
+
+SCENARIO = """\
+schema: 1
+name: quick
+workload: {kind: chat, prompt_tokens: 300, output_tokens: 8, turns: 3}
+arrivals: {kind: closed, users: 2, spawn_per_s: 50}
+phases: {measure_s: 4, drain_s: 30}
+request: {ignore_eos: true}
+"""
+SWEEP = """\
+schema: 1
+name: real
+engine: vllm-cpu
+baseline: tiny-baseline
+variants: [tiny-prefix-caching]
+scenarios: [quick.yaml]
+pairs: 2
+restart: once
+reports: false
+cost: {gpu_hour_price: 2.5}
+"""
+
+
+def test_two_variants_are_swept_on_real_vllm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "quick.yaml").write_text(SCENARIO)
+    (tmp_path / "sweep.yaml").write_text(SWEEP)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("LOCUST_SKIP_MONKEY_PATCH", raising=False)
+    assert cli.main(["sweep", "sweep.yaml", "--into", "out"]) == 0
+    hits = {}
+    for name in ("tiny-baseline", "tiny-prefix-caching"):
+        for pair in ("000", "001"):
+            folder = tmp_path / "out" / "quick" / name / pair
+            manifest = json.loads((folder / "run.json").read_text())
+            assert manifest["engine"].startswith("vllm ")
+            assert manifest["variant"]["name"] == name
+            assert manifest["variant"]["memory_mb"] > 100
+            assert manifest["variant"]["config"]["server"]["scheduler_config"]["max_num_batched_tokens"] == 4096
+            hits[name] = json.loads((folder / "summary.json").read_text())["servers"][0]["prefix_cache_hit_rate"]
+    assert hits["tiny-baseline"] is None
+    assert hits["tiny-prefix-caching"] > 0
+    index = (tmp_path / "out" / "index.md").read_text()
+    assert "for these starts only" in index
+    assert "million output tok" in index
