@@ -24,7 +24,7 @@ REMEDIES = (
      f"{_LESS}, or give the KV cache more memory or blocks"),
     (r"Bfloat16 is only supported on GPUs", "--set dtype=float16"),
     (r"gated repo|401 Client Error", "ask for access to the model and set HF_TOKEN"),
-    (r"is not a valid model identifier|Invalid repository ID|Repo id must|Repository Not Found|connect to 'https://hugg|offline mode",
+    (r"is not a valid model identifier|Invalid repository ID|Repo id must|Repository Not Found|to 'https://hugg|offline mode",
      "name the model's folder with --model-path"),
     (r"[Aa]ddress already in use", "name another port with --port"),
     (r"No space left on device", "make room on the disk, or set HF_HUB_CACHE to another one"),
