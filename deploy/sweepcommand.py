@@ -153,8 +153,8 @@ def _said(sweep: Sweep, plan: Sequence[Start], by_name: Mapping[str, Scenario]) 
     runs = sum(len(start.runs) for start in plan)
     length_s = sweepplan.duration_s(sweep, list(plan), by_name)
     lines = [
-        f"sweep {sweep.name}: {len(sweep.variants)} variant(s) against {sweep.baseline} on {', '.join(by_name)}",
-        f"  {runs} runs on {len(plan)} starts of {sweep.engine}, about {seconds(length_s)}",
+        f"sweep {sweep.name}: {sweepplan.counted(len(sweep.variants), 'variant')} against {sweep.baseline} on {', '.join(by_name)}",
+        f"  {sweepplan.counted(runs, 'run')} on {sweepplan.counted(len(plan), 'start')} of {sweep.engine}, about {seconds(length_s)}",
         f"  {sweepplan.outlook(sweep)}",
     ]
     for name in sweep.variants:

@@ -9,9 +9,10 @@ from inferload.workload.scenario import Scenario
 
 from .sweepfile import Sweep, label
 
-# Seconds until an engine answers, and of a run beside its phases (processes, preflight, files, report): for an estimate only.
+# Seconds until an engine answers, and of a run beside its phases (processes, preflight, files; its pages): for an estimate only.
 START_S = {"simulator": 2.0, "vllm-cpu": 25.0, "vllm": 120.0}
-RUN_S = 8.0
+RUN_S = 5.0
+PAGES_S = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,13 @@ def duration_s(sweep: Sweep, plan: list[Start], scenarios: Mapping[str, Scenario
         for run in start.runs:
             phases = scenarios[run.scenario].phases
             total += phases.warmup_s + (sweep.measure_s or phases.measure_s or 0.0) + phases.drain_s / 10 + RUN_S
+            total += PAGES_S if sweep.reports else 0.0
     return total
+
+
+def counted(number: int, word: str) -> str:
+    """`1 pair`, `2 pairs`."""
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 
 def outlook(sweep: Sweep) -> str:
@@ -80,7 +87,7 @@ def outlook(sweep: Sweep) -> str:
         return "one start a variant: differences are shown, and judged for these starts only"
     size = pairedruns.detectable(sweep.sd_log, sweep.pairs)
     if sweep.pairs < 3 or size is None:
-        return f"{sweep.pairs} pair(s) show a difference and carry no verdict; 6 or more do"
+        return f"{counted(sweep.pairs, 'pair')} of runs show a difference and carry no verdict; 6 or more do"
     words = (
         f"{sweep.pairs} pairs find a change of {size:.1%} with a power of {pairedruns.POWER:g}, if pairs scatter by "
         f"{sweep.sd_log:.1%} (assumed: sd_log)"
