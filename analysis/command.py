@@ -4,6 +4,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from inferload.errors import UsageError
+
 
 def register(subparsers: Any) -> None:
     """Add the sub-command."""
@@ -11,9 +13,9 @@ def register(subparsers: Any) -> None:
         "report",
         help="make timeline.csv, report.md and report.html of a run",
         description="Writes timeline.csv, report.md and report.html into each run directory. Numbers are those of the "
-        "run's summary.json; a run that was cut short gets a report that says so.",
+        "run's summary.json; a run that was cut short gets a report that says so. With --locust-csv: of plain Locust's files.",
     )
-    parser.add_argument("run_dirs", nargs="+", type=Path, metavar="RUN", help="run directory")
+    parser.add_argument("run_dirs", nargs="*", type=Path, metavar="RUN", help="run directory")
     parser.add_argument("--png", action="store_true", help="every picture as a PNG file too, in RUN/pictures/")
     parser.add_argument(
         "--minute",
@@ -21,18 +23,62 @@ def register(subparsers: Any) -> None:
         metavar="N",
         help="the minute of the run whose turns are shown as lanes (default: of the slowest)",
     )
+    parser.add_argument(
+        "--server-log",
+        type=Path,
+        metavar="FILE",
+        help="vLLM's log, where its /metrics was out of reach: merged into the timeline",
+    )
+    parser.add_argument(
+        "--vllm-bench",
+        type=Path,
+        metavar="FILE",
+        help="write the run's measured turns as vllm bench serve --save-result does",
+    )
+    parser.add_argument(
+        "--locust-csv",
+        type=Path,
+        metavar="PREFIX",
+        help="a report of what plain Locust's --csv PREFIX left (or the directory with it)",
+    )
+    parser.add_argument(
+        "--scrape",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="with --locust-csv: Parquet scrapes (python -m inferload.wire.scrape), or a saved page of /metrics; repeatable",
+    )
+    parser.add_argument("--out", type=Path, metavar="DIR", help="with --locust-csv: where to (default: PREFIX-report)")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Make the reports; 0 whatever their verdict is, since it is the run's own exit code that judges."""
-    from .report import make  # pandas takes a second: not in the way of the other commands
+    from .report import Wish, make, make_of_locust  # pandas takes a second: not in the way of the other commands
 
-    for run_dir in arguments.run_dirs:
-        report = make(run_dir, arguments.minute, arguments.png)
+    _check(arguments)
+    wish = Wish(arguments.minute, arguments.png, arguments.server_log, arguments.vllm_bench)
+    if arguments.locust_csv is not None:
+        reports = [make_of_locust(arguments.locust_csv, arguments.scrape, arguments.out, wish)]
+    else:
+        reports = [make(run_dir, wish) for run_dir in arguments.run_dirs]
+    for report in reports:
         made = (report.html, report.markdown, report.timeline, *report.pictures)
         print("\n  ".join([report.verdict, *map(str, made)]))
+    if arguments.vllm_bench is not None:
+        print(f"  {arguments.vllm_bench}")
     return 0
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    runs, locust = len(arguments.run_dirs), arguments.locust_csv is not None
+    if bool(runs) == locust:
+        raise UsageError("report: name run directories, or --locust-csv PREFIX, one of the two")
+    if not locust and (arguments.scrape or arguments.out is not None):
+        raise UsageError("report: --scrape and --out belong to --locust-csv; a run directory has its own")
+    if runs != 1 and (arguments.vllm_bench is not None or (arguments.server_log is not None and not locust)):
+        raise UsageError("report: --vllm-bench and --server-log are for one run directory")
 
 
 def register_diagnose(subparsers: Any) -> None:

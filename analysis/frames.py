@@ -7,7 +7,7 @@ run left behind is read as far as it goes, and `notes` says what is missing.
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,9 @@ from inferload import rundir
 from inferload.errors import UsageError
 from inferload.measure.serverseries import ServerSeries, by_target
 from inferload.scrapefile import read_scrapes
+
+from .foreign import vllmlog
+from .foreign.vllmlog import ServerLog
 
 NS_PER_S = 1_000_000_000
 
@@ -75,6 +78,7 @@ class RunFrames:
     users: pd.DataFrame
     marks: list[dict[str, Any]]
     notes: tuple[str, ...]
+    log: ServerLog | None = None
 
     def since_start_s(self, wall_ns: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
         """Wall instants of the master's machine as seconds since the run's start."""
@@ -87,11 +91,13 @@ class RunFrames:
         ends += [float(server.wall_ns[-1] - self.start_wall_ns) / NS_PER_S for server in self.servers.values()]
         if len(self.turns):
             ends.append(float(self.turns["closed_s"].max()))
+        elif len(self.users):
+            ends.append(float(self.users["t_s"].max()) + 1.0)
         return max(ends, default=0.0)
 
 
-def load(run_dir: Path) -> RunFrames:
-    """Read a run directory; UsageError where it is none."""
+def load(run_dir: Path, server_log: Path | None = None) -> RunFrames:
+    """Read a run directory; UsageError where it is none. `server_log`: vLLM's log, where it is at hand."""
     if not run_dir.is_dir():
         raise UsageError(f"run directory {run_dir}: not there; name one that a run wrote")
     notes: list[str] = []
@@ -107,7 +113,7 @@ def load(run_dir: Path) -> RunFrames:
         notes.append("no server metrics were scraped")
     placed = _fresh([_placed(table, manifest, start_wall_ns, notes) for table in tables])
     del tables
-    return RunFrames(
+    run = RunFrames(
         path=run_dir,
         manifest=manifest,
         summary=summary,
@@ -120,6 +126,13 @@ def load(run_dir: Path) -> RunFrames:
         marks=[mark | {"t_s": (mark["wall_ns"] - start_wall_ns) / NS_PER_S} for mark in marks],
         notes=tuple(dict.fromkeys(notes)),
     )
+    return run if server_log is None else replace(run, log=vllmlog.read(server_log, start_wall_ns, run.end_s))
+
+
+def nothing_of_turns() -> tuple[pd.DataFrame, Events]:
+    """Frames of a run of which no turn is at hand."""
+    nothing = np.array([], dtype=np.float64)
+    return _turns([]), Events(nothing, nothing, nothing, np.array([], dtype=np.int32))
 
 
 def _document(path: Path, notes: list[str]) -> dict[str, Any] | None:

@@ -4,6 +4,7 @@ import base64
 import functools
 import gzip
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,15 @@ from plotly.offline import get_plotlyjs
 from inferload import rundir
 from inferload.errors import UsageError
 
-from . import frames, reconciletext, slowest, timeline
+from . import frames, logtable, reconciletext, slowest, timeline
 from .definitions import TEXTS, anchor, meant
 from .diagnosis.diagnose import causes, diagnose, json_text
+from .foreign import locustcsv, vllmbench, vllmlog
+from .frames import RunFrames
 from .pictures.all import Pictures, pictures
 from .reconcilechecks import reconcile
 from .reportmodel import ReportModel, build
+from .reporttables import Table
 from .wording import NOT_KNOWN
 
 _PLAIN = 60_000  # characters; a longer document is packed
@@ -37,29 +41,63 @@ class Report:
     pictures: tuple[Path, ...] = ()
 
 
-def make(run_dir: Path, minute: int | None = None, png: bool = False) -> Report:
-    """Read a run directory and write its files into it; UsageError where it cannot be read or written.
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a report is asked for beside its pages.
 
-    `minute`: the one whose turns are shown as lanes. `png`: every picture as a file, too, in `pictures/`.
+    `minute`: the one whose turns are shown as lanes. `png`: every picture as a file, too, in `pictures/`. `server_log`: vLLM's
+    log. `vllm_bench`: the file for the run in the form of `vllm bench serve --save-result`.
     """
-    run = frames.load(run_dir)
+
+    minute: int | None = None
+    png: bool = False
+    server_log: Path | None = None
+    vllm_bench: Path | None = None
+
+
+def make(run_dir: Path, wish: Wish = Wish()) -> Report:
+    """Read a run directory and write its files into it; UsageError where it cannot be read or written."""
+    run = frames.load(run_dir, wish.server_log)
+    made = write(run, run_dir, wish)
+    if wish.vllm_bench is not None:
+        vllmbench.write(run, wish.vllm_bench)
+    return made
+
+
+def make_of_locust(prefix: Path, scrapes: Sequence[Path], out: Path | None, wish: Wish) -> Report:
+    """A report of plain Locust's CSV files, into `out`, or PREFIX-report where that is None; UsageError as above."""
+    run = locustcsv.load(prefix, scrapes)
+    if wish.server_log is not None:
+        run = replace(run, log=vllmlog.read(wish.server_log, run.start_wall_ns, run.end_s))
+    found = locustcsv.prefix_of(prefix)
+    folder = out or found.with_name(found.name + "-report")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--out {folder}: {error.strerror}; name a directory that can be made") from error
+    table = locustcsv.table(prefix)
+    return write(run, folder, wish, () if table is None else (table,))
+
+
+def write(run: RunFrames, folder: Path, wish: Wish, tables: tuple[Table, ...] = ()) -> Report:
+    """A run's files; UsageError where they cannot be written. `tables`: more of them, which stand first."""
     table = timeline.build(run)
     diagnoses = diagnose(run)
-    model = build(run_dir, run.manifest, run.summary, run.notes, causes(diagnoses))
+    model = build(run.path, run.manifest, run.summary, run.notes, causes(diagnoses))
     reconciled = reconcile(run)
-    more = (*reconciletext.tables(reconciled), slowest.table(run))
-    model = replace(model, tables=model.tables + tuple(found for found in more if found is not None))
-    drawn = pictures(run, table, reconciled.parts, minute)
-    made = Report(model.verdict, run_dir / rundir.REPORT_MD, run_dir / rundir.REPORT_HTML, run_dir / rundir.TIMELINE)
+    more = (*reconciletext.tables(reconciled), slowest.table(run), logtable.table(run.log))
+    model = replace(model, tables=(*tables, *model.tables, *(found for found in more if found is not None)))
+    drawn = pictures(run, table, reconciled.parts, wish.minute)
+    made = Report(model.verdict, folder / rundir.REPORT_MD, folder / rundir.REPORT_HTML, folder / rundir.TIMELINE)
     try:
         timeline.write(table, made.timeline)
-        _write(run_dir / rundir.DIAGNOSIS, json_text(diagnoses))
-        _write(run_dir / rundir.RECONCILE, reconciletext.json_text(reconciled))
+        _write(folder / rundir.DIAGNOSIS, json_text(diagnoses))
+        _write(folder / rundir.RECONCILE, reconciletext.json_text(reconciled))
         _write(made.markdown, markdown(model, run.marks))
         _write(made.html, html(model, run.marks, drawn, _plotly()))
-        return replace(made, pictures=write_pictures(drawn, run_dir / rundir.PICTURES)) if png else made
+        return replace(made, pictures=write_pictures(drawn, folder / rundir.PICTURES)) if wish.png else made
     except OSError as error:
-        raise UsageError(f"report of {run_dir}: {error.strerror}; make the directory writable") from error
+        raise UsageError(f"report of {folder}: {error.strerror}; make the directory writable") from error
 
 
 def write_pictures(drawn: Pictures, folder: Path) -> tuple[Path, ...]:

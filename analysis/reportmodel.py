@@ -51,7 +51,7 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class ReportModel:
-    """The whole page. `level`: valid, suspect, invalid or incomplete."""
+    """The whole page. `level`: valid, suspect, invalid, incomplete or foreign."""
 
     title: str
     level: str
@@ -83,15 +83,18 @@ def build(
 ) -> ReportModel:
     """The model of one run directory."""
     run = dict(_run(manifest)) | dict((summary or {}).get("run") or {})
-    level = _level(summary)
+    only = manifest.get("only")  # what others left, which has no summary and never had one
+    level = "foreign" if only else _level(summary)
     name = run.get("scenario") or path.name
     engine = run.get("engine")
     simulated = "simulator" in str(engine or "")
     title = f"{name} on {'the simulator' if simulated else engine or 'an unknown engine'}"
+    if only:
+        title = f"{name}, by Locust"
     return ReportModel(
         title=title,
         level=level,
-        verdict=_verdict(level, simulated, summary),
+        verdict=f"{only}." if only else _verdict(level, simulated, summary),
         gates_failed=any(not gate.get("passed") for gate in _gates(summary)),
         caution=_caution(level),
         banners=_banners(simulated, manifest),
@@ -103,7 +106,7 @@ def build(
         tables=run_tables(summary),
         classes=class_tables(summary),
         definitions=DEFINITIONS,
-        manifest=json.dumps(manifest, indent=1, ensure_ascii=False) if manifest else "",
+        manifest=json.dumps(manifest, indent=1, ensure_ascii=False) if manifest and not only else "",
     )
 
 
@@ -143,9 +146,12 @@ def _gates(summary: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
 
 
 def _caution(level: str) -> str:
-    return {"invalid": "measurement not valid", "suspect": "measurement suspect", "incomplete": "run incomplete"}.get(
-        level, ""
-    )
+    return {
+        "invalid": "measurement not valid",
+        "suspect": "measurement suspect",
+        "incomplete": "run incomplete",
+        "foreign": "by Locust alone",
+    }.get(level, "")
 
 
 def _banners(simulated: bool, manifest: Mapping[str, Any]) -> tuple[str, ...]:

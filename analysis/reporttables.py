@@ -163,7 +163,7 @@ def _servers(summary: Mapping[str, Any]) -> Table | None:
     known = tuple(row for row in rows if any(cell != NOT_KNOWN for cell in row[1:]))
     note = "What each server said of itself. Quantiles of its histograms are the bucket in which they lie."
     if len(known) < len(rows):
-        left = "; ".join(row[0] for row in rows if row not in known)
+        left = "; ".join(row[0] for row in rows if row not in known and not row[0].startswith("GPU"))
         note += f" Not known of any server: {left}."
     return Table("servers", "Servers", ("", *(str(server.get("target")) for server in servers)), known, note)
 
@@ -177,6 +177,11 @@ def _speculation(server: Mapping[str, Any]) -> str:
     if not spec:
         return NOT_KNOWN
     return f"{percent(spec.get('acceptance_rate'))}, mean length {number(spec.get('mean_acceptance_length'))}"
+
+
+def _gib(gauge: Mapping[str, Any] | None) -> str:
+    scaled = {name: None if value is None else value / 1024 for name, value in (gauge or {}).items()}
+    return mean_max(scaled)
 
 
 _SERVER_ROWS: tuple[tuple[str, Any], ...] = (
@@ -198,6 +203,10 @@ _SERVER_ROWS: tuple[tuple[str, Any], ...] = (
     ("ITL p99, ms", lambda server: bracket((server.get("itl_ms") or {}).get("p99"))),
     ("queue mean, ms", _of("queue_ms", "mean")),
     ("CPU of its front end, cores", lambda server: number(server.get("process_cpu_share"))),
+    ("GPU use", lambda server: mean_max((server.get("gpu") or {}).get("use"), as_percent=True)),
+    ("GPU memory, GiB", lambda server: _gib((server.get("gpu") or {}).get("memory_mib"))),
+    ("GPU power, W", lambda server: mean_max((server.get("gpu") or {}).get("power_w"))),
+    ("GPU clock, MHz", lambda server: mean_max((server.get("gpu") or {}).get("sm_clock_mhz"))),
     ("restarts", lambda server: number(server.get("restarts"))),
     ("seen over, s", lambda server: number(server.get("window_s"))),
 )

@@ -18,6 +18,7 @@ from inferload.measure import server_names as names
 from inferload.measure.record import CANCELLED
 from inferload.measure.serverseries import ServerSeries
 
+from .foreign import vllmlog
 from .frames import UNFINISHED, RunFrames
 
 Floats = npt.NDArray[np.float64]
@@ -42,6 +43,7 @@ SERVER_COLUMNS = (
     "mm_cache_hit_rate",
 )
 GPU_COLUMNS = ("gpu_use", "gpu_memory_gib", "gpu_power_w", "gpu_sm_clock_mhz")
+LOG = "@log"  # what the columns of a server's log end with
 _WHOLE = (*CLIENT_COUNTS, "users", "preemptions", "prompt_tokens_total", "generation_tokens_total")
 
 # Between two scrapes further apart than this many usual distances nothing is known.
@@ -55,12 +57,21 @@ def build(frames: RunFrames) -> pd.DataFrame:
     table = pd.DataFrame({"t_s": np.arange(seconds), "wall_s": frames.start_wall_ns / 1e9 + grid})
     table["phase"] = _phase_of(frames, grid)
     table["users"] = _last_in_second(frames.users["t_s"].to_numpy(), frames.users["users"].to_numpy(), seconds)
-    table = pd.concat([table, _client(frames, seconds)], axis=1)
+    table = pd.concat([table, _client(frames, seconds), _locust(frames, seconds)], axis=1)
     suffixes = server_suffixes(tuple(frames.servers))
     for target, server in frames.servers.items():
         columns = _server(server, frames.since_start_s(server.wall_ns), seconds)
         table = pd.concat([table, columns.add_suffix(suffixes[target])], axis=1)
+    if frames.log is not None:
+        table = pd.concat([table, vllmlog.columns(frames.log, seconds).add_suffix(LOG)], axis=1)
     return table
+
+
+def _locust(frames: RunFrames, seconds: int) -> pd.DataFrame:
+    """What plain Locust counted, where that is all there is."""
+    at_s = frames.users["t_s"].to_numpy()
+    names = [name for name in frames.users if name not in ("t_s", "users")]
+    return pd.DataFrame({f"locust_{n}": _last_in_second(at_s, frames.users[n].to_numpy(), seconds) for n in names})
 
 
 def write(table: pd.DataFrame, path: Path) -> None:

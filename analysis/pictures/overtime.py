@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from ..frames import PhaseSpan
-from ..timeline import server_suffixes
+from ..timeline import LOG, server_suffixes
 from .picture import (
     BLUE,
     GREEN,
@@ -53,6 +54,14 @@ class Panel:
 
 
 PANELS = (
+    Panel(
+        "Locust, per s",
+        (Line("locust_requests_per_s", "requests", BLUE), Line("locust_failures_per_s", "failures", RED)),
+    ),
+    Panel(
+        "Locust response, ms",
+        (Line("locust_response_ms_p50", "p50", BLUE), Line("locust_response_ms_p95", "p95", PALE_BLUE)),
+    ),
     Panel("TTFT, ms", (Line("ttft_ms_p50", "p50", BLUE), Line("ttft_ms_p95", "p95", PALE_BLUE))),
     Panel("ITL, ms", (Line("itl_ms_p50", "p50", BLUE), Line("itl_ms_p95", "p95", PALE_BLUE))),
     Panel(
@@ -107,6 +116,8 @@ def picture(
 ) -> Picture | None:
     """All panels that have a value; None where the timeline has nothing to draw. Lines without a value are left out."""
     suffixes = server_suffixes(targets)
+    if any(str(column).endswith(LOG) for column in timeline.columns):
+        suffixes |= {LOG: LOG}
     every = max(1, -(-len(timeline) // _MOST_POINTS))
     thinned = _thinned(timeline, every)
     found = [(panel, lines) for panel in PANELS if (lines := _lines(thinned, panel, suffixes))]
@@ -156,6 +167,11 @@ class _Drawn:
     dash: str
     values: list[float | None]
 
+    @property
+    def joined(self) -> bool:
+        """Whether two values follow each other anywhere: what is known now and then only would have no line."""
+        return any(a is not None and b is not None for a, b in pairwise(self.values)) or len(self.values) == 1
+
 
 def _lines(timeline: pd.DataFrame, panel: Panel, suffixes: Mapping[str, str]) -> list[_Drawn]:
     found = []
@@ -176,10 +192,11 @@ def _trace(drawn: _Drawn, axis: str) -> Figure:
     shape = "hvh" if drawn.line.steps else "linear"
     return {
         "type": "scatter",
-        "mode": "lines",
+        "mode": "lines" if drawn.joined else "markers",
         "name": drawn.name,
         "y": drawn.values,
         "line": {"color": drawn.line.colour, "width": 1.6, "dash": drawn.dash, "shape": shape},
+        "marker": {"color": drawn.line.colour, "size": 4},
         "xaxis": "x",
         "yaxis": f"y{axis}",
         "legend": f"legend{axis}",

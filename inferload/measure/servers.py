@@ -49,7 +49,12 @@ _COUNTERS = (
     names.SPEC_ACCEPTED_PER_POS,
     names.PROCESS_CPU,
 )
-USED = (*_GAUGES, *_COUNTERS, *(family + end for family in _HISTOGRAMS.values() for end in names.HISTOGRAM_SUFFIXES))
+USED = (
+    *_GAUGES,
+    *names.GPU,
+    *_COUNTERS,
+    *(family + end for family in _HISTOGRAMS.values() for end in names.HISTOGRAM_SUFFIXES),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +199,22 @@ def _entry(view: View) -> dict[str, Any]:
         "spec_decode": _spec_decode(view),
         **{name: _histogram(view, family) for name, family in _HISTOGRAMS.items()},
         "engines": _engines(view),
+        "gpu": _gpu(view),
+    }
+
+
+def _gpu(view: View) -> dict[str, Any] | None:
+    """A GPU exporter's gauges: the busiest GPU's use (0..1), memory and power of all, the slowest clock; None on other pages."""
+    server = view.server
+    if not any(name in server.metrics for name in names.GPU):
+        return None
+    use = server.highest(names.GPU_USE)
+    clocks = [series.values for series in server.series(names.GPU_SM_CLOCK)]
+    return {
+        "use": view.gauge(None if use is None else use / 100),
+        "memory_mib": view.gauge(server.summed(names.GPU_MEMORY)),
+        "power_w": view.gauge(server.summed(names.GPU_POWER)),
+        "sm_clock_mhz": view.gauge(np.fmin.reduce(clocks) if clocks else None),
     }
 
 

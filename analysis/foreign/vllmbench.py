@@ -1,0 +1,123 @@
+"""A run in the form of `vllm bench serve --save-result --save-detailed`, for those who have tools for that.
+
+Its definitions hold, not ours, where they differ: TTFT ends at the first event of any kind, TPOT is (latency - TTFT) over
+(output tokens - 1), percentiles are interpolated. Only turns of the measure phase are in it. What we do not keep (the
+texts) is empty.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from inferload.errors import UsageError
+
+from ..frames import RunFrames
+
+Floats = npt.NDArray[np.float64]
+
+_PERCENTILES = (50, 90, 95, 99)
+
+
+def document(run: RunFrames) -> dict[str, Any]:
+    """The result; UsageError where the run has no measured turn, or no window."""
+    span = next((span for span in run.phases if span.phase == "measure"), None)
+    turns = run.turns
+    if span is None or span.end_s is None or not len(turns) or "phase" not in turns:
+        raise UsageError(f"--vllm-bench: {run.path} has no measured turns at hand or no end of its measure phase")
+    measured = turns[(turns["phase"] == "measure") & turns["sent_s"].notna()].sort_values("sent_s")
+    ok = measured[measured["ok"]]
+    output = ok["output_tokens"]
+    if not len(ok):
+        raise UsageError(f"--vllm-bench: no turn of {run.path} ended well, and the form has no word for that")
+    if output.isna().any():
+        raise UsageError(
+            f"--vllm-bench: {int(output.isna().sum())} turns came without a token count, which the form needs"
+        )
+    latency_s, ttft_s = (ok["last_s"] - ok["sent_s"]).to_numpy(), (ok["first_event_s"] - ok["sent_s"]).to_numpy()
+    itls = _gaps_s(run, measured)
+    duration_s = span.end_s - span.start_s
+    tokens = output.to_numpy(dtype=np.float64)
+    tpot_s = (latency_s - ttft_s)[tokens > 1] / (tokens[tokens > 1] - 1)
+    total_in, total_out = int(ok["input_tokens"].fillna(0).sum()), int(tokens.sum())
+    return {
+        "date": str(run.manifest.get("started_at") or ""),
+        "backend": "inferload",
+        "model_id": run.manifest.get("model"),
+        "tokenizer_id": None,
+        "num_prompts": len(measured),
+        "request_rate": None,
+        "burstiness": None,
+        "max_concurrency": None,
+        "duration": duration_s,
+        "completed": len(ok),
+        "failed": len(measured) - len(ok),
+        "total_input_tokens": total_in,
+        "total_output_tokens": total_out,
+        "request_throughput": len(ok) / duration_s,
+        "request_goodput": ((run.summary or {}).get("rates") or {}).get("goodput_turns_per_s"),
+        "output_throughput": total_out / duration_s,
+        "total_token_throughput": (total_in + total_out) / duration_s,
+        "input_lens": [_whole(value) for value in measured["input_tokens"]],
+        "output_lens": [_whole(value) for value in measured["output_tokens"]],
+        "ttfts": _seconds(measured["first_event_s"] - measured["sent_s"]),
+        "itls": itls,
+        "latencies": _seconds(measured["last_s"] - measured["sent_s"]),
+        "start_times": _seconds(measured["sent_s"]),
+        "queue_times": _seconds(measured["sent_s"] - measured["planned_s"]),
+        "generated_texts": [],
+        "errors": ["" if well else str(why) for well, why in zip(measured["ok"], measured["failure"], strict=True)],
+        **_figures("ttft", ttft_s),
+        **_figures("tpot", tpot_s),
+        **_figures(
+            "itl", np.array([gap for gaps, well in zip(itls, measured["ok"], strict=True) if well for gap in gaps])
+        ),
+        **_figures("e2el", latency_s),
+    }
+
+
+def write(run: RunFrames, path: Path) -> None:
+    """Write the result whole or not at all."""
+    found = document(run)
+    temporary = path.with_name(path.name + ".part")
+    try:
+        temporary.write_text(json.dumps(found, allow_nan=False) + "\n", encoding="utf-8")
+        temporary.replace(path)
+    except OSError as error:
+        raise UsageError(f"--vllm-bench {path}: {error.strerror}; name a file that can be written") from error
+
+
+def _gaps_s(run: RunFrames, measured: pd.DataFrame) -> list[list[float]]:
+    """Gaps of each turn, in the order of `measured`."""
+    order = np.argsort(run.events.turn, kind="stable")
+    turn, gap_ms = run.events.turn[order], run.events.gap_ms[order]
+    known = ~np.isnan(gap_ms)
+    turn, gap_ms = turn[known], gap_ms[known]
+    rows = measured.index.to_numpy()
+    low, high = np.searchsorted(turn, rows), np.searchsorted(turn, rows, side="right")
+    return [(gap_ms[first:after] / 1e3).round(9).tolist() for first, after in zip(low, high, strict=True)]
+
+
+def _figures(name: str, seconds: Floats) -> Mapping[str, float]:
+    """As vLLM has them, in ms; nothing where there is no sample, which it would call 0."""
+    if not len(seconds):
+        return {}
+    values = seconds * 1e3
+    found = {
+        f"mean_{name}_ms": float(values.mean()),
+        f"median_{name}_ms": float(np.median(values)),
+        f"std_{name}_ms": float(values.std()),
+    }
+    return found | {f"p{p}_{name}_ms": float(np.percentile(values, p)) for p in _PERCENTILES}
+
+
+def _seconds(values: "pd.Series[float]") -> list[float | None]:
+    return [None if np.isnan(value) else round(float(value), 9) for value in values.to_numpy(dtype=np.float64)]
+
+
+def _whole(value: Any) -> int | None:
+    return None if pd.isna(value) else int(value)

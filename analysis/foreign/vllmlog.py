@@ -1,0 +1,168 @@
+"""vLLM's log: the throughput line that it writes every ten seconds, and the line of speculation after it.
+
+Rates and acceptance are means over the time since the line before; counts of requests and the KV cache's usage are those
+of the instant; the hit rates are of the engine's last 1,000 requests. Its prompt throughput counts computed tokens only.
+The log has no year and no time zone: both are taken so that its lines are nearest to the run, the zone as this machine's.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from inferload.errors import UsageError
+
+Floats = npt.NDArray[np.float64]
+
+_STAMP = re.compile(r"\b(\d\d)-(\d\d) (\d\d):(\d\d):(\d\d)\b")
+_ENGINE = re.compile(r"(?:Engine (\d+)|(\d+) Engines Aggregated): Avg prompt throughput")
+_NUMBER = r"(-?\d+(?:\.\d+)?|nan)"
+_FIELDS = {
+    "prompt_tok_computed_per_s": (re.compile(rf"Avg prompt throughput: {_NUMBER} tokens/s"), 1.0),
+    "generation_tok_per_s": (re.compile(rf"Avg generation throughput: {_NUMBER} tokens/s"), 1.0),
+    "requests_running": (re.compile(rf"Running: {_NUMBER} reqs"), 1.0),
+    "requests_waiting": (re.compile(rf"Waiting: {_NUMBER} reqs"), 1.0),
+    "waiting_deferred": (re.compile(rf"Deferred: {_NUMBER} reqs"), 1.0),
+    "preemptions": (re.compile(rf"Preemptions: {_NUMBER}"), 1.0),
+    "kv_cache_usage": (re.compile(rf"KV cache usage: {_NUMBER}%"), 0.01),
+    "prefix_cache_hit_rate": (re.compile(rf"(?<!External )(?<!external )[Pp]refix cache hit rate: {_NUMBER}%"), 0.01),
+    "external_cache_hit_rate": (re.compile(rf"External prefix cache hit rate: {_NUMBER}%"), 0.01),
+    "mm_cache_hit_rate": (re.compile(rf"MM cache hit rate: {_NUMBER}%"), 0.01),
+}
+_SPECULATION = {
+    "mean_acceptance_length": (re.compile(rf"Mean acceptance length: {_NUMBER}"), 1.0),
+    "accepted_tok_per_s": (re.compile(rf"Accepted throughput: {_NUMBER} tokens/s"), 1.0),
+    "drafted_tok_per_s": (re.compile(rf"Drafted throughput: {_NUMBER} tokens/s"), 1.0),
+    "accepted_tokens": (re.compile(rf"Accepted: {_NUMBER} tokens"), 1.0),
+    "drafted_tokens": (re.compile(rf"Drafted: {_NUMBER} tokens"), 1.0),
+    "draft_acceptance_rate": (re.compile(rf"[Aa]vg Draft acceptance rate: {_NUMBER}%"), 0.01),
+}
+_POSITIONS = re.compile(r"Per-position acceptance rate: ([0-9., ]+?)(?:, [A-Z]|$)")
+
+# Over several engines of one instant: what adds up, and what is shown of the fullest or as the mean of what they say.
+_SUMMED = ("prompt_tok_computed_per_s", "generation_tok_per_s", "requests_running", "requests_waiting", "waiting_deferred",
+           "preemptions", "accepted_tok_per_s", "drafted_tok_per_s", "accepted_tokens", "drafted_tokens")  # fmt: skip
+_MEANS = ("prompt_tok_computed_per_s", "generation_tok_per_s", "accepted_tok_per_s", "drafted_tok_per_s",
+          "draft_acceptance_rate", "mean_acceptance_length")  # fmt: skip  # over the time since the line before
+_LONGEST_S = 60.0  # a line's means are taken back no further
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One throughput line, and the line of speculation that follows it. `day`: (month, day, hour, minute, second)."""
+
+    engine: str
+    day: tuple[int, int, int, int, int]
+    figures: dict[str, float]
+    per_position: tuple[float, ...] = field(default=())
+
+
+def parse(text: str) -> list[Line]:
+    """All throughput lines of a log; whatever else stands in it is passed over."""
+    lines: list[Line] = []
+    for row in text.splitlines():
+        if "Avg prompt throughput" in row:
+            stamp, engine = _STAMP.search(row), _ENGINE.search(row)
+            if stamp is not None:
+                month, day, hour, minute, second = (int(part) for part in stamp.groups())
+                name = "" if engine is None else engine[1] or "all"
+                lines.append(Line(name, (month, day, hour, minute, second), _figures(row, _FIELDS)))
+        elif "SpecDecoding metrics" in row and lines:
+            last = lines[-1]
+            found = _POSITIONS.search(row.strip())
+            positions = tuple(float(part) for part in found[1].split(",") if part.strip()) if found else ()
+            lines[-1] = Line(last.engine, last.day, last.figures | _figures(row, _SPECULATION), positions)
+    return lines
+
+
+def _figures(row: str, fields: dict[str, tuple[re.Pattern[str], float]]) -> dict[str, float]:
+    found = {name: (pattern.search(row), factor) for name, (pattern, factor) in fields.items()}
+    return {name: float(match[1]) * factor for name, (match, factor) in found.items() if match is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class ServerLog:
+    """A log on the run's clock: a row per instant (`t_s` in s since the run's start), engines put together."""
+
+    name: str
+    rows: pd.DataFrame
+    per_position: tuple[tuple[float, tuple[float, ...]], ...]  # (t_s, acceptance by position)
+
+
+def read(path: Path, start_wall_ns: int, length_s: float) -> ServerLog:
+    """The log of a server; UsageError where the file cannot be read or has no throughput line within the run."""
+    try:
+        lines = parse(path.read_text(encoding="utf-8", errors="replace"))
+    except OSError as error:
+        raise UsageError(f"--server-log {path}: {error.strerror}; name the file with vLLM's output") from error
+    if not lines:
+        raise UsageError(
+            f"--server-log {path}: no line with 'Avg prompt throughput'; is it vLLM's log, with --log-stats on?"
+        )
+    found = place(path.name, lines, start_wall_ns)
+    inside = found.rows["t_s"].between(-_LONGEST_S, length_s + _LONGEST_S)
+    if not inside.any():
+        first, last = (datetime(2000, *lines[at].day).strftime("%m-%d %H:%M:%S") for at in (0, -1))
+        began = datetime.fromtimestamp(start_wall_ns / 1e9).strftime("%m-%d %H:%M:%S")
+        raise UsageError(
+            f"--server-log {path}: its lines from {first} to {last} lie outside the run, which began at {began} in this "
+            "machine's zone; give the part of the log that belongs to the run, or set TZ to the server's zone"
+        )
+    return ServerLog(found.name, found.rows[inside].reset_index(drop=True), found.per_position)
+
+
+def place(name: str, lines: Iterable[Line], start_wall_ns: int) -> ServerLog:
+    """The lines on the run's clock."""
+    rows, positions = [], []
+    for line in lines:
+        t_s = _wall_s(line.day, start_wall_ns / 1e9) - start_wall_ns / 1e9
+        rows.append({"t_s": t_s} | line.figures)
+        if line.per_position:
+            positions.append((t_s, line.per_position))
+    table = pd.DataFrame(rows)
+    kinds = {
+        column: _sum if column in _SUMMED else "max" if column == "kv_cache_usage" else "mean"
+        for column in table.columns
+        if column != "t_s"
+    }
+    return ServerLog(name, table.groupby("t_s", as_index=False).agg(kinds), tuple(positions))
+
+
+def _sum(values: "pd.Series[float]") -> float:
+    return float(values.sum(min_count=1))
+
+
+def _wall_s(day: tuple[int, int, int, int, int], near_s: float) -> float:
+    """The instant in the year that brings it nearest to the run."""
+    year = datetime.fromtimestamp(near_s).year
+    found = []
+    for candidate in (year - 1, year, year + 1):
+        try:
+            found.append(datetime(candidate, *day).timestamp())
+        except ValueError:  # 29 February
+            continue
+    return min(found, key=lambda at: abs(at - near_s))
+
+
+def columns(log: ServerLog, seconds: int) -> pd.DataFrame:
+    """For the timeline: means in every second since the line before, all else in the line's own second."""
+    names = [name for name in log.rows.columns if name != "t_s"]
+    table = {name: np.full(seconds, np.nan) for name in names}
+    before = np.nan
+    for row in log.rows.to_dict("records"):
+        at_s = float(row["t_s"])
+        start_s = at_s - min(10.0, _LONGEST_S) if np.isnan(before) or at_s - before > _LONGEST_S else before
+        span = slice(max(0, int(np.ceil(start_s))), max(0, int(np.ceil(at_s))))
+        own = int(np.floor(at_s))
+        for name in names:
+            if name in _MEANS:
+                table[name][span] = row[name]
+            elif 0 <= own < seconds:
+                table[name][own] = row[name]
+        before = at_s
+    return pd.DataFrame(table)
