@@ -93,13 +93,16 @@ bench-programs: $(BENCH)/paced_server $(BENCH)/reader  ## the paced server and t
 bench-peers:     ## other load generators for `make bench`, each in an environment of its own (large downloads)
 	$(PYTHON) benchmarks/install_peers.py --into .cache/peers
 
-bench: bench-client bench-report  ## both of these
+bench: bench-client bench-report bench-arrivals  ## all three of these
 
 bench-client: $(READY) bench-programs  ## how true and how cheap: writes docs/accuracy.md (CASES, SIZES, PEERS narrow it)
 	$(BIN)/python -m benchmarks.bench --cases $(CASES) --sizes $(SIZES) --clients reader inferload $(PEERS) $(BENCH_OPTIONS)
 
 bench-report: $(READY)  ## how fast a report of a large run is made: an hour, 100,000 turns, 10 million events
 	$(BIN)/python -m benchmarks.bigrun
+
+bench-arrivals: $(READY) bench-programs  ## 200 sessions a second on two workers: achieved rate and lag
+	$(BIN)/python -m benchmarks.arrivals
 
 bench-quick:     ## the first in two minutes, on the screen only
 	@$(MAKE) --no-print-directory bench-client CASES="base spread" SIZES="20 100" PEERS=vllm-rs BENCH_OPTIONS=

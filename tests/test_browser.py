@@ -123,6 +123,11 @@ def test_a_run_by_hand(
     users = [mark for mark in marks(run_dir) if mark["kind"] == "users"]
     assert [mark["users"] for mark in users] == [20]
     assert "5 -> 20" in users[0]["text"]
+    held = [int(row["users"]) for row in locust_process.csv_rows(run_dir / "timeline.csv") if row["users"]]
+    assert 5 in held
+    assert held.index(20) > held.index(5)
+    assert users[0]["text"] in (run_dir / "report.md").read_text()
+    assert users[0]["text"] in (run_dir / "report.html").read_text()
     assert_statistics_are_the_records(page, run_dir)
 
     page.press("New")

@@ -375,6 +375,8 @@ def arriving(place: Place, by_hand: bool) -> Ended:
     if by_hand:
         fleet.wait_for_page()
         assert fleet.post("/swarm", user_count=RATE, spawn_rate=RATE)["success"]
+        state = fleet.get_json("/stats/requests")["state"]  # on "ready" the page would ask no more
+        assert state in ("spawning", "running"), state
         begun(place.run_dir)
         until(lambda: simulator.stats()["requests"]["finished"] > RATE * 2, "two seconds' sessions")
         assert fleet.post("/swarm", user_count=RATE * 2, spawn_rate=RATE)["success"]
@@ -395,13 +397,15 @@ def test_arrivals_keep_to_the_schedule(stage: Stage, scene: Scene) -> None:
     for one in marks_of(ended.run_dir):
         if one["kind"] == "users":
             schedule.set_rate((one["wall_ns"] - start_ns) / 1e9, RATE * one["users"] / RATE)
+            assert one["text"] == "users changed by hand: 20 -> 40, so arrivals.sessions_per_s is 40"
+            assert one["sessions_per_s"] == 40
     assert schedule.rate == RATE * (2 if scene.arguments[0] else 1)
     expected_s = {}
     while (arrival := schedule.next()) is not None and arrival.due_s < 6:
         expected_s[f"s{arrival.index}"] = arrival.due_s
     anchors = {worker["name"]: worker["anchor"]["wall_ns"] for worker in manifest["workers"]}
     found_s = {row["session_id"]: (row["planned_ns"] + anchors[row["worker"]] - start_ns) / 1e9 for row in ended.turns}
-    # The mark is written a moment before the rate changes: the last arrival may fall on the other side of the end.
+    # The mark is rounded to a millisecond of the wall clock: the last arrival may fall on the other side of the end.
     assert set(found_s) ^ set(expected_s) <= {f"s{len(expected_s)}", f"s{len(expected_s) - 1}"}
     late_s = {name: found_s[name] - expected_s[name] for name in found_s if name in expected_s}
     assert max(map(abs, late_s.values())) < 0.1, late_s

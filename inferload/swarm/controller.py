@@ -89,9 +89,13 @@ class Controller:
         self._shutting_down = True
         self.finish("the end of the process")
 
+    @property
+    def under_way(self) -> bool:
+        """Whether there is a run, from its start on, when it is still being prepared."""
+        return self._preparing or self.run is not None
+
     def _workers_are_silent(self) -> bool:
-        under_way = self._preparing or self.run is not None
-        return under_way and hasattr(self._runner, "clients") and self._runner.worker_count <= 0
+        return self.under_way and hasattr(self._runner, "clients") and self._runner.worker_count <= 0
 
     # -- ends
 

@@ -32,6 +32,7 @@ from inferload.swarm.own import OwnSettings
 from inferload.swarm.preflight import Preflight
 from inferload.swarm.roster import GAP_S, Member, Roster
 from inferload.swarm.scraping import Scraping
+from inferload.workload.arrivalkinds import Closed
 from inferload.workload.data import Notes
 
 logger = logging.getLogger(__name__)
@@ -181,13 +182,17 @@ class MasterRun:
         """Somebody changed the number of users while it ran: in an open loop that is the rate."""
         if users == self._users:
             return
-        self.marks.add("users", f"users changed by hand: {self._users} -> {users}", users=users)
+        text, rate = f"users changed by hand: {self._users} -> {users}", self.order.rate_for(users)
         self._users = users
-        rate = self.order.rate_for(users)
-        if rate is not None:
-            at_ns = now_ns()
-            self.rate_changes.append((at_ns, rate))
-            self.tell(messages.RATE, {"run_id": self.run_id, "at_ns": at_ns, "rate": rate})
+        arrivals = self.order.scenario.arrivals
+        if rate is None or isinstance(arrivals, Closed):
+            self.marks.add("users", text, users=users)
+            return
+        at_ns, key = now_ns(), arrivals.rate_key
+        text = f"{text}, so arrivals.{key} is {rate:g}"
+        self.marks.add("users", text, self.anchor.to_wall_ns(at_ns), users=users, **{key.replace(".", "_"): rate})
+        self.rate_changes.append((at_ns, rate))
+        self.tell(messages.RATE, {"run_id": self.run_id, "at_ns": at_ns, "rate": rate})
 
     def planned_users(self, users: int) -> None:
         """The scenario's own change of users: nobody's hand."""

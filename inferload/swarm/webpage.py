@@ -1,5 +1,6 @@
 """What we add to Locust's web UI: a start that is refused where no run could be made, and a line on the run at hand."""
 
+import json
 from importlib.resources import files
 from typing import Any
 
@@ -39,10 +40,19 @@ def _look_before_a_start(web_ui: Any, controller: Controller) -> Response | None
 def _after(web_ui: Any, controller: Controller, response: Response, base: str) -> Response:
     if request.path.endswith("/swarm") and controller.run is not None:
         web_ui._cancel_run_time_timer()  # the controller ends the run, by draining it
+    if request.path.endswith("/stats/requests") and response.is_json and controller.under_way:
+        _say_it_is_under_way(response)
     if response.mimetype == "text/html" and request.path in (base, f"{base}/"):
         page = response.get_data(as_text=True)
         response.set_data(page.replace("</body>", f'<script src="{base}/inferload/{_SCRIPT}"></script></body>'))
     return response
+
+
+def _say_it_is_under_way(response: Response) -> None:
+    """Locust's page asks no more once it hears "ready": a run that is being prepared, which may take a while, is on its way."""
+    document = response.get_json()
+    if document.get("state") in ("ready", "stopped"):
+        response.set_data(json.dumps(document | {"state": "spawning"}))
 
 
 def _script() -> Response:
