@@ -59,7 +59,10 @@ members() { # of group $1 with log $2, by process id
     done
 }
 
-alive() { [ -n "$server" ] && [ -n "$(members "$server" "$log")" ]; }
+alive() { # its leader first, which is one look; all processes only where that has gone
+    [ -n "$server" ] || return 1
+    [ "$(readlink "/proc/$server/fd/1" 2>/dev/null)" = "$log" ] || [ -n "$(members "$server" "$log")" ]
+}
 
 listening() { # on port $1, anyone: state 0A in the kernel's tables
     cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | grep -q "^ *[0-9]*: [0-9A-F]*:$(printf '%04X' "$1") [0-9A-F:]* 0A "
@@ -256,7 +259,7 @@ wait_for() {
             told=$waited
             printf '%s: starting, %s s so far (log: %s)\n' "$engine" "$waited" "$log" >&2
         fi
-        nap
+        if [ "$waited" -lt 5 ]; then nap; else sleep 1; fi # what takes long need not be looked at often
     done
     alive || fail "port $port: somebody else answers there, and $engine has ended; see $log"
 }
