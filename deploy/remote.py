@@ -1,6 +1,7 @@
 """Servers on other machines: started, watched and stopped there by start.sh through ssh, and remembered here for the runs
 against them."""
 
+import contextlib
 import dataclasses
 import os
 import re
@@ -120,14 +121,20 @@ def start(order: Order, say: Say) -> Remote:
     try:
         answer = ssh.run(order.machine, _key() + _script([order.variant], order.extra), _words(order), say)
     except KeyboardInterrupt:
-        _verb(order.machine, "stop", order.port)
+        _undo(order)
         raise
     server = _server(order, host, answer.out)
     try:
         return _reached(server, order)
     except BaseException:
-        _verb(order.machine, "stop", order.port)
+        _undo(order)
         raise
+
+
+def _undo(order: Order) -> None:
+    """Stop it there; where that cannot be done, the reason for it is told already."""
+    with contextlib.suppress(UsageError):
+        _verb(order.machine, "stop", order.port)
 
 
 def _key() -> str:

@@ -127,14 +127,17 @@ def one_line(error: str) -> str:
     return error
 
 
-def test_what_goes_wrong_is_one_line(
-    deploy: Run, program: str, here: Path, ssh_server: SshServer, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_goes_wrong_is_one_line(deploy: Run, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    program = here / "dies"
+    program.write_text('#!/bin/sh\necho loading\necho "inferload: $*" >&2\nexit 2\n')
+    program.chmod(0o755)
     assert deploy("up", "tiny-all", "--engine", "vllm", "--program", "/no/vllm") == 2
     assert "ssh://machine-a: vllm: no program /no/vllm here" in one_line(capsys.readouterr().err)
-    assert deploy("up", "tiny-all", "--program", program, "--port", str(probe.free_port()), "--", "--no-such=1") == 2
+    options = ["--program", str(program), "--port", str(probe.free_port())]
+    assert deploy("up", "tiny-all", *options, "--", "--last-flag", "it's so") == 2
     said = one_line(capsys.readouterr().err)
-    assert "ssh://machine-a: simulator ended before it answered: inferload: --no-such: unknown" in said
+    assert "ssh://machine-a: simulator ended before it answered: inferload: simulator " in said
+    assert "--last-flag it's so (log: " in said
     assert deploy("down", "--port", "1") == 2
     assert "ssh://machine-a: port 1: nothing was started there" in one_line(capsys.readouterr().err)
     assert deploy("up", "tiny") == 2
