@@ -45,9 +45,9 @@ def register(subparsers: Any) -> None:
     add("--allow", action="append", default=[], metavar="KEY", help="a key of the scenario that is meant to differ")
     add(
         "--format",
-        choices=("text", "markdown", "json", "junit"),
+        choices=("text", "markdown", "json", "junit", "block"),
         default="text",
-        help="of what is printed (%(default)s)",
+        help="of what is printed (%(default)s); block: an A/B block, metric by metric",
     )
     add(
         "--write", type=Path, default=None, metavar="DIR", help="also write comparison.md, .json and .xml (JUnit) there"
@@ -76,7 +76,7 @@ def register(subparsers: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Compare, print, and judge; the exit code."""
     from ..baselines import as_one, is_baseline, read
-    from . import github, said  # pandas and scipy take a second: not in the way of the other commands
+    from . import github, said, tables  # pandas and scipy take a second: not in the way of the other commands
     from .compare import compare, compare_with_occasions
     from .figures import ALL, DEFAULT_PRIMARY, figure
     from .sides import NAMES, priced
@@ -85,7 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
         primary = figure(arguments.primary or DEFAULT_PRIMARY)
     except GateError as error:
         raise UsageError(f"--primary {arguments.primary}: {error}") from error
-    names = tuple(dict.fromkeys((primary.name, *NAMES)))
+    names = tuple(dict.fromkeys((primary.name, *NAMES, *tables.BLOCK_NAMES)))
     named = prices.from_options(arguments)
     given = [*([] if arguments.baseline is None else [arguments.baseline]), *arguments.sides]
     if len(given) < 2:
@@ -100,7 +100,8 @@ def run(arguments: argparse.Namespace) -> int:
         comparisons = [compare(baseline, candidate, primary, ALL, arguments.allow) for candidate in candidates]
     forms = {"text": said.text, "markdown": said.markdown, "json": said.json_text, "junit": said.junit}
     wanted = "markdown" if arguments.markdown == _PRINT else arguments.format
-    print(forms[wanted](comparisons), end="")
+    sides = [baseline, *candidates]
+    print(tables.ab_block(sides) if wanted == "block" else forms[wanted](comparisons), end="")
     if arguments.write is not None:
         _write(arguments.write, {"md": said.markdown, "json": said.json_text, "xml": said.junit}, comparisons)
     if arguments.junit is not None:

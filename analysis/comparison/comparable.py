@@ -26,12 +26,11 @@ def differences(baseline: Side, candidate: Side, allowed: Collection[str] = ()) 
     warnings: list[str] = []
     compared: list[str] = []
     for side in (baseline, candidate):
+        warnings += _suspects(side)
         for run in side.runs:
             if run.level == "invalid" and all(other.level == "invalid" for other in side.runs):
                 why = "; ".join(run.reasons) or "no reason given"
                 refusals.append(f"{side.label}: run {run.label} is not a valid measurement ({why})")
-            elif run.level == "suspect":
-                warnings.append(f"{side.label}: run {run.label} is suspect ({'; '.join(run.reasons)})")
         for key in sorted(_keys(side)):
             said = {_shown(run.asks.get(key)) for run in side.runs}
             if len(said) > 1:
@@ -54,6 +53,18 @@ def differences(baseline: Side, candidate: Side, allowed: Collection[str] = ()) 
         warnings.append("the load came from machines that differ: their own delays may be part of the difference")
     notes = dict.fromkeys(note for side in (baseline, candidate) for run in side.runs for note in run.notes)
     return Differences(tuple(refusals), (*warnings, *notes), tuple(compared))
+
+
+def _suspects(side: Side) -> list[str]:
+    """One line a side: several runs on one machine mostly suffer from the same."""
+    suspect = [run for run in side.runs if run.level == "suspect"]
+    if not suspect:
+        return []
+    why = "; ".join(suspect[0].reasons)
+    if len(suspect) == 1:
+        return [f"{side.label}: run {suspect[0].label} is suspect ({why})"]
+    runs = ", ".join(run.label for run in suspect)
+    return [f"{side.label}: {len(suspect)} of {len(side.runs)} runs are suspect: {runs} (of {suspect[0].label}: {why})"]
 
 
 def _keys(side: Side) -> set[str]:

@@ -21,6 +21,26 @@ NAMES = tuple(figure.name for figure in ALL)
 
 
 @dataclass(frozen=True, slots=True)
+class Served:
+    """What the server was, as far as its manifest says; None: not known. Memory in MB: of all GPUs, and of its processes."""
+
+    gpus: int | None = None
+    gpu_memory_mb: float | None = None
+    memory_mb: float | None = None
+    tensor_parallel: int | None = None
+    quantization: str | None = None  # "none" where its command names none
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """One load and how it was answered. Figures by the names of a gate; None where samples are too few."""
+
+    load: float
+    unit: str  # users, or sessions/s
+    figures: Mapping[str, float | None]
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
     """One run's figures and what it was. `asks`: what must be equal on both sides; `server`: what may be what is compared.
 
@@ -44,6 +64,10 @@ class Run:
     concurrency: float | None = None  # the most requests at once, where the load had such a limit
     started_at: str = ""
     notes: tuple[str, ...] = ()
+    scenario: str = ""
+    counted: tuple[int, int] | None = None  # turns that ended well, of those that were sent
+    served: Served = Served()
+    levels: tuple[Level, ...] = ()  # what was held at once: the run itself, or each step of its load
 
     def value(self, name: str) -> float | None:
         """A figure by name; None where it is not known."""
@@ -106,7 +130,11 @@ def read_run(path: Path, names: tuple[str, ...] = NAMES) -> Run:
         seed=manifest.get("seed"),
         start=_server_start(path),
         level=str(verdict.get("measurement")),
-        reasons=tuple(str(reason.get("text")) for reason in verdict.get("reasons") or ()),
+        reasons=tuple(
+            str(reason.get("text"))
+            for reason in verdict.get("reasons") or ()
+            if reason.get("phase") in (None, "measure")  # the others decide nothing
+        ),
         asks=_asks(scenario.get("text")),
         slo=_slo(scenario.get("text")),
         server={
@@ -122,7 +150,65 @@ def read_run(path: Path, names: tuple[str, ...] = NAMES) -> Run:
         cached_tokens=_per_turn(turns, "cached_tokens"),
         prices=_prices(manifest, path),
         started_at=str(manifest.get("started_at") or ""),
+        scenario=str(scenario.get("name") or ""),
+        counted=(turns["ok"], turns["sent"]) if {"ok", "sent"} <= turns.keys() else None,
+        served=served(manifest.get("variant") or {}),
+        levels=_levels(scenario.get("text"), summary),
     )
+
+
+def served(variant: Mapping[str, Any]) -> Served:
+    """Out of run.json's `variant`."""
+    argv = [str(word) for word in variant.get("argv") or ()]
+    on_gpus = variant.get("gpu_memory_mb")
+    made_up = variant.get("engine") == "simulator"  # what its process takes is no model's
+    parallel = _flag(argv, "--tensor-parallel-size") or ("1" if argv else "")
+    return Served(
+        gpus=(variant.get("hardware") or {}).get("gpus") or None,
+        gpu_memory_mb=float(sum(on_gpus.values())) if isinstance(on_gpus, Mapping) and on_gpus else None,
+        memory_mb=None if made_up else variant.get("memory_mb"),
+        tensor_parallel=int(parallel) if parallel.isdecimal() else None,
+        quantization=(_flag(argv, "--quantization") or "none") if argv else None,
+    )
+
+
+def _flag(argv: list[str], wanted: str) -> str | None:
+    for place, word in enumerate(argv):
+        name, sign, value = word.partition("=")
+        if name == wanted:
+            return value if sign else argv[place + 1] if place + 1 < len(argv) else None
+    return None
+
+
+_LEVEL_FIGURES = (
+    *(f"{q}({measure})" for measure in ("ttft_ms", "tpot_ms") for q in ("mean", "p50", "p90", "p95", "p99")),
+    "failed_ratio",
+    "output_tok_per_s",
+)
+
+
+def _levels(text: str | None, summary: Mapping[str, Any]) -> tuple[Level, ...]:
+    """The load of a run, or of each of its steps; nothing where it had none that can be named."""
+    steps = summary.get("steps") or []
+    if steps:
+        shown = [(step, *_load_of(step)) for step in steps]
+    else:
+        data = yaml.safe_load(text) if text else None
+        arrivals = (data.get("arrivals") if isinstance(data, dict) else None) or {}
+        shown = [(summary, *_load_of(arrivals))]
+    return tuple(
+        Level(load, unit, {name: value_of(name, {"client": {}, **block}) for name in _LEVEL_FIGURES})
+        for block, load, unit in shown
+        if load is not None
+    )
+
+
+def _load_of(said: Mapping[str, Any]) -> tuple[float | None, str]:
+    for key, unit in (("users", "users"), ("sessions_per_s", "sessions/s"), ("rate", "sessions/s")):
+        value = said.get(key)
+        if isinstance(value, int | float):
+            return float(value), unit
+    return None, ""
 
 
 def _prices(manifest: Mapping[str, Any], path: Path) -> Prices:

@@ -1,0 +1,101 @@
+"""Two tables as articles on vLLM print them: an A/B block of two sides, and a matrix of configurations with memory."""
+
+from collections.abc import Sequence
+
+from ..wording import number
+from .sides import Side
+
+NOT_MEASURED = "not measured"
+
+_BLOCK = (
+    ("TTFT P50 (ms)", "p50(ttft_ms)", 1),
+    ("TTFT P99 (ms)", "p99(ttft_ms)", 1),
+    ("TPOT mean (ms)", "mean(tpot_ms)", 1),
+    ("E2E P50 (ms)", "p50(e2e_ms)", 1),
+    ("QPS", "turns_per_s", 1),
+    ("Throughput (tok/s)", "output_tok_per_s", 0),
+)
+BLOCK_NAMES = tuple(name for _, name, _ in _BLOCK)
+
+
+def ab_block(sides: Sequence[Side]) -> str:
+    """Metric by metric, a column for each side, and what the second one gained over the first."""
+    width = max(len("Throughput (tok/s)"), 22)
+    columns = [max(25, len(side.label)) for side in sides]
+    head = " | ".join(
+        ["metric".ljust(width), *(side.label.ljust(wide) for side, wide in zip(sides, columns, strict=True))]
+    )
+    lines = ["A/B comparison", head.rstrip(), "-" * len(head)]
+    rows = [("success", [_success(side) for side in sides])]
+    rows += [(title, [_shown(side.mean(name), digits) for side in sides]) for title, name, digits in _BLOCK]
+    for title, cells in rows:
+        lines.append(
+            " | ".join(
+                [title.ljust(width), *(cell.ljust(wide) for cell, wide in zip(cells, columns, strict=True))]
+            ).rstrip()
+        )
+    for side in sides[1:]:
+        lines += ["", f"[gains of {side.label}]", *_gains(sides[0], side)]
+    return "\n".join(lines) + "\n"
+
+
+def _success(side: Side) -> str:
+    counted = [run.counted for run in side.runs]
+    known = [one for one in counted if one is not None]
+    if not known or len(known) < len(counted):
+        return NOT_MEASURED
+    ok, sent = (sum(column) for column in zip(*known, strict=True))
+    return f"{ok}/{sent} ({ok / sent:.0%})" if sent else NOT_MEASURED
+
+
+def _shown(value: float | None, digits: int) -> str:
+    return NOT_MEASURED if value is None else f"{value:.{digits}f}"
+
+
+def _gains(base: Side, side: Side) -> list[str]:
+    """TTFT and QPS as changes of the first side's value, throughput as a factor."""
+    found = {name: (base.mean(name), side.mean(name)) for name in ("p50(ttft_ms)", "turns_per_s", "output_tok_per_s")}
+    lines = []
+    for title, name in (("TTFT", "p50(ttft_ms)"), ("QPS", "turns_per_s")):
+        before, after = found[name]
+        if not before or after is None:
+            lines.append(f"  {title}: {NOT_MEASURED}")
+        else:
+            lines.append(f"  {title}: {'↓' if after < before else '↑'} {abs(after / before - 1):.1%}")
+    before, after = found["output_tok_per_s"]
+    lines.append(f"  throughput: {NOT_MEASURED if not before or after is None else f'{after / before:.2f}x'}")
+    return lines
+
+
+def matrix(sides: Sequence[Side]) -> list[tuple[str, ...]]:
+    """Configuration, tensor parallel, quantisation, TTFT P50, TPOT, throughput, GPU memory of each card."""
+    rows: list[tuple[str, ...]] = [
+        ("configuration", "TP", "quantisation", "TTFT P50", "TPOT", "throughput", "GPU memory", "memory of processes")
+    ]
+    for side in sides:
+        served = side.runs[0].served
+        rows.append(
+            (
+                side.label,
+                NOT_MEASURED if served.tensor_parallel is None else str(served.tensor_parallel),
+                served.quantization or NOT_MEASURED,
+                _unit(side.mean("p50(ttft_ms)"), " ms"),
+                _unit(side.mean("mean(tpot_ms)"), " ms"),
+                _unit(side.mean("output_tok_per_s"), " tok/s"),
+                _gpu_memory(side),
+                _unit(None if served.memory_mb is None else served.memory_mb / 1000, " GB"),
+            )
+        )
+    return rows
+
+
+def _gpu_memory(side: Side) -> str:
+    served = side.runs[0].served
+    if served.gpu_memory_mb is None:
+        return NOT_MEASURED
+    cards = served.gpus or 1
+    return f"{number(served.gpu_memory_mb / cards / 1000)} GB{'/GPU' if cards > 1 else ''}"
+
+
+def _unit(value: float | None, unit: str) -> str:
+    return NOT_MEASURED if value is None else f"{number(value)}{unit}"

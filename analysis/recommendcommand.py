@@ -1,0 +1,97 @@
+"""`inferload recommend`: which variant for which aim, from measured runs."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from inferload import prices
+from inferload.errors import UsageError
+
+_DESCRIPTION = """Fills a decision matrix from measured data: lowest TTFT, highest throughput, most users within an SLO, least
+memory, lowest cost, balanced; with the gain over the baseline, its interval, and what it costs on the other axes. Give a
+sweep's folder, or a folder of runs for each variant, the baseline first; NAME=PATH names one."""
+
+
+def register(subparsers: Any) -> None:
+    """Add the sub-command."""
+    parser = subparsers.add_parser(
+        "recommend",
+        help="which variant for which aim, from measured runs",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("paths", nargs="+", metavar="SWEEP|RUNS", help="a sweep's folder, or [NAME=]PATH of each variant's runs")
+    add("--format", choices=("text", "markdown", "json"), default="text", help="of what is printed (%(default)s)")
+    add("--write", type=Path, default=None, metavar="DIR", help="also write recommendation.md, .json and .html there")
+    prices.add_options(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print, and write where that is wanted."""
+    from .comparison.sides import priced
+    from .recommend import recommend
+    from .recommendpage import page
+    from .recommendtext import json_text, markdown, text
+
+    named = prices.from_options(arguments)
+    by_scenario = _sides(arguments.paths)
+    found = [recommend(name, [priced(side, named) for side in sides]) for name, sides in by_scenario.items()]
+    shown = {
+        "text": "\n".join(text(one) for one in found),
+        "markdown": "\n".join(markdown(one) for one in found),
+        "json": json_text(found),
+    }
+    print(shown[arguments.format], end="")
+    if arguments.write is not None:
+        _write(arguments.write, {"md": shown["markdown"], "json": shown["json"], "html": page(found)})
+    return 0
+
+
+def _sides(paths: list[str]) -> dict[str, list[Any]]:
+    """Sides by scenario: of a sweep's folder each of its scenarios, else all that was named as one."""
+    from .comparison.sides import NAMES
+    from .comparison.tables import BLOCK_NAMES
+
+    names = tuple(dict.fromkeys((*NAMES, *BLOCK_NAMES)))
+    if len(paths) == 1 and (Path(paths[0]) / "sweep.yaml").is_file():
+        return _sweep(Path(paths[0]), names)
+    sides = [_side(given, names) for given in paths]
+    return {sides[0].runs[0].scenario or "runs": sides}
+
+
+def _sweep(folder: Path, names: tuple[str, ...]) -> dict[str, list[Any]]:
+    """A sweep keeps `<scenario>/<variant>/<pair>`; its file says which variant is the baseline."""
+    import yaml
+
+    from .comparison.sides import read_side
+
+    baseline = str((yaml.safe_load((folder / "sweep.yaml").read_text(encoding="utf-8")) or {}).get("baseline") or "")
+    found: dict[str, list[Any]] = {}
+    for scenario in sorted(path for path in folder.iterdir() if path.is_dir() and path.name != "comparison"):
+        variants = sorted(path for path in scenario.iterdir() if any(path.glob("[0-9]*/summary.json")))
+        variants.sort(key=lambda path: path.name != baseline.rpartition(":")[2])
+        if variants:
+            found[scenario.name] = [read_side(path, None, names) for path in variants]
+    if not found:
+        raise UsageError(f"{folder}: holds no finished runs; inferload sweep --resume {folder} goes on with it")
+    return found
+
+
+def _side(given: str, names: tuple[str, ...]) -> Any:
+    from .comparison.sides import read_side
+
+    label, sign, rest = given.partition("=")
+    if sign and not Path(given).exists():
+        return read_side(Path(rest), label, names)
+    return read_side(Path(given), None, names)
+
+
+def _write(folder: Path, forms: dict[str, str]) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for suffix, form in forms.items():
+            (folder / f"recommendation.{suffix}").write_text(form, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"--write {folder}: {error.strerror}; name a folder that can be written") from error

@@ -1,0 +1,241 @@
+"""A decision matrix from measured sides: who is named for which aim, how sure, at what price, and what nobody measured."""
+
+import json
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from inferload.analysis.comparison.sides import NAMES, Level, Run, Served, Side, served
+from inferload.analysis.comparison.tables import ab_block, matrix
+from inferload.analysis.recommend import Advice, Recommendation, recommend
+from inferload.analysis.recommendpage import page
+from inferload.analysis.recommendslo import SLOS, held
+from inferload.analysis.recommendtext import json_text, markdown, text
+from test_compare import write_run
+
+from inferload import cli
+from inferload.measure.cost import Prices
+
+CHAT = SLOS[0]
+
+
+def level(load: float, ttft_ms: float | None, tpot_ms: float | None = 30.0, **more: float | None) -> Level:
+    return Level(load, "users", {"p95(ttft_ms)": ttft_ms, "p95(tpot_ms)": tpot_ms, "failed_ratio": 0.0} | more)
+
+
+def side(label: str, ttft_ms: float, tpot_ms: float, output: float, jitter: float = 0.01, **more: Any) -> Side:
+    """Eight runs, each of a schedule of its own; `more`: of each run."""
+    dice = random.Random(label)
+    runs = []
+    for seed in range(8):
+        luck = random.Random(seed).gauss(0, 0.1)
+        factor = 2.718 ** (luck + dice.gauss(0, jitter))
+        figures: dict[str, float | None] = dict.fromkeys(NAMES)
+        figures |= {
+            "p50(ttft_ms)": ttft_ms * factor,
+            "mean(tpot_ms)": tpot_ms * factor,
+            "output_tok_per_s": output / factor,
+        }
+        figures |= {
+            "p99(ttft_ms)": 3 * ttft_ms * factor,
+            "p50(e2e_ms)": 40 * tpot_ms * factor,
+            "turns_per_s": output / factor / 100,
+        }
+        run = Run(
+            path=Path(label),
+            label=f"{seed:03d}",
+            figures=figures,
+            seed=seed,
+            start=f"{label}-{seed}",
+            level="valid",
+            server={"engine": "vllm 0.32.0"},
+            output_tokens=100.0,
+            input_tokens=100.0,
+            counted=(100, 100),
+        )
+        runs.append(replace(run, **more))
+    return Side(label, tuple(runs))
+
+
+def hardware(gpus: int, gb: float, price: float | None = 2.0, quantization: str = "none") -> dict[str, Any]:
+    """Of a run: cards, their memory together, the price of an hour of one."""
+    return {
+        "served": Served(gpus, gb * 1000, 900.0, gpus, quantization),
+        "prices": Prices(gpu_hour=price, gpus=gpus),
+    }
+
+
+def three(**more: Any) -> list[Side]:
+    return [
+        side("full", 450, 42, 1200, levels=(level(40, 300), level(80, 700)), **hardware(1, 16)),
+        side("awq", 280, 28, 1800, levels=(level(40, 200), level(80, 400)), **hardware(1, 5, quantization="awq")),
+        side("tp2", 380, 48, 2100, levels=(level(40, 250), level(80, 600)), **hardware(2, 16)),
+    ]
+
+
+def advice(found: Recommendation) -> dict[str, Advice]:
+    return {one.aim: one for one in found.advice}
+
+
+def test_each_aim_has_its_variant_its_gain_and_its_price() -> None:
+    found = recommend("chat", three())
+    said = advice(found)
+    assert {aim: one.variant for aim, one in said.items()} == {
+        "lowest TTFT": "awq",
+        "highest throughput": "tp2",
+        "most users, chat": "awq",
+        "most users, batch": None,
+        "least memory": "awq",
+        "lowest cost": "awq",
+        "balanced": "awq",
+    }
+    fast, many = said["lowest TTFT"], said["highest throughput"]
+    assert (fast.certainty, many.certainty) == ("certain", "certain")
+    assert fast.change == pytest.approx(280 / 450 - 1, abs=0.03)
+    assert fast.low is not None
+    assert fast.high is not None
+    assert fast.low < fast.change < fast.high < 0
+    assert fast.prices == ()
+    assert [name for name, _ in many.prices] == ["TPOT, mean", "cost", "GPUs"]
+    assert said["most users, chat"].value == 80
+    assert "all kept it at the highest load that was tried (80 users)" in said["most users, batch"].why
+    assert said["least memory"].change == pytest.approx(5 / 16 - 1)
+    assert said["lowest cost"].change == pytest.approx(1200 / 1800 - 1, abs=0.03)
+    assert said["lowest cost"].certainty == "certain"
+    assert found.front == ("awq", "tp2")
+    assert found.front_per_gpu == ("awq",)
+
+
+def test_what_nobody_measured_is_not_filled() -> None:
+    found = recommend("chat", [side("a", 100, 10, 500), side("b", 90, 9, 550, served=Served(memory_mb=100.0))])
+    said = advice(found)
+    assert (said["least memory"].variant, said["least memory"].why) == (None, "not measured on a")
+    assert said["lowest cost"].variant is None
+    assert said["most users, chat"].why.startswith("not measured: too few turns")
+    assert found.front_per_gpu is None
+    assert "as the number of GPUs is not known" in text(found)
+    assert json.loads(json_text([found]))["scenarios"][0]["decisions"][4]["variant"] is None
+
+
+def test_the_best_of_equals_is_not_certain() -> None:
+    sides = [side(name, 100, 10, 500, jitter=0.05) for name in "abcdef"]
+    assert advice(recommend("chat", sides))["lowest TTFT"].certainty in ("not certain", "counted")
+    few = [replace(one, runs=one.runs[:2]) for one in three()]
+    assert advice(recommend("chat", few))["lowest TTFT"].certainty == "not tested"
+
+
+def test_what_does_not_compare_is_left_out_and_what_is_not_valid_is_said() -> None:
+    other = side("other", 10, 1, 9000, asks={"workload.kind": "agent"})
+    bad = side("bad", 10, 1, 9000, level="invalid")
+    found = recommend("chat", [*three(), other, bad])
+    assert {one.side.label for one in found.standings} == {"full", "awq", "tp2"}
+    assert "other: workload.kind: nothing against agent" in found.refusals
+    assert "left out: bad: bad: run 000 is not a valid measurement" in text(found)
+    assert "NO VALID MEASUREMENT" in text(recommend("chat", [bad]))
+
+
+@pytest.mark.parametrize(
+    ("levels", "load", "broken"),
+    [
+        ([level(10, 300), level(20, 400), level(40, 900)], 20, True),
+        ([level(10, 300), level(20, 400)], 20, False),
+        ([level(10, 300), level(20, 900), level(40, 400)], 10, True),  # luck above a load that broke it does not count
+        ([level(10, 300), level(10, 900)], None, True),
+        ([level(10, None)], None, False),
+        ([level(10, 300, 60.0)], None, True),
+        ([level(10, 300, failed_ratio=0.05)], None, True),
+        ([level(10, None, None, **{"p90(ttft_ms)": 100, "p90(tpot_ms)": 10})], 10, False),
+    ],
+)
+def test_the_highest_load_within_an_slo(levels: list[Level], load: float | None, broken: bool) -> None:
+    found = held(CHAT, levels)
+    assert (found.load, found.broken_above) == (load, broken)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.tuples(st.floats(10, 1000), st.floats(1, 100), st.floats(10, 5000)), min_size=2, max_size=5))
+def test_nobody_on_the_front_is_beaten(points: list[tuple[float, float, float]]) -> None:
+    sides = [replace(one, runs=one.runs[:1]) for one in (side(f"v{at}", *point) for at, point in enumerate(points))]
+    found = recommend("chat", sides)
+    values = {one.side.label: one.values for one in found.standings}
+    assert found.front
+    for label in found.front:
+        mine = values[label]
+        assert not any(
+            other["p50(ttft_ms)"] < mine["p50(ttft_ms)"]  # type: ignore[operator]
+            and other["mean(tpot_ms)"] < mine["mean(tpot_ms)"]  # type: ignore[operator]
+            and other["output_tok_per_s"] > mine["output_tok_per_s"]  # type: ignore[operator]
+            for other in values.values()
+        )
+
+
+@pytest.mark.parametrize("name", ["txt", "md", "json", "html"])
+def test_how_a_recommendation_reads(name: str, golden: Callable[[str, str], None]) -> None:
+    found = recommend("chat", three())
+    forms = {
+        "txt": lambda: text(found),
+        "md": lambda: markdown(found),
+        "json": lambda: json_text([found]),
+        "html": lambda: page([found]),
+    }
+    shown = forms[name]()
+    # The style is the report's, and has tests of its own.
+    golden(f"recommendation.{name}", shown if name != "html" else shown[shown.index("<body>") :])
+
+
+def test_tables_in_the_shape_of_articles(golden: Callable[[str, str], None]) -> None:
+    sides = three()
+    shown = "\n".join("  ".join(cell.ljust(14) for cell in row).rstrip() for row in matrix(sides))
+    golden("tables-ab-matrix.txt", f"{ab_block(sides[:2])}\n{shown}\n")
+
+
+# An article's own numbers (Qwen2.5-7B, without and with AWQ): TTFT P50, P99, TPOT, E2E P50, QPS, tok/s.
+PRINTED = {"A": (423.5, 892.1, 38.9, 1654.2, 12.3, 1892), "B": (287.2, 567.3, 26.4, 1123.8, 18.7, 2756)}
+
+
+def test_an_articles_block_has_its_gains_where_they_are_right() -> None:
+    names = ("p50(ttft_ms)", "p99(ttft_ms)", "mean(tpot_ms)", "p50(e2e_ms)", "turns_per_s", "output_tok_per_s")
+    sides = [
+        Side(label, (Run(Path(), label, dict(zip(names, values, strict=True)), counted=(100, 100)),))
+        for label, values in PRINTED.items()
+    ]
+    shown = ab_block(sides)
+    assert "TTFT: ↓ 32.2%" in shown
+    assert "QPS: ↑ 52.0%" in shown
+    assert "throughput: 1.46x" in shown
+    assert shown.count("100/100 (100%)") == 2
+
+
+def test_what_a_server_was_comes_from_its_manifest() -> None:
+    variant = {
+        "engine": "vllm",
+        "hardware": {"gpus": 2},
+        "argv": ["vllm", "serve", "--tensor-parallel-size", "2", "--quantization=awq"],
+        "gpu_memory_mb": {"GPU-a": 9000.0, "GPU-b": 9000.0},
+        "memory_mb": 700.0,
+    }
+    assert served(variant) == Served(2, 18000.0, 700.0, 2, "awq")
+    assert served({}) == Served()
+    assert served(variant | {"engine": "simulator"}).memory_mb is None
+
+
+def test_the_command_reads_folders_and_sweeps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, ttft_ms in (("base", 100.0), ("tuned", 80.0)):
+        for seed in (1, 2):
+            write_run(tmp_path / "sw" / "s" / name / f"00{seed}", seed, ttft_ms + seed)
+    (tmp_path / "sw" / "sweep.yaml").write_text("baseline: file.yaml:tuned\n")
+    assert cli.main(["recommend", str(tmp_path / "sw"), "--write", str(tmp_path / "out")]) == 0
+    assert capsys.readouterr().out.startswith("s: which variant for which aim, against tuned")
+    assert sorted(path.suffix for path in (tmp_path / "out").iterdir()) == [".html", ".json", ".md"]
+    sides = [f"b={tmp_path / 'sw' / 's' / 'base'}", str(tmp_path / "sw" / "s" / "tuned")]
+    assert cli.main(["recommend", *sides, "--format", "markdown"]) == 0
+    assert "| lowest TTFT | not measured |" in capsys.readouterr().out
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "sweep.yaml").write_text("baseline: x\n")
+    assert cli.main(["recommend", str(tmp_path / "empty")]) == 2
+    assert "holds no finished runs" in capsys.readouterr().err
