@@ -152,9 +152,10 @@ def _names(loaded: Mapping[str, Scenario]) -> dict[str, str]:
 def _said(sweep: Sweep, plan: Sequence[Start], by_name: Mapping[str, Scenario]) -> list[str]:
     runs = sum(len(start.runs) for start in plan)
     length_s = sweepplan.duration_s(sweep, list(plan), by_name)
+    counted = sweepplan.counted
     lines = [
-        f"sweep {sweep.name}: {sweepplan.counted(len(sweep.variants), 'variant')} against {sweep.baseline} on {', '.join(by_name)}",
-        f"  {sweepplan.counted(runs, 'run')} on {sweepplan.counted(len(plan), 'start')} of {sweep.engine}, about {seconds(length_s)}",
+        f"sweep {sweep.name}: {counted(len(sweep.variants), 'variant')} against {sweep.baseline} on {', '.join(by_name)}",
+        f"  {counted(runs, 'run')} on {counted(len(plan), 'start')} of {sweep.engine}, about {seconds(length_s)}",
         f"  {sweepplan.outlook(sweep)}",
     ]
     for name in sweep.variants:
