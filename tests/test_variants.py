@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from inferload.deploy import vllmflags, weights
 from inferload.deploy.arguments import REFUSED, Flag, faults, flags_of_help, to_argv
-from inferload.deploy.checks import Gpu, check_gpus
+from inferload.deploy.checks import Gpu, check_disk, check_gpus, check_memory
 from inferload.deploy.simulator import flags as simulator_flags
-from inferload.deploy.variant import Variant, bundled, family_of, named
+from inferload.deploy.variant import Hardware, Variant, bundled, family_of, named
 
 from inferload import cli
 from inferload.errors import UsageError
@@ -174,6 +174,15 @@ def test_a_variant_of_ones_own_file(tmp_path: Path) -> None:
 def test_gpus_that_are_not_there(name: str, found: list[Gpu], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         check_gpus(named(name), found)
+
+
+def test_memory_and_disk_that_are_not_there(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"tiny: needs 1000000 GiB of memory, .* GiB are free; stop something"):
+        check_memory(Hardware("", 0, 10**6), "tiny")
+    check_memory(Hardware("", 0, 0), "tiny")
+    with pytest.raises(UsageError, match=r"new: .* GiB free, a model takes about 1000000.0 GiB; make room"):
+        check_disk(tmp_path / "not" / "yet" / "new", 1e6, "a model")
+    check_disk(tmp_path / "not" / "yet" / "new", 0, "a model")
 
 
 def test_gpus_that_are_there() -> None:
