@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from inferload import rundir
 from inferload.errors import UsageError
 
 
@@ -13,7 +14,8 @@ def register(subparsers: Any) -> None:
         "report",
         help="make timeline.csv, report.md and report.html of a run",
         description="Writes timeline.csv, report.md and report.html into each run directory. Numbers are those of the "
-        "run's summary.json; a run that was cut short gets a report that says so. With --locust-csv: of plain Locust's files.",
+        "run's summary.json; a run that was cut short gets a report that says so. With --locust-csv: of plain Locust's files. "
+        "Of a search's folder: search.md and search.html.",
     )
     parser.add_argument("run_dirs", nargs="*", type=Path, metavar="RUN", help="run directory")
     parser.add_argument("--png", action="store_true", help="every picture as a PNG file too, in RUN/pictures/")
@@ -56,13 +58,17 @@ def register(subparsers: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Make the reports; 0 whatever their verdict is, since it is the run's own exit code that judges."""
     from .report import Wish, make, make_of_locust  # pandas takes a second: not in the way of the other commands
+    from .searchpage import make_search
 
     _check(arguments)
     wish = Wish(arguments.minute, arguments.png, arguments.server_log, arguments.vllm_bench)
     if arguments.locust_csv is not None:
         reports = [make_of_locust(arguments.locust_csv, arguments.scrape, arguments.out, wish)]
     else:
-        reports = [make(run_dir, wish) for run_dir in arguments.run_dirs]
+        searches = [folder for folder in arguments.run_dirs if (folder / rundir.SEARCH).is_file()]
+        for folder in searches:
+            print("\n  ".join(map(str, make_search(folder))))
+        reports = [make(run_dir, wish) for run_dir in arguments.run_dirs if run_dir not in searches]
     for report in reports:
         made = (report.html, report.markdown, report.timeline, *report.pictures)
         print("\n  ".join([report.verdict, *map(str, made)]))

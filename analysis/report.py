@@ -91,10 +91,10 @@ def write(run: RunFrames, folder: Path, wish: Wish, tables: tuple[Table, ...] = 
     made = Report(model.verdict, folder / rundir.REPORT_MD, folder / rundir.REPORT_HTML, folder / rundir.TIMELINE)
     try:
         timeline.write(table, made.timeline)
-        _write(folder / rundir.DIAGNOSIS, json_text(diagnoses))
-        _write(folder / rundir.RECONCILE, reconciletext.json_text(reconciled))
-        _write(made.markdown, markdown(model, run.marks))
-        _write(made.html, html(model, run.marks, drawn, _plotly()))
+        write_text(folder / rundir.DIAGNOSIS, json_text(diagnoses))
+        write_text(folder / rundir.RECONCILE, reconciletext.json_text(reconciled))
+        write_text(made.markdown, markdown(model, run.marks))
+        write_text(made.html, html(model, run.marks, drawn, packed_plotly()))
         return replace(made, pictures=write_pictures(drawn, folder / rundir.PICTURES)) if wish.png else made
     except OSError as error:
         raise UsageError(f"report of {folder}: {error.strerror}; make the directory writable") from error
@@ -110,9 +110,9 @@ def write_pictures(drawn: Pictures, folder: Path) -> tuple[Path, ...]:
 
 def markdown(model: ReportModel, marks: list[dict[str, Any]]) -> str:
     """The report as Markdown, tables only."""
-    environment = _environment(escape=False)
-    environment.filters["cell"] = lambda text: str(text).replace("|", "\\|").replace("\n", " ")
-    return environment.get_template("report.md.j2").render(model=model, marks=marks)
+    templates = environment(escape=False)
+    templates.filters["cell"] = lambda text: str(text).replace("|", "\\|").replace("\n", " ")
+    return templates.get_template("report.md.j2").render(model=model, marks=marks)
 
 
 def html(model: ReportModel, marks: list[dict[str, Any]], drawn: Pictures, plotly: str) -> str:
@@ -124,7 +124,7 @@ def html(model: ReportModel, marks: list[dict[str, Any]], drawn: Pictures, plotl
         else {"columns": drawn.lanes.columns, "minutes": drawn.lanes.minutes, "end_s": drawn.lanes.end_s}
     )
     return (
-        _environment(escape=True)
+        environment(escape=True)
         .get_template("report.html.j2")
         .render(
             model=model,
@@ -143,7 +143,7 @@ def html(model: ReportModel, marks: list[dict[str, Any]], drawn: Pictures, plotl
 
 
 @functools.cache
-def _plotly() -> str:
+def packed_plotly() -> str:
     return packed(get_plotlyjs())
 
 
@@ -156,7 +156,7 @@ class Data:
 
 
 def _data(document: dict[str, Any]) -> Data:
-    plain = _script_json(document)
+    plain = script_json(document)
     return Data(plain, False) if len(plain) <= _PLAIN else Data(Markup(packed(plain)), True)
 
 
@@ -165,7 +165,7 @@ def packed(text: str) -> str:
     return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
 
 
-def _environment(escape: bool) -> jinja2.Environment:
+def environment(escape: bool) -> jinja2.Environment:
     return jinja2.Environment(
         loader=jinja2.PackageLoader(__package__ or "inferload.analysis", "."),
         autoescape=escape,
@@ -174,13 +174,13 @@ def _environment(escape: bool) -> jinja2.Environment:
     )
 
 
-def _script_json(document: dict[str, Any]) -> Markup:
+def script_json(document: dict[str, Any]) -> Markup:
     """JSON that may stand in a script element: nothing in it can end the element."""
     text = json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return Markup(text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))
 
 
-def _write(path: Path, text: str) -> None:
+def write_text(path: Path, text: str) -> None:
     temporary = path.with_name(path.name + ".part")
     temporary.write_text(text, encoding="utf-8")
     temporary.replace(path)

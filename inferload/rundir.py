@@ -19,6 +19,7 @@ BOOKS = "books.json"  # only where workers wrote their turns on other disks
 TIMELINE = "timeline.csv"
 REPORT_MD = "report.md"
 REPORT_HTML = "report.html"
+SEARCH = "search.json"  # of a folder of points, which is no run itself
 DIAGNOSIS = "diagnosis.json"
 RECONCILE = "reconcile.json"
 PICTURES = "pictures"

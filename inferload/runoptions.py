@@ -109,4 +109,10 @@ RUN_OPTIONS = (
         switch=True,
         private=True,
     ),
+    RunOption(
+        "--progress-file",
+        "a line of JSON for each second of the run is added there: phase, turns begun and in flight; for other programs",
+        "FILE",
+        private=True,
+    ),
 )

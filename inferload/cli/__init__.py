@@ -9,12 +9,14 @@ from typing import Any
 
 from inferload import __version__
 from inferload.cli import calibrate, collect, doctor, frombench, interference, run, scenario
+from inferload.cli.search import command as search
 from inferload.errors import UsageError
 from inferload.passing import PassingParser
 
 # The load path's own sub-commands, as functions of the sub-parsers.
 BUILT_IN: tuple[Callable[[Any], None], ...] = (
     run.register,
+    search.register,
     scenario.register,
     frombench.register,
     doctor.register,

@@ -80,6 +80,7 @@ def own_settings(options: Any) -> OwnSettings:
         report=not options.no_report,
         inconclusive=options.inconclusive,
         inconclusive_code=_code(options.inconclusive_code),
+        progress_file=Path(options.progress_file).absolute() if options.progress_file else None,
     )
 
 

@@ -22,6 +22,7 @@ class OwnSettings:
     report: bool = True  # whether the pages are made at a run's end
     inconclusive: gates.Policy = "warn"  # what a gate does whose interval holds its limit
     inconclusive_code: int = 1  # exit code where such gates alone failed
+    progress_file: Path | None = None
 
 
 def client_settings(

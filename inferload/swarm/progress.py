@@ -1,13 +1,16 @@
 """What a headless run shows on a terminal while it lasts: three lines, written over once a second. Elsewhere: nothing."""
 
+import json
 import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, TextIO
 
 import gevent
 
+from inferload.errors import UsageError
 from inferload.measure.clock import NS_PER_S, now_ns
 from inferload.measure.progressline import Snapshot, lines
 from inferload.swarm.masterrun import MasterRun
@@ -80,11 +83,58 @@ class Progress:
             gevent.sleep(_PERIOD_S)
 
 
+class ProgressFile:
+    """A line of JSON for each second of a run, for programs that watch it.
+
+    `phase`, `elapsed_s` since the load began, `measured_s` since the measure phase did, `turns_begun` in it, `in_flight`.
+    """
+
+    def __init__(self, run: MasterRun, path: Path) -> None:
+        self._run = run
+        try:
+            self._file = path.open("a", encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"--progress-file {path}: {error.strerror}; name a file that can be written") from error
+        self._greenlet = gevent.spawn(self._write)
+
+    def close(self) -> None:
+        """No more lines."""
+        self._greenlet.kill()
+        self._file.close()
+
+    def _write(self) -> None:
+        while True:
+            self._file.write(json.dumps(progress(self._run)) + "\n")
+            self._file.flush()
+            gevent.sleep(_PERIOD_S)
+
+
+def progress(run: MasterRun) -> dict[str, Any]:
+    """The run at this moment, as a line of the progress file."""
+    measure = next((window for window in run.windows if window.phase == "measure"), None)
+    measured_s = None if measure is None else (now_ns() - measure.start_ns) / NS_PER_S
+    return {
+        "phase": run.phase(),
+        "elapsed_s": round(run.elapsed_s(), 3),
+        "measured_s": None if measured_s is None or measured_s < 0 else round(measured_s, 3),
+        "turns_begun": sum(tally.turns_begun for key, tally in run.seen.tallies.items() if key[0] == "measure"),
+        "in_flight": sum(member.in_flight for member in run.roster.present),
+    }
+
+
 def begin(run: MasterRun, wanted: bool) -> Callable[[], None]:
-    """Show a run where that is wanted and the log is a terminal; what ends it."""
-    if not wanted or not is_terminal(sys.stderr):
-        return lambda: None
-    return Progress(run, sys.stderr).close
+    """Show a run where that is wanted and the log is a terminal, and write its progress file; what ends both."""
+    ends = []
+    if run.own.progress_file is not None:
+        ends.append(ProgressFile(run, run.own.progress_file).close)
+    if wanted and is_terminal(sys.stderr):
+        ends.append(Progress(run, sys.stderr).close)
+
+    def end() -> None:
+        for one in ends:
+            one()
+
+    return end
 
 
 def snapshot(run: MasterRun) -> Snapshot:

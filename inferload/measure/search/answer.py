@@ -152,6 +152,8 @@ def _held(one: Any) -> dict[str, Any]:
         "low": _finite(one.low),
         "high": _finite(one.high),
         "figure": one.figure,
+        "figure_low": one.figure_low,
+        "figure_high": one.figure_high,
         "verdict": one.verdict,
         "values": one.count,
         "effective": _finite(one.effective),

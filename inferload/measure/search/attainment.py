@@ -47,6 +47,8 @@ class Held:
     effective: float  # independent values that would say as much
     relaxation_s: float
     batches: int
+    figure_low: float | None = None  # interval of the figure; None at an end that is beyond all values
+    figure_high: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +100,8 @@ def _mean(condition: Condition, data: _Data, errors: Errors) -> Held:
         low=low,
         high=high,
         figure=found.mean,
+        figure_low=low,
+        figure_high=high,
         margin=log(condition.limit / found.mean) if found.mean > 0 else inf,
         weight=1 / spread**2,
         verdict="holds" if high < condition.limit else "breaks" if low >= condition.limit else "undecided",
@@ -117,13 +121,16 @@ def _share(condition: Condition, share: float, data: _Data, errors: Errors) -> H
     count = len(data.together)
     found = data.within(condition.limit)
     effect, freedom = _design_effect(found), found.freedom
-    quantile = float(np.sort(data.together)[max(0, int(np.ceil(share * count)) - 1)])
+    ordered = np.sort(data.together)
+    quantile = float(ordered[max(0, int(np.ceil(share * count)) - 1)])
     if (found.mean >= share or found.mean == 0) and condition.measure != FAILED:
         near = data.within(quantile)
         effect, freedom = max(effect, _design_effect(near)), min(freedom, near.freedom)
     effective = count / effect
     low, _ = wilson(found.mean, effective, _t(errors.holds, freedom))
     _, high = wilson(found.mean, effective, _t(errors.breaks, freedom))
+    half = _t(errors.holds, freedom) * sqrt(share * (1 - share) / effective)
+    around = [_ordered(ordered, share - half), _ordered(ordered, share + half)]
     sure = (found.mean * effective + _FEW) / (effective + 2 * _FEW)
     return Held(
         condition=condition,
@@ -131,6 +138,8 @@ def _share(condition: Condition, share: float, data: _Data, errors: Errors) -> H
         low=low,
         high=high,
         figure=1 - found.mean if condition.measure == FAILED else quantile if isfinite(quantile) else None,
+        figure_low=1 - high if condition.measure == FAILED else around[0],
+        figure_high=1 - low if condition.measure == FAILED else around[1],
         margin=_logit(sure) - _logit(share),
         weight=effective * sure * (1 - sure),
         verdict="holds" if low > share else "breaks" if high < share else "undecided",
@@ -154,6 +163,13 @@ def wilson(share: float, effective: float, t: float) -> tuple[float, float]:
     centre = (share + t * t / (2 * effective)) / (1 + t * t / effective)
     half = t / (1 + t * t / effective) * sqrt(share * (1 - share) / effective + (t / (2 * effective)) ** 2)
     return max(0.0, centre - half), min(1.0, centre + half)
+
+
+def _ordered(values: Floats, share: float) -> float | None:
+    """The order statistic that so large a share of the values does not exceed; None where that is beyond them."""
+    place = int(np.ceil(share * len(values))) - 1 if isfinite(share) else -1
+    found = float(values[place]) if 0 <= place < len(values) else inf
+    return found if isfinite(found) else None
 
 
 def _logit(share: float) -> float:

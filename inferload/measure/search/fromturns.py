@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
 
+from inferload.measure.arrow import pa, pc
 from inferload.measure.clock import NS_PER_S
 from inferload.measure.exact import values_by_turn
 from inferload.measure.search.seen import Floats, Samples, Window

@@ -1,0 +1,1 @@
+"""`inferload search`: the highest load that holds an SLO, and plain sweeps over loads."""

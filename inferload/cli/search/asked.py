@@ -1,0 +1,212 @@
+"""What a search was asked to do, checked before any load and kept beside its points so that it can go on."""
+
+import argparse
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from inferload import rundir
+from inferload.errors import UsageError
+from inferload.measure.search import wanted
+from inferload.measure.search.plan import Settings
+from inferload.measure.search.wanted import Condition, SloError
+from inferload.runoptions import RUN_OPTIONS
+from inferload.workload import files
+from inferload.workload import scenario as scenarios
+from inferload.workload.arrivalkinds import Closed, Rated, TraceTimes
+from inferload.workload.scenario import Scenario, as_yaml
+
+PLAN = "plan.json"
+# Options of a run that the search sets for each point itself.
+_OWN = ("run_dir", "no_report", "on_invalid", "only", "seed", "inconclusive", "inconclusive_code", "progress_file")
+PASSED_ON = tuple(option for option in RUN_OPTIONS if option.name not in _OWN)
+_START_S = 8.0  # what a run takes beside its phases: processes, preflight, summary; a guess, for the plan alone
+_DRAIN_S = 5.0  # and of its drain, which mostly ends long before its limit
+_LOOKS = 10  # where nothing else is said, a point may take so large a part of the budget
+_UNITS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A search, or a sweep where `rates` are given. `options`: those of a run that every point is given as they are."""
+
+    scenario: str
+    host: str
+    slo: str
+    budget_s: float
+    window_s: float
+    warmup_s: float
+    guess: float
+    precision: float
+    seed: int
+    rates: tuple[float, ...]
+    options: dict[str, Any]
+    extra: tuple[str, ...]
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        """The SLO, read."""
+        return conditions_of(self.slo)
+
+    def settings(self, scenario: Scenario) -> Settings:
+        """What the plan needs."""
+        lead_s = self.warmup_s + min(_DRAIN_S, scenario.phases.drain_s) + _START_S
+        return Settings(
+            self.conditions,
+            self.guess,
+            self.budget_s,
+            self.window_s,
+            lead_s,
+            self.precision,
+            whole=isinstance(scenario.arrivals, Closed),
+        )
+
+    def write(self, folder: Path) -> None:
+        """Keep it, so that `--resume` can go on with it."""
+        rundir.write_json(folder / PLAN, asdict(self))
+
+
+def read(folder: Path) -> Asked:
+    """What was asked of a search that was begun there."""
+    if not (folder / PLAN).is_file():
+        raise UsageError(f"--resume {folder}: no search was begun there")
+    kept = rundir.read_json(folder / PLAN)
+    return Asked(**{**kept, "rates": tuple(kept["rates"]), "extra": tuple(kept["extra"])})
+
+
+def asked(arguments: argparse.Namespace) -> tuple[Asked, Scenario]:
+    """The arguments, checked; UsageError names the one that is wrong and what would do."""
+    for name in ("scenario", "host", "slo"):
+        if not getattr(arguments, name):
+            raise UsageError(f"search: --{name} is missing; see inferload search --help")
+    scenario = scenarios.load(arguments.scenario)
+    conditions_of(arguments.slo)
+    budget_s = seconds_of("--budget", arguments.budget)
+    window_s = _window_s(arguments.point, scenario, budget_s)
+    warmup_s = scenario.phases.warmup_s if arguments.warmup is None else seconds_of("--warmup", arguments.warmup, 0.0)
+    rates = tuple(_load("--rates", text, scenario) for text in arguments.rates.split(",")) if arguments.rates else ()
+    guess = _load("--start", arguments.start, scenario) if arguments.start else present(scenario)
+    if not 0.01 <= arguments.precision <= 1:
+        raise UsageError(
+            f"--precision {arguments.precision:g}: from 0.01 to 1; 0.15 is 15 % from what holds to what does not"
+        )
+    if scenario.cache.arm == "both":
+        raise UsageError(
+            "scenario: cache.arm is both, and every point must find the cache alike; set it to cold or warm"
+        )
+    options = {option.name: getattr(arguments, option.name) for option in PASSED_ON}
+    seed = scenario.seed if arguments.seed is None else arguments.seed
+    if seed < 0:
+        raise UsageError(f"--seed {seed}: not a whole number from 0 on")
+    said = Asked(
+        *(arguments.scenario, arguments.host, arguments.slo, budget_s, window_s, warmup_s),
+        *(guess, arguments.precision, seed, rates, options, tuple(arguments.extra)),
+    )
+    if not rates and said.settings(scenario).look_s > budget_s:
+        needed_s = said.settings(scenario).look_s
+        raise UsageError(
+            f"--budget {arguments.budget}: one point takes about {needed_s:.0f} s; allow more, or shorten --point"
+        )
+    return said, scenario
+
+
+def conditions_of(slo: str) -> tuple[Condition, ...]:
+    """The SLO, read; UsageError where it cannot be."""
+    try:
+        return wanted.parse(slo)
+    except SloError as error:
+        raise UsageError(f"--slo: {error}") from None
+
+
+def seconds_of(option: str, text: str, least: float = 1.0) -> float:
+    """A time as people write it: 90, 90s, 30m, 1.5h."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|m|min|h)?", text.strip())
+    value = float(found[1]) * _UNITS[found[2] or "s"] if found else math.nan
+    if not least <= value < math.inf:
+        raise UsageError(f"{option} {text}: not a time from {least:g} s on; write it as 90s, 30m or 2h")
+    return value
+
+
+def present(scenario: Scenario) -> float:
+    """The load that the scenario itself asks for."""
+    arrivals = scenario.arrivals
+    if isinstance(arrivals, Closed):
+        return float(arrivals.users)
+    return arrivals.highest_per_s if isinstance(arrivals, Rated) else arrivals.speed
+
+
+def unit(scenario: Scenario) -> str:
+    """What a load is a number of."""
+    if isinstance(scenario.arrivals, Closed):
+        return "users"
+    return "times the trace's speed" if isinstance(scenario.arrivals, TraceTimes) else "sessions/s"
+
+
+def at(scenario: Scenario, origin: str, said: Asked, load: float, seed: int) -> str:
+    """The scenario at one load, as a file of its own: no gates, no other end than its time, nothing of its profile."""
+    data = scenario.as_data()
+    arrivals = data["arrivals"]
+    if isinstance(scenario.arrivals, Closed):
+        spawn_s = scenario.arrivals.users / scenario.arrivals.spawn_per_s
+        arrivals |= {"users": int(load), "spawn_per_s": load / spawn_s, "profile": None}
+    elif isinstance(scenario.arrivals, Rated):
+        arrivals |= {"sessions_per_s": load, "profile": None}
+    else:
+        arrivals["speed"] = load
+    data["phases"] |= {"warmup_s": said.warmup_s, "measure_s": said.window_s, "sessions": None, "turns": None}
+    data |= {"gates": [], "seed": seed}
+    _absolute(data, origin)
+    text = as_yaml(data)
+    scenarios.from_text(text, f"{scenario.name} at {load:g}")
+    return text
+
+
+def _absolute(data: Any, origin: str) -> None:
+    """Files that it names, from wherever the new file lies."""
+    for key, value in list(data.items()) if isinstance(data, dict) else enumerate(data):
+        if key == "path" and isinstance(value, str):
+            data[key] = str(files.find(value, origin))
+        elif isinstance(value, dict | list):
+            _absolute(value, origin)
+
+
+def _window_s(text: str | None, scenario: Scenario, budget_s: float) -> float:
+    if text is not None:
+        return seconds_of("--point", text)
+    own_s = scenario.phases.measure_s or 60.0
+    return min(own_s, max(10.0, budget_s / _LOOKS))
+
+
+def _load(option: str, text: str, scenario: Scenario) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise UsageError(f"{option} {text}: not a number greater than 0; a load is a number of {unit(scenario)}")
+    if isinstance(scenario.arrivals, Closed) and value != int(value):
+        raise UsageError(f"{option} {text}: users are whole numbers")
+    return value
+
+
+def said_cache(scenario: Scenario) -> str:
+    """How the points keep from warming each other's prefix cache."""
+    cache = scenario.cache
+    if cache.isolate == "none":
+        return "cache.isolate is none: a point meets what the points before it left in the prefix cache"
+    if cache.salt is not None:
+        return "cache.salt is set: a point meets the prefixes of the points before it"
+    how = (
+        "each point finds none of its prefixes cached"
+        if cache.arm == "cold"
+        else "each point is warmed by itself first"
+    )
+    return f"{how} (cache.isolate: {cache.isolate}, cache.arm: {cache.arm})"
+
+
+def listed(conditions: Sequence[Condition]) -> str:
+    """For messages."""
+    return wanted.text_of(conditions)

@@ -1,0 +1,237 @@
+"""The points of a search: one run each, ended early where turns pile up, and a journal that survives a kill."""
+
+import argparse
+import contextlib
+import json
+import os
+import secrets
+import signal
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from inferload import rundir, turnfile
+from inferload.cli.run import locust_command, locustfile
+from inferload.cli.search.asked import Asked, at
+from inferload.errors import UsageError
+from inferload.measure import clock
+from inferload.measure.exact import COLUMNS
+from inferload.measure.search import divergence, fromturns, judged
+from inferload.measure.search.judged import Look
+from inferload.measure.search.plan import Settings
+from inferload.measure.search.seen import Window
+from inferload.measure.search.wanted import Condition
+from inferload.runoptions import RUN_OPTIONS
+from inferload.workload import catalog
+from inferload.workload.scenario import Scenario
+
+JOURNAL = "journal.jsonl"
+POINTS = "points"
+_MADE = (0, 1, 3)  # exit codes of a run that was made: passed, a gate failed, not valid
+# What makes a measurement invalid and is the server's doing: the turns concerned count as broken, and that is the answer.
+_SERVERS_DOING = ("unfinished_drain", "no_turns")
+_POLL_S = 0.5
+_PATIENCE_S = 180.0  # for all of a run but its phases
+_NOW_S = 3.0  # after an early end, what is in flight is given up
+
+
+class Journal:
+    """What came of each look, a line each, written through to the disk."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / JOURNAL
+
+    def write(self, **entry: Any) -> None:
+        """Add a line."""
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"wall_ns": clock.wall_ns(), **entry}) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def entries(self) -> list[dict[str, Any]]:
+        """All whole lines; a kill may have cut the last."""
+        found = []
+        for line in self._path.read_text(encoding="utf-8").splitlines() if self._path.is_file() else ():
+            with contextlib.suppress(ValueError):
+                found.append(json.loads(line))
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Performer:
+    """Makes the runs, one after the other."""
+
+    folder: Path
+    said: Asked
+    scenario: Scenario
+    settings: Settings
+    journal: Journal
+
+    def earlier(self) -> list[Look]:
+        """The looks of a search that goes on, read anew from their runs."""
+        return [self._look(entry) for entry in self.journal.entries() if entry.get("kind") == "look"]
+
+    def look(self, load: float, number: int) -> Look:
+        """One run at a load; whatever becomes of it, it is a line of the journal."""
+        name = f"{number + 1:02}"
+        run_dir = self.folder / POINTS / name
+        _set_aside(run_dir)
+        run_dir.parent.mkdir(parents=True, exist_ok=True)
+        file = run_dir.with_suffix(".yaml")
+        origin = str(catalog.resolve(self.said.scenario))
+        file.write_text(at(self.scenario, origin, self.said, load, self.said.seed + number), encoding="utf-8")
+        began_ns = clock.now_ns()
+        code, early = self._run(file, run_dir)
+        entry: dict[str, Any] = {
+            "kind": "look",
+            "level": load,
+            "run": f"{POINTS}/{name}",
+            "exit_code": code,
+            "spent_s": (clock.now_ns() - began_ns) / clock.NS_PER_S,
+            "ended_early": early,
+        }
+        if code not in _MADE or not (run_dir / rundir.SUMMARY).is_file():
+            entry["cause"] = _last_line(run_dir.with_suffix(".log"))
+        self.journal.write(**entry)
+        return self._look(entry)
+
+    def _look(self, entry: Mapping[str, Any]) -> Look:
+        run_dir, cause = self.folder / entry["run"], entry.get("cause")
+        invalid = False
+        windows: tuple[Window, ...] = ()
+        if cause is None:
+            try:
+                cause = _client_fault(rundir.read_json(run_dir / rundir.SUMMARY))
+                invalid = cause is not None
+                windows = () if invalid else (window(run_dir, self.settings.conditions),)
+            except UsageError as error:
+                cause = str(error)
+        return Look(
+            level=entry["level"],
+            windows=windows,
+            spent_s=entry["spent_s"],
+            ended_early=bool(entry["ended_early"]) and bool(windows),
+            invalid=invalid,
+            cause=cause,
+            runs=(entry["run"],),
+        )
+
+    def _run(self, file: Path, run_dir: Path) -> tuple[int | None, bool]:
+        """(exit code, whether it was ended early)."""
+        progress = run_dir.with_suffix(".progress")
+        progress.unlink(missing_ok=True)
+        given = {option.name: option.default for option in RUN_OPTIONS} | self.said.options
+        given |= {"run_dir": str(run_dir), "no_report": True, "on_invalid": "warn", "progress_file": str(progress)}
+        asked = argparse.Namespace(host=self.said.host, scenario=str(file), extra=self.said.extra, **given)
+        with run_dir.with_suffix(".log").open("wb") as sink:
+            process = subprocess.Popen(
+                locust_command(asked, locustfile()),
+                stdin=subprocess.DEVNULL,
+                stdout=sink,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # Ctrl-C is ours: the run is ended as a run is
+            )
+        try:
+            return self._watch(process, progress)
+        finally:
+            _end(process)
+
+    def _watch(self, process: subprocess.Popen[bytes], progress: Path) -> tuple[int | None, bool]:
+        phases, waiting = self.scenario.phases, list(judged.EARLY)
+        limit_s = self.said.warmup_s + self.said.window_s + phases.drain_s + _PATIENCE_S
+        if self.scenario.cache.arm != "cold":
+            waiting, limit_s = [], 2 * limit_s  # the run is made twice, and the first time does not count
+        alpha = judged.early_alpha(self.settings.spent(self.settings.look_s))
+        began_ns = clock.now_ns()
+        while (clock.now_ns() - began_ns) / clock.NS_PER_S < limit_s:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                return process.wait(_POLL_S), False
+            seconds = _seconds(progress) if waiting and self.settings.whole is False else []
+            if not seconds or seconds[-1][0] < waiting[0] * self.said.window_s:
+                continue
+            waiting = [part for part in waiting if part * self.said.window_s > seconds[-1][0]]
+            if grows(seconds, alpha):
+                return _end_early(process), True
+        return None, False
+
+
+def grows(seconds: list[tuple[float, float, float]], alpha: float) -> bool:
+    """Whether turns pile up, from (seconds measured, turns begun, turns in flight) of each second."""
+    if len(seconds) <= divergence.BLOCKS:
+        return False
+    lasts_s, begun = seconds[-1][0] - seconds[0][0], seconds[-1][1] - seconds[0][1]
+    in_flight = np.array([one[2] for one in seconds], dtype=np.float64)
+    return divergence.growth(in_flight, lasts_s, begun / lasts_s, alpha).diverged
+
+
+def window(run_dir: Path, conditions: tuple[Condition, ...]) -> Window:
+    """The measure phase of a run; UsageError where it is not at hand."""
+    manifest = rundir.read_json(run_dir / rundir.MANIFEST)
+    measure = next((one for one in manifest["phases"] if one["phase"] == "measure"), None)
+    if measure is None or measure["end_wall_ns"] is None:
+        raise UsageError(f"{run_dir}: ended before its measure phase")
+    turns = turnfile.read_turns(run_dir, list({*COLUMNS, "worker", "closed_ns"}))
+    if not turns.num_rows:
+        raise UsageError(
+            f"{run_dir}: its turns are not at hand; workers on other machines keep theirs: inferload collect"
+        )
+    start_ns, anchor = measure["start_wall_ns"], manifest["anchor"]
+    offsets = {worker["name"]: worker["clock_offset_ns"] for worker in manifest["workers"]}
+    shifts = {
+        name: one.mono_ns - offsets.get(name, 0) - anchor["mono_ns"] + anchor["wall_ns"] - start_ns
+        for name, one in turnfile.anchors(run_dir).items()
+    }
+    return fromturns.window(turns, shifts, (measure["end_wall_ns"] - start_ns) / clock.NS_PER_S, conditions)
+
+
+def _client_fault(summary: Mapping[str, Any]) -> str | None:
+    """Why the measurement is not valid, where the client is at fault or nobody knows; None: it may be used."""
+    reasons = summary["verdict"]["reasons"]
+    worst = [one for one in reasons if one["phase"] == "measure" and one["level"] == "invalid"]
+    return next((str(one["text"]) for one in worst if one["code"] not in _SERVERS_DOING), None)
+
+
+def _seconds(progress: Path) -> list[tuple[float, float, float]]:
+    found = []
+    for line in progress.read_text(encoding="utf-8").splitlines() if progress.is_file() else ():
+        with contextlib.suppress(ValueError):
+            one = json.loads(line)
+            if one["phase"] == "measure" and one["measured_s"] is not None:
+                found.append((one["measured_s"], one["turns_begun"], one["in_flight"]))
+    return found
+
+
+def _end_early(process: subprocess.Popen[bytes]) -> int | None:
+    """Stop a run whose answer is known: a short drain, then what is in flight is given up."""
+    for patience_s in (_NOW_S, _PATIENCE_S):
+        process.send_signal(signal.SIGINT)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.wait(patience_s)
+    return None
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a run and what it started; harmless where it is over."""
+    for number, patience_s in ((signal.SIGTERM, 20.0), (signal.SIGKILL, 10.0)):
+        if process.poll() is not None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(patience_s)
+
+
+def _set_aside(run_dir: Path) -> None:
+    """A half-made run keeps its files, out of the way."""
+    if run_dir.exists():
+        run_dir.rename(run_dir.with_name(f".broken-{run_dir.name}-{secrets.token_hex(3)}"))
+
+
+def _last_line(log: Path) -> str:
+    lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+    said = [line for line in lines if "inferload" in line or "ERROR" in line]
+    return (said or lines or ["the run said nothing"])[-1]

@@ -1,0 +1,61 @@
+"""A search in lines for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from inferload.measure.search.attainment import Held
+from inferload.measure.search.judged import Point
+from inferload.measure.texttable import short
+
+
+def line(point: Point, number: int, used_s: float, unit: str) -> str:
+    """One look: its load, each condition with its interval, what follows."""
+    minutes, left = divmod(int(used_s), 60)
+    text = f"{number:3}  {minutes}:{left:02}  {short(point.level)} {unit}: {verdict(point)}"
+    if point.state in ("invalid", "failed"):
+        return f"{text}: {' '.join(point.causes[-1].split()) if point.causes else 'no reason given'}"
+    if point.state == "diverged":
+        assert point.growth is not None
+        return f"{text}: turns in flight grew by {short(point.growth.per_s)} a second"
+    return f"{text}; " + "; ".join(_condition(one) for one in point.held)
+
+
+def verdict(point: Point) -> str:
+    """In words."""
+    words = {"invalid": "not valid, and no limit of the server", "failed": "the run could not be made"}
+    return words.get(point.state, point.state)
+
+
+def _condition(one: Held) -> str:
+    label = one.condition.label
+    if not one.count:
+        return f"{label}: not measured"
+    if one.condition.share is None:
+        return f"{label} {short(one.figure)} ({short(one.low)} to {short(one.high)}), limit {one.condition.limit:g}"
+    figure = "beyond all that ended" if one.figure is None else short(one.figure)
+    kept = f"{percent(one.value)} within ({percent(one.low)} to {percent(one.high)}), {percent(one.condition.share)} wanted"
+    return f"{label} {figure}: {kept}"
+
+
+def percent(share: float) -> str:
+    """A share in percent, with the digits that tell it from 100."""
+    digits = 2 if 0.99 < share < 1 else 1
+    text = f"{share * 100:.{digits}f}"
+    return (text.rstrip("0").rstrip(".") if "." in text else text) + " %"
+
+
+def summed_up(found: Mapping[str, Any]) -> list[str]:
+    """The answer, the knee and what it took."""
+    spent = found["spent"]
+    lines = []
+    if found["answer"] is not None:
+        lines.append(f"{found['slo']}: {found['answer']['text']}")
+        wrong = percent(1 - found["answer"]["level"])
+        lines.append(f"  {found['answer']['ended_text']}; the two sure loads are wrong in at most {wrong} of searches")
+    if found["knee"] is not None:
+        lines.append(f"  knee: {found['knee']['text']}")
+    budget = "" if spent["budget_s"] is None else f" of {spent['budget_s'] / 60:.3g}"
+    lines.append(f"  {spent['looks']} runs at {spent['loads']} loads took {spent['used_s'] / 60:.3g}{budget} min")
+    return lines
