@@ -78,6 +78,7 @@ SCHEMA = pa.schema(
         ("status", pa.int32()),
         ("pause", pa.string()),
         ("final", pa.bool_()),
+        ("block_hashes", pa.list_(pa.int64())),
     ]
 )
 
@@ -126,6 +127,7 @@ class TurnColumns:
         self._ids = (_Texts(), _Texts(), _Texts())  # turn, session, request
         self._events = _Lists("q")
         self._tokens = _Lists("i")
+        self._hashes = _Lists("q")
 
     def __len__(self) -> int:
         return self._rows
@@ -157,6 +159,7 @@ class TurnColumns:
             texts.append(text)
         self._events.append(turn.event_ns)
         self._tokens.append(turn.event_tokens)
+        self._hashes.append(turn.block_hashes)
         self._rows += 1
 
     def arrays(self, anchor_mono_ns: int) -> dict[str, pa.Array]:
@@ -178,6 +181,7 @@ class TurnColumns:
         for name, texts in zip(("turn_id", "session_id", "request_id"), self._ids, strict=True):
             made[name] = texts.to_array()
         made["event_ns"], made["event_tokens"] = self._events.to_array(), self._tokens.to_array()
+        made["block_hashes"] = self._hashes.to_array()
         return made
 
 

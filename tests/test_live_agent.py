@@ -252,6 +252,7 @@ def on_the_simulator(place: Place) -> Ended:
         workload={"kind": "live_agent", "agent": NAME, "output_tokens": 60, "max_steps": 3},
         phases={"measure_s": 3, "drain_s": 20},
         request={"ignore_eos": False},
+        cache={"token_ids": True},
     )
     fleet = place.fleet("processes", "--host", simulator.url, "--scenario", str(document), "--on-invalid", "warn")
     return Ended(place.run_dir, fleet.ended(), fleet.text, simulator.stats()["requests"])
@@ -268,6 +269,10 @@ def test_a_live_agent_goes_on_as_the_simulator_s_model_wants(stage: Stage, scene
     assert max(row["turn_index"] for row in again) <= 2
     notes = json.loads((ended.run_dir / "run.json").read_text())["workload"]["notes"]
     assert not any("exception" in note for note in notes)
+    found = ended.summary["cache"]
+    assert (found["expected"]["from"], found["expected"]["exactness"]) == ("token_ids", "exact"), found
+    assert found["expected"]["hit_rate"] == pytest.approx(found["counted"]["hit_rate"], abs=0.02)
+    assert found["expected"]["hit_rate"] > 0.1
 
 
 def raising(place: Place) -> Ended:

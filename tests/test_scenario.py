@@ -145,7 +145,7 @@ def test_the_documented_example() -> None:
         ),
         (
             "cache: {zzz: 3}",
-            "cache.zzz: unknown key; valid here: isolate, arm, salt, block_size",
+            "cache.zzz: unknown key; valid here: isolate, arm, salt, block_size, token_ids",
         ),
     ],
 )

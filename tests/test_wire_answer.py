@@ -6,6 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from inferload.measure.blockhashes import block_hashes
 from inferload.wire.answer import Answer
 
 text = st.none() | st.sampled_from(["", "a", "ü\u2028", "日"])
@@ -50,3 +51,18 @@ def test_many_at_once_are_as_one_by_one(data: list[bytes], size: int) -> None:
         batch = data[start : start + size]
         many.events(batch, list(range(start, start + len(batch))))
     assert seen(many) == seen(one)
+
+
+def test_the_tokens_that_a_server_says_are_kept_and_hashed() -> None:
+    first = {"choices": [{"delta": {"role": "assistant"}}], "prompt_token_ids": [*range(30)]}
+    rest = [{"choices": [{"delta": {"content": "a"}, "token_ids": [7, 8]}]} for _ in range(9)]
+    told = {"choices": [{"text": "a", "token_ids": [7], "prompt_token_ids": [*range(30)]}]}  # as completions have it
+    for documents, answer_ids in (([first, *rest], [7, 8] * 9), ([told], [7])):
+        data = [json.dumps(document).encode() for document in documents]
+        for size in (1, len(data)):
+            answer = Answer()
+            for start in range(0, len(data), size):
+                answer.events(data[start : start + size], [1] * len(data[start : start + size]))
+            assert answer.block_hashes() == block_hashes([*range(30), *answer_ids[:-1]])
+            assert answer.template_of(data[-1]) is None
+    assert Answer().block_hashes() is None

@@ -71,6 +71,8 @@ class TurnRecord:
     cached_tokens: int | None = None
     event_ns: array[int] | None = None  # array('q'): each output event, offset from `sent`
     event_tokens: array[int] | None = None  # array('i'): tokens that each output event carried, where the server said
+    # array('q'): of the whole row, prompt and answer, a hash of all its tokens up to each full block of 16; where asked for.
+    block_hashes: array[int] | None = None
     delay_ns: array[int] | None = (
         None  # array('q'): per read, user-space read time - kernel receive stamp; not in the file
     )

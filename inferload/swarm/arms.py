@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from inferload.workload.idhits import IdHits
 from inferload.workload.scenario import Cache
 from inferload.workload.senthits import SentHits
 
@@ -29,7 +30,7 @@ class Earlier:
     arm: Arm
     run_dir: Path
     salt: str
-    left: SentHits | None
+    left: SentHits | IdHits | None
 
 
 COLD = Pass("cold")

@@ -13,6 +13,7 @@ from inferload.measure.record import CANCELLED
 from inferload.swarm.ended import EndedRun
 from inferload.workload.bodies import isolation
 from inferload.workload.expectedhits import ASSUMED_BLOCK
+from inferload.workload.idhits import IdHits
 from inferload.workload.senthits import SentHits, SentSums, SentTurn
 from inferload.workload.sessions import Sessions
 
@@ -30,6 +31,8 @@ _COLUMNS = (
     "model",
 )
 _INDEX = re.compile(r"s(\d+)")
+_OF_IDS = ("session_id", "worker", "sent_ns", "target", "model", "input_tokens", "cached_tokens", "block_hashes")
+_ASSUMED = f"blocks of {ASSUMED_BLOCK} tokens are assumed, since the server does not say: see cache.block_size"
 
 
 @dataclass(slots=True)
@@ -38,7 +41,7 @@ class CacheFigures:
 
     block: dict[str, Any]
     sums: SentSums | None = None
-    left: SentHits | None = None
+    left: SentHits | IdHits | None = None
 
     @property
     def unexpected_share(self) -> float | None:
@@ -68,20 +71,61 @@ def figures(run: EndedRun, turns: pa.Table | None) -> CacheFigures:
         "per_turn": None,
         "earlier": _against_earlier(run, turns),
     }
+    if turns is not None and cache.token_ids:
+        by_ids = _by_token_ids(run, block)
+        if by_ids is not None:
+            document |= {
+                "expected": _expected_block(by_ids.sums, _notes_of_ids(by_ids.sums, source), "token_ids"),
+                "per_turn": _per_turn_block(by_ids.sums),
+            }
+            return CacheFigures(document, by_ids.sums, by_ids)
     source_of = Sessions(run.order.scenario, run.preflight.data)
     if turns is None or not source_of.repeatable:
         return CacheFigures(document)
     earlier = run.earlier
-    if earlier is not None and earlier.left is None:
+    if earlier is None:
+        hits = SentHits(block, run.preflight.template)
+    elif isinstance(earlier.left, SentHits):
+        hits = earlier.left
+    else:
         return CacheFigures(document)  # what was cached before is not known
-    hits = SentHits(block, run.preflight.template) if earlier is None or earlier.left is None else earlier.left
     hits.begin()
     for index, sent in _sessions(turns, run):
         apart = isolation(cache.isolate, run.salt, index, run.preflight.salts)
         hits.session(index, source_of.begin(index).script, apart, sent)
     sums = hits.sums
-    document |= {"expected": _expected_block(run, sums, source), "per_turn": _per_turn_block(sums)}
+    document |= {
+        "expected": _expected_block(sums, _notes(run, sums, source), "plan"),
+        "per_turn": _per_turn_block(sums),
+    }
     return CacheFigures(document, sums, hits)
+
+
+def _by_token_ids(run: EndedRun, block: int) -> IdHits | None:
+    """Hits by the tokens that the server said; None where it said none, or where they cannot be told by its blocks."""
+    left = None if run.earlier is None else run.earlier.left
+    if run.earlier is not None and not isinstance(left, IdHits):
+        return None
+    hits = left if isinstance(left, IdHits) else IdHits(block)
+    table = turnfile.read_turns(run.place.path, (*_COLUMNS, "block_hashes"))
+    if not hits.even or table["block_hashes"].null_count == table.num_rows:
+        return None
+    hits.begin()
+    anchors = turnfile.anchors(run.place.path)
+    rows = [row for row in table.select(_OF_IDS).to_pylist() if row["sent_ns"] is not None]
+    for row in sorted(rows, key=lambda row: row["sent_ns"] + anchors[row["worker"]].wall_ns):
+        match = _INDEX.match(row["session_id"])
+        index = 0 if match is None else int(match[1])
+        apart = isolation(run.order.scenario.cache.isolate, run.salt, index, run.preflight.salts)
+        salt = apart.value if apart.kind == "salt" else ""
+        where = row["target"], row["model"], salt
+        hits.turn(where, row["block_hashes"], row["input_tokens"], row["cached_tokens"])
+    return hits
+
+
+def _notes_of_ids(sums: SentSums, source: str) -> list[str]:
+    notes = [_ASSUMED] if source == "assumed" else []
+    return notes + ([f"of {sums.unknown} turns the server said no tokens"] if sums.unknown else [])
 
 
 def _against_earlier(run: EndedRun, turns: pa.Table | None) -> dict[str, Any] | None:
@@ -115,8 +159,9 @@ def _counted_block(counted: servers.PrefixCache | None) -> dict[str, Any] | None
     return {"queries": counted.queries, "hits": counted.hits, "hit_rate": counted.hits / counted.queries}
 
 
-def _expected_block(run: EndedRun, sums: SentSums, source: str) -> dict[str, Any]:
-    hits, notes = sums.hits, _notes(run, sums, source)
+def _expected_block(sums: SentSums, notes: list[str], told_from: str) -> dict[str, Any]:
+    """`notes`: why the hits are approximate. `told_from`: the plan with the lengths that were counted, or token ids."""
+    hits = sums.hits
     exact = "approximate" if notes else "bounds" if sums.reread or sums.again else "exact"
     if sums.reread:
         notes.append(
@@ -136,6 +181,7 @@ def _expected_block(run: EndedRun, sums: SentSums, source: str) -> dict[str, Any
         "hit_rate": hits.rate,
         "hit_rate_at_most": sums.at_most / hits.input if hits.input else None,
         "exactness": exact,
+        "from": told_from,
         "notes": notes,
     }
 
@@ -144,8 +190,10 @@ def _notes(run: EndedRun, sums: SentSums, source: str) -> list[str]:
     """Why the expected hits are approximate; empty where they are not."""
     notes = []
     if source == "assumed":
+        notes.append(_ASSUMED)
+    if run.order.scenario.cache.token_ids:
         notes.append(
-            f"blocks of {ASSUMED_BLOCK} tokens are assumed, since the server does not say: see cache.block_size"
+            "token ids were asked for, and are not at hand: the server says none, or its blocks are no multiple of 16"
         )
     if run.preflight.template.exactness == "unknown":
         notes.append("what the chat template adds is not known, since the server does not tokenize chats")

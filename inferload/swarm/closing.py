@@ -15,6 +15,7 @@ from inferload.swarm import cachefigures, stepping
 from inferload.swarm.cachefigures import CacheFigures
 from inferload.swarm.ended import EndedRun, lasted_s
 from inferload.wire.scrapehttp import MetricsUrl
+from inferload.workload.idhits import IdHits
 from inferload.workload.senthits import SentHits
 from inferload.workload.sessions import Sessions
 
@@ -24,7 +25,7 @@ class Closed:
     """The summary's document, and an endless prefix cache as the run left it (None: nobody can tell)."""
 
     document: dict[str, Any]
-    left: SentHits | None
+    left: SentHits | IdHits | None
 
 
 def close(run: EndedRun) -> Closed:

@@ -15,6 +15,7 @@ from inferload.swarm import closing, ended
 from inferload.swarm.lostload import count_lost_arrivals
 from inferload.swarm.manifest import about, manifest
 from inferload.swarm.masterrun import MasterRun
+from inferload.workload.idhits import IdHits
 from inferload.workload.senthits import SentHits
 
 logger = logging.getLogger(__name__)
@@ -32,7 +33,7 @@ class Outcome:
     passed: bool
     undecided: bool  # it failed by inconclusive gates alone
     engine: str
-    left: SentHits | None = None  # an endless prefix cache as the run left it
+    left: SentHits | IdHits | None = None  # an endless prefix cache as the run left it
 
 
 def begin(run: MasterRun) -> None:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from inferload.measure.blockhashes import block_hashes
 from inferload.measure.record import Failure
 from inferload.wire.toolcalls import ToolCalls
 
@@ -41,6 +42,8 @@ class _Choice(msgspec.Struct):
     delta: _Delta | None = None
     text: str | None = None
     finish_reason: str | None = None
+    token_ids: list[int] | None = None
+    prompt_token_ids: list[int] | None = None
 
 
 class _PromptDetails(msgspec.Struct):
@@ -67,6 +70,7 @@ class _Event(msgspec.Struct):
     usage: _Usage | None = None
     metrics: PerRequestMetrics | None = None
     error: Any = None
+    prompt_token_ids: list[int] | None = None
 
 
 _decode = msgspec.json.Decoder(_Event).decode
@@ -100,7 +104,9 @@ class Answer:
         "input_tokens",
         "last_event_ns",
         "metrics",
+        "output_ids",
         "output_tokens",
+        "prompt_ids",
         "reasoning",
         "request_id",
         "running_tokens",
@@ -125,6 +131,8 @@ class Answer:
         self.input_tokens: int | None = None
         self.output_tokens: int | None = None
         self.cached_tokens: int | None = None
+        self.prompt_ids: list[int] | None = None  # where the server was asked for token ids
+        self.output_ids: list[int] = []
         self.metrics: PerRequestMetrics | None = None
         self.closed = False  # [DONE] was seen
         self.failure: Failure | None = None
@@ -178,6 +186,7 @@ class Answer:
                 delta is not None
                 and delta.content
                 and not (choice.finish_reason or delta.tool_calls or delta.reasoning or delta.reasoning_content)
+                and choice.token_ids is None
             ):
                 self.text.append(delta.content)
                 self.event_ns.append(at_ns)
@@ -187,6 +196,10 @@ class Answer:
         carried = False
         for choice in event.choices[:1]:
             carried = self._choice(choice, at_ns)
+            if choice.token_ids:
+                self.output_ids += choice.token_ids
+            if self.prompt_ids is None:
+                self.prompt_ids = event.prompt_token_ids or choice.prompt_token_ids
         self._count(event, carried, at_ns)
         if event.metrics is not None:
             self.metrics = event.metrics
@@ -224,6 +237,10 @@ class Answer:
         if self.failure is None and not self.event_ns:
             self.failure = Failure.EMPTY
             self.detail = "a whole stream without one output token"
+
+    def block_hashes(self) -> array[int] | None:
+        """Of the whole row as the server's cache has it: prompt and answer but for its last token. None: no ids came."""
+        return None if self.prompt_ids is None else block_hashes([*self.prompt_ids, *self.output_ids[:-1]])
 
     @property
     def tokens_by_event(self) -> array[int] | None:
@@ -291,7 +308,7 @@ def _only_text(event: _Event) -> bool | None:
     if event.error is not None or event.usage is not None or event.metrics is not None or len(event.choices) != 1:
         return None
     choice, delta = event.choices[0], event.choices[0].delta
-    if choice.finish_reason is not None:
+    if choice.finish_reason is not None or choice.token_ids is not None:
         return None
     if delta is None:
         return True if choice.text else None

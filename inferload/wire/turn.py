@@ -364,6 +364,7 @@ class Turn:
             cached_tokens=answer.cached_tokens,
             event_ns=_since(sent_ns, answer.event_ns) if answer.event_ns else None,
             event_tokens=answer.tokens_by_event,
+            block_hashes=answer.block_hashes(),
             delay_ns=self._delays or None,
             attempts=self._attempts,
             target=self._client.target.url,

@@ -46,11 +46,12 @@ class Settings:
     model: str
     request: Request
     seed: int = 0
+    token_ids: bool = False  # the server is to say which tokens each prompt and answer came to
 
     @classmethod
     def of(cls, scenario: Scenario, model: str) -> "Settings":
         """The scenario's part, with the model of the run."""
-        return cls(model, scenario.request, scenario.seed)
+        return cls(model, scenario.request, scenario.seed, scenario.cache.token_ids)
 
 
 class Texts:
@@ -145,4 +146,6 @@ class BodyWriter:
         options = self._dialect.options(request, ask)
         if self._isolation.kind == "salt":
             options["cache_salt"] = self._isolation.value
+        if self._settings.token_ids:
+            options["return_token_ids"] = True
         return msgspec.json.encode(options | thaw(request.extra_body) | dict(ask.extra_body))[1:]

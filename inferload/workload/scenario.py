@@ -284,6 +284,12 @@ class Cache(Part):
         default=None,
         description="tokens in a block of the server's KV cache, for the expected hits; null: what the server says, else 16",
     )
+    token_ids: bool = Field(
+        default=False,
+        strict=True,
+        description="have the server (vLLM) say the tokens of each prompt and answer, and tell the expected hits from these: "
+        "exact for live agents too, but a prompt comes back as a number for each of its tokens",
+    )
 
     @model_validator(mode="after")
     def _salt_is_used(self) -> "Cache":
@@ -339,6 +345,14 @@ class Scenario(Part):
         if live and isinstance(request, dict) and "ignore_eos" not in request:
             return {**data, "request": {**request, "ignore_eos": False}}
         return data
+
+    @model_validator(mode="after")
+    def _ids_can_be_said(self) -> "Scenario":
+        if self.cache.token_ids and self.request.endpoint not in ("chat", "completions"):
+            raise ValueError(
+                f"cache.token_ids: endpoint {self.request.endpoint} says no tokens; use chat or completions"
+            )
+        return self
 
     @property
     def ends_by_itself(self) -> bool:

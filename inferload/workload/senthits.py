@@ -36,6 +36,12 @@ class SentTurn:
     partition: Hashable = None
 
 
+# How far expected hits may be off where lengths are approximate: by so many of a prompt's tokens, by what an unknown chat
+# template has in front of every prompt, and by a block.
+_LENGTHS_OFF = 0.25
+_TEMPLATE_TOKENS = 64
+
+
 @dataclass(slots=True)
 class SentSums:
     """Sums over turns, in tokens. `at_most`: cached tokens if answers were read back as much alike as their lengths allow."""
@@ -50,6 +56,18 @@ class SentSums:
     again: int = 0  # prompts that an earlier run has sent too, if its answers were the same
     off: int = 0  # prompts that were counted longer or shorter than planned, with no answer to account for it
 
+    def add(self, told: int | None, tokens: int, shared: int, at_most: int, block: int) -> None:
+        """Book one turn's prompt. `told`: what its answer said was cached of it."""
+        most = cached(at_most, tokens, block)
+        self.hits.add(tokens, shared, block)
+        self.at_most += most
+        if told is not None:
+            self.told.add(tokens, 0, block)
+            self.told.cached += told
+            beyond = max(0, told - most)
+            self.unexpected += beyond
+            self.far_unexpected += max(0, beyond - block - _TEMPLATE_TOKENS - round(_LENGTHS_OFF * tokens))
+
 
 @dataclass(slots=True)
 class _Session:
@@ -61,12 +79,6 @@ class _Session:
     # As later prompts have them: by their place in a plan, and by how much of them is kept.
     answers: dict[tuple[Hashable, int], Span] = field(default_factory=dict)
     generated: dict[Hashable, SentTurn] = field(default_factory=dict)
-
-
-# How far expected hits may be off where lengths are approximate: by so many of a prompt's tokens, by what an unknown chat
-# template has in front of every prompt, and by a block.
-_LENGTHS_OFF = 0.25
-_TEMPLATE_TOKENS = 64
 
 
 class SentHits:
@@ -141,18 +153,7 @@ class SentHits:
         if self._asked.setdefault((key, turn.partition, turn.input_tokens), self._run) < self._run:
             self.sums.again += shared < turn.input_tokens
             at_most = turn.input_tokens
-        self._add(turn, turn.input_tokens, shared, at_most)
-
-    def _add(self, turn: SentTurn, tokens: int, shared: int, at_most: int) -> None:
-        sums, most = self.sums, cached(at_most, tokens, self.block)
-        sums.hits.add(tokens, shared, self.block)
-        sums.at_most += most
-        if turn.cached_tokens is not None:
-            sums.told.add(tokens, 0, self.block)
-            sums.told.cached += turn.cached_tokens
-            beyond = max(0, turn.cached_tokens - most)
-            sums.unexpected += beyond
-            sums.far_unexpected += max(0, beyond - self.block - _TEMPLATE_TOKENS - round(_LENGTHS_OFF * tokens))
+        self.sums.add(turn.cached_tokens, turn.input_tokens, shared, at_most, self.block)
 
     def _with_answers(self, session: _Session, planned: list[Span]) -> tuple[list[Span], list[tuple[Hashable, int]]]:
         """The row with answers as they were read back; and those that are read for the first time, which stand as generated."""
