@@ -139,7 +139,7 @@ def test_what_a_crash_leaves_is_stopped_too_and_the_port_is_free(start: Run, tmp
     up = start("tiny-all", "--port", str(port), "--model-path", str(tmp_path), VLLM=str(program))
     assert up.returncode == 0, up.stderr
     leader = int(up.stdout.partition("(pid ")[2].partition(")")[0])
-    group = [process for process in psutil.process_iter() if os.getpgid(process.pid) == leader]
+    group = [psutil.Process(leader), *psutil.Process(leader).children(recursive=True)]
     assert len(group) == 2
     os.kill(leader, signal.SIGKILL)
     assert start("stop", "--port", str(port)).stdout == f"vllm on port {port}: stopped\n"
