@@ -30,6 +30,7 @@ def register(subparsers: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print, and write where that is wanted."""
+    from .comparison.output import write_forms
     from .comparison.sides import priced
     from .recommend import recommend
     from .recommendpage import page
@@ -45,19 +46,22 @@ def run(arguments: argparse.Namespace) -> int:
     }
     print(shown[arguments.format], end="")
     if arguments.write is not None:
-        _write(arguments.write, {"md": shown["markdown"], "json": shown["json"], "html": page(found)})
+        write_forms(
+            arguments.write, "recommendation", {"md": shown["markdown"], "json": shown["json"], "html": page(found)}
+        )
     return 0
 
 
 def _sides(paths: list[str]) -> dict[str, list[Any]]:
     """Sides by scenario: of a sweep's folder each of its scenarios, else all that was named as one."""
+    from .comparison.output import named_side
     from .comparison.sides import NAMES
     from .comparison.tables import BLOCK_NAMES
 
     names = tuple(dict.fromkeys((*NAMES, *BLOCK_NAMES)))
     if len(paths) == 1 and (Path(paths[0]) / "sweep.yaml").is_file():
         return _sweep(Path(paths[0]), names)
-    sides = [_side(given, names) for given in paths]
+    sides = [named_side(given, names) for given in paths]
     return {sides[0].runs[0].scenario or "runs": sides}
 
 
@@ -77,21 +81,3 @@ def _sweep(folder: Path, names: tuple[str, ...]) -> dict[str, list[Any]]:
     if not found:
         raise UsageError(f"{folder}: holds no finished runs; inferload sweep --resume {folder} goes on with it")
     return found
-
-
-def _side(given: str, names: tuple[str, ...]) -> Any:
-    from .comparison.sides import read_side
-
-    label, sign, rest = given.partition("=")
-    if sign and not Path(given).exists():
-        return read_side(Path(rest), label, names)
-    return read_side(Path(given), None, names)
-
-
-def _write(folder: Path, forms: dict[str, str]) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for suffix, form in forms.items():
-            (folder / f"recommendation.{suffix}").write_text(form, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"--write {folder}: {error.strerror}; name a folder that can be written") from error

@@ -6,6 +6,7 @@ from typing import Any
 
 from inferload.measure.texttable import align
 
+from .comparison.output import piped
 from .comparison.tables import matrix
 from .recommend import THROUGHPUT, TPOT, TTFT, Advice, Recommendation
 from .wording import number
@@ -130,17 +131,12 @@ def markdown(found: Recommendation) -> str:
     """The same as Markdown."""
     parts = [
         f"## {found.scenario}: which variant for which aim",
-        _piped([DECISIONS, *decisions(found)]),
+        piped([DECISIONS, *decisions(found)], right=False),
         "\n".join(f"* {line}" for line in [*fronts(found), *notes(found)]),
-        _piped(standings(found)),
-        _piped(matrix([one.side for one in found.standings])),
+        piped(standings(found)),
+        piped(matrix([one.side for one in found.standings])),
     ]
     return "\n\n".join(parts) + "\n"
-
-
-def _piped(rows: Sequence[Sequence[str]]) -> str:
-    head, *body = [[cell.replace("|", "\\|") for cell in row] for row in rows]
-    return "\n".join(f"| {' | '.join(row)} |" for row in (head, [":---"] * len(head), *body))
 
 
 def document(all_found: Sequence[Recommendation]) -> dict[str, Any]:

@@ -57,9 +57,9 @@ class World:
         )
 
 
-def shares(kind: str, count: int, change: float, draws: int) -> tuple[float, float, float, float]:
+def shares(kind: str, count: int, change: float, draws: int, turns: float = 0.5) -> tuple[float, float, float, float]:
     """Over draws: how often the interval held the truth, the gate called a regression, the primary figure was called; its sd."""
-    world = World(np.random.default_rng(11))
+    world = World(np.random.default_rng(11), turns=turns)
     held, regressed, called, logs = [], [], [], []
     for _ in range(draws):
         found = world.pairs(count, change) if kind == "pairs" else world.occasions(count, change)
@@ -84,15 +84,24 @@ def test_the_gate_is_quiet_when_nothing_changed_and_sees_what_did(kind: str, cou
 
 @pytest.mark.soak
 @pytest.mark.parametrize(
-    ("kind", "count"), [("pairs", 6), ("pairs", 8), ("pairs", 12), ("occasions", 8), ("occasions", 12)]
+    ("kind", "count", "turns"),
+    [
+        ("pairs", 6, 0.5),
+        ("pairs", 8, 0.5),
+        ("pairs", 12, 0.5),
+        ("occasions", 8, 0.5),
+        ("occasions", 12, 0.5),
+        ("pairs", 8, 0.2),
+        ("occasions", 12, 0.1),
+    ],
 )
-def test_coverage_false_alarms_and_power(kind: str, count: int) -> None:
-    held, regressed, _, spread = shares(kind, count, 0.0, 1000)
+def test_coverage_false_alarms_and_power(kind: str, count: int, turns: float) -> None:
+    held, regressed, _, spread = shares(kind, count, 0.0, 1000, turns)
     # The spread of the estimate over draws is sd / sqrt(pairs) of the plan: what a plan with that noise predicts.
     predicted = power(0.10, spread * math.sqrt(count), count)
-    found = shares(kind, count, 0.10, 1000)
+    found = shares(kind, count, 0.10, 1000, turns)
     print(
-        f"{count} {kind}: coverage {held:.3f} (changed: {found[0]:.3f}), false alarms {regressed:.3f}, "
+        f"{count} {kind}, turns {turns}: coverage {held:.3f} (changed: {found[0]:.3f}), false alarms {regressed:.3f}, "
         f"power against 10 %: {found[2]:.3f}, predicted {predicted:.3f}"
     )
     assert 0.93 <= held <= 0.97

@@ -79,6 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
     from . import github, said, tables  # pandas and scipy take a second: not in the way of the other commands
     from .compare import compare, compare_with_occasions
     from .figures import ALL, DEFAULT_PRIMARY, figure
+    from .output import named_side, write_file, write_forms
     from .sides import NAMES, priced
 
     try:
@@ -91,8 +92,8 @@ def run(arguments: argparse.Namespace) -> int:
     if len(given) < 2:
         raise UsageError(f"compare: {given[0]} alone is nothing to compare; name a candidate too")
     learned = is_baseline(Path(given[0]))
-    baseline = priced(read(Path(given[0])) if learned else _side(given[0], names), named)
-    candidates = [priced(_side(one, names), named) for one in given[1:]]
+    baseline = priced(read(Path(given[0])) if learned else named_side(given[0], names), named)
+    candidates = [priced(named_side(one, names), named) for one in given[1:]]
     if learned:
         occasions = [replace(side, runs=(as_one(side),)) for side in candidates]
         comparisons = [compare_with_occasions(baseline, one, primary, ALL, arguments.allow) for one in occasions]
@@ -103,11 +104,12 @@ def run(arguments: argparse.Namespace) -> int:
     sides = [baseline, *candidates]
     print(tables.ab_block(sides) if wanted == "block" else forms[wanted](comparisons), end="")
     if arguments.write is not None:
-        _write(arguments.write, {"md": said.markdown, "json": said.json_text, "xml": said.junit}, comparisons)
+        written = {"md": said.markdown, "json": said.json_text, "xml": said.junit}
+        write_forms(arguments.write, "comparison", {suffix: form(comparisons) for suffix, form in written.items()})
     if arguments.junit is not None:
-        _write_file("--junit", arguments.junit, said.junit(comparisons))
+        write_file("--junit", arguments.junit, said.junit(comparisons))
     if arguments.markdown not in (None, _PRINT):
-        _write_file("--markdown", arguments.markdown, said.markdown(comparisons))
+        write_file("--markdown", arguments.markdown, said.markdown(comparisons))
     if arguments.github or os.environ.get("GITHUB_ACTIONS") == "true":
         github.tell(said.annotations(comparisons), said.markdown(comparisons))
     if not arguments.fail_on_regression:
@@ -115,29 +117,3 @@ def run(arguments: argparse.Namespace) -> int:
     judged = all(one.tested for one in comparisons)
     failed = any(one.regressed for one in comparisons) or (arguments.strict and not judged)
     return EXIT_REGRESSED if failed else 0
-
-
-def _side(given: str, names: tuple[str, ...]) -> Any:
-    from .sides import read_side
-
-    label, sign, rest = given.partition("=")
-    if sign and not Path(given).exists():
-        return read_side(Path(rest), label, names)
-    return read_side(Path(given), None, names)
-
-
-def _write_file(option: str, path: Path, text: str) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"{option} {path}: {error.strerror}; name a file that can be written") from error
-
-
-def _write(folder: Path, forms: dict[str, Any], comparisons: list[Any]) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for suffix, form in forms.items():
-            (folder / f"comparison.{suffix}").write_text(form(comparisons), encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"--write {folder}: {error.strerror}; name a folder that can be written") from error

@@ -57,6 +57,18 @@ def _number(value: object) -> float | None:
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
+def _latencies(
+    names: Mapping[str, str], of: Callable[[str, str], float | None], to_ms: float = 1.0
+) -> dict[str, float | None]:
+    """Our figures by the client's names: `of(name, q)` is what its file says, in units of `to_ms`."""
+    found: dict[str, float | None] = {}
+    for ours, theirs in names.items():
+        for q in ("mean", "p50", "p90", "p95", "p99"):
+            value = of(theirs, q)
+            found[f"{q}({ours})"] = None if value is None else value * to_ms
+    return found
+
+
 def _vllm(said: Document) -> Imported:
     """a result of vllm bench serve"""
     completed = _number(said["completed"]) or 0.0
@@ -104,10 +116,7 @@ def _aiperf(said: Document) -> Imported:
     found = {"turns_per_s": of("request_throughput"), "output_tok_per_s": of("output_token_throughput")}
     found["total_tok_per_s"] = of("total_token_throughput")
     found["goodput_turns_per_s"] = of("goodput")
-    for ours, theirs in latencies.items():
-        found[f"mean({ours})"] = of(theirs)
-        for q in ("p50", "p90", "p95", "p99"):
-            found[f"{q}({ours})"] = of(theirs, q)
+    found |= _latencies(latencies, lambda name, q: of(name, "avg" if q == "mean" else q))
     asked = said.get("input_config") or {}
     models = (asked.get("models") or {}).get("items") or [{}]
     phase = (asked.get("phases") or [{}])[-1]
@@ -148,12 +157,7 @@ def _guidellm(said: Document) -> Imported:
     }
     found = {"turns_per_s": of("requests_per_second"), "output_tok_per_s": of("output_tokens_per_second")}
     found["total_tok_per_s"] = of("tokens_per_second")
-    for ours, theirs in latencies.items():
-        for q in ("mean", "p50", "p90", "p95", "p99"):
-            found[f"{q}({ours})"] = of(theirs, q)
-    for q in ("mean", "p50", "p90", "p95", "p99"):
-        seconds = of("request_latency", q)
-        found[f"{q}(e2e_ms)"] = None if seconds is None else seconds * 1000
+    found |= _latencies(latencies, of) | _latencies({"e2e_ms": "request_latency"}, of, 1000.0)
     strategy = config.get("strategy") or {}
     return Imported(
         client=f"GuideLLM {(said.get('metadata') or {}).get('guidellm_version', '')}".strip(),
@@ -179,10 +183,7 @@ def _genai(said: Document) -> Imported:
         "output_tok_per_s": _number(all_in["mean_output_throughput_tokens_per_s"]),
         "total_tok_per_s": _number(all_in["mean_total_tokens_throughput_tokens_per_s"]),
     }
-    for ours, theirs in latencies.items():
-        for q in ("mean", "p50", "p90", "p95", "p99"):
-            value = _number(statistics[theirs].get(q))
-            found[f"{q}({ours})"] = None if value is None else value * factor
+    found |= _latencies(latencies, lambda name, q: _number(statistics[name].get(q)), factor)
     return Imported(
         client="genai-bench",
         figures=found,

@@ -12,6 +12,7 @@ from ..wording import NOT_KNOWN, number
 from . import costs
 from .compare import ALPHA, PAIRS_WANTED, Comparison, Row
 from .figures import TABLE, Figure
+from .output import piped
 from .sides import Side
 
 
@@ -147,11 +148,11 @@ def markdown(comparisons: Sequence[Comparison]) -> str:
     """For a pull request."""
     sides = (comparisons[0].baseline, *(one.candidate for one in comparisons))
     parts = [*(f"**{headline(one)}**" for one in comparisons)]
-    parts += [_piped(sides_table(sides)), _piped(improvement_table(sides[0], sides[1:])), *_cost(sides, _piped)]
+    parts += [piped(sides_table(sides)), piped(improvement_table(sides[0], sides[1:])), *_cost(sides, piped)]
     for one in comparisons:
         remarks = "\n".join(f"* {remark}" for remark in _remarks(one))
         parts += [f"### {one.candidate.label} against {one.baseline.label}", *([remarks] if remarks else [])]
-        parts.append(_piped(effects_table(one)))
+        parts.append(piped(effects_table(one)))
     return "\n\n".join([*parts, _family(comparisons)]) + "\n"
 
 
@@ -199,12 +200,6 @@ def _aligned(rows: Cells) -> str:
         if place == 0:
             lines.append("  ".join("-" * width for width in widths))
     return "\n".join(lines)
-
-
-def _piped(rows: Cells) -> str:
-    head, *body = [[cell.replace("|", "\\|") for cell in row] for row in rows]
-    rule = [":---", *("---:" for _ in head[1:])]
-    return "\n".join(f"| {' | '.join(row)} |" for row in (head, rule, *body))
 
 
 def annotations(comparisons: Sequence[Comparison]) -> list[tuple[str, str]]:
