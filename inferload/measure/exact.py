@@ -54,11 +54,14 @@ def exact_values(table: pa.Table, phase: str | None = "measure", class_name: str
     return ExactValues(chosen if pc.all(wanted).as_py() else chosen.filter(wanted))
 
 
+_AT_ONCE = 4096  # turns: what is worked out on the way is a multiple of their events
+
+
 class ExactValues(Mapping[str, Floats]):
     """The values of each measure by its name, drawn up when they are asked for: ten million gaps weigh 80 MB a measure."""
 
     def __init__(self, turns: pa.Table) -> None:
-        self._batches = [_Batch.of(batch) for batch in turns.to_batches()]
+        self._batches = [_Batch.of(batch) for batch in turns.to_batches(max_chunksize=_AT_ONCE)]
         self._latest: tuple[str, Floats] | None = None
 
     def __getitem__(self, name: str) -> Floats:

@@ -38,6 +38,8 @@ COLUMNS = (
 # Steps whose cached share is told together, by the first of each.
 STEPS = (0, 1, 2, 3, 5, 10, 20, 50, 100)
 
+_AT_ONCE = 4096  # turns whose gaps are looked at together
+
 
 @dataclass(frozen=True, slots=True)
 class Task:
@@ -74,9 +76,9 @@ class _Turn:
 
 def tasks_by_class(table: pa.Table, phase: str = "measure") -> dict[str, Any]:
     """A block for each class whose sessions are tasks: that call tools, or say which answer is their last. Needs COLUMNS."""
-    names = pc.unique(table["class"]).to_pylist()
-    blocks = {name: _block(_turns(table.filter(pc.equal(table["class"], name))), phase) for name in sorted(names)}
-    return {name: block for name, block in blocks.items() if block is not None}
+    tells = pc.or_kleene(pc.equal(table["pause"], "tool"), table["final"])
+    names = pc.unique(table["class"].filter(tells)).to_pylist()
+    return {name: _block(_turns(table.filter(pc.equal(table["class"], name))), phase) for name in sorted(names)}
 
 
 def tasks_of(turns: Sequence["_Turn"], phase: str) -> tuple[int, list[Task]]:
@@ -125,9 +127,7 @@ def _task(turns: Sequence["_Turn"]) -> Task:
     )
 
 
-def _block(turns: Sequence["_Turn"], phase: str) -> dict[str, Any] | None:
-    if not any(turn.final or turn.pause == "tool" for turn in turns):
-        return None
+def _block(turns: Sequence["_Turn"], phase: str) -> dict[str, Any]:
     begun, done = tasks_of(turns, phase)
     ended_well = [turn for turn in turns if turn.ok and turn.phase == phase]
     counted = [(t.input_tokens, t.output_tokens) for t in ended_well if None not in (t.input_tokens, t.output_tokens)]
@@ -207,11 +207,14 @@ def _turns(table: pa.Table) -> list[_Turn]:
 
 def _longest_gaps_ms(table: pa.Table) -> list[float]:
     """The longest gap between two output events of each turn; 0 where there is none."""
-    lists = table["event_ns"].combine_chunks() if table.num_rows else pa.array([], pa.list_(pa.int64()))
+    return [gap for batch in table.to_batches(max_chunksize=_AT_ONCE) for gap in _longest_in(batch["event_ns"])]
+
+
+def _longest_in(lists: pa.ListArray) -> list[float]:
     flat = pc.list_flatten(lists).to_numpy(zero_copy_only=False)
     events = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
-    longest = np.zeros(table.num_rows)
-    row = np.repeat(np.arange(table.num_rows), events)
+    longest = np.zeros(len(lists))
+    row = np.repeat(np.arange(len(lists)), events)
     inside = row[1:] == row[:-1]
     np.maximum.at(longest, row[1:][inside], np.diff(flat)[inside] / NS_PER_MS)
     return [float(gap) for gap in longest]
