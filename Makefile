@@ -14,7 +14,7 @@ export VENV_VLLM
 BROWSER := chromium chromium-driver
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-vllm demo demo-vllm browser sshd screenshots test test-vllm lint bench bench-client bench-quick bench-report bench-peers bench-programs soak clean
+.PHONY: help setup setup-vllm demo demo-vllm browser sshd screenshots test test-vllm lint bench bench-client bench-quick bench-report bench-arrivals bench-peers bench-programs soak clean
 
 help:            ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22

@@ -5,12 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from inferload import __version__
 from inferload.cli import run as run_command
 from inferload.errors import UsageError
 from inferload.measure.record import PhaseWindow
 from inferload.passing import PassingParser
 from inferload.runoptions import RUN_OPTIONS
-from inferload.swarm import messages, options
+from inferload.swarm import messages, muster, options
 from inferload.swarm.order import Wish, nominal_users, resolve
 from inferload.swarm.roster import Member, Roster
 from inferload.wire.client import Credentials
@@ -185,3 +186,18 @@ def test_inferload_run_is_the_locust_command_it_stands_for() -> None:
         *("-f", "chat.py", "--headless", "--host", HOST, "--scenario", "smoke", "--seed", "3"),
         *("--header", "A: b", "--header", "C: d", "--insecure", "--processes", "2"),
     ]
+
+
+def test_a_worker_of_another_version_is_named() -> None:
+    members = [Member(name, name, stripe) for stripe, name in enumerate(("w0", "w1", "w2"))]
+    for member in members:
+        member.facts = {"version": __version__, "host": "here"}
+    muster.check_versions(members)
+    members[1].facts = {"version": "0.0.9", "host": "node2"}
+    members[2].facts = {"version": None, "host": "node3"}
+    with pytest.raises(UsageError) as refused:
+        muster.check_versions(members)
+    assert str(refused.value) == (
+        f"workers: w1 on node2 runs 0.0.9, w2 on node3 runs an older one, and the master inferload {__version__}; "
+        "install the same on all"
+    )

@@ -8,6 +8,7 @@ from typing import Any
 import gevent
 import gevent.lock
 
+from inferload import __version__
 from inferload.errors import UsageError
 from inferload.measure.clock import now_ns, wall_ns
 from inferload.swarm import messages
@@ -64,6 +65,7 @@ class Agent:
 
     def _on_ping(self, environment: Any, msg: Any) -> None:
         answer = {"sent_ns": msg.data["sent_ns"], "mono_ns": now_ns(), "wall_ns": wall_ns()}
+        answer |= {"version": __version__, "host": socket.gethostname()}
         self._runner.send_message(messages.PONG, answer)
 
     def _on_prepare(self, environment: Any, msg: Any) -> None:

@@ -51,6 +51,8 @@ class Controller:
         self._expected_workers = expected_workers
         self._headless = bool(environment.parsed_options.headless)
         self._preparing = False
+        self._later: tuple[int, float] | None = None  # users and spawn rate that were asked for while it was prepared
+        self._stopped_before: str | None = None  # why it is to stop before it has begun
         self._idle = Event()
         self._idle.set()
         self._leaving = False  # the process is to end once the run has
@@ -66,8 +68,12 @@ class Controller:
 
     def start(self, user_count: int, spawn_rate: float, wait: bool = False, user_classes: Any = None) -> None:
         """Begin a run; or, while one is under way, change its users."""
-        if self._preparing or (self.run is not None and self.run.stop.is_set()):
-            logger.warning("a run is being prepared or drained; start again once it is over")
+        if self._preparing:
+            self._later = user_count, spawn_rate
+            logger.info("a run is being prepared; %d users are taken up when its load has begun", user_count)
+            return
+        if self.run is not None and self.run.stop.is_set():
+            logger.warning("a run is being drained; start again once it is over")
             return
         if self.run is None:
             self._begin(self._order(user_count, spawn_rate))
@@ -103,6 +109,8 @@ class Controller:
         """Ask the run to stop, and wait until its files are written."""
         if self.run is not None:
             self.run.request_stop(reason)
+        elif self._preparing:
+            self._stopped_before = reason
         self._idle.wait()
 
     def interrupt(self) -> None:
@@ -148,7 +156,7 @@ class Controller:
             return error
 
     def _begin(self, order: Order | UsageError) -> None:
-        self._preparing = True
+        self._preparing, self._later, self._stopped_before = True, None, None
         self._idle.clear()
         gevent.spawn(self._whole_run, order)
 
@@ -181,6 +189,8 @@ class Controller:
             self._preparing = True
             self.run = self._prepared(order, arms.folder(path, one), one, earlier)
             self._preparing = False
+            if self._stopped_before is not None:
+                self.run.request_stop(self._stopped_before)
             outcome = self.outcome = self._conduct(self.run)
             if one.counted:
                 codes.append(self._exit_code(outcome))
@@ -233,13 +243,20 @@ class Controller:
         history = History(run.place.path, self.environment)
         shown_no_more = progress.begin(run, wanted=self._headless)
         try:
-            run.conduct(self._locust_start)
+            run.conduct(self._start_users)
         finally:
             shown_no_more()
         history.finish()
         outcome = finale.conclude(run)
         logger.info("%s", outcome.headline)
         return outcome
+
+    def _start_users(self, users: int, spawn_rate: float) -> None:
+        """Locust's own start, and then what was asked for while the run was being prepared."""
+        self._locust_start(users, spawn_rate)
+        later, self._later = self._later, None
+        if later is not None:
+            self.start(*later)
 
     def _exit_code(self, outcome: Outcome) -> int:
         if outcome.measurement == "invalid" and not self.on_invalid_warns:

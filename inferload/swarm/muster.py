@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import gevent
 
+from inferload import __version__
 from inferload.errors import UsageError
 from inferload.measure.clock import NS_PER_S, now_ns
 from inferload.swarm import messages
@@ -36,6 +38,19 @@ def compare_clocks(run: MasterRun) -> None:
         for member in run.roster.members:
             if member.rtt_ns == 0:  # Locust calls a worker ready a moment before it takes our messages
                 run.tell(messages.PING, {"sent_ns": now_ns()}, member)
+
+
+def check_versions(members: Iterable[Member]) -> None:
+    """UsageError where a worker runs another version of inferload than this process: what it counts may mean something else."""
+    others = [
+        f"{member.name} on {member.facts.get('host')} runs {member.facts.get('version') or 'an older one'}"
+        for member in members
+        if member.facts.get("version") != __version__
+    ]
+    if others:
+        raise UsageError(
+            f"workers: {', '.join(others)}, and the master inferload {__version__}; install the same on all"
+        )
 
 
 def hand_out(run: MasterRun) -> None:

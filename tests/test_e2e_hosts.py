@@ -1,0 +1,99 @@
+"""Two hosts that share nothing but a wire: a master and a worker in network namespaces of their own, each on a disk of its own."""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import locust_process
+import pytest
+from e2e_runs import CROWDED, PATIENCE_S, scenario
+from locust_process import ROOT
+
+from inferload import cli, turnfile
+
+pytestmark = pytest.mark.soak
+
+MASTER_IP, WORKER_IP = "10.213.7.1", "10.213.7.2"
+
+
+def ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True, capture_output=True)
+
+
+@pytest.fixture
+def hosts() -> Iterator[tuple[str, str]]:
+    """Two network namespaces with a cable between them."""
+    if os.geteuid() != 0:
+        pytest.skip("network namespaces are made as root")
+    names = tuple(f"inferload-{place}-{os.getpid()}" for place in ("a", "b"))
+    try:
+        for name in names:
+            ip("netns", "add", name)
+        ip("link", "add", "cable-a", "netns", names[0], "type", "veth", "peer", "name", "cable-b", "netns", names[1])
+        for name, end, address in ((names[0], "cable-a", MASTER_IP), (names[1], "cable-b", WORKER_IP)):
+            ip("-n", name, "addr", "add", f"{address}/24", "dev", end)
+            ip("-n", name, "link", "set", end, "up")
+            ip("-n", name, "link", "set", "lo", "up")
+        yield names[0], names[1]
+    finally:
+        for name in names:
+            with contextlib.suppress(subprocess.CalledProcessError):
+                ip("netns", "del", name)
+
+
+@contextlib.contextmanager
+def started(host: str, folder: Path, *command: str) -> Iterator[subprocess.Popen[str]]:
+    """A program on a host, in a folder of its own."""
+    folder.mkdir(exist_ok=True)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+    environment.pop("LOCUST_SKIP_MONKEY_PATCH", None)
+    process = subprocess.Popen(
+        ["ip", "netns", "exec", host, *command],
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_two_hosts_and_one_collection(hosts: tuple[str, str], tmp_path: Path) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    arrivals = {"kind": "poisson", "sessions_per_s": 20}
+    file = scenario(tmp_path, arrivals=arrivals, workload__output_tokens=4, phases={"measure_s": 5, "drain_s": 20})
+    python, locustfile = sys.executable, str(ROOT / "locustfiles" / "chat.py")
+    server = ("-m", "inferload.deploy.simulator", "--host", MASTER_IP, "--port", "18100", "--exit-after-s", "120")
+    master = ("--headless", "--master", "--expect-workers", "2", "--host", f"http://{MASTER_IP}:18100", "--no-report")
+    master = (*master, "--scenario", str(file), "--run-dir", "/proc/self/cwd/run")  # each host's own place
+    worker = ("--worker", "--processes", "2", "--master-host", MASTER_IP)
+    with started(hosts[0], here, python, *server, "--ttft-ms", "20", "--itl-ms", "5") as simulator:
+        assert simulator.stdout is not None
+        simulator.stdout.readline()
+        with (
+            started(hosts[0], here, python, "-m", "locust", "-f", locustfile, *master) as leading,
+            started(hosts[1], there, python, "-m", "locust", "-f", locustfile, *worker) as working,
+        ):
+            said, _ = leading.communicate(timeout=2 * PATIENCE_S)
+            working.wait(30)
+    run_dir = here / "run"
+    summary, manifest = locust_process.summary_of(run_dir), json.loads((run_dir / "run.json").read_text())
+    assert summary["percentiles_from"] == "sketches", said
+    assert [worker["lost"] for worker in manifest["workers"]] == [False, False]
+    assert not len(turnfile.read_turns(run_dir))
+    assert cli.main(["collect", str(run_dir), "--no-report"]) == 1  # it says where they are
+    assert cli.main(["collect", str(run_dir), "--from", str(there / "runs")]) == 0
+    collected = locust_process.summary_of(run_dir)
+    assert collected["percentiles_from"] == "records"
+    assert len(turnfile.read_turns(run_dir)) == collected["turns"]["by_phase"]["all"]["sent"]
+    assert collected["rates"] == summary["rates"]
+    assert {one["code"] for one in collected["verdict"]["reasons"] if one["phase"] == "measure"} <= CROWDED
+    assert (run_dir / "report.html").stat().st_size > 0

@@ -1,0 +1,61 @@
+"""A LoadTestShape of the user's own in an open loop: its users scale the rate, and its end is the run's."""
+
+from pathlib import Path
+
+import pytest
+from e2e_runs import Ended, Place, Scene, Stage, check_books, check_files, contract_code, mark, scenario, scenes
+
+pytestmark = pytest.mark.soak
+
+# It counts from when the users are there, however long the run took to prepare.
+SHAPE = """
+import time
+from locust import LoadTestShape
+from inferload.swarm import plugin
+from inferload.swarm.users import InferenceUser
+
+plugin.install(default_scenario="smoke")
+
+
+class ChatUser(InferenceUser):
+    pass
+
+
+class TwoSteps(LoadTestShape):
+    since = None
+
+    def tick(self):
+        if self.since is None and self.get_current_user_count() == 10:
+            self.since = time.monotonic()
+        at_s = 0 if self.since is None else time.monotonic() - self.since
+        return (10, 10) if at_s < 4 else (30, 30) if at_s < 8 else None
+"""
+
+
+def shaped(place: Place, mode: str) -> Ended:
+    simulator = place.simulator()
+    locustfile = place.folder / "shape.py"
+    locustfile.write_text(SHAPE)
+    arrivals = {"kind": "constant", "sessions_per_s": 10}
+    file: Path = scenario(place.folder, arrivals=arrivals, workload__output_tokens=2, phases__measure_s=300)
+    fleet = place.fleet(mode, "--host", simulator.url, "--scenario", str(file), locustfile=locustfile)
+    return Ended(place.run_dir, fleet.ended(), fleet.text, simulator.stats()["requests"])
+
+
+@scenes(shaped, ("local",), ("processes",))
+def test_a_shape_of_ones_own_scales_the_rate(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    assert "Traceback" not in ended.text, ended.text
+    changed, drained = mark(ended.run_dir, "users"), mark(ended.run_dir, "phase", "drain")
+    begun = mark(ended.run_dir, "phase", "measure")
+    assert changed is not None, ended.text
+    assert begun is not None
+    assert drained is not None
+    assert changed["text"] == "users changed by hand: 10 -> 30, so arrivals.sessions_per_s is 30"
+    before_s, after_s = changed["t_s"] - begun["t_s"], drained["t_s"] - changed["t_s"]
+    assert before_s + after_s < 60, "the end of the shape is not the end of the run"
+    assert ended.summary["sessions"]["planned"] == pytest.approx(10 * before_s + 30 * after_s, abs=3)
+    assert mark(ended.run_dir, "stop") is not None
+    check_files(ended.run_dir)
+    check_books(ended)
+    assert ended.code == contract_code(ended.summary)
