@@ -1,0 +1,178 @@
+"""`inferload search`: what is refused before any load, the files of its points, its page, and one search on the simulator."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import synthetic_run
+from inferload.analysis import searchpage
+
+from inferload import cli
+from inferload.cli.search import asked, points
+from inferload.errors import UsageError
+from inferload.measure.search import plan, wanted
+from inferload.measure.search.answer import document
+from inferload.measure.search.judged import Look
+from inferload.measure.search.plan import Settings
+from inferload.measure.search.seen import Samples, Window
+from inferload.workload import scenario as scenarios
+
+SLO = "p95(ttft_ms) < 800"
+HOST = ["--host", "http://127.0.0.1:9"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--slo", "p95(tfft_ms) < 800"], "did you mean ttft_ms?"),
+        (["--slo", SLO, "--start", "0"], "--start 0: not a number greater than 0"),
+        (["--slo", SLO, "--start", "nan"], "--start nan: not a number greater than 0"),
+        (["--slo", SLO, "--rates", "1,x"], "--rates x: not a number greater than 0"),
+        (["--slo", SLO, "--budget", "soon"], "--budget soon: not a time"),
+        (["--slo", SLO, "--budget", "20s"], "--budget 20s: one point takes about"),
+        (["--slo", SLO, "--precision", "5"], "--precision 5: from 0.01 to 1"),
+        ([], "--slo is missing"),
+    ],
+)
+def test_what_cannot_be_searched_for_is_refused_before_any_load(
+    options: list[str], said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    into = tmp_path / "search"
+    assert cli.main(["search", "--scenario", "chat-open", *HOST, "--into", str(into), *options]) == 2
+    assert said in capsys.readouterr().err
+    assert not into.exists()
+
+
+def test_a_dry_run_says_what_it_would_do(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    into = tmp_path / "search"
+    options = ["--slo", SLO, "--budget", "30m", "--point", "2m", "--warmup", "10s", "--dry-run", "--into", str(into)]
+    assert cli.main(["search", "--scenario", "chat-open", *HOST, *options]) == 0
+    said = capsys.readouterr().out
+    assert "from 2 sessions/s, at most 30 min: about 12 points" in said
+    assert "each point finds none of its prefixes cached" in said
+    assert not into.exists()
+
+
+def said_of(folder: Path, **changes: Any) -> asked.Asked:
+    given = {
+        "scenario": "chat-open", "host": "http://127.0.0.1:9", "slo": SLO, "budget_s": 600.0, "window_s": 40.0,
+        "warmup_s": 5.0, "guess": 2.0, "precision": 0.15, "seed": 3, "rates": (), "options": {}, "extra": (),
+    }  # fmt: skip
+    return asked.Asked(**{**given, **changes})
+
+
+def test_a_point_is_the_scenario_at_its_load_without_gates_and_profile(tmp_path: Path) -> None:
+    loaded = scenarios.load("chat-open")
+    text = asked.at(loaded, "chat-open", said_of(tmp_path), 3.5, 17)
+    point = scenarios.from_text(text, "point")
+    assert point.as_data()["arrivals"]["sessions_per_s"] == 3.5
+    assert (point.phases.warmup_s, point.phases.measure_s, point.seed, point.gates) == (5.0, 40.0, 17, ())
+    assert point.cache == loaded.cache
+    closed = scenarios.load("chat")
+    users = scenarios.from_text(asked.at(closed, "chat", said_of(tmp_path), 7.0, 1), "point").as_data()["arrivals"]
+    assert users["users"] == 7
+
+
+def test_what_was_asked_is_kept_for_a_search_that_goes_on(tmp_path: Path) -> None:
+    said = said_of(tmp_path, rates=(1.0, 2.0), extra=("--processes", "2"))
+    said.write(tmp_path)
+    assert asked.read(tmp_path) == said
+    with pytest.raises(UsageError, match="no search was begun there"):
+        asked.read(tmp_path / "other")
+
+
+def test_a_window_is_read_from_a_run_with_workers_on_clocks_of_their_own(tmp_path: Path) -> None:
+    run_dir = synthetic_run.write(tmp_path / "run")
+    seen = points.window(run_dir, wanted.parse("p95(ttft_ms) < 800 and mean(tpot_ms) < 50 and failed_ratio < 0.5"))
+    ttft, tpot, failed = seen.samples
+    assert np.median(ttft.value) == pytest.approx(100, abs=1)
+    assert np.isinf(ttft.value).sum() == np.isinf(failed.value).sum() == 1
+    assert np.isfinite(tpot.value).sum() == len(tpot.value) - 1
+    assert np.diff(np.sort(ttft.at_s)) == pytest.approx(0.25, abs=1e-6)
+    assert ttft.at_s.min() >= 0
+    assert ttft.at_s.max() < seen.lasts_s
+    assert seen.good == len(ttft.value) - 1
+
+
+def test_turns_that_pile_up_are_seen_in_a_progress_file() -> None:
+    rng = np.random.default_rng(1)
+    steady = [(float(s), 10.0 * s, 20 + float(rng.integers(-4, 5))) for s in range(40)]
+    growing = [(float(s), 10.0 * s, 20 + 4.0 * s + float(rng.integers(-4, 5))) for s in range(40)]
+    assert not points.grows(steady, 0.001)
+    assert points.grows(growing, 0.001)
+    assert not points.grows(growing[:5], 0.001)
+
+
+def found(kept: dict[float, float]) -> dict[str, Any]:
+    """A search.json over loads and the shares that kept the limit; the highest load diverged, one was not valid."""
+    settings = Settings(wanted.parse(SLO), 4.0, 3600.0, 400.0, 10.0)
+    looks = []
+    for number, (level, share) in enumerate(kept.items()):
+        rng = np.random.default_rng(number)
+        at_s = np.sort(rng.uniform(0, 400, int(level * 400)))
+        value = np.where(rng.random(len(at_s)) < share, 300.0, 900.0) * rng.uniform(0.95, 1.05, len(at_s))
+        good = int((value <= 800).sum())
+        window = Window(400.0, (Samples(at_s, value),), at_s, at_s + value / 500, good)
+        looks.append(Look(level, (window,), 410.0, runs=(f"points/{number + 1:02}",)))
+    at_s = np.arange(0, 100, 0.02)
+    over = Window(100.0, (Samples(at_s, at_s * 100),), at_s, at_s * 2 + 1, 10)
+    looks.append(Look(50.0, (over,), 110.0, ended_early=True, runs=("points/05",)))
+    looks.append(Look(90.0, (), 410.0, invalid=True, cause="a worker used 99 % of a core", runs=("points/06",)))
+    made = document(settings, plan.points_of(settings, looks), "budget", "sessions/s")
+    facts = {
+        "scenario": {"name": "chat-open"},
+        "target": "http://server:8000",
+        "seed": 0,
+        "window_s": 400.0,
+        "warmup_s": 5.0,
+    }
+    return json.loads(json.dumps({**made, **facts, "cache": "each point finds none of its prefixes cached"}))
+
+
+def test_the_page_says_what_is_sure_and_what_counts_for_nothing(golden: Callable[..., Any]) -> None:
+    text = searchpage.markdown(found({4.0: 0.995, 8.0: 0.985, 12.0: 0.95, 16.0: 0.7}))
+    golden("search.md", text)
+    page = searchpage.html(found({4.0: 0.995, 8.0: 0.985, 12.0: 0.95, 16.0: 0.7}), "")
+    assert "a worker used 99 % of a core" in page
+    assert "no steady value" in page
+
+
+def test_a_sweep_has_no_answer_and_a_page_all_the_same() -> None:
+    plain = found({4.0: 0.99, 8.0: 0.9}) | {"answer": None}
+    assert searchpage.headline(plain).startswith("Sweep of chat-open at 4 loads")
+    assert "Sweep: chat-open" in searchpage.markdown(plain)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1200)
+def test_a_whole_search_on_the_simulator(tmp_path: Path, simulator: Any, capfd: pytest.CaptureFixture[str]) -> None:
+    """Half a minute a point: the search ends within its budget, goes on after an end, and leaves its page."""
+    file = tmp_path / "scenario.yaml"
+    file.write_text(
+        """schema: 1
+name: short-open
+workload: {kind: chat, prompt_tokens: 200, output_tokens: 16}
+arrivals: {kind: poisson, sessions_per_s: 4}
+phases: {warmup_s: 2, measure_s: 15, drain_s: 10}
+""",
+        encoding="utf-8",
+    )
+    server = simulator("--hardware", "t4-qwen3-4b", "--max-num-seqs", "8")
+    into = tmp_path / "search"
+    options = ["--slo", "mean(ttft_ms)<1500", "--budget", "4m", "--point", "15s", "--into", str(into)]
+    code = cli.main(["search", "--scenario", str(file), "--host", server.url, *options])
+    made = json.loads((into / "search.json").read_text())
+    assert code in (0, 1)
+    assert made["spent"]["looks"] >= 3
+    assert made["answer"]["text"]
+    assert (into / "search.html").is_file()
+    assert (into / "search.md").is_file()
+    assert {run for point in made["points"] for run in point["runs"]} == {
+        f"points/{number:02}" for number in range(1, made["spent"]["looks"] + 1)
+    }
+    assert cli.main(["search", "--resume", str(into)]) in (0, 1)
+    again = json.loads((into / "search.json").read_text())
+    assert [point["level"] for point in again["points"]][: len(made["points"])] == [p["level"] for p in made["points"]]
