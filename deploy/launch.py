@@ -21,7 +21,7 @@ from inferload.measure import clock
 
 from . import places, probe, running
 from .engines import Command, Wanted, command_of
-from .logcause import cause, remedy
+from .logcause import one_line
 from .running import Server
 from .variant import document
 
@@ -180,10 +180,7 @@ def _have_a_token(server: Server) -> None:
 
 def why(server: Server) -> str:
     """The log's cause, what helps where that is known, and where the whole log is: one line."""
-    lines = cause(tail(server.log))
-    said = " ".join(" ".join(lines).split()) or "the log is empty"
-    helps = remedy(said)
-    return f"{said}{f'; {helps}' if helps else ''} (log: {server.log})"
+    return f"{one_line(tail(server.log))} (log: {server.log})"
 
 
 def tail(log: Path, size: int = TAIL_BYTES) -> str:

@@ -9,11 +9,15 @@ _ANSI = re.compile(r"\x1b\[[\d;]*m")
 _ERROR = re.compile(r"^(?:(?:\w+\.)*\w*(?:Error|Exception)\b(?::|$)|[\w. -]+: error: |inferload: )")
 # An outer process that repeats that an inner one failed.
 _ECHO = re.compile(r"[Ss]ee (?:the )?(?:root cause|stack trace|error)|process (?:failed|died) unexpectedly")
+# What pydantic puts around a message.
+_FRAME = re.compile(r"^(?:\w+\.)*ValidationError: \d+ validation errors? for \w+ (?:Value error, )?| \[type=\w+, .*$")
 _CHATTER = ("For further information", "warnings.warn", 'File "', "^", "~")
 FALLBACK_LINES = 5
 DETAIL_LINES = 2
 
 # What helps against a cause, by words that vLLM 0.32 and what lies below it say; the first that fits.
+LONGEST = 300  # characters of a cause in one line
+
 _LESS = "lower --set max-model-len=..."
 REMEDIES = (
     (r"CUDA out of memory|OutOfMemoryError", f"lower --set gpu-memory-utilization=..., {_LESS}, or use more GPUs"),
@@ -22,6 +26,7 @@ REMEDIES = (
      "raise --set gpu-memory-utilization=..., or VLLM_CPU_KVCACHE_SPACE on the CPU"),
     (r"larger than the available KV cache memory|KV cache .*(?:too small|is needed)|cache holds \d+ tokens",
      f"{_LESS}, or give the KV cache more memory or blocks"),
+    (r"greater than the derived max_model_len", _LESS),
     (r"Bfloat16 is only supported on GPUs", "--set dtype=float16"),
     (r"gated repo|401 Client Error", "ask for access to the model and set HF_TOKEN"),
     (r"is not a valid model identifier|Invalid repository ID|Repo id must|Repository Not Found|to 'https://hugg|offline mode",
@@ -56,3 +61,14 @@ def _details(following: list[str]) -> list[str]:
 def remedy(said: str) -> str:
     """What helps against a cause; empty where nothing is known to."""
     return next((helps for pattern, helps in REMEDIES if re.search(pattern, said)), "")
+
+
+def one_line(log: str) -> str:
+    """The cause in one line, with what helps where that is known; long texts end at a sentence."""
+    said = " ".join(" ".join(cause(log)).split())
+    helps = remedy(said)
+    said = _FRAME.sub("", said)
+    if len(said) > LONGEST:
+        cut = said[:LONGEST]
+        said = cut[: cut.rfind(". ") + 1] or f"{cut.rstrip()}..."
+    return f"{said or 'the log is empty'}{f'; {helps}' if helps else ''}"

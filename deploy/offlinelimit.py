@@ -15,7 +15,7 @@ from . import places, runprocess, vllmflags
 from .arguments import Flag
 from .engines import Command, Wanted, command_of
 from .launch import Say, tail
-from .logcause import cause, remedy
+from .logcause import one_line
 
 _WAIT_S = 5.0
 # Of a server alone, and nothing that a bench would have.
@@ -139,9 +139,7 @@ def _run(command: Command, log: Path, say: Say) -> None:
         begun.end()
         raise
     if code:
-        said = " ".join(" ".join(cause(tail(log))).split()) or "no reason given"
-        helps = remedy(said)
-        raise UsageError(f"vllm bench throughput: {said}{f'; {helps}' if helps else ''} (log: {log})")
+        raise UsageError(f"vllm bench throughput: {one_line(tail(log))} (log: {log})")
 
 
 def _ended(process: subprocess.Popen[bytes]) -> int | None:

@@ -74,8 +74,23 @@ def test_the_cause_is_the_last_error_that_is_no_echo(log: str, lines: list[str])
     assert logcause.cause(log) == lines
 
 
+def test_a_cause_in_one_line_is_short_and_says_what_helps() -> None:
+    frame = "[type=value_error, input_value=ArgsKwargs((), {'model': 1}), input_type=ArgsKwargs]"
+    log = (
+        "pydantic_core._pydantic_core.ValidationError: 1 validation error for ModelConfig\n"
+        f"  Value error, max_model_len (99) is greater than the derived max_model_len. {'And more. ' * 40} {frame}\n"
+    )
+    said = logcause.one_line(log)
+    assert said.startswith("max_model_len (99) is greater than the derived max_model_len. And more.")
+    assert said.endswith("And more.; lower --set max-model-len=...")
+    assert len(said) < logcause.LONGEST + 40
+    assert logcause.one_line("RuntimeError: " + "x" * 500) == f"RuntimeError: {'x' * 286}..."
+    assert logcause.one_line("") == "the log is empty"
+
+
 @given(st.text(max_size=400))
 def test_any_log_has_a_short_cause(log: str) -> None:
+    assert "\n" not in logcause.one_line(log)
     lines = logcause.cause(log)
     assert len(lines) <= max(logcause.FALLBACK_LINES, 1 + logcause.DETAIL_LINES)
 
