@@ -15,6 +15,10 @@ import openai
 import pytest
 import simulator_process
 import trustme
+from inferload.deploy.simulator import command, flags, served
+from inferload.deploy.simulator.api import Api
+from inferload.deploy.simulator.connection import Connection, Hooks
+from inferload.deploy.simulator.server import Server
 from inferload.deploy.simulator.text import VOCABULARY, answer_of, chat_tokens
 from prometheus_client.parser import text_string_to_metric_families
 from simulator_process import Simulator
@@ -608,3 +612,32 @@ def test_no_request_ends_the_server(simulator: Callable[..., Simulator], target:
     assert 400 <= status <= 500
     assert server.call("GET", "/health")[0] == 200
     server.call("DELETE", "/chaos")
+
+
+def test_a_fault_behind_the_head_of_a_stream_is_an_error_event_and_no_second_answer() -> None:
+    arguments = flags.read(["--ttft-ms", "5", "--no-chunked"])
+    wanted = served.served(arguments)
+    engine = wanted.engine()
+    server = Server(engine, "127.0.0.1", 0, None)
+    api = Api(command._options(arguments, wanted), engine, server)
+
+    def broken(_stream: Any, _now_ns: int) -> None:
+        raise RuntimeError("broken")
+
+    engine.submit = broken  # type: ignore[method-assign]
+    there, here = socket.socketpair()
+    nothing = lambda _connection: None  # noqa: E731
+    connection = Connection(here, Hooks(api.handle, nothing, nothing, nothing))
+    body = json.dumps(streamed()).encode()
+    head = f"POST {CHAT} HTTP/1.1\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+    there.sendall(head.encode() + body)
+    connection.readable()
+    reply = there.recv(100_000)
+    for each in (there, here):
+        each.close()
+    server.close()
+    assert reply.count(b"HTTP/1.1") == 1
+    assert reply.startswith(b"HTTP/1.1 200")
+    assert events_of(reply.partition(b"\r\n\r\n")[2])[-1] == "[DONE]"
+    assert b'"InternalServerError"' in reply
+    assert connection.dead

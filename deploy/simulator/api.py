@@ -1,6 +1,7 @@
 """The HTTP API: which path does what, behind vLLM's names."""
 
 import hmac
+import json
 import secrets
 import traceback
 from collections.abc import Callable
@@ -103,9 +104,22 @@ class Api:
             reply = error.message_reply() if request.path == "/v1/messages" else error.reply()
         except Exception as error:  # noqa: BLE001 - one request must not end the server, whatever is in it
             traceback.print_exc()
+            if connection.begun:  # a status line in the middle of a stream would be read as a part of it
+                self._break_off(connection, f"{type(error).__name__}: {error}")
+                return
             reply = ApiError(f"{type(error).__name__}: {error}", 500, "InternalServerError").reply()
         if reply is not None:
             self._send(connection, request, reply)
+
+    def _break_off(self, connection: Connection, message: str) -> None:
+        """End answers that have begun as vLLM does: with an error event."""
+        streams, connection.streams = connection.streams, ()
+        for stream in streams:
+            self._engine.abort(stream)
+        if streams and streams[0].ask.stream:
+            said = json.dumps(error_document(message, 500, "InternalServerError"))
+            connection.write(streams[0].events.plain(f"data: {said}\n\ndata: [DONE]\n\n".encode()) + streams[0].end())
+        connection.answered(close=True)
 
     def _reply(self, connection: Connection, request: HttpRequest) -> Reply | None:
         """The answer; None where it comes as a stream, or by itself later."""

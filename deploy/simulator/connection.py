@@ -28,13 +28,14 @@ class Connection:
 
     __slots__ = (
         *("_closing", "_hooks", "_reader", "_shaken", "asked_bytes", "begun_ns", "busy", "dead", "handler"),
-        *("method", "out", "sock", "status", "streams"),
+        *("begun", "method", "out", "sock", "status", "streams"),
     )
 
     def __init__(self, sock: socket.socket, hooks: Hooks) -> None:
         self.sock = sock
         self.streams: tuple[Stream, ...] = ()  # the answers to the request that is being answered
         self.busy = False  # a request is being answered
+        self.begun = False  # bytes of the answer went out
         self.dead = False
         self.out = bytearray()  # what the kernel would not take yet
         self.handler = ""  # of the request that is being answered, for the metrics; empty: it is not counted
@@ -81,6 +82,7 @@ class Connection:
 
     def write(self, data: bytes) -> bool:
         """Hand bytes to the kernel; False: it did not take all of them, the rest is kept and follows."""
+        self.begun = True
         if self.out or self.dead:
             self.out += data
             return False
@@ -142,7 +144,7 @@ class Connection:
             self.answered(close=True)
             return
         if request is not None:
-            self.busy = True
+            self.busy, self.begun = True, False
             self._hooks.request(self, request)
         elif self._reader.wants_continue:
             self._reader.told_to_continue()

@@ -65,7 +65,7 @@ class Request:
     running: bool = False
     over: bool = False
     latest: int = 1  # output tokens of the last step that it was in
-    unsure: int = 0  # drafts of that step that were not accepted, which is not known while it is computed
+    unsure: int = 0  # drafts of that step that did not become output, which is not known while it is computed
     trailing: int = 0  # steps behind the end
     preemptions: int = 0
     untold: int = 0  # preemptions that the counter does not have yet

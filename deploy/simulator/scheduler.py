@@ -145,7 +145,7 @@ class Scheduler(Queues):
         self.cache.publish(request, request.length - (request.latest if self._ahead else 0))
         accepted = self._acceptance.draw(drafts)
         self._emit(request, step, min(1 + accepted, request.output_tokens - request.emitted))
-        request.unsure = drafts - accepted if self._ahead else 0
+        request.unsure = 1 + drafts - request.latest if self._ahead else 0
         step.tokens += 1 + drafts
         return 1 + drafts
 

@@ -1,0 +1,141 @@
+"""Run by vLLM's own Python: cases on stdin (JSON) through vLLM's own scheduler classes, without a model; what it counted on stdout.
+
+The model is a list of answers, the drafter one whose drafts are accepted by dice. Async scheduling can be looked at only like
+this on a machine without a GPU: vLLM switches it off on the CPU (`platforms/cpu.py`).
+"""
+
+import json
+import os
+import sys
+from collections import deque
+from pathlib import Path
+from random import Random
+from typing import Any
+
+os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+
+import torch
+from vllm.config import CacheConfig, DeviceConfig, ModelConfig, SchedulerConfig, VllmConfig
+from vllm.sampling_params import SamplingParams
+from vllm.utils.hashing import sha256
+from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+from vllm.v1.core.sched.scheduler import Scheduler
+from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
+from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
+from vllm.v1.request import Request
+from vllm.v1.structured_output import StructuredOutputManager
+
+END = 9_999  # the token that ends a text
+
+
+class Drafter:
+    """What the scheduler asks of a speculative config."""
+
+    num_speculative_tokens_per_batch_size = None
+    disable_eagle_block_drop = False
+
+    def __init__(self, tokens: int, head: bool) -> None:
+        self.num_speculative_tokens, self._head = tokens, head
+        self.max_num_new_slots_for_drafting = 0
+
+    def use_eagle(self) -> bool:
+        return self._head
+
+    use_eagle_block_drop = use_eagle
+
+    def _no(self) -> bool:
+        return False
+
+    uses_draft_model = use_dspark = use_dflash = use_multi_module_mtp = uses_dynamic_speculative_decoding = _no
+
+
+def scheduler(case: dict[str, Any], model: str) -> Any:
+    """One of vLLM's, with the limits of a case."""
+    limits = case["limits"]
+    size = limits["block_size"]
+    config = VllmConfig(
+        model_config=ModelConfig(model=model, max_model_len=limits["max_model_len"]),
+        scheduler_config=SchedulerConfig(
+            max_num_seqs=limits["max_num_seqs"],
+            max_num_batched_tokens=limits["max_num_batched_tokens"],
+            max_model_len=limits["max_model_len"],
+            enable_chunked_prefill=True,
+            is_encoder_decoder=False,
+        ),
+        cache_config=CacheConfig(block_size=size, enable_prefix_caching=True),
+        device_config=DeviceConfig("cpu"),
+    )
+    config.cache_config.block_size = size
+    config.cache_config.num_gpu_blocks = limits["blocks"] + 1
+    if case["drafts"]:
+        object.__setattr__(config, "speculative_config", Drafter(case["drafts"], case["head"]))
+    spec = FullAttentionSpec(block_size=size, num_kv_heads=1, head_size=1, dtype=torch.float32)
+    kv = KVCacheConfig(
+        num_blocks=limits["blocks"] + 1, kv_cache_tensors=[], kv_cache_groups=[KVCacheGroupSpec(["layer"], spec)]
+    )
+    made = AsyncScheduler if case["asynchronous"] else Scheduler
+    return made(config, kv, StructuredOutputManager(config), block_size=size, hash_block_size=size, log_stats=True)
+
+
+def play(case: dict[str, Any], model: str) -> dict[str, Any]:
+    """Requests that are all there at the start, to their end."""
+    core, answers = scheduler(case, model), {}
+    hasher = get_request_block_hasher(case["limits"]["block_size"], sha256)
+    for number, asked in enumerate(case["requests"]):
+        params = SamplingParams(max_tokens=asked["max_tokens"], stop_token_ids=[END], temperature=0)
+        request = Request(str(number), asked["prompt"], params, None, block_hasher=hasher)
+        answers[request.request_id] = asked["answer"]
+        core.add_request(request)
+    dice = Random(f"{case['seed']}/speculation")
+    found: dict[str, Any] = {"steps": [], "queries": 0, "hits": 0, "preemptions": 0, "cached": {}, "accepted": 0}
+    under_way: deque[tuple[Any, set[str]]] = deque()
+    while True:
+        while len(under_way) < (2 if case["asynchronous"] else 1):
+            planned = core.schedule()
+            if not planned.total_num_scheduled_tokens:
+                break
+            found["steps"].append(planned.total_num_scheduled_tokens)
+            outputs = {each for each in planned.num_scheduled_tokens if not core.requests[each].is_prefill_chunk}
+            under_way.append((planned, outputs))
+        if not under_way:
+            return found
+        _end(core, *under_way.popleft(), answers, dice, case, found)
+
+
+def _end(  # noqa: PLR0917
+    core: Any, planned: Any, outputs: set[str], answers: Any, dice: Random, case: dict[str, Any], found: dict[str, Any]
+) -> None:
+    names, sampled = list(planned.num_scheduled_tokens), []
+    for name in names:
+        request = core.requests.get(name)
+        if name not in outputs or request is None:
+            sampled.append([])
+            continue
+        accepted, drafts = 0, len(planned.scheduled_spec_decode_tokens.get(name, ()))
+        while accepted < drafts and dice.random() < case["rate"]:
+            accepted += 1
+        done = request.num_output_tokens
+        tokens = answers[name][done : done + 1 + accepted]
+        sampled.append(tokens + [1] * (1 + accepted - len(tokens)))
+    index = {name: place for place, name in enumerate(names)}
+    result = core.update_from_output(planned, ModelRunnerOutput(names, index, sampled))
+    if case["drafts"] and not case["asynchronous"]:
+        core.update_draft_token_ids(DraftTokenIds(names, [[-1] * case["drafts"]] * len(names)))
+    for each in result.values():
+        for output in each.outputs:
+            if output.prefill_stats is not None:
+                found["cached"][output.request_id] = output.prefill_stats.num_cached_tokens
+            found["preemptions"] += sum(event.type.name == "PREEMPTED" for event in output.events or ())
+        stats = each.scheduler_stats
+        if stats is not None:
+            found["queries"] += stats.prefix_cache_stats.queries
+            found["hits"] += stats.prefix_cache_stats.hits
+            if stats.spec_decoding_stats is not None:
+                found["accepted"] += stats.spec_decoding_stats.num_accepted_tokens
+
+
+if __name__ == "__main__":
+    init_none_hash(sha256)
+    folder = str(Path(sys.argv[1]).resolve())
+    json.dump([play(case, folder) for case in json.load(sys.stdin)], sys.stdout)
