@@ -5,6 +5,7 @@ wall by the master's anchor; scrapes and marks carry wall time of the master's m
 run left behind is read as far as it goes, and `notes` says what is missing.
 """
 
+import io
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -27,6 +28,24 @@ from .foreign import vllmlog
 from .foreign.vllmlog import ServerLog
 
 NS_PER_S = 1_000_000_000
+
+# Of which kind a manifest's and a summary's parts are.
+_LISTED = ("phases", "workers", "steps", "servers")
+_NAMED = (
+    "anchor",
+    "scenario",
+    "versions",
+    "run",
+    "verdict",
+    "turns",
+    "sessions",
+    "stalls",
+    "rates",
+    "latency",
+    "client",
+)
+_NAMED_TOO = ("cache", "tasks", "by_class", "by_target", "by_model", "tokens_per_event")
+_SHAPES: dict[str, type] = dict.fromkeys(_LISTED, list) | dict.fromkeys((*_NAMED, *_NAMED_TOO), dict)
 
 INSTANTS = ("planned", "sent", "written", "first_event", "first", "first_visible", "last", "closed")
 UNFINISHED = "unfinished"
@@ -140,10 +159,22 @@ def _document(path: Path, notes: list[str]) -> dict[str, Any] | None:
         notes.append(f"{path.name} is missing: the run ended before it was written")
         return None
     try:
-        return rundir.read_json(path)
-    except UsageError:
+        return _shaped(path.name, rundir.read_json(path), notes)
+    except (UsageError, UnicodeDecodeError):
         notes.append(f"{path.name} cannot be read: the run ended while it was written")
         return None
+
+
+def _shaped(name: str, document: dict[str, Any], notes: list[str]) -> dict[str, Any]:
+    """The document without those of its parts that are not of the kind that a run writes, which are said by their keys."""
+    kept = {}
+    for key, value in document.items():
+        wanted = _SHAPES.get(key)
+        if wanted is None or value is None or isinstance(value, wanted):
+            kept[key] = value
+        else:
+            notes.append(f"{name}: {key} is no {'list' if wanted is list else 'object'} and is left out")
+    return kept
 
 
 def _marks(path: Path) -> list[dict[str, Any]]:
@@ -172,9 +203,17 @@ def _turn_tables(run_dir: Path, notes: list[str]) -> list[pa.Table]:
     tables = []
     for path in sorted((run_dir / rundir.TURNS).glob("*.parquet")):
         try:
-            tables.append(pq.read_table(path))
+            table = pq.read_table(path)
         except (pa.ArrowInvalid, OSError):
             notes.append(f"{rundir.TURNS}/{path.name} cannot be read and is left out")
+            continue
+        missing = [name for name in _NEEDED if name not in table.column_names]
+        if missing:
+            notes.append(
+                f"{rundir.TURNS}/{path.name} lacks {', '.join(missing)} and is left out: another version wrote it"
+            )
+        else:
+            tables.append(table)
     if not tables:
         notes.append("no turns are at hand: workers on other machines keep theirs (inferload collect gathers them)")
     return tables
@@ -211,18 +250,24 @@ class _Placed:
 def _placed(table: pa.Table, manifest: Mapping[str, Any], start_wall_ns: int, notes: list[str]) -> _Placed:
     worker = (table.schema.metadata or {}).get(b"worker", b"").decode()
     anchor = manifest.get("anchor") or {}
-    offsets = {entry.get("name"): entry.get("clock_offset_ns") for entry in manifest.get("workers") or ()}
+    entries = [entry for entry in manifest.get("workers") or () if isinstance(entry, Mapping)]
+    offsets = {entry.get("name"): entry.get("clock_offset_ns") for entry in entries}
     offset_ns = offsets.get(worker)
-    if offset_ns is None or "mono_ns" not in anchor:
+    if not all(isinstance(known, int) for known in (offset_ns, anchor.get("mono_ns"), anchor.get("wall_ns"))):
         notes.append(
             f"the clock offset of worker {worker or 'of unknown name'} is not known: its own wall clock was used"
         )
         return _Placed(table, _stamp(table, b"anchor_wall_ns") - start_wall_ns)
-    on_master_ns = _stamp(table, b"anchor_mono_ns") - int(offset_ns)
+    on_master_ns = _stamp(table, b"anchor_mono_ns") - int(offset_ns or 0)
     return _Placed(table, on_master_ns - int(anchor["mono_ns"]) + int(anchor["wall_ns"]) - start_wall_ns)
 
 
 _LISTS = ("event_ns", "event_tokens")
+_NEEDED = (
+    *(f"{name}_ns" for name in INSTANTS),
+    *_LISTS,
+    *("turn_id", "session_id", "turn_index", "worker", "class", "phase", "failure", "finish_reason", "output_tokens"),
+)
 _NOT_READ = ("_bucket", "_created")
 
 
@@ -312,13 +357,15 @@ def _event_tokens(
 
 
 def _phases(manifest: Mapping[str, Any], start_wall_ns: int) -> tuple[PhaseSpan, ...]:
-    def since_s(wall_ns: int | None) -> float | None:
-        return None if wall_ns is None else (wall_ns - start_wall_ns) / NS_PER_S
+    def since_s(wall_ns: Any) -> float | None:
+        return (wall_ns - start_wall_ns) / NS_PER_S if isinstance(wall_ns, int) else None
 
     spans = []
     for entry in manifest.get("phases") or ():
+        if not isinstance(entry, Mapping):
+            continue
         start_s = since_s(entry.get("start_wall_ns"))
-        if start_s is not None:
+        if start_s is not None and entry.get("phase"):
             spans.append(PhaseSpan(str(entry["phase"]), start_s, since_s(entry.get("end_wall_ns"))))
     return tuple(spans)
 
@@ -328,11 +375,13 @@ def _users(path: Path, start_wall_ns: int) -> pd.DataFrame:
     empty = pd.DataFrame({"t_s": pd.Series(dtype=float), "users": pd.Series(dtype=float)})
     if not path.is_file():
         return empty
+    text = path.read_text(encoding="utf-8", errors="replace")
+    whole = text[: text.rfind("\n") + 1]  # of a line that was cut, the last number may be cut too
     try:
-        history = pd.read_csv(path, usecols=["Timestamp", "User Count", "Name"], on_bad_lines="skip")
+        history = pd.read_csv(io.StringIO(whole), usecols=["Timestamp", "User Count", "Name"], on_bad_lines="skip")
     except ValueError:  # no columns, or not these
         return empty
     history = history[history["Name"] == "Aggregated"]
-    stamps = pd.to_numeric(history["Timestamp"], errors="coerce")
-    users = pd.DataFrame({"t_s": stamps - start_wall_ns / NS_PER_S, "users": history["User Count"].astype(float)})
+    stamps, counts = (pd.to_numeric(history[name], errors="coerce") for name in ("Timestamp", "User Count"))
+    users = pd.DataFrame({"t_s": stamps - start_wall_ns / NS_PER_S, "users": counts}).astype(float)
     return users.dropna().reset_index(drop=True)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+import pandas as pd
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
@@ -17,17 +18,23 @@ from inferload import rundir
 from inferload.errors import UsageError
 
 from . import frames, logtable, reconciletext, slowest, timeline
+from .damaged import Notes
 from .definitions import TEXTS, anchor, meant
 from .diagnosis.diagnose import causes, diagnose, json_text
+from .doubts import doubts
 from .foreign import locustcsv, vllmbench, vllmlog
 from .frames import RunFrames
 from .pictures.all import Pictures, pictures
-from .reconcilechecks import reconcile
+from .reconcile import PARTS
+from .reconcilechecks import Reconciled, reconcile
 from .reportmodel import ReportModel, build
 from .reporttables import Table
 from .wording import NOT_KNOWN
 
 _PLAIN = 60_000  # characters; a longer document is packed
+
+
+NOTHING = Reconciled(pd.DataFrame(columns=["turn_id", "target", "total_ms", *PARTS, "server_ms"]), (), ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +88,18 @@ def make_of_locust(prefix: Path, scrapes: Sequence[Path], out: Path | None, wish
 
 def write(run: RunFrames, folder: Path, wish: Wish, tables: tuple[Table, ...] = ()) -> Report:
     """A run's files; UsageError where they cannot be written. `tables`: more of them, which stand first."""
+    found = Notes((*run.notes, *doubts(run)))
     table = timeline.build(run)
-    diagnoses = diagnose(run)
-    model = build(run.path, run.manifest, run.summary, run.notes, causes(diagnoses))
-    reconciled = reconcile(run)
-    more = (*reconciletext.tables(reconciled), slowest.table(run), logtable.table(run.log))
-    model = replace(model, tables=(*tables, *model.tables, *(found for found in more if found is not None)))
-    drawn = pictures(run, table, reconciled.parts, wish.minute)
+    diagnoses = found.unless_damaged("what held it back", lambda: diagnose(run)) or []
+    reconciled = found.unless_damaged("whether client and server agree", lambda: reconcile(run)) or NOTHING
+    more = (
+        *(found.unless_damaged("where the time went", lambda: reconciletext.tables(reconciled)) or ()),
+        found.unless_damaged("the slowest turns", lambda: slowest.table(run)),
+        logtable.table(run.log),
+    )
+    drawn = pictures(run, table, reconciled.parts, found, wish.minute)
+    model = build(run.path, run.manifest, run.summary, found.all(), causes(diagnoses))
+    model = replace(model, tables=(*tables, *model.tables, *(one for one in more if one is not None)))
     made = Report(model.verdict, folder / rundir.REPORT_MD, folder / rundir.REPORT_HTML, folder / rundir.TIMELINE)
     try:
         timeline.write(table, made.timeline)

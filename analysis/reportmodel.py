@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .damaged import Notes
 from .definitions import DEFINITIONS
 from .reporttables import Table, class_tables, run_tables
 from .wording import NOT_KNOWN, duration, number, percent
@@ -91,22 +92,29 @@ def build(
     title = f"{name} on {'the simulator' if simulated else engine or 'an unknown engine'}"
     if only:
         title = f"{name}, by Locust"
+    found = Notes(tuple(notes))
+
+    whole = found.unless_damaged
+    failed = whole("whether gates passed", lambda: any(not gate.get("passed") for gate in _gates(summary)))
+    parts: dict[str, Any] = {
+        "gates_failed": failed is not False,
+        "reasons": whole("the reasons of the verdict", lambda: _reasons(summary)) or (),
+        "facts": whole("what was run", lambda: _facts(run, manifest, summary)) or (),
+        "tiles": whole("the first figures", lambda: _tiles(summary)) or (),
+        "tables": run_tables(summary, found),
+        "classes": whole("latency by class", lambda: class_tables(summary)) or (),
+        "verdict": whole("the verdict", lambda: _verdict(level, simulated, summary)) or f"{INCOMPLETE}.",
+    }
     return ReportModel(
         title=title,
         level=level,
-        verdict=f"{only}." if only else _verdict(level, simulated, summary),
-        gates_failed=any(not gate.get("passed") for gate in _gates(summary)),
         caution=_caution(level),
         banners=_banners(simulated, manifest),
-        reasons=_reasons(summary),
-        notes=tuple(notes),
         causes=tuple(causes),
-        facts=_facts(run, manifest, summary),
-        tiles=_tiles(summary),
-        tables=run_tables(summary),
-        classes=class_tables(summary),
         definitions=DEFINITIONS,
         manifest=json.dumps(manifest, indent=1, ensure_ascii=False) if manifest and not only else "",
+        notes=found.all(),
+        **(parts | ({"verdict": f"{only}."} if only else {})),
     )
 
 

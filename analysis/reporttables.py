@@ -1,12 +1,14 @@
 """The tables of a report, each made from one part of summary.json."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from inferload.measure.console import TASK_ROWS, step_level, step_range
 from inferload.measure.measures import MEASURES
 
+from .damaged import Notes
 from .wording import NOT_KNOWN, bracket, mean_max, number, percent, words
 
 STATISTICS = ("count", "mean", "p50", "p90", "p95", "p99", "p999", "min", "max")
@@ -23,24 +25,13 @@ class Table:
     note: str = ""
 
 
-def run_tables(summary: Mapping[str, Any] | None) -> tuple[Table, ...]:
-    """Every table of a run that has rows, in the page's order; none without a summary."""
+def run_tables(summary: Mapping[str, Any] | None, notes: Notes) -> tuple[Table, ...]:
+    """Every table of a run that has rows, in the page's order; none without a summary. What cannot be read goes to `notes`."""
     if summary is None:
         return ()
-    tables = [
-        _gates(summary),
-        latency_table("latency", "Latency", summary.get("latency") or {}),
-        _rates(summary),
-        _books(summary),
-        _split(summary, "target"),
-        _split(summary, "model"),
-        *_tasks(summary),
-        _failures(summary),
-        _servers(summary),
-        _cache(summary),
-        _client(summary),
-        _steps(summary),
-    ]
+    tables: list[Table | None] = []
+    for name, make in _TABLES:
+        tables += notes.unless_damaged(f"the table of {name}", partial(make, summary)) or []
     return tuple(table for table in tables if table is not None and table.rows)
 
 
@@ -287,3 +278,19 @@ def class_tables(summary: Mapping[str, Any] | None) -> tuple[Table, ...]:
         note = f"{number(turns.get('sent'))} turns sent, {number(turns.get('failed'))} failed. In milliseconds."
         tables.append(Table(table.key, table.title, table.columns, table.rows, note))
     return tuple(tables)
+
+
+_TABLES: tuple[tuple[str, Callable[[Mapping[str, Any]], Sequence[Table | None]]], ...] = (
+    ("gates", lambda summary: [_gates(summary)]),
+    ("latency", lambda summary: [latency_table("latency", "Latency", summary.get("latency") or {})]),
+    ("rates", lambda summary: [_rates(summary)]),
+    ("books", lambda summary: [_books(summary)]),
+    ("targets", lambda summary: [_split(summary, "target")]),
+    ("models", lambda summary: [_split(summary, "model")]),
+    ("tasks", _tasks),
+    ("failures", lambda summary: [_failures(summary)]),
+    ("servers", lambda summary: [_servers(summary)]),
+    ("the prefix cache", lambda summary: [_cache(summary)]),
+    ("the client", lambda summary: [_client(summary)]),
+    ("steps", lambda summary: [_steps(summary)]),
+)

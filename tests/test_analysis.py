@@ -15,6 +15,7 @@ import synthetic_run as synthetic
 from hypothesis import given
 from hypothesis import strategies as st
 from inferload.analysis import frames, reconcile, report, timeline
+from inferload.analysis.damaged import Notes
 from inferload.analysis.pictures.all import pictures
 from inferload.analysis.reportmodel import build
 from inferload.analysis.wording import NOT_KNOWN, bracket, duration, mean_max, number, percent
@@ -123,7 +124,7 @@ def test_the_report_reads_as_it_should(run_dir: Path, golden: Golden) -> None:
     run = frames.load(run_dir)
     model = build(run_dir, run.manifest, run.summary, run.notes)
     model_without_manifest = type(model)(**{name: getattr(model, name) for name in model.__slots__} | {"manifest": ""})
-    drawn = pictures(run, timeline.build(run), reconcile.parts(run))
+    drawn = pictures(run, timeline.build(run), reconcile.parts(run), Notes())
     golden("report.md", report.markdown(model, run.marks))
     golden("report.html", report.html(model_without_manifest, run.marks, drawn, "plotly.js"))
 

@@ -11,6 +11,7 @@ import synthetic_run as synthetic
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from inferload.analysis import frames, reconcile, report, timeline
+from inferload.analysis.damaged import Notes
 from inferload.analysis.definitions import DEFINITIONS, SAME, TEXTS, anchor, meant
 from inferload.analysis.pictures import cachehits, heat, lanes, load, spectrum
 from inferload.analysis.pictures.all import Pictures, pictures
@@ -39,7 +40,7 @@ def step(users: int, tok_per_s: float, e2e_ms: float) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def drawn(run: frames.RunFrames) -> Pictures:
-    return pictures(run, timeline.build(run), reconcile.parts(run))
+    return pictures(run, timeline.build(run), reconcile.parts(run), Notes())
 
 
 def test_every_picture_becomes_a_file(drawn: Pictures, tmp_path: Path) -> None:

@@ -126,6 +126,8 @@ def collect(run: RunFrames, server: ServerSeries, start_s: float, end_s: float, 
     seen = seen or Seen.of(run, server)
     wall = [run.start_wall_ns + round(at_s * 1e9) for at_s in (start_s, end_s)]
     view = View.of(server, wall[0], wall[1])
+    if not ((server.wall_ns >= wall[0]) & (server.wall_ns < wall[1])).any():
+        view = View(server, None, None, wall[0], wall[1])  # the nearest scrapes say nothing of this window
     summary = run.summary or {}
     client = summary.get("client") or {}
     cache = summary.get("cache") or {}

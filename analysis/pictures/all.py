@@ -1,11 +1,12 @@
 """Every picture of a run, in the page's order."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
+from ..damaged import Notes
 from ..diagnosis.seen import slo
 from ..frames import RunFrames
 from . import cachehits, heat, lanes, load, overtime, prompts, spectrum, wherefrom
@@ -25,20 +26,23 @@ class Pictures:
         return next((picture for picture in self.drawn if picture.key == key), None)
 
 
-def pictures(run: RunFrames, timeline: pd.DataFrame, parts: pd.DataFrame, minute: int | None = None) -> Pictures:
-    """All that the run has data for. `parts`: the table of `reconcile.parts`."""
+def pictures(
+    run: RunFrames, timeline: pd.DataFrame, parts: pd.DataFrame, notes: Notes, minute: int | None = None
+) -> Pictures:
+    """All that the run has data for. `parts`: the table of `reconcile.parts`. What a damaged run cannot carry goes to `notes`."""
     summary: Mapping[str, Any] = run.summary or {}
-    limits = slo(run.manifest)
-    held = lanes.lanes(run, minute)
+    limits = notes.unless_damaged("the SLO", lambda: slo(run.manifest)) or {}
+    held = notes.unless_damaged("the turns of one minute", lambda: lanes.lanes(run, minute))
     steps: Sequence[Mapping[str, Any]] = summary.get("steps") or ()
-    drawn = (
-        overtime.picture(timeline, tuple(run.servers), run.phases, run.marks),
-        spectrum.picture(run, limits),
-        wherefrom.picture(parts),
-        prompts.picture(run),
-        heat.picture(run, run.phases),
-        load.picture(steps, limits),
-        cachehits.picture(summary),
-        None if held is None else lanes.picture(held),
+    makers: tuple[tuple[str, Callable[[], Picture | None]], ...] = (
+        ("the picture over time", lambda: overtime.picture(timeline, tuple(run.servers), run.phases, run.marks)),
+        ("the latency spectrum", lambda: spectrum.picture(run, limits)),
+        ("the picture of where the time goes", lambda: wherefrom.picture(parts)),
+        ("the picture of prompts", lambda: prompts.picture(run)),
+        ("the picture of inter-token latency", lambda: heat.picture(run, run.phases)),
+        ("the picture of steps", lambda: load.picture(steps, limits)),
+        ("the picture of cache hits", lambda: cachehits.picture(summary)),
+        ("the turns of one minute", lambda: None if held is None else lanes.picture(held)),
     )
+    drawn = [notes.unless_damaged(what, make) for what, make in makers]
     return Pictures(tuple(picture for picture in drawn if picture is not None), held)
