@@ -38,9 +38,19 @@ def run_tables(summary: Mapping[str, Any] | None, notes: Notes) -> tuple[Table, 
 def _gates(summary: Mapping[str, Any]) -> Table:
     gates = (summary.get("verdict") or {}).get("gates") or []
     rows = tuple(
-        (str(gate["gate"]), number(gate.get("value")), "passed" if gate.get("passed") else "FAILED") for gate in gates
+        (str(gate["gate"]), number(gate.get("value")), ("passed" if gate.get("passed") else "FAILED") + _sure(gate))
+        for gate in gates
     )
     return Table("gates", "Gates", ("gate", "value", ""), rows)
+
+
+def _sure(gate: Mapping[str, Any]) -> str:
+    """The interval of a gate's value; where it holds the limit, that nobody can tell."""
+    if "low" not in gate:
+        return ""
+    low, high = gate["low"], gate["high"]
+    known = f"under {number(high)}" if low is None else bracket([low, high])
+    return f"{', but inconclusive' if gate.get('answer') == 'inconclusive' else ''} (95 %: {known})"
 
 
 def _split(summary: Mapping[str, Any], column: str) -> Table:

@@ -15,10 +15,10 @@ def command(level: str, text: str, title: str = "inferload compare") -> str:
     return f"::{level} title={title}::{text}"
 
 
-def tell(annotations: Sequence[tuple[str, str]], summary: str) -> None:
+def tell(annotations: Sequence[tuple[str, str]], summary: str, title: str = "inferload compare") -> None:
     """On the error stream, which the workflow reads too, so that what is printed stays whole; the page where one is wanted."""
     for level, text in annotations:
-        print(command(level, text), file=sys.stderr)
+        print(command(level, text, title), file=sys.stderr)
     page = os.environ.get("GITHUB_STEP_SUMMARY")
     if page:
         try:

@@ -22,7 +22,7 @@ _VERDICTS = {
 
 def tables(summary: Mapping[str, Any]) -> str:
     """The whole text, verdict first. A figure that is not known is a dash."""
-    parts = [_head(summary), _gates(summary), _latency(summary), _load(summary)]
+    parts = [_head(summary), gates_text(summary), _latency(summary), _load(summary)]
     parts += [
         _tasks(summary),
         _steps(summary),
@@ -53,7 +53,8 @@ def _reason(reason: Mapping[str, Any]) -> str:
     return f"  {reason['code']}: {reason['text']}{where}"
 
 
-def _gates(summary: Mapping[str, Any]) -> str:
+def gates_text(summary: Mapping[str, Any]) -> str:
+    """What each gate came to, and how sure that is; empty where there were none and no turn failed."""
     verdict = summary["verdict"]
     if not verdict["gates"]:
         if verdict["passed"]:
