@@ -2,6 +2,7 @@
 
 import argparse
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,7 +12,7 @@ from inferload.errors import UsageError
 from inferload.measure.record import PhaseWindow
 from inferload.passing import PassingParser
 from inferload.runoptions import RUN_OPTIONS
-from inferload.swarm import messages, muster, options
+from inferload.swarm import messages, muster, options, watching
 from inferload.swarm.order import Wish, nominal_users, resolve
 from inferload.swarm.roster import Member, Roster
 from inferload.wire.client import Credentials
@@ -201,3 +202,14 @@ def test_a_worker_of_another_version_is_named() -> None:
         f"workers: w1 on node2 runs 0.0.9, w2 on node3 runs an older one, and the master inferload {__version__}; "
         "install the same on all"
     )
+
+
+def test_a_worker_that_comes_late_is_told_of_once() -> None:
+    roster = Roster(["a", "b"])
+    clients = {name: SimpleNamespace(state="ready") for name in ("a", "b")}
+    known: set[str] = set()
+    assert watching.newcomers(roster, clients, known) == []
+    clients["late"] = SimpleNamespace(state="ready")
+    clients["gone"] = SimpleNamespace(state="missing")
+    assert watching.newcomers(roster, clients, known) == ["late"]
+    assert watching.newcomers(roster, clients, known) == []

@@ -62,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not missing and lost:
         print(f"lost in the run: {', '.join(lost)}; summary.json stays as the master counted it")
     if not missing and not lost:
-        _rebuild(run_dir)
+        _rebuild(run_dir, anew=bool(taken))
     if not arguments.no_report and (taken or not missing):
         _again(run_dir, "report")
     if missing:
@@ -126,9 +126,10 @@ def _wanted(manifest: Manifest, source: Held) -> bool:
     return here is None or source.turns > here.turns
 
 
-def _rebuild(run_dir: Path) -> None:
-    """The summary from all turns, where the master alone could not make it so."""
-    if not (run_dir / rundir.BOOKS).is_file():
+def _rebuild(run_dir: Path, anew: bool) -> None:
+    """The summary from all turns, where the master alone could not make it so. `anew`: some have just come."""
+    made_of_all = rundir.read_json(run_dir / rundir.SUMMARY).get("percentiles_from") == "records"
+    if not (run_dir / rundir.BOOKS).is_file() or (made_of_all and not anew):
         print("all turns are here, and summary.json is made of them")
         return
     made = subprocess.run([sys.executable, "-m", "inferload.swarm.rebuild", str(run_dir)], check=False)

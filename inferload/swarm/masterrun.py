@@ -6,7 +6,6 @@ the same road.
 
 import logging
 import secrets
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -30,7 +29,7 @@ from inferload.swarm.messages import Report, windows_to_wire
 from inferload.swarm.order import Order
 from inferload.swarm.own import OwnSettings
 from inferload.swarm.preflight import Preflight
-from inferload.swarm.roster import GAP_S, Member, Roster
+from inferload.swarm.roster import GAP_S, Member, Roster, client_ids
 from inferload.swarm.scraping import Scraping
 from inferload.workload.arrivalkinds import Closed
 from inferload.workload.data import Notes
@@ -65,7 +64,7 @@ class MasterRun:
         self.stop_reason = "the scenario's end"
         self.drained = Event()
         self.complete = False  # every worker that is not lost drained in time
-        self.roster = Roster(list(_client_ids(runner)))
+        self.roster = Roster(client_ids(runner))
         self.scraping: Scraping | None = None
         self._runner = runner
         self.rate_changes: list[tuple[int, float]] = []  # (instant, sessions per second) set by hand
@@ -341,20 +340,3 @@ class MasterRun:
         for one in [member] if member is not None else self.roster.members:
             if one.client_id is None or one.client_id in self._runner.clients:
                 self._runner.send_message(kind, data, one.client_id)
-
-
-def _client_ids(runner: Any) -> list[str | None]:
-    """Locust's ids of the workers that will take part, in the order in which it hands out users; [None] for a local run.
-
-    That order is by the number of a worker on its host, then by id (Locust's dispatcher, `_sort_workers`).
-    """
-    if not hasattr(runner, "clients"):
-        return [None]
-    clients = runner.clients.ready + runner.clients.running + runner.clients.spawning
-    on_host: Counter[str] = Counter()
-    placed = []
-    for client_id in sorted(client.id for client in clients):
-        host = client_id.split("_")[0]
-        placed.append((on_host[host], client_id))
-        on_host[host] += 1
-    return [client_id for _place, client_id in sorted(placed)]
