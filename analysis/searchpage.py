@@ -113,6 +113,8 @@ def _held(one: Mapping[str, Any] | None, point: Mapping[str, Any]) -> str:
         return "not measured"
     figure = "beyond all that ended" if one["figure"] is None else number(one["figure"])
     if one["share"] is None:
+        if one["high"] is None:
+            return f"{figure} (no interval yet)"
         return f"{figure} ({number(one['low'])} to {number(one['high'])})"
     return f"{figure}; {percent(one['value'])} within ({percent(one['low'])} to {percent(one['high'])})"
 

@@ -4,6 +4,7 @@ from math import exp, log
 from random import Random
 from statistics import NormalDist
 
+import hypothesis
 import numpy as np
 import pytest
 import search_offline
@@ -51,6 +52,7 @@ def test_an_slo_that_cannot_be_searched_for_says_why(slo: str, said: str) -> Non
         wanted.parse(slo)
 
 
+@hypothesis.settings(max_examples=40)
 @given(st.lists(st.tuples(st.floats(-5, 5), st.floats(0.1, 10)), min_size=1, max_size=12))
 def test_the_falling_fit_falls_keeps_the_mean_and_leaves_what_falls_already(pairs: list[tuple[float, float]]) -> None:
     values, weights = (np.array(column) for column in zip(*pairs, strict=True))
@@ -61,6 +63,7 @@ def test_the_falling_fit_falls_keeps_the_mean_and_leaves_what_falls_already(pair
     assert isotonic.falling(fallen.tolist(), weights.tolist()) == pytest.approx(fallen)
 
 
+@hypothesis.settings(max_examples=40)
 @given(st.floats(0.01, 1000), st.floats(4, 20))
 def test_the_crossing_of_a_line_is_found_where_it_is(at: float, slope: float) -> None:
     levels = [at * exp(step) for step in (-0.3, -0.1, 0.05, 0.2)]
@@ -82,16 +85,16 @@ def correlated(seed: int, lasts_s: float, per_s: float = 20.0, tau_s: float = 2.
 
 
 def test_the_interval_of_an_attainment_covers_it_though_turns_come_in_clumps() -> None:
-    """5 % one-sided on each side: of 120 windows about 108 cover; turns taken as independent would cover in half of them."""
+    """5 % one-sided on each side: of 60 windows about 54 cover; turns taken as independent would cover in half of them."""
     covered = naive = 0
-    for seed in range(120):
+    for seed in range(60):
         window = correlated(seed, 200.0)
         held = attainment.held(P95[0], 0, [window], Errors(0.05, 0.05))
         covered += held.low <= 0.95 <= held.high
         low, high = attainment.wilson(held.value, held.count, 1.645)
         naive += low <= 0.95 <= high
-    assert covered >= 100
-    assert naive <= 80
+    assert covered >= 49
+    assert naive <= 40
 
 
 def test_several_windows_say_more_than_one() -> None:
@@ -234,7 +237,7 @@ def test_the_document_gives_no_attainment_of_a_load_that_diverged() -> None:
 
 def test_a_small_search_on_the_simulators_clock_comes_near_the_truth() -> None:
     """A few seconds of one seed; the thirty seeds of the soak test hold the figures."""
-    looked = search_offline.settings(Scene(), 30.0, 400.0, 30.0)
+    looked = search_offline.settings(Scene(), 20.0, 200.0, 25.0)
     looks, ended = plan.search(looked, search_offline.measure(Scene(), looked, 1))
     found = answer(looked, plan.points_of(looked, looks), ended.why)
     assert found.estimate == pytest.approx(search_offline.TRUTH, rel=0.2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import isfinite
 from typing import Any
 
 from inferload.measure.search.attainment import Held
@@ -33,7 +34,9 @@ def _condition(one: Held) -> str:
     if not one.count:
         return f"{label}: not measured"
     if one.condition.share is None:
-        return f"{label} {short(one.figure)} ({short(one.low)} to {short(one.high)}), limit {one.condition.limit:g}"
+        interval = f"{short(one.low)} to {short(one.high)}" if isfinite(one.high) else "no interval yet"
+        figure = short(one.figure) if one.figure is not None else "without end, as turns failed"
+        return f"{label} {figure} ({interval}), limit {one.condition.limit:g}"
     figure = "beyond all that ended" if one.figure is None else short(one.figure)
     kept = f"{percent(one.value)} within ({percent(one.low)} to {percent(one.high)}), {percent(one.condition.share)} wanted"
     return f"{label} {figure}: {kept}"
