@@ -14,7 +14,7 @@ export VENV_VLLM
 BROWSER := chromium chromium-driver
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-vllm demo demo-vllm browser sshd screenshots test test-vllm lint bench bench-client bench-quick bench-report bench-arrivals bench-peers bench-programs soak clean
+.PHONY: help setup setup-vllm demo demo-vllm browser sshd screenshots test test-vllm lint bench bench-client bench-simulator bench-quick bench-report bench-arrivals bench-peers bench-programs soak clean
 
 help:            ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
@@ -103,6 +103,9 @@ bench-report: $(READY)  ## how fast a report of a large run is made: an hour, 10
 
 bench-arrivals: $(READY) bench-programs  ## 200 sessions a second on two workers: achieved rate and lag
 	$(BIN)/python -m benchmarks.arrivals
+
+bench-simulator: $(READY) bench-programs  ## how fast the simulator is: writes docs/simulator-speed.md
+	$(BIN)/python -m benchmarks.simulated --write docs/simulator-speed.md
 
 bench-quick:     ## the first in two minutes, on the screen only
 	@$(MAKE) --no-print-directory bench-client CASES="base spread" SIZES="20 100" PEERS=vllm-rs BENCH_OPTIONS=

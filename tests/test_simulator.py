@@ -413,7 +413,7 @@ class TestScheduling:
         last = third.getresponse()
         assert last.read(10) == b'data: {"id'
         aborts = 'vllm:request_success_total{engine="0",finished_reason="abort",model_name="simulator"'
-        assert server.metric(aborts) == 2
+        assert server.metric(aborts) == 0  # as in vLLM, which counts them nowhere
         last.close()
         third.close()
 

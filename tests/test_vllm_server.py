@@ -106,3 +106,23 @@ def test_its_processes_are_one_group_that_the_state_file_finds(vllm_server: Serv
     found = running.recall(running.state_file(vllm_server.port))
     assert found == vllm_server
     assert len(running.group(found)) >= 2  # the front end and the engine at least
+
+
+def test_a_client_that_goes_away_frees_its_blocks_and_is_counted_nowhere(vllm_server: Server) -> None:
+    def value(name: str) -> float:
+        lines = [line for line in metrics(vllm_server).splitlines() if line.startswith(name)]
+        return sum(float(line.split()[-1]) for line in lines)
+
+    ended = ("vllm:request_success_total", "vllm:e2e_request_latency_seconds_count")
+    before = [value(name) for name in ended]
+    connection = http.client.HTTPConnection(vllm_server.host, vllm_server.port, timeout=60)
+    body = json.dumps(chat("a stream that nobody reads to its end", "gone", tokens=1500))
+    connection.request("POST", "/v1/chat/completions", body, {"Content-Type": "application/json"})
+    response = connection.getresponse()
+    assert response.read(20)
+    response.close()
+    connection.close()
+    while value("vllm:num_requests_running{"):
+        pass
+    assert value("vllm:kv_cache_usage_perc{") == 0
+    assert [value(name) for name in ended] == before

@@ -144,7 +144,7 @@ class Metrics:
             self.recent_hits.observe(prompt_tokens, cached_tokens)
 
     def request_done(self, done: Finished) -> None:
-        """Book a request that ran to its end; one that was given up reaches only `aborted`."""
+        """Book a request that ran to its end; one that was given up is booked nowhere."""
         self.finished[done.reason] += 1
         self.e2e.observe(done.e2e_s)
         self.queue.observe(done.queue_s)
@@ -161,10 +161,6 @@ class Metrics:
         self.request_preemptions.observe(done.preemptions)
         if done.max_tokens is not None:
             self.request_max_tokens.observe(done.max_tokens)
-
-    def aborted(self) -> None:
-        """Book a request whose client went away."""
-        self.finished["abort"] += 1
 
     def reset(self, gauges: Gauges) -> None:
         """Every counter to zero, those of the scheduler too, as after a restart of the server."""

@@ -1,0 +1,177 @@
+"""How fast the simulator is: streams in real time against the C reader, and an hour of traffic on the simulated clock."""
+
+import argparse
+import http.client
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from inferload.deploy.simulator.hardware import Build
+from inferload.deploy.simulator.offline import Arrival, Offline, simulate
+
+from benchmarks.machine import machine, others_busy
+from benchmarks.server import PROGRAMS, ServerError
+from benchmarks.watched import on_core
+
+ITL_MS = 20.0
+_TOKENS = 1000  # of each stream: longer than the measurement
+_SPREAD_MS = 2000.0
+_MEASURE_S = 5.0
+_START_S = 60.0
+_HOUR_S = 3600.0
+_RATE = 50.0  # requests a second
+
+
+@dataclass(frozen=True, slots=True)
+class Streams:
+    """One load in real time. `cpu_us`: of the simulator, for each event."""
+
+    streams: int
+    writer: str
+    events_per_s: float
+    cpu_us: float
+    late_mean_ms: float
+    late_p99_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Hour:
+    """An hour on the simulated clock, from a part of it."""
+
+    name: str
+    requests: int
+    outputs: int
+    step_ms: float
+    cpu_s: float
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure, print, write; the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    add = parser.add_argument
+    add("--streams", nargs="+", type=int, default=[500, 1000, 2000], metavar="N", help="(%(default)s)")
+    add("--part-s", type=float, default=120.0, help="seconds of the hour that are simulated (%(default)s)")
+    add("--client-core", type=int, default=0, metavar="CORE", help="(%(default)s)")
+    add("--server-core", type=int, default=1, metavar="CORE", help="(%(default)s)")
+    add("--write", type=Path, metavar="FILE", help="write the page there too")
+    given = parser.parse_args(argv)
+    about = {**machine(), "load average before": f"{others_busy():.2f}"}
+    rows = [measure(number, given.server_core, given.client_core) for number in given.streams]
+    hours = [
+        hour("h200-qwen3-32b", Build(), given.part_s),
+        hour("h200-qwen3-32b, tensor parallel 8", Build(tensor_parallel=8), given.part_s),
+    ]
+    about["load average after"] = f"{others_busy():.2f}"
+    about["simulated"] = f"{given.part_s:.0f} s of the hour"
+    text = page(rows, hours, about)
+    print(text)
+    if given.write is not None:
+        given.write.write_text(text)
+    return 0
+
+
+def measure(streams: int, server_core: int, client_core: int) -> Streams:
+    """So many streams at 20 ms on one core, read on the other."""
+    command = [sys.executable, "-m", "inferload.deploy.simulator", "--port", "0", "--served-model-name", "paced"]
+    command += [
+        "--ttft-ms",
+        "50",
+        "--itl-ms",
+        str(ITL_MS),
+        "--max-num-seqs",
+        str(streams),
+        "--num-gpu-blocks",
+        "200000",
+    ]
+    with on_core(server_core):
+        server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    assert server.stdout is not None
+    port = int((server.stdout.readline().rpartition(":")[2] or "0").strip())
+    _before_others(server.pid)
+    reader = [str(PROGRAMS / "reader"), "--port", str(port), "--streams", str(streams), "--turns", "1"]
+    reader += ["--tokens", str(_TOKENS), "--spread-ms", str(_SPREAD_MS)]
+    with on_core(client_core):
+        client = subprocess.Popen(reader, stdout=subprocess.DEVNULL)
+    _before_others(client.pid)
+    try:
+        until_s = time.monotonic() + _START_S
+        while (found := _get(port, "GET", "/simulator/stats"))["requests"]["running"] < streams:
+            if time.monotonic() > until_s or client.poll() is not None:
+                raise ServerError(f"{streams} streams did not come up")
+            time.sleep(0.5)
+        time.sleep(1.0)
+        before = _get(port, "GET", "/simulator/stats")
+        _get(port, "POST", "/simulator/stats/reset")
+        time.sleep(_MEASURE_S)
+        found = _get(port, "GET", "/simulator/stats")
+    finally:
+        for process in (client, server):
+            process.terminate()
+            process.wait(20)
+        server.stdout.close()
+    late, events = found["lateness_ms"], found["lateness_ms"]["count"] + found["blocked_events"]
+    cpu_us = (found["cpu_s"] - before["cpu_s"]) / events * 1e6
+    return Streams(streams, found["writer"], events / found["since_s"], cpu_us, late["mean"], late["p99"])
+
+
+def _before_others(pid: int) -> None:
+    try:
+        os.sched_setscheduler(pid, os.SCHED_FIFO, os.sched_param(1))
+    except PermissionError:
+        return  # its lateness is reported either way
+
+
+def _get(port: int, method: str, path: str) -> Any:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    connection.request(method, path)
+    found = json.loads(connection.getresponse().read())
+    connection.close()
+    return found
+
+
+def hour(name: str, build: Build, part_s: float) -> Hour:
+    """Requests of lognormal lengths, scaled from a part of the hour."""
+    dice = np.random.default_rng(1)
+    count = int(_RATE * part_s)
+    at = np.cumsum(dice.exponential(1 / _RATE, count))
+    prompts = np.clip(dice.lognormal(np.log(300), 0.8, count), 10, 8000).astype(int)
+    outputs = np.clip(dice.lognormal(np.log(180), 0.7, count), 1, 2000).astype(int)
+    arrivals = [Arrival(float(t), int(o), int(p)) for t, o, p in zip(at, outputs, prompts, strict=True)]
+    before = time.process_time()
+    found = simulate(arrivals, Offline.preset(name.partition(",")[0], build, seed=1, max_s=part_s))
+    spent, scale = time.process_time() - before, _HOUR_S / part_s
+    step_ms = float(np.diff(found.steps.end_s).mean() * 1000)
+    return Hour(name, round(count * scale), round(int(found.steps.outputs.sum()) * scale), step_ms, spent * scale)
+
+
+def page(rows: Sequence[Streams], hours: Sequence[Hour], about: dict[str, str]) -> str:
+    """The page as Markdown."""
+    lines = ["# How fast the simulator is", "", "Written by `make bench-simulator`; no number is typed by hand.", ""]
+    lines += [f"* {key}: {value}" for key, value in about.items()]
+    lines += [
+        "",
+        f"Paced timing, an event every {ITL_MS:.0f} ms, the simulator on one core and the C reader on the other.",
+        "",
+    ]
+    lines += ["| streams | writer | events/s | of | CPU (us/event) | late mean (ms) | late p99 (ms) |"]
+    lines += ["| --- | --- | --- | --- | --- | --- | --- |"]
+    for row in rows:
+        said = (f"{row.events_per_s:.0f}", f"{row.streams * 1000 / ITL_MS:.0f}", f"{row.cpu_us:.1f}")
+        lines.append(
+            f"| {row.streams} | {row.writer} | {' | '.join(said)} | {row.late_mean_ms:.2f} | {row.late_p99_ms:.2f} |"
+        )
+    lines += ["", f"An hour of {_RATE:.0f} requests a second on the simulated clock, scaled from a part of it.", ""]
+    lines += ["| preset | requests | output tokens | step mean (ms) | CPU (s) |", "| --- | --- | --- | --- | --- |"]
+    lines += [f"| {h.name} | {h.requests} | {h.outputs} | {h.step_ms:.1f} | {h.cpu_s:.1f} |" for h in hours]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
