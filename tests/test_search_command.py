@@ -106,6 +106,15 @@ def test_turns_that_pile_up_are_seen_in_a_progress_file() -> None:
     assert not points.grows(growing[:5], 0.001)
 
 
+@pytest.mark.soak
+def test_a_server_that_is_not_there_is_said_by_the_first_point(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    options = ["--slo", SLO, "--point", "1s", "--warmup", "0", "--into", str(tmp_path / "search")]
+    assert cli.main(["search", "--scenario", "chat-open", *HOST, *options]) == 2
+    assert "the first point could not be made: no connection to http://127.0.0.1:9" in capsys.readouterr().err
+
+
 def found(kept: dict[float, float]) -> dict[str, Any]:
     """A search.json over loads and the shares that kept the limit; the highest load diverged, one was not valid."""
     settings = Settings(wanted.parse(SLO), 4.0, 3600.0, 400.0, 10.0)

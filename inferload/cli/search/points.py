@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import json
 import os
+import re
 import secrets
 import signal
 import subprocess
@@ -31,10 +32,12 @@ from inferload.workload.scenario import Scenario
 
 JOURNAL = "journal.jsonl"
 POINTS = "points"
+_USAGE = 2
 _MADE = (0, 1, 3)  # exit codes of a run that was made: passed, a gate failed, not valid
 # What makes a measurement invalid and is the server's doing: the turns concerned count as broken, and that is the answer.
 _SERVERS_DOING = ("unfinished_drain", "no_turns")
 _POLL_S = 0.5
+_PREFIX = re.compile(r"^\[[^]]*\] \S+: ")  # of a line of the log: when, where, how grave
 _PATIENCE_S = 180.0  # for all of a run but its phases
 _NOW_S = 3.0  # after an early end, what is in flight is given up
 
@@ -96,6 +99,8 @@ class Performer:
         }
         if code not in _MADE or not (run_dir / rundir.SUMMARY).is_file():
             entry["cause"] = _last_line(run_dir.with_suffix(".log"))
+            if code == _USAGE and number == 0:  # what was asked cannot be: no other load changes that
+                raise UsageError(f"the first point could not be made: {entry['cause']}")
         self.journal.write(**entry)
         return self._look(entry)
 
@@ -234,4 +239,4 @@ def _set_aside(run_dir: Path) -> None:
 def _last_line(log: Path) -> str:
     lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
     said = [line for line in lines if "inferload" in line or "ERROR" in line]
-    return (said or lines or ["the run said nothing"])[-1]
+    return _PREFIX.sub("", (said or lines or ["the run said nothing"])[-1])
