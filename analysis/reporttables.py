@@ -264,6 +264,7 @@ def _steps(summary: Mapping[str, Any]) -> Table:
         rows.append(
             (
                 str(index if name is None else name),
+                number(step.get("window_s")),
                 number(rates.get("offered_sessions_per_s")),
                 number(rates.get("achieved_sessions_per_s")),
                 number(rates.get("output_tok_per_s")),
@@ -271,7 +272,7 @@ def _steps(summary: Mapping[str, Any]) -> Table:
                 number(turns.get("failed")),
             )
         )
-    columns = ("step", "offered sessions/s", "achieved sessions/s", "output tok/s", "TTFT p50, ms", "TTFT p95, ms",
+    columns = ("step", "window, s", "offered sessions/s", "achieved sessions/s", "output tok/s", "TTFT p50, ms", "TTFT p95, ms",
                "ITL p50, ms", "ITL p95, ms", "failed turns")  # fmt: skip
     return Table("steps", "Steps", columns, tuple(rows))
 

@@ -18,6 +18,7 @@ from inferload.analysis import frames, reconcile, report, timeline
 from inferload.analysis.damaged import Notes
 from inferload.analysis.pictures.all import pictures
 from inferload.analysis.reportmodel import build
+from inferload.analysis.reporttables import run_tables
 from inferload.analysis.wording import NOT_KNOWN, bracket, duration, mean_max, number, percent
 
 from inferload import rundir
@@ -256,3 +257,16 @@ def test_shares_durations_and_brackets_in_words() -> None:
         "0 %", "100 %", "50.0 %", "under 0.01 %", "over 99.99 %", "0.40 %"]  # fmt: skip
     assert [duration(seconds) for seconds in (0.5, 60, 300, 3661)] == ["0.500 s", "60 s", "5 min", "1 h 1 min 1 s"]
     assert (bracket([80.0, 100.0]), bracket([250.0, None])) == ("80 to 100", "over 250")
+
+
+def test_each_step_has_a_row_and_a_window_of_its_own() -> None:
+    part = {name: synthetic.SUMMARY[name] for name in ("rates", "latency", "turns")}
+    steps = [
+        {"step": 0, "sessions_per_s": 1.0, "window_s": 4.0, **part},
+        {"step": 1, "sessions_per_s": 2.5, "window_s": 5.0, **part},
+    ]
+    tables = {table.title: table for table in run_tables(synthetic.SUMMARY | {"steps": steps}, Notes())}
+    found = tables["Steps"]
+    assert found.columns[:2] == ("step", "window, s")
+    assert [row[:2] for row in found.rows] == [("0: 1 sessions/s", "4"), ("1: 2.5 sessions/s", "5")]
+    assert "Steps" not in {table.title for table in run_tables(synthetic.SUMMARY, Notes())}
