@@ -136,7 +136,7 @@ def _from(entry: Mapping[str, Any]) -> Run:
 def summary_lines(side: Side) -> list[str]:
     """What a file holds, for a terminal: occasions, days, spread of the figures."""
     days = {run.started_at[:10] for run in side.runs if run.started_at}
-    lines = [f"{side.label}: {len(side.runs)} occasions on {len(days)} days"]
+    lines = [f"{side.label}: {_plural(len(side.runs), 'occasion')} on {_plural(len(days), 'day')}"]
     if len(side.runs) < FEWEST:
         lines.append(
             f"  {FEWEST - len(side.runs)} more before it carries a verdict: the spread is learned from {FEWEST}"
@@ -151,3 +151,7 @@ def summary_lines(side: Side) -> list[str]:
                 f"  {name}: {number(min(known))} to {number(max(known))}, mean {number(sum(known) / len(known))}"
             )
     return lines
+
+
+def _plural(count: int, word: str) -> str:
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"

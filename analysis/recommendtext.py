@@ -12,6 +12,7 @@ from .recommend import THROUGHPUT, TPOT, TTFT, Advice, Recommendation
 from .wording import number
 
 NOT_MEASURED = "not measured"
+_NOT_VALID = "NO VALID MEASUREMENT"
 DECISIONS = ("aim", "variant", "measured", "gain", "price", "to know")
 _CERTAIN = {
     "certain": "",
@@ -105,7 +106,7 @@ def _doubts(found: Recommendation) -> list[str]:
     for one in found.standings:
         invalid = [run.label for run in one.side.runs if run.level == "invalid"]
         if len(invalid) == len(one.side.runs):
-            lines[f"{one.side.label}: NO VALID MEASUREMENT, its figures are not the server's"] = None
+            lines[f"{one.side.label}: {_NOT_VALID}, its figures are not the server's"] = None
         elif invalid:
             lines[f"{one.side.label}: left out with their pairs, as not valid: {', '.join(invalid)}"] = None
     return list(lines)
@@ -113,7 +114,8 @@ def _doubts(found: Recommendation) -> list[str]:
 
 def text(found: Recommendation) -> str:
     """For a terminal: what to take, then what it rests on."""
-    lines = [f"{found.scenario}: which variant for which aim, against {found.baseline.label}", ""]
+    lines = [f"{found.scenario}: which variant for which aim, against {found.baseline.label}"]
+    lines += [*(f"  {line}" for line in _doubts(found) if line.startswith(_NOT_VALID, line.find(": ") + 2)), ""]
     for aim, variant, measured, gained, price, know in decisions(found):
         rest = [measured if variant != NOT_MEASURED else "", gained, f"price: {price}" if price else "", know]
         lines += [f"  {aim}: {variant}", *(f"      {part}" for part in rest if part and part != NOT_MEASURED)]

@@ -131,6 +131,14 @@ def test_an_effect_of_occasions_has_no_unit(earlier: list[float], candidate: flo
     assert found.low <= found.ratio <= found.high
 
 
+@pytest.mark.parametrize("command", ["compare", "baseline", "gates", "recommend", "reconcile"])
+def test_the_help_of_each_command_can_be_read(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main([command, "--help"])
+    assert ended.value.code == 0
+    assert f"usage: inferload {command}" in capsys.readouterr().out
+
+
 def test_what_a_workflow_reads_is_one_line() -> None:
     assert github.command("error", "100 %\nworse") == "::error title=inferload compare::100 %25%0Aworse"
 

@@ -37,8 +37,8 @@ def register(subparsers: Any) -> None:
     add(
         "sides",
         nargs="+",
-        metavar=("BASE", "CAND"),
-        help="[NAME=]PATH each: first the side that others are held against, unless --baseline names it",
+        metavar="SIDE",
+        help="[NAME=]PATH each: BASE, which the others are held against, unless --baseline names it; then CAND...",
     )
     add("--baseline", default=None, metavar="FILE", help="a baseline of earlier occasions, or [NAME=]PATH of a side")
     add("--primary", default=None, metavar="FIGURE", help="the figure that decides, as in a gate (mean(ttft_ms))")
