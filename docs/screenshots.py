@@ -33,7 +33,7 @@ new MutationObserver(elide).observe(line, {childList: true, characterData: true,
 elide();
 """
 _BOTTOM = "return Math.ceil(document.getElementById('over-time').getBoundingClientRect().bottom + window.scrollY)"
-_DRAWN = "return document.querySelectorAll('#picture .trace path.js-line').length"
+_DRAWN = "return document.documentElement.dataset.drawn === 'all'"
 
 
 def main() -> int:

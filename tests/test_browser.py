@@ -24,6 +24,7 @@ FILES = {
     "report.html",
     "report.md",
     "diagnosis.json",
+    "reconcile.json",
     "locust_stats.csv",
     "locust_stats_history.csv",
     "locust_failures.csv",
@@ -33,9 +34,11 @@ FILES = {
 }
 ITL_MS = 10.3  # no whole number, so that a page that rounds shows it
 
-FIGURE = "return document.getElementById('figure').textContent"
+FIGURE = "return JSON.stringify({data: document.querySelector('[data-picture=over-time]').data})"
 DRAWN = """
-const lines = [...document.querySelectorAll("#picture .trace path.js-line")].filter(line => line.getTotalLength() > 0);
+if (document.documentElement.dataset.drawn !== "all") return null;
+const drawn = document.querySelector("[data-picture=over-time]").querySelectorAll(".trace path.js-line, .trace path.point");
+const lines = [...drawn].filter(line => line.getTotalLength() > 0);
 const panels = new Set(lines.map(line => line.closest(".subplot").classList[1]));
 return lines.length ? {lines: lines.length, panels: panels.size} : null;
 """

@@ -16,7 +16,7 @@ from inferload.measure.servers import View
 from inferload.measure.serverseries import ServerSeries
 
 from ..frames import Events, RunFrames
-from .seen import Seen
+from .seen import Seen, capacity
 
 Floats = npt.NDArray[np.float64]
 
@@ -141,7 +141,7 @@ def collect(run: RunFrames, server: ServerSeries, start_s: float, end_s: float, 
         start_s=start_s,
         end_s=end_s,
         target=server.target,
-        scrapes=_scrapes(run, view, seen),
+        scrapes=_scrapes(view, seen),
         max_num_seqs=max_num_seqs(run.manifest),
         engines=max(1, len({series.labels.get("engine") for series in server.series(names.KV_CACHE_USAGE)})),
         stream_interval=stream_interval(run.manifest),
@@ -173,7 +173,7 @@ def collect(run: RunFrames, server: ServerSeries, start_s: float, end_s: float, 
     )
 
 
-def _scrapes(run: RunFrames, view: View, seen: Seen) -> Scrapes:
+def _scrapes(view: View, seen: Seen) -> Scrapes:
     server = view.server
     if view.first is None or view.last is None:
         empty = np.array([], dtype=np.float64)
@@ -183,16 +183,12 @@ def _scrapes(run: RunFrames, view: View, seen: Seen) -> Scrapes:
     def of(values: Floats | None) -> Floats:
         return np.full(view.last + 1 - view.first, np.nan) if values is None else values[window]  # type: ignore[operator]
 
-    waiting = of(server.summed(names.WAITING))
-    by_reason = server.summed(names.WAITING_BY_REASON, reason=names.CAPACITY)
-    capacity = waiting if by_reason is None else of(by_reason)
-    at_s = run.since_start_s(server.wall_ns[window])
     return Scrapes(
         running=of(server.summed(names.RUNNING)),
-        capacity=capacity,
+        capacity=of(capacity(server)),
         deferred=of(server.summed(names.WAITING_BY_REASON, reason=names.DEFERRED)),
         kv_usage=of(server.highest(names.KV_CACHE_USAGE)),
-        head_tokens=np.full(len(at_s), np.nan) if seen.queue is None else seen.queue.heads(at_s, capacity),
+        head_tokens=of(seen.head_tokens),
     )
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import yaml
 
+from inferload.measure import server_names as names
 from inferload.measure.serverseries import ServerSeries
 
 from ..frames import Events, RunFrames
@@ -48,7 +49,7 @@ class Seen:
     first_s: Floats
     ttft_ms: Floats
     uncached_tokens: Floats  # NaN: the prompt's tokens are not known
-    queue: Queue | None
+    head_tokens: Floats  # of the oldest waiting turn, at each scrape of the server
     itl_alone_ms: float | None  # the lowest mean ITL of any second
     slo: Mapping[str, float]
 
@@ -70,7 +71,9 @@ class Seen:
             first_s=first[by_first],
             ttft_ms=(first - sent)[by_first] * 1e3,
             uncached_tokens=tokens[by_first],
-            queue=_queue(sent, np.where(np.isnan(first), closed, first), tokens) if len(sent) else None,
+            head_tokens=_queue(sent, np.where(np.isnan(first), closed, first), tokens).heads(
+                run.since_start_s(server.wall_ns), capacity(server)
+            ),
             itl_alone_ms=_itl_alone(events),
             slo=slo(run.manifest),
         )
@@ -79,6 +82,13 @@ class Seen:
         """The turns whose first token fell into the half-open window."""
         low, high = np.searchsorted(self.first_s, (start_s, end_s))
         return slice(int(low), int(high))
+
+
+def capacity(server: ServerSeries) -> Floats:
+    """Requests that wait for capacity, at each scrape; where the server does not say why they wait, all that wait."""
+    by_reason = server.summed(names.WAITING_BY_REASON, reason=names.CAPACITY)
+    waiting = server.summed(names.WAITING) if by_reason is None else by_reason
+    return np.full(len(server.wall_ns), np.nan) if waiting is None else waiting
 
 
 def _uncached(turns: Any) -> Floats:
