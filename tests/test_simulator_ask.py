@@ -153,6 +153,21 @@ class TestScript:
         assert ask({"messages": HELLO, "reasoning_effort": "none"}, True, THINKER).script.think == 0
         assert ask({"prompt": "a"}, False, THINKER).script.think == 0
 
+    def test_stop_strings_are_looked_for_in_one_round_of_the_words_only(self) -> None:
+        long = Model("simulator", 40_000, 0, 0.0, reasoning=True)
+        for stop, found in (
+            ("zzzz", False),
+            (ask({"prompt": "x", "max_tokens": 9_000}, model=long).script.token(4_000), True),
+        ):
+            document = {"prompt": "x", "max_tokens": 30_000, "ignore_eos": True, "stop": [stop]}
+            answer = ask(document, model=long)
+            assert (answer.output_tokens, answer.stop) == ((4_001, stop) if found else (30_000, None))
+        thought = {"messages": HELLO, "max_tokens": 30_000, "ignore_eos": True}
+        whole = ask(thought, True, long)
+        words = whole.script.text(CONTENT, 3_000).split()
+        cut = ask({**thought, "stop": [words[1_000]]}, True, long)
+        assert cut.script.text(CONTENT, cut.output_tokens).split() == words[:1_000]
+
     def test_a_forced_length_holds_with_calls_by_choice(self) -> None:
         document = {"messages": HELLO, "tools": [TOOL], "max_tokens": 300, "ignore_eos": True}
         found = ask(document, True, THINKER)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from .text import Answer
+from .text import VOCABULARY, Answer
 
 REASONING, CONTENT, SILENT, CALL, ARGUMENTS = "reasoning", "content", "silent", "call", "arguments"
 THINK_END, CALL_OPEN, CALL_CLOSE, TEXT_END = "</think>", "<tool_call>", "</tool_call>", "<|im_end|>"
@@ -54,6 +54,13 @@ class Script:
     def token(self, index: int) -> str:
         """Token `index` as it stands in the history, and in the KV cache."""
         return self.piece(index).token
+
+    def words(self, count: int) -> str:
+        """All that the first `count` tokens say, of an answer that has nothing but words."""
+        count = min(count, self.body)
+        if not self.think or count <= self.think:
+            return self.answer.text(0, count)
+        return self.answer.text(0, self.think) + self.answer.text(self.think + 1, count - self.think - 1)
 
     def tokens(self, first: int, count: int) -> list[str]:
         """Tokens [first, first + count) as `token` has them."""
@@ -148,13 +155,17 @@ def plan(answer: Answer, wish: Wish) -> Ending:
 
 
 def _stopped(ending: Ending, stops: Sequence[str]) -> Ending:
-    """The same answer, ended by the first stop string in it: what follows, and the string itself, is left out."""
-    pieces = list(ending.script.pieces(0, ending.tokens))
-    text = "".join(piece.text for piece in pieces)
+    """The same answer, ended by the first stop string in it: what follows, and the string itself, is left out.
+
+    Words come again after a round of the vocabulary: what is not in the first round and a little more is nowhere.
+    """
+    looked_at = min(ending.tokens, ending.script.think + 1 + len(VOCABULARY) + max(map(len, stops)))
+    text = ending.script.words(looked_at)
     found = [(text.index(stop) + len(stop), stop) for stop in stops if stop in text]
     if not found:
         return ending
     end, stop = min(found)
+    pieces = list(ending.script.pieces(0, min(looked_at, end)))  # a token may have no letter, and one of them does
     cut, length, kept = end - len(stop), 0, []
     for piece in pieces:
         kept.append(Piece(piece.kind, piece.text[: max(0, cut - length)], piece.token, piece.call))
