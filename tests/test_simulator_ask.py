@@ -115,6 +115,21 @@ class TestAsk:
             ask({"messages": messages}, chat=True)
         assert refused.value.status == 400
 
+    def test_a_picture_is_so_many_tokens_of_its_own_where_the_model_takes_any(self) -> None:
+        def chat(url: str) -> dict[str, Any]:
+            parts = [{"type": "text", "text": "what is it"}, {"type": "image_url", "image_url": {"url": url}}]
+            return {"messages": [{"role": "user", "content": parts}]}
+
+        seeing = Model("simulator", 1000, 0, 50.0, image_tokens=7)
+        one, again, other = (ask(chat(f"data:image/png;base64,{end}"), True, seeing).tokens for end in "aab")
+        assert one == again != other
+        assert len(one) == 3 + 2 + 3 + 7
+        with pytest.raises(ApiError) as caught:
+            ask(chat("data:image/png;base64,a"), True)
+        assert caught.value.status == 400
+        with pytest.raises(ApiError):
+            ask(chat("what"), True, seeing)
+
     def test_content_parts_tools_and_tool_calls_count(self) -> None:
         def count(message: dict[str, Any], **more: Any) -> int:
             return len(ask({"messages": [{"role": "user", **message}], **more}, chat=True).tokens)

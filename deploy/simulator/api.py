@@ -214,7 +214,7 @@ class Api:
 
     def _tokenize(self, request: HttpRequest) -> Reply:
         document = parse_json(_json_body(request))
-        words = tokenize_prompt(document)
+        words = tokenize_prompt(document, self._options.model.image_tokens)
         asks.check_model(document, self._options.model)
         ids = self._lexicon.encode(words)
         strings = words if document.get("return_token_strs") else None
@@ -235,7 +235,7 @@ class Api:
     def _count_tokens(self, request: HttpRequest) -> Reply:
         chat = chat_of_message(parse_json(_json_body(request)), counted_only=True)
         asks.check_model(chat, self._options.model)
-        count = len(chat_prompt(chat))
+        count = len(chat_prompt(chat, self._options.model.image_tokens))
         return json_reply({"input_tokens": count, "context_management": {"original_input_tokens": count}})
 
     def _reset_prefix_cache(self, _request: HttpRequest) -> Reply:

@@ -38,6 +38,7 @@ class Model:
     tool_parser: bool = False  # --tool-call-parser
     auto_tools: bool = False  # --enable-auto-tool-choice
     tool_call_share: float = 0.5  # answers with calls where the choice is auto
+    image_tokens: int = 0  # of a picture; 0: the model takes none
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +112,7 @@ def parse_asks(document: Mapping[str, Any], chat: bool, model: Model, lexicon: L
     check_parsers(tools, model.tool_parser, model.auto_tools)
     if wanted is not None and wanted[1] > model.max_model_len:
         raise ApiError(f"{wanted[0]}: the model's length is {model.max_model_len}, not {wanted[1]}", param=wanted[0])
-    prompts = [chat_prompt(document)] if chat else text_prompts(document, lexicon)
+    prompts = [chat_prompt(document, model.image_tokens)] if chat else text_prompts(document, lexicon)
     for tokens in prompts:
         _check_length(tokens, model)
     _check_sampling(document, count, least, wanted)

@@ -131,6 +131,7 @@ def _model(arguments: argparse.Namespace, max_model_len: int) -> Model:
         tool_parser=bool(arguments.tool_call_parser),
         auto_tools=arguments.enable_auto_tool_choice,
         tool_call_share=arguments.tool_call_share,
+        image_tokens=arguments.image_tokens,
     )
 
 

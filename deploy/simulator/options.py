@@ -79,6 +79,13 @@ def _add_answers(group: argparse._ArgumentGroup) -> None:
     )
     add("--tool-call-parser", default="", metavar="NAME", help="answers to chats may call tools (any name)")
     _flag(group, "--enable-auto-tool-choice", False, 'take tool_choice "auto"')
+    add(
+        "--image-tokens",
+        type=int,
+        default=0,
+        metavar="N",
+        help="tokens of a picture in a chat; 0: the model takes none (0)",
+    )
     add("--tool-call-share", type=float, default=0.5, help="answers with calls where the choice is auto (%(default)s)")
 
 

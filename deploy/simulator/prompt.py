@@ -1,5 +1,6 @@
 """The tokens of a request's prompt: words of messages under a chat template, of a text, or of token ids."""
 
+import hashlib
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -13,8 +14,11 @@ from .tools import history_tokens
 _MESSAGE = "ChatCompletionDeveloperMessageParam"
 
 
-def chat_prompt(document: Mapping[str, Any]) -> list[str]:
-    """The tokens of a chat. What was thought before is not in it: chat templates strip it."""
+def chat_prompt(document: Mapping[str, Any], image_tokens: int = 0) -> list[str]:
+    """The tokens of a chat. What was thought before is not in it: chat templates strip it.
+
+    A picture is so many tokens, which are its own: the same picture again hits the cache. 0: the model takes none.
+    """
     messages = fields.items(document, "messages")
     if messages is None and "messages" in document:
         raise ApiError("messages: null is no list")
@@ -24,7 +28,7 @@ def chat_prompt(document: Mapping[str, Any]) -> list[str]:
     for place, message in enumerate(messages):
         if not isinstance(message, dict) or not isinstance(message.get("role"), str):
             raise invalid(f"messages.{place}.{_MESSAGE}.role", "needs an object with a role")
-        turns.append((message["role"], _content(message.get("content"), place)))
+        turns.append((message["role"], _content(message.get("content"), place, image_tokens)))
         if message.get("tool_calls"):
             calls[place] = history_tokens(message["tool_calls"])
     if not turns:
@@ -34,7 +38,7 @@ def chat_prompt(document: Mapping[str, Any]) -> list[str]:
     return chat_tokens(turns, json.dumps(tools) if tools else "", open_turn, calls)
 
 
-def _content(content: Any, place: int) -> str:
+def _content(content: Any, place: int, image_tokens: int) -> str:
     if content is None or isinstance(content, str):
         return content or ""
     if not isinstance(content, list):
@@ -42,11 +46,22 @@ def _content(content: Any, place: int) -> str:
     texts: list[str] = []
     for part in content:
         kind = part.get("type") if isinstance(part, dict) else None
+        if kind == "image_url" and image_tokens:
+            texts.append(_picture(part.get("image_url"), place, image_tokens))
+            continue
         text = part.get("text") if isinstance(part, dict) else part
         if kind not in (None, "text", "input_text", "output_text", "refusal") or not isinstance(text, str):
             raise ApiError(f"messages.{place}.content: the simulator reads text only, not {kind}")
         texts.append(text)
     return "\n".join(texts)
+
+
+def _picture(image: Any, place: int, image_tokens: int) -> str:
+    url = image.get("url") if isinstance(image, dict) else image
+    if not isinstance(url, str) or not url.startswith(("data:image/", "http://", "https://")):
+        raise ApiError(f"messages.{place}.content: image_url needs a URL of a picture")
+    digest = hashlib.blake2b(url.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+    return " ".join(f"<|image_{digest}_{number}|>" for number in range(image_tokens))
 
 
 def text_prompts(document: Mapping[str, Any], lexicon: Lexicon) -> list[list[str]]:
@@ -89,10 +104,10 @@ def _tokens(ids: list[Any], place: str, lexicon: Lexicon) -> list[str]:
     return lexicon.decode(ids)
 
 
-def tokenize_prompt(document: Mapping[str, Any]) -> list[str]:
+def tokenize_prompt(document: Mapping[str, Any], image_tokens: int = 0) -> list[str]:
     """The tokens of what /tokenize is asked for."""
     if "messages" in document:
-        return chat_prompt(document)
+        return chat_prompt(document, image_tokens)
     if document.get("prompt") is None:
         raise invalid("prompt", "is missing")
     return (fields.text(document, "prompt") or "").split()

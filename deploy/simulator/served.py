@@ -249,7 +249,7 @@ def _check_values(arguments: argparse.Namespace) -> None:
         "watermark",
     ):
         _at_least(arguments, name, 0)
-    for name in ("long_prefill_token_threshold", "max_num_queued_reqs", "max_num_queued_tokens"):
+    for name in ("image_tokens", "long_prefill_token_threshold", "max_num_queued_reqs", "max_num_queued_tokens"):
         _at_least(arguments, name, 0)
     positive = ("max_num_seqs", "num_gpu_blocks", "block_size", "tokens_per_event", "max_num_batched_tokens")
     for name in (
