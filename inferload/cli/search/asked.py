@@ -57,7 +57,8 @@ class Asked:
         return Settings(
             self.conditions,
             self.guess,
-            self.budget_s,
+            # A sweep takes the time that it takes, and its points share the error alike.
+            len(self.rates) * (self.window_s + lead_s) if self.rates else self.budget_s,
             self.window_s,
             lead_s,
             self.precision,
