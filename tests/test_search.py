@@ -1,5 +1,6 @@
 """The maths of a search: what a window says, when a load diverges, where the curve crosses, and which load comes next."""
 
+import json
 from math import exp, log
 from random import Random
 from statistics import NormalDist
@@ -233,6 +234,15 @@ def test_the_document_gives_no_attainment_of_a_load_that_diverged() -> None:
     (row,) = document(settings, points, "budget", "sessions/s")["points"]
     assert (row["verdict"], row["conditions"]) == ("diverged", [])
     assert row["in_flight_growth"]["share"] == pytest.approx(1 / 3, rel=0.05)
+
+
+def test_a_mean_without_an_interval_stands_in_the_document_without_one() -> None:
+    settings = Settings(wanted.parse("mean(ttft_ms) < 100"), 10.0, 1000.0, 60.0, 5.0)
+    short = correlated(3, 8.0, tau_s=20.0)
+    points = plan.points_of(settings, [Look(20.0, (short,), 13.0)])
+    text = json.dumps(document(settings, points, "budget", "sessions/s"), allow_nan=False)
+    (condition,) = json.loads(text)["points"][0]["conditions"]
+    assert (condition["high"], condition["figure_high"]) == (None, None)
 
 
 def test_a_small_search_on_the_simulators_clock_comes_near_the_truth() -> None:

@@ -151,9 +151,9 @@ def _held(one: Any) -> dict[str, Any]:
         "value": _finite(one.value),
         "low": _finite(one.low),
         "high": _finite(one.high),
-        "figure": one.figure,
-        "figure_low": one.figure_low,
-        "figure_high": one.figure_high,
+        "figure": _finite(one.figure),
+        "figure_low": _finite(one.figure_low),
+        "figure_high": _finite(one.figure_high),
         "verdict": one.verdict,
         "values": one.count,
         "effective": _finite(one.effective),
@@ -162,8 +162,8 @@ def _held(one: Any) -> dict[str, Any]:
     }
 
 
-def _finite(value: float) -> float | None:
-    return value if isfinite(value) else None
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and isfinite(value) else None
 
 
 __all__ = ["BROKEN", "Answer", "answer", "document", "knee_of", "knee_text", "point_document"]
