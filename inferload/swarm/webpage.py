@@ -41,18 +41,18 @@ def _after(web_ui: Any, controller: Controller, response: Response, base: str) -
     if request.path.endswith("/swarm") and controller.run is not None:
         web_ui._cancel_run_time_timer()  # the controller ends the run, by draining it
     if request.path.endswith("/stats/requests") and response.is_json and controller.under_way:
-        _say_it_is_under_way(response)
+        _say_it_is_under_way(response, controller.run is None)
     if response.mimetype == "text/html" and request.path in (base, f"{base}/"):
         page = response.get_data(as_text=True)
         response.set_data(page.replace("</body>", f'<script src="{base}/inferload/{_SCRIPT}"></script></body>'))
     return response
 
 
-def _say_it_is_under_way(response: Response) -> None:
-    """Locust's page asks no more once it hears "ready": a run that is being prepared, which may take a while, is on its way."""
+def _say_it_is_under_way(response: Response, preparing: bool) -> None:
+    """Locust's page asks no more once it hears of any state but these two; a run is on its way until its files are written."""
     document = response.get_json()
-    if document.get("state") in ("ready", "stopped"):
-        response.set_data(json.dumps(document | {"state": "spawning"}))
+    if document.get("state") not in ("spawning", "running"):
+        response.set_data(json.dumps(document | {"state": "spawning" if preparing else "running"}))
 
 
 def _script() -> Response:
