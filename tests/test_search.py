@@ -238,8 +238,9 @@ def test_the_document_gives_no_attainment_of_a_load_that_diverged() -> None:
 
 def test_a_mean_without_an_interval_stands_in_the_document_without_one() -> None:
     settings = Settings(wanted.parse("mean(ttft_ms) < 100"), 10.0, 1000.0, 60.0, 5.0)
-    short = correlated(3, 8.0, tau_s=20.0)
-    points = plan.points_of(settings, [Look(20.0, (short,), 13.0)])
+    at_s = np.arange(0, 8, 0.05)
+    rising = Window(8.0, (Samples(at_s, 20 + 20 * at_s),), at_s, at_s + 1)  # all of it within one relaxation time
+    points = plan.points_of(settings, [Look(20.0, (rising,), 13.0)])
     text = json.dumps(document(settings, points, "budget", "sessions/s"), allow_nan=False)
     (condition,) = json.loads(text)["points"][0]["conditions"]
     assert (condition["high"], condition["figure_high"]) == (None, None)
