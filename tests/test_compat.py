@@ -106,3 +106,9 @@ def test_choices_show_names_and_take_any() -> None:
     choices = compat.AnyOf(["chat", "smoke"])
     assert list(choices) == ["chat", "smoke"]
     assert "/somewhere/mine.yaml" in choices
+
+
+def test_a_standard_library_that_was_left_as_it_is_is_refused() -> None:
+    """As Locust leaves it for the tests' own process; a run would hang at its first wait."""
+    with pytest.raises(UsageError, match="LOCUST_SKIP_MONKEY_PATCH is set"):
+        compat.check_patched()

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import gevent
+import gevent.monkey
 import locust
 import locust.argument_parser
 import locust.main
@@ -36,6 +37,12 @@ def apply() -> None:
     locust.stats.bucket_response_time = bucket_ms
     _keep_fractions()
     logging.getLogger("locust.main").addFilter(_not_about_run_time)
+
+
+def check_patched() -> None:
+    """UsageError where Locust was told to leave the standard library as it is: its first wait would be its last."""
+    if not gevent.monkey.is_module_patched("socket"):
+        raise UsageError("LOCUST_SKIP_MONKEY_PATCH is set in the environment, and a run would stand still: unset it")
 
 
 def _cache_default_arguments() -> None:

@@ -25,9 +25,11 @@ logger = logging.getLogger(__name__)
 def install(default_scenario: str) -> None:
     """Make this locustfile run scenarios; `default_scenario` is used where --scenario says nothing."""
     try:
+        compat.check_patched()
         compat.apply()
     except UsageError as error:
-        sys.exit(f"inferload: {error}")
+        print(f"inferload: {error}", file=sys.stderr)
+        sys.exit(2)
     compat.check_after_parsing(options.check)
     events.init_command_line_parser.add_listener(lambda parser: options.add_options(parser, default_scenario))
     events.init.add_listener(begin)
