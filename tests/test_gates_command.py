@@ -59,3 +59,27 @@ def test_the_exit_code_is_that_of_the_worst_run(
     good = summary(tmp_path / "good", GATES[:1])
     other = summary(tmp_path / "other", gates, measurement, passed)
     assert cli.main(["gates", str(good), str(other), "--github"]) == code
+
+
+def test_runs_of_a_sweep_that_are_called_the_same_are_all_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failed = summary(tmp_path / "s" / "a" / "001", GATES)
+    good = summary(tmp_path / "s" / "b" / "001", GATES[:1])
+    junit = tmp_path / "j.xml"
+    assert cli.main(["gates", str(failed), str(good), "--junit", str(junit)]) == 1
+    shown = capsys.readouterr().out
+    assert f"{failed}: valid measurement, FAILED" in shown
+    assert f"{good}: valid measurement, passed" in shown
+    assert [suite.get("name") for suite in ElementTree.parse(junit).getroot()] == [str(failed), str(good)]
+
+
+@pytest.mark.parametrize(
+    ("document", "missing"), [({}, "verdict"), ({"verdict": {"measurement": "valid", "reasons": []}}, "verdict.gates")]
+)
+def test_a_summary_that_is_not_whole_is_refused_by_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], document: dict[str, Any], missing: str
+) -> None:
+    rundir.write_json(tmp_path / rundir.SUMMARY, document)
+    assert cli.main(["gates", str(tmp_path)]) == 2
+    assert f"summary.json: has no {missing}; is " in capsys.readouterr().err

@@ -6,6 +6,9 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+from inferload import rundir
+from inferload.errors import UsageError
+
 EXIT_GATE, EXIT_INVALID = 1, 3
 
 
@@ -15,7 +18,7 @@ def register(subparsers: Any) -> None:
         "gates",
         help="what the gates of runs came to: text, JUnit XML, Markdown, GitHub annotations",
         description="Says what the gates of finished runs came to, as their summary.json has it. Exit codes: 0 all passed; "
-        "1 a gate failed; 2 cannot be read; 3 a measurement is not valid.",
+        "1 a gate failed, or turns did where there is no gate; 2 cannot be read; 3 a measurement is not valid.",
     )
     add = parser.add_argument
     add("run_dirs", nargs="+", type=Path, metavar="RUN", help="run directory")
@@ -27,13 +30,12 @@ def register(subparsers: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print each run's gates, and write what was asked for."""
-    from inferload import rundir
     from inferload.measure.console import gates_text
 
     from . import github
     from .output import write_file
 
-    summaries = {path.name: rundir.read_json(path / rundir.SUMMARY) for path in arguments.run_dirs}
+    summaries = {name: _read(path / rundir.SUMMARY) for name, path in _named(arguments.run_dirs).items()}
     for name, summary in summaries.items():
         verdict = summary["verdict"]
         print(f"{name}: {verdict['measurement']} measurement, {'passed' if verdict['passed'] else 'FAILED'}")
@@ -48,6 +50,24 @@ def run(arguments: argparse.Namespace) -> int:
     if any(verdict["measurement"] == "invalid" for verdict in verdicts):
         return EXIT_INVALID
     return 0 if all(verdict["passed"] for verdict in verdicts) else EXIT_GATE
+
+
+def _named(paths: Sequence[Path]) -> dict[str, Path]:
+    """Each run by its folder's name, or by its path where several folders are called the same, as in a sweep."""
+    names = [path.name for path in dict.fromkeys(paths)]
+    return {path.name if path.name and names.count(path.name) == 1 else str(path): path for path in paths}
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """A summary whose verdict is whole; UsageError names what is missing."""
+    summary = rundir.read_json(path)
+    verdict = summary.get("verdict")
+    if not isinstance(verdict, dict):
+        raise UsageError(f"{path}: has no verdict; is {path.parent} a finished run of inferload?")
+    for key in ("measurement", "reasons", "gates", "passed"):
+        if key not in verdict:
+            raise UsageError(f"{path}: has no verdict.{key}; is {path.parent} a finished run of inferload?")
+    return summary
 
 
 def _said(gate: Mapping[str, Any]) -> str:
