@@ -57,7 +57,7 @@ def add(path: Path, runs: Sequence[Path]) -> Side:
     earlier = read(path) if path.exists() else Side(path.name, ())
     occasions = [*earlier.runs]
     for one in runs:
-        occasions.append(_checked(_occasion(one), occasions))
+        occasions.append(_checked(_occasion(one, occasions), occasions))
     occasions.sort(key=lambda run: run.started_at)
     document = {"format": FORMAT, "kind": KIND, "occasions": [_entry(run) for run in occasions]}
     try:
@@ -68,9 +68,31 @@ def add(path: Path, runs: Sequence[Path]) -> Side:
     return Side(path.name, tuple(occasions))
 
 
-def _occasion(path: Path) -> Run:
-    """Means over the runs of one start, as one run."""
+def candidate(side: Side, baseline: Side) -> Side:
+    """A side as one occasion to be judged; UsageError where a run of it, or its server's start, is in the baseline already."""
+    _refuse_known(side, baseline.runs)
+    return replace(side, runs=(as_one(side),))
+
+
+def _refuse_known(side: Side, earlier: Sequence[Run]) -> None:
+    """Run by run: an occasion keeps the start and the instant of its first run only."""
+    for run in side.runs:
+        for other in earlier:
+            if run.started_at and run.started_at == other.started_at:
+                raise UsageError(
+                    f"{run.path}: stands in the file already, as {other.label}; name a run that is not one of its occasions"
+                )
+            if run.start is not None and run.start == other.start:
+                raise UsageError(
+                    f"{run.path}: its server start is that of occasion {other.label}: repeats inside one start are one "
+                    "sample of a configuration; restart the server between occasions"
+                )
+
+
+def _occasion(path: Path, earlier: Sequence[Run]) -> Run:
+    """Means over the runs of one start, as one run that is not one of the earlier ones."""
     side = read_side(path)
+    _refuse_known(side, earlier)
     asked = [run.asks for run in side.runs]
     if any(asks != asked[0] for asks in asked):
         raise UsageError(f"{path}: its runs ask different things; add each by itself")
@@ -100,13 +122,6 @@ def _checked(run: Run, earlier: Sequence[Run]) -> Run:
     if run.level == "invalid":
         raise UsageError(f"{run.path}: is not a valid measurement ({'; '.join(run.reasons)}); leave it out")
     for other in earlier:
-        if run.start is not None and run.start == other.start:
-            raise UsageError(
-                f"{run.path}: its server start is that of occasion {other.label}: repeats inside one start are one sample "
-                "of a configuration; restart the server between occasions"
-            )
-        if run.started_at and run.started_at == other.started_at:
-            raise UsageError(f"{run.path}: stands in the file already, as {other.label}")
         differing = [key for key in sorted({*run.asks, *other.asks}) if run.asks.get(key) != other.asks.get(key)]
         if differing:
             key = differing[0]

@@ -2,6 +2,8 @@
 
 import json
 import random
+import shutil
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -10,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from inferload.analysis import baselines
 from inferload.analysis.comparison import github
+from inferload.analysis.comparison.sides import Side
 from test_compare import write_run
 
 from inferload import cli
@@ -17,8 +20,8 @@ from inferload.errors import UsageError
 from inferload.measure.occasions import effect
 
 
-def history(tmp_path: Path, count: int, ttft_ms: float = 100.0) -> Path:
-    """A baseline file of so many occasions, about 3 % apart."""
+def history(tmp_path: Path, count: int, ttft_ms: float = 100.0, starts: bool = True) -> Path:
+    """A baseline file of so many occasions, about 3 % apart, of a server start each or of starts that nobody knows."""
     dice = random.Random(4)
     for day in range(1, count + 1):
         folder = write_run(tmp_path / "runs" / str(day), 1, ttft_ms * (1 + dice.gauss(0, 0.03)))
@@ -26,6 +29,10 @@ def history(tmp_path: Path, count: int, ttft_ms: float = 100.0) -> Path:
         (folder / "run.json").write_text(json.dumps(manifest | {"started_at": f"2026-02-{day:02d}T08:00:00"}))
     file = tmp_path / "b.json"
     baselines.add(file, [tmp_path / "runs" / str(day) for day in range(1, count + 1)])
+    document = json.loads(file.read_text())
+    for occasion in document["occasions"]:
+        occasion["start"] = f"engine at {occasion['label']}" if starts else None
+    file.write_text(json.dumps(document))
     return file
 
 
@@ -38,6 +45,26 @@ def test_what_is_added_is_read_back(tmp_path: Path) -> None:
     assert side.mean("mean(ttft_ms)") == pytest.approx(100, rel=0.05)
     assert baselines.is_baseline(file)
     assert not baselines.is_baseline(tmp_path)
+
+
+def test_an_occasion_of_the_file_is_no_candidate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = history(tmp_path, 8)
+    argv = ["compare", "--baseline", str(file)]
+    assert cli.main([*argv, str(tmp_path / "runs" / "3")]) == 2
+    assert "stands in the file already, as 3; name a run that is not one of its occasions" in capsys.readouterr().err
+    shutil.copytree(tmp_path / "runs" / "5", tmp_path / "several" / "old")
+    write_run(tmp_path / "several" / "earlier", 1, 100)
+    assert cli.main([*argv, str(tmp_path / "several")]) == 2
+    assert "old: stands in the file already, as 5" in capsys.readouterr().err
+
+
+def test_a_candidate_on_the_start_of_an_occasion_is_refused(tmp_path: Path) -> None:
+    side = baselines.read(history(tmp_path, 8))
+    same = replace(side.runs[4], started_at="2026-03-01T08:00:00")
+    fresh = replace(same, start="engine at 9999")
+    with pytest.raises(UsageError, match="its server start is that of occasion 5"):
+        baselines.candidate(Side("new", (fresh, same)), side)
+    assert len(baselines.candidate(Side("new", (fresh, fresh)), side).runs) == 1
 
 
 def test_a_regression_is_worse_than_the_days_differ(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

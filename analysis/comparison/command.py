@@ -2,7 +2,6 @@
 
 import argparse
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +74,8 @@ def register(subparsers: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Compare, print, and judge; the exit code."""
-    from ..baselines import as_one, is_baseline, read
+    from ..baselines import candidate as as_occasion
+    from ..baselines import is_baseline, read
     from . import github, said, tables  # pandas and scipy take a second: not in the way of the other commands
     from .compare import compare, compare_with_occasions
     from .figures import ALL, DEFAULT_PRIMARY, figure
@@ -95,7 +95,7 @@ def run(arguments: argparse.Namespace) -> int:
     baseline = priced(read(Path(given[0])) if learned else named_side(given[0], names), named)
     candidates = [priced(named_side(one, names), named) for one in given[1:]]
     if learned:
-        occasions = [replace(side, runs=(as_one(side),)) for side in candidates]
+        occasions = [as_occasion(side, baseline) for side in candidates]
         comparisons = [compare_with_occasions(baseline, one, primary, ALL, arguments.allow) for one in occasions]
     else:
         comparisons = [compare(baseline, candidate, primary, ALL, arguments.allow) for candidate in candidates]
