@@ -158,6 +158,9 @@ def summary_lines(side: Side) -> list[str]:
         )
     elif len(days) < 2:
         lines.append("  all on one day: what differs between days is not in its spread")
+    unknown = sum(run.start is None for run in side.runs)
+    if unknown:
+        lines.append(f"  no verdict: the server start is not known of {_plural(unknown, 'occasion')}")
     for name in NAMES:
         found = [run.value(name) for run in side.runs]
         known = [value for value in found if value is not None]

@@ -47,6 +47,20 @@ def test_what_is_added_is_read_back(tmp_path: Path) -> None:
     assert not baselines.is_baseline(tmp_path)
 
 
+def test_occasions_of_starts_that_nobody_knows_carry_no_verdict(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = history(tmp_path, 8, starts=False)
+    slow = write_run(tmp_path / "slow", 1, 200)
+    argv = ["compare", "--baseline", str(file), str(slow), "--fail-on-regression"]
+    assert cli.main(argv) == 0
+    assert "no verdict: b.json: the server start is not known of 1, 2, 3, 4, 5, 6, 7, 8" in capsys.readouterr().out
+    assert cli.main([*argv, "--strict"]) == 4
+    assert "no verdict: the server start is not known of 8 occasions" in "; ".join(
+        baselines.summary_lines(baselines.read(file))
+    )
+
+
 def test_an_occasion_of_the_file_is_no_candidate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = history(tmp_path, 8)
     argv = ["compare", "--baseline", str(file)]

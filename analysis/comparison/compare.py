@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from inferload.measure import occasions, pairedruns
+from inferload.measure.server_names import PROCESS_START
 
 from . import plausible
 from .comparable import Differences, differences
@@ -106,7 +107,7 @@ def compare_with_occasions(
     figures = (primary, *(other for other in others if other.name != primary.name))
     effects = {one.name: _away(baseline.runs, candidate, one) for one in figures}
     differ = differences(baseline, candidate, allowed)
-    count = len(baseline.runs)
+    count, conditional = len(baseline.runs), _unknown_starts(baseline)
     return Comparison(
         baseline=baseline,
         candidate=candidate,
@@ -114,9 +115,14 @@ def compare_with_occasions(
         pairs=(),
         unpaired=(),
         rows=_rows(
-            baseline, candidate, figures, effects, comparable=not differ.refusals, testable=count >= occasions.FEWEST
+            baseline,
+            candidate,
+            figures,
+            effects,
+            comparable=not differ.refusals,
+            testable=not conditional and count >= occasions.FEWEST,
         ),
-        conditional="",
+        conditional=conditional,
         implausible=_implausible(baseline, candidate),
         occasions=count,
     )
@@ -212,6 +218,17 @@ def _conditional(baseline: Side, candidate: Side) -> str:
             )
             return f"{side.label}: {len(side.runs)} runs on {said}: repeats inside one start are one sample of a configuration"
     return ""
+
+
+def _unknown_starts(baseline: Side) -> str:
+    """Why occasions may be of one start after all; empty where each has a start of its own."""
+    unknown = [run.label for run in baseline.runs if run.start is None]
+    if not unknown:
+        return ""
+    return (
+        f"{baseline.label}: the server start is not known of {', '.join(unknown)}: repeats inside one start are one sample of "
+        f"a configuration; add occasions whose server publishes {PROCESS_START}"
+    )
 
 
 def _implausible(baseline: Side, candidate: Side) -> tuple[str, ...]:

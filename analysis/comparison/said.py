@@ -54,7 +54,7 @@ def _interval(row: Row) -> str:
 
 
 def _why_not_tested(comparison: Comparison) -> str:
-    if comparison.occasions is not None:
+    if comparison.occasions is not None and comparison.occasions < FEWEST:
         return (
             f"no verdict: {_plural(comparison.occasions, 'occasion')} in {comparison.baseline.label}, and how much days and "
             f"restarts differ is learned from {FEWEST}; add more (inferload baseline add), or compare with pairs of runs"
