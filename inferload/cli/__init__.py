@@ -4,30 +4,29 @@ import argparse
 import os
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from inferload import __version__
-from inferload.cli import calibrate, collect, doctor, frombench, interference, run, scenario
-from inferload.cli.search import command as search
 from inferload.errors import UsageError
 from inferload.passing import PassingParser
 
-# The load path's own sub-commands, as functions of the sub-parsers.
-BUILT_IN: tuple[Callable[[Any], None], ...] = (
-    run.register,
-    search.register,
-    scenario.register,
-    frombench.register,
-    doctor.register,
-    calibrate.register,
-    collect.register,
-    interference.register,
-)
+# The load path's own sub-commands: the module whose `register` adds them. Only what is asked for is imported.
+BUILT_IN = {
+    "run": "inferload.cli.run",
+    "search": "inferload.cli.search.command",
+    **dict.fromkeys(("validate", "plan", "path", "schema", "init"), "inferload.cli.scenario"),
+    "from-vllm-bench": "inferload.cli.frombench",
+    "doctor": "inferload.cli.doctor",
+    "calibrate": "inferload.cli.calibrate",
+    "collect": "inferload.cli.collect",
+    "interference": "inferload.cli.interference",
+}
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """The whole command line, sub-commands of installed satellites included.
+def build_parser(command: str | None = None) -> argparse.ArgumentParser:
+    """The command line, sub-commands of installed satellites included; of a `command` that is known, that one alone.
 
     A sub-command sets `run`, a function of the parsed arguments that returns the exit code.
     """
@@ -36,10 +35,13 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"inferload {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=PassingParser)
-    for register in BUILT_IN:
-        register(commands)
-    for entry in sorted(entry_points(group="inferload.commands"), key=lambda entry: entry.name):
-        _add(entry, commands)
+    satellites = {entry.name: entry for entry in entry_points(group="inferload.commands")}
+    known = command in BUILT_IN or command in satellites
+    for module in dict.fromkeys(module for name, module in BUILT_IN.items() if not known or name == command):
+        import_module(module).register(commands)
+    for name in sorted(satellites):
+        if not known or name == command:
+            _add(satellites[name], commands)
     return parser
 
 
@@ -67,7 +69,8 @@ def _refuse(reason: str) -> Callable[[argparse.Namespace], int]:
 
 def main(argv: list[str] | None = None) -> int:
     """Run one sub-command; a UsageError becomes one line on stderr and exit code 2."""
-    arguments = build_parser().parse_args(argv)
+    words = sys.argv[1:] if argv is None else argv
+    arguments = build_parser(words[0] if words else None).parse_args(words)
     try:
         code = int(arguments.run(arguments) or 0)
         sys.stdout.flush()
