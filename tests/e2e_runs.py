@@ -278,10 +278,10 @@ class Stage:
         self._folder = folder
         self._places: list[Place] = []
         self._played: dict[Scene, concurrent.futures.Future[Any]] = {}
-        for item in items:
-            scene = item.callspec.params.get("scene") if hasattr(item, "callspec") else None
-            if isinstance(scene, Scene) and scene not in self._played:
-                self._played[scene] = self._pool.submit(self._play, scene, len(self._played))
+        found = [item.callspec.params.get("scene") for item in items if hasattr(item, "callspec")]
+        wanted = [scene for scene in dict.fromkeys(found) if isinstance(scene, Scene)]
+        for scene in sorted(wanted, key=lambda scene: not hasattr(scene.play, "waits")):
+            self._played[scene] = self._pool.submit(self._play, scene, len(self._played))
 
     def result(self, scene: Scene) -> Any:
         """What came of it; an assertion that failed on the way fails here."""
@@ -306,6 +306,12 @@ class Stage:
             raise
         finally:
             place.close()
+
+
+def waits(play: Callable[..., Any]) -> Callable[..., Any]:
+    """Mark what waits for a minute and does little: it is played first, beside all others."""
+    play.waits = True  # type: ignore[attr-defined]
+    return play
 
 
 def scenes(play: Callable[..., Any], *cases: tuple[Any, ...]) -> Any:

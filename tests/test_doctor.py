@@ -205,7 +205,7 @@ def test_the_simulator_has_everything(simulator: Callable[..., Simulator], capsy
     assert {"TLS", "model", "usage", "running usage", "own times", "cached tokens", "cache_salt", "/tokenize"} <= set(
         found
     )
-    assert "20 of 24 names; missing: spec_decode_*" in found["metrics"]["found"]
+    assert "22 of 26 names; missing: spec_decode_*" in found["metrics"]["found"]
 
 
 def test_options_that_are_off_are_seen_and_a_key_stays_unsaid(

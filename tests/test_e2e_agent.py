@@ -2,11 +2,9 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
-import pytest
 from e2e_runs import Ended, Place, Scene, Stage, check_books, scenario, scenes
 
 from inferload.workload.scenario import load
@@ -18,25 +16,18 @@ TOOL = {"name": "look", "time_s": 0.2, "result_tokens": 50, "fails": 0.1}
 AGENT = {"kind": "agent", "steps": 3, "output_tokens": 6, "tools": [TOOL], **SIZES}
 
 
-@pytest.fixture(scope="module")
-def stage(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    here = [item for item in request.session.items if item.path == request.path]
-    stage = Stage(here, tmp_path_factory.mktemp("agents"))
-    yield stage
-    stage.close()
-
-
-def played(place: Place, mode: str = "local", **workload: Any) -> Ended:
+def played(place: Place, mode: str = "local", report: bool = False, **workload: Any) -> Ended:
     simulator = place.simulator()
     changes = {"workload": AGENT | workload, "request": {"continuous_usage": True}, "phases__measure_s": 3}
     file = scenario(place.folder, **changes)
-    fleet = place.fleet(mode, "--host", simulator.url, "--scenario", str(file), "--on-invalid", "warn", report=True)
+    words = ["--host", simulator.url, "--scenario", str(file), "--on-invalid", "warn"]
+    fleet = place.fleet(mode, *words, report=report)
     code = fleet.ended()
     return Ended(place.run_dir, code, fleet.text, simulator.stats()["requests"])
 
 
 def tools(place: Place) -> Ended:
-    return played(place, "processes", parallel_calls=0.5)
+    return played(place, "processes", report=True, parallel_calls=0.5)
 
 
 @scenes(tools, ())

@@ -24,11 +24,11 @@ from inferload.workload.curves import FOREVER, Curve, flat
 pytestmark = pytest.mark.timeout(180)
 
 
-def played(place: Place, mode: str, **changes: Any) -> Ended:
+def played(place: Place, mode: str, report: bool = False, **changes: Any) -> Ended:
     """A run of the scenario, headless, to its own end."""
     simulator = place.simulator()
     file = scenario(place.folder, **changes)
-    fleet = place.fleet(mode, "--host", simulator.url, "--scenario", str(file), report=True)
+    fleet = place.fleet(mode, "--host", simulator.url, "--scenario", str(file), report=report)
     return Ended(place.run_dir, fleet.ended(), fleet.text, simulator.stats()["requests"])
 
 
@@ -41,6 +41,7 @@ def stepped_rate(place: Place, mode: str) -> Ended:
     return played(
         place,
         mode,
+        report=mode == "local",
         arrivals={"kind": "constant", "profile": {"kind": "steps", "steps": steps}},
         workload__output_tokens=2,
         phases={"warmup_s": 0.5, "measure_s": 3, "drain_s": 20},

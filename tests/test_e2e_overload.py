@@ -36,7 +36,7 @@ def crowd(core: int) -> Iterator[None]:
             hog.wait()
 
 
-@pytest.mark.parametrize("reader", ["native", "python"])
+@pytest.mark.parametrize("reader", ["native", pytest.param("python", marks=pytest.mark.soak)])
 def test_at_four_times_what_a_core_can_do_no_run_is_valid(tmp_path: Path, reader: str) -> None:
     own, other = sorted(os.sched_getaffinity(0))[:2]
     simulator = simulator_process.start("--ttft-ms", "50", "--itl-ms", "10")

@@ -2,7 +2,6 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,25 +11,19 @@ from inferload.cli.benchline import parse
 from inferload.cli.benchscenario import translate
 from inferload.cli.frombench import written
 from inferload.workload.endpoints import ENDPOINTS
-from inferload.workload.models import model_of
+from inferload.workload.models import model_of, place_of
 from inferload.workload.scenario import load
 
 TURNS = {"turns": 2, "output_tokens": 6}
 
 
-@pytest.fixture(scope="module")
-def stage(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    here = [item for item in request.session.items if item.path == request.path]
-    stage = Stage(here, tmp_path_factory.mktemp("requests"))
-    yield stage
-    stage.close()
-
-
-def played(place: Place, hosts: list[str], *options: str, mode: str = "local", **changes: Any) -> Ended:
+def played(
+    place: Place, hosts: list[str], *options: str, mode: str = "local", report: bool = False, **changes: Any
+) -> Ended:
     """A short closed loop, to its end."""
     words = [word for url in hosts[1:] for word in ("--also-host", url)]
     file = scenario(place.folder, phases__measure_s=1.5, **changes)
-    fleet = place.fleet(mode, "--host", hosts[0], *words, "--scenario", str(file), *options, report=True)
+    fleet = place.fleet(mode, "--host", hosts[0], *words, "--scenario", str(file), *options, report=report)
     return Ended(place.run_dir, fleet.ended(), fleet.text)
 
 
@@ -45,7 +38,7 @@ def manifest(ended: Ended) -> dict[str, Any]:
 def two_servers(place: Place) -> Ended:
     simulators = [place.simulator("--max-num-seqs", "64") for _ in range(2)]
     workload = {"kind": "chat", "prompt_tokens": 20, **TURNS}
-    return played(place, [one.url for one in simulators], mode="processes", workload=workload)
+    return played(place, [one.url for one in simulators], mode="processes", report=True, workload=workload)
 
 
 @scenes(two_servers, ())
@@ -58,7 +51,8 @@ def test_sessions_take_the_servers_in_turn(stage: Stage, scene: Scene) -> None:
     assert len(set(urls)) == 2
     assert document["target"] == urls[0]
     indexes = {row["turn_id"]: int(row["session_id"].removeprefix("s")) for row in ended.turns}
-    assert all(row["target"] == urls[indexes[row["turn_id"]] % 2] for row in ended.turns)
+    seed = ended.summary["run"]["seed"]
+    assert all(row["target"] == urls[place_of(seed, indexes[row["turn_id"]], 2)] for row in ended.turns)
     assert {row["worker"] for row in ended.turns} == {"w0", "w1"}
     assert len({row["target"] for row in ended.turns}) == 2
     assert ended.summary["run"]["target"] == ", ".join(urls)

@@ -3,7 +3,6 @@
 import json
 import re
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +14,6 @@ from inferload.workload.data import Data, Found
 from inferload.workload.scenario import from_text, load
 from inferload.workload.script import outline
 from inferload.workload.sessions import Sessions
-
-
-@pytest.fixture(scope="module")
-def stage(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    here = [item for item in request.session.items if item.path == request.path]
-    stage = Stage(here, tmp_path_factory.mktemp("sources"))
-    yield stage
-    stage.close()
 
 
 def manifest(ended: Ended) -> dict[str, Any]:

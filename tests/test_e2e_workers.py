@@ -25,6 +25,7 @@ from e2e_runs import (
     scenario,
     scenes,
     until,
+    waits,
 )
 from locust_process import csv_rows
 
@@ -274,6 +275,7 @@ def test_a_worker_that_is_stopped_on_its_own_keeps_its_turns_and_spoils_the_meas
 # -- never there
 
 
+@waits
 def nobody(place: Place, mode: str) -> Ended:
     """A master that waits for two workers, of whom one comes."""
     simulator = place.simulator()

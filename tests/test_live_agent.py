@@ -177,14 +177,6 @@ def test_a_plan_does_no_work_and_says_that_it_knows_no_lengths() -> None:
 # -- whole runs
 
 
-@pytest.fixture(scope="module")
-def stage(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    here = [item for item in request.session.items if item.path == request.path]
-    stage = Stage(here, tmp_path_factory.mktemp("live"))
-    yield stage
-    stage.close()
-
-
 def event(delta: dict[str, Any], finish: str | None = None) -> bytes:
     document = {"id": "x", "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
     return b"data: " + json.dumps(document).encode() + b"\n\n"

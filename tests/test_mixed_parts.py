@@ -60,11 +60,12 @@ def test_one_that_the_mix_has_not_got_is_named_with_its_line() -> None:
         _mix(only="c")
 
 
-def test_of_a_closed_loops_users_a_class_gets_its_share(tmp_path: Path) -> None:
+def test_of_a_closed_loop_a_class_alone_has_the_users_that_it_is_given(tmp_path: Path) -> None:
     document = _document() | {"arrivals": {"kind": "closed", "users": 10, "spawn_per_s": 5}}
     path = tmp_path / "mix.yaml"
     path.write_text(json.dumps(document))
-    assert resolve(Wish(str(path), "http://h", only="a")).users == 3
+    with pytest.raises(UsageError, match="--users"):
+        resolve(Wish(str(path), "http://h", only="a"))
     assert resolve(Wish(str(path), "http://h", only="a", users=7)).users == 7
 
 
