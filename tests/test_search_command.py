@@ -84,6 +84,22 @@ def test_what_was_asked_is_kept_for_a_search_that_goes_on(tmp_path: Path) -> Non
         asked.read(tmp_path / "other")
 
 
+def test_the_key_in_a_header_is_not_kept_and_is_asked_for_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = said_of(tmp_path, options={"header": ["X-Team: blue", "X-Api-Key: sesame"]})
+    said.write(tmp_path)
+    assert "sesame" not in (tmp_path / asked.PLAN).read_text()
+    assert cli.main(["search", "--resume", str(tmp_path), "--dry-run"]) == 2
+    assert "keys are not kept; give again --header 'X-Api-Key: ...'" in capsys.readouterr().err
+    assert asked.read(tmp_path, ["x-api-key: sesame", "X-Other: 1"]).options == {
+        "header": ["X-Team: blue", "x-api-key: sesame"]
+    }
+    behind = ["search", "--scenario", "chat-open", *HOST, "--slo", SLO, "--", "--header", "X-Api-Key: sesame"]
+    assert cli.main(behind) == 2
+    assert "write it before --" in capsys.readouterr().err
+
+
 def test_a_window_is_read_from_a_run_with_workers_on_clocks_of_their_own(tmp_path: Path) -> None:
     run_dir = synthetic_run.write(tmp_path / "run")
     seen = points.window(run_dir, wanted.parse("p95(ttft_ms) < 800 and mean(tpot_ms) < 50 and failed_ratio < 0.5"))

@@ -17,7 +17,7 @@ from inferload.runoptions import RUN_OPTIONS
 from inferload.workload import files
 from inferload.workload import scenario as scenarios
 from inferload.workload.arrivalkinds import Closed, Rated, TraceTimes
-from inferload.workload.scenario import Scenario, as_yaml
+from inferload.workload.scenario import Scenario, as_yaml, secret_header
 
 PLAN = "plan.json"
 # Options of a run that the search sets for each point itself.
@@ -66,16 +66,37 @@ class Asked:
         )
 
     def write(self, folder: Path) -> None:
-        """Keep it, so that `--resume` can go on with it."""
-        rundir.write_json(folder / PLAN, asdict(self))
+        """Keep it, so that `--resume` can go on with it; of a header that carries a key only the name."""
+        headers = self.options.get("header", ())
+        plain = [header for header in headers if not _secret(header)]
+        again = [_name(header) for header in headers if _secret(header)]
+        options = self.options | ({"header": plain} if headers else {})
+        rundir.write_json(folder / PLAN, {**asdict(self), "options": options, "headers_again": again})
 
 
-def read(folder: Path) -> Asked:
-    """What was asked of a search that was begun there."""
+def read(folder: Path, headers: Sequence[str] = ()) -> Asked:
+    """What was asked of a search that was begun there. `headers`: given with --resume, for those whose values are not kept."""
     if not (folder / PLAN).is_file():
         raise UsageError(f"--resume {folder}: no search was begun there")
     kept = rundir.read_json(folder / PLAN)
+    again = kept.pop("headers_again", [])
+    given = {_name(header).lower() for header in headers}
+    missing = " ".join(f"--header '{name}: ...'" for name in again if name.lower() not in given)
+    if missing:
+        raise UsageError(f"--resume {folder}: keys are not kept; give again {missing}")
+    wanted_again = {name.lower() for name in again}
+    values = [header for header in headers if _name(header).lower() in wanted_again]
+    if values:
+        kept["options"]["header"] = [*kept["options"].get("header", ()), *values]
     return Asked(**{**kept, "rates": tuple(kept["rates"]), "extra": tuple(kept["extra"])})
+
+
+def _name(header: str) -> str:
+    return header.partition(":")[0].strip()
+
+
+def _secret(header: str) -> bool:
+    return secret_header(_name(header))
 
 
 def asked(arguments: argparse.Namespace) -> tuple[Asked, Scenario]:
@@ -98,6 +119,8 @@ def asked(arguments: argparse.Namespace) -> tuple[Asked, Scenario]:
         raise UsageError(
             "scenario: cache.arm is both, and every point must find the cache alike; set it to cold or warm"
         )
+    if any(text.partition("=")[0] == "--header" for text in arguments.extra):
+        raise UsageError("search: --header stands behind --, where a key would be kept; write it before --")
     options = {option.name: getattr(arguments, option.name) for option in PASSED_ON}
     seed = scenario.seed if arguments.seed is None else arguments.seed
     if seed < 0:

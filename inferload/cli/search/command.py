@@ -101,7 +101,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _wanted(arguments: argparse.Namespace) -> tuple[Asked, Scenario, Path]:
     if arguments.resume is not None:
-        said = read(arguments.resume)
+        said = read(arguments.resume, arguments.header)
         return said, scenarios.load(said.scenario), arguments.resume
     said, scenario = asked(arguments)
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
