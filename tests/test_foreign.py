@@ -253,7 +253,14 @@ def test_a_run_in_the_form_of_vllm_bench_reads_back_the_same(run_dir: Path, tmp_
     read = imported.read(out)
     assert read.client == "vllm bench serve"
     assert read.figures["p99(e2e_ms)"] == pytest.approx(500)
-    assert read.figures["output_tok_per_s"] == pytest.approx(35 * synthetic.EVENTS / 9)
+    turns = frames.load(run_dir).turns
+    measured = turns[turns["phase"] == "measure"]
+    spent_s = measured["last_s"].max() - measured["sent_s"].min()  # all of these tokens came in this time
+    assert said["duration"] == pytest.approx(spent_s)
+    assert spent_s == pytest.approx(
+        max(a + b for a, b in zip(said["start_times"], said["latencies"], strict=True) if b) - min(said["start_times"])
+    )
+    assert read.figures["output_tok_per_s"] == pytest.approx(35 * synthetic.EVENTS / spent_s)
     theirs = json.loads((Path(__file__).parent / "data" / "results" / "vllm-bench.json").read_text())
     left = {"tokenizer_mode", "endpoint_type", "max_output_tokens_per_s", "max_concurrent_requests", "rtfx", "label"}
     assert {key for key in theirs if not key.startswith("spec_decode")} - set(said) - left == set()

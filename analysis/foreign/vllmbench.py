@@ -1,7 +1,8 @@
 """A run in the form of `vllm bench serve --save-result --save-detailed`, for those who have tools for that.
 
 Its definitions hold, not ours, where they differ: TTFT ends at the first event of any kind, TPOT is (latency - TTFT) over
-(output tokens - 1), percentiles are interpolated. Only turns of the measure phase are in it. What we do not keep (the
+(output tokens - 1), percentiles are interpolated. Only turns of the measure phase are in it, and its duration is theirs:
+from the first that was sent to the last that ended, which lies behind the window's end. What we do not keep (the
 texts) is empty.
 """
 
@@ -40,7 +41,8 @@ def document(run: RunFrames) -> dict[str, Any]:
         )
     latency_s, ttft_s = (ok["last_s"] - ok["sent_s"]).to_numpy(), (ok["first_event_s"] - ok["sent_s"]).to_numpy()
     itls = _gaps_s(run, measured)
-    duration_s = span.end_s - span.start_s
+    met_per_s = ((run.summary or {}).get("rates") or {}).get("goodput_turns_per_s")  # over the window
+    duration_s = float(measured["last_s"].max() - measured["sent_s"].min())
     tokens = output.to_numpy(dtype=np.float64)
     tpot_s = (latency_s - ttft_s)[tokens > 1] / (tokens[tokens > 1] - 1)
     total_in, total_out = int(ok["input_tokens"].fillna(0).sum()), int(tokens.sum())
@@ -59,7 +61,7 @@ def document(run: RunFrames) -> dict[str, Any]:
         "total_input_tokens": total_in,
         "total_output_tokens": total_out,
         "request_throughput": len(ok) / duration_s,
-        "request_goodput": ((run.summary or {}).get("rates") or {}).get("goodput_turns_per_s"),
+        "request_goodput": None if met_per_s is None else met_per_s * (span.end_s - span.start_s) / duration_s,
         "output_throughput": total_out / duration_s,
         "total_token_throughput": (total_in + total_out) / duration_s,
         "input_lens": [_whole(value) for value in measured["input_tokens"]],
