@@ -1,7 +1,6 @@
 """What Compose and Kubernetes files have in common: images, command lines, and the plan that both are rendered from. No I/O
 but the reading of a scenario."""
 
-import math
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -59,11 +58,8 @@ class Plan:
 
     @property
     def gpus(self) -> int:
-        """GPUs that the server takes: as many as its parallel sizes come to, none for the simulator."""
-        if self.engine == "simulator":
-            return 0
-        sizes = ("tensor-parallel-size", "pipeline-parallel-size", "data-parallel-size")
-        return math.prod(int(self.variant.args.get(size) or 1) for size in sizes)
+        """GPUs that the server takes: the variant's, none for the simulator."""
+        return 0 if self.engine == "simulator" else self.variant.hardware.gpus
 
     @property
     def server_image(self) -> str:

@@ -34,8 +34,8 @@ CPU_DISK_GIB = 0.5
 
 # Flags that would make the server answer elsewhere than the launcher looks, or that show a key to everyone.
 ELSEWHERE = {
-    "--host": "give it before the --",
-    "--port": "give it before the --",
+    "--host": "give it as an option of its own, before any --",
+    "--port": "give it as an option of its own, before any --",
     "--uds": "the launcher needs a port",
     "--api-key": "set VLLM_API_KEY in the environment, a command line is in the process list",
     "--ssl-keyfile": "the launcher speaks plain HTTP; start a server with TLS by hand",
@@ -89,11 +89,18 @@ def command_of(wanted: Wanted) -> Command:
         raise UsageError(f"--engine {wanted.engine}: not known; choose from {', '.join(ENGINES)}")
     if wanted.model_path is not None and not (wanted.model_path / "config.json").is_file():
         raise UsageError(f"--model-path {wanted.model_path}: no config.json there; name a model's folder")
-    for flag in wanted.extra:
-        name = flag.partition("=")[0]
-        if name in ELSEWHERE:
-            raise UsageError(f"{name} after --: {ELSEWHERE[name]}")
+    refuse_elsewhere(wanted.extra, "after --")
+    if wanted.variant is not None:
+        refuse_elsewhere(wanted.variant.argv, f"of {wanted.variant.name}")
     return engine(wanted)
+
+
+def refuse_elsewhere(argv: Sequence[str], where: str) -> None:
+    """UsageError for a flag of ELSEWHERE, in either of vLLM's spellings; its value, which may be a key, is not told."""
+    for word in argv:
+        name = word.partition("=")[0].replace("_", "-")
+        if name in ELSEWHERE:
+            raise UsageError(f"{name} {where}: {ELSEWHERE[name]}")
 
 
 def line_of(wanted: Wanted) -> Line:

@@ -7,7 +7,7 @@ from inferload.measure.cost import Prices
 
 from . import launch, remote, vllmflags
 from .arguments import faults
-from .engines import ELSEWHERE
+from .engines import refuse_elsewhere
 from .remote import Order, Remote
 from .ssh import Machine
 from .variant import Variant
@@ -75,9 +75,7 @@ def up(arguments: argparse.Namespace, machine: Machine, variant: Variant | None,
 
 def _check_flags(variant: Variant, arguments: argparse.Namespace) -> None:
     """Against the version that comes along: that of the other machine is not asked."""
-    for flag in arguments.extra:
-        if (name := flag.partition("=")[0]) in ELSEWHERE:
-            raise UsageError(f"{name} after --: {ELSEWHERE[name]}")
+    refuse_elsewhere(arguments.extra, "after --")
     version, flags = vllmflags.recorded()
     if arguments.engine == "vllm" and (found := faults((*variant.argv, *arguments.extra), flags)):
         raise UsageError("\n".join(f"{variant.name}: {fault} (vLLM {version})" for fault in found))

@@ -171,6 +171,20 @@ check_host() {
     if listening "$port"; then fail "port $port: somebody listens there; name another with --port"; fi
 }
 
+gpus_of() { # what the parallel sizes among these flags come to
+    taken=1
+    while [ $# -gt 1 ]; do
+        case $1 in
+        --tensor-parallel-size | --pipeline-parallel-size | --data-parallel-size)
+            number "$1" "$2"
+            taken=$((taken * $2))
+            ;;
+        esac
+        shift
+    done
+    printf '%s' "$taken"
+}
+
 # launch MODEL FLAGS...: called by use_variant with what the variant is
 launch() {
     model=$1
@@ -192,6 +206,7 @@ launch() {
         *) set -- "$@" "--$flag" "$value" ;;
         esac
     done
+    [ "$gpus" -eq 0 ] || gpus=$(gpus_of "$@") || exit 2
     find_program
     if [ "$engine" = simulator ]; then
         [ -z "$model_path" ] || fail "--model-path $model_path: the simulator has no model"
@@ -273,6 +288,12 @@ add_setting() {
     flag=${1%%=*}
     while case $flag in -*) true ;; *) false ;; esac do flag=${flag#-}; done
     flag=$(printf '%s' "$flag" | tr _ -)
+    case $flag in # the value is not told: it may be a key
+    api-key) fail "--set $flag: set VLLM_API_KEY in the environment, a command line is in the process list" ;;
+    host | port) fail "--set $flag: give it as --$flag" ;;
+    uds) fail "--set $flag: a port is needed to see whether it answers" ;;
+    ssl-keyfile | ssl-certfile | tls-key | tls-cert) fail "--set $flag: plain HTTP is spoken here; start a server with TLS by hand" ;;
+    esac
     settings=$settings$flag=${1#*=}$newline
 }
 

@@ -4,6 +4,7 @@ The files lie in `variants/`, one for each family: a model, a kind of hardware, 
 """
 
 import difflib
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -33,6 +34,7 @@ ALWAYS: Mapping[str, Any] = {
     },
 }
 _KEYS = {"purpose", "base", "factor", "args", "environment", "model", "hardware", "old", "simulated_as", "prices"}
+_PARALLEL = ("tensor-parallel-size", "pipeline-parallel-size", "data-parallel-size")
 _FAMILY_KEYS = {"source", "model", "hardware", "simulated_as", "prices", "variants"}
 
 
@@ -67,6 +69,20 @@ class Variant:
     environment: Mapping[str, str] = field(default_factory=dict)
     old: str | None = None
     prices: Prices = UNPRICED
+
+    def __post_init__(self) -> None:
+        """GPUs are as many as the parallel sizes come to, whatever changed those; UsageError for a size that is none."""
+        if self.hardware.gpus:
+            taken = math.prod(self._size(name) for name in _PARALLEL)
+            object.__setattr__(self, "hardware", replace(self.hardware, gpus=taken))
+
+    def _size(self, name: str) -> int:
+        value = self.args.get(name)
+        if value is None:
+            return 1
+        if not str(value).isdecimal() or int(value) < 1:
+            raise UsageError(f"{self.name}: {name} {value}: not a whole number of 1 or more")
+        return int(value)
 
     @property
     def argv(self) -> tuple[str, ...]:

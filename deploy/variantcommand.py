@@ -10,7 +10,7 @@ from inferload.errors import UsageError
 
 from . import vllmflags
 from .arguments import faults
-from .engines import LINES, Line, Wanted, line_of
+from .engines import LINES, Line, Wanted, line_of, refuse_elsewhere
 from .variant import Variant, bundled, document, named
 
 
@@ -123,7 +123,10 @@ def _wrapped(argv: Sequence[str], first: int) -> list[str]:
 
 
 def changed(variant: Variant, settings: Sequence[str]) -> Variant:
-    """The variant with `flag=value` settings applied; a value is YAML's, an empty one drops the flag."""
+    """The variant with `flag=value` settings applied; a value is YAML's, an empty one drops the flag.
+
+    UsageError for a flag that is no variant's: an address, or a key, which would stand in files and process lists.
+    """
     import yaml
 
     changes: dict[str, Any] = {}
@@ -131,5 +134,7 @@ def changed(variant: Variant, settings: Sequence[str]) -> Variant:
         name, sign, value = setting.partition("=")
         if not sign or not name.strip("-"):
             raise UsageError(f"--set {setting}: write it as flag=value, such as max-num-seqs=8")
+        refuse_elsewhere([f"--{name.lstrip('-')}"], "by --set")
         changes[name.lstrip("-").replace("_", "-")] = yaml.safe_load(value) if value else None
+    refuse_elsewhere(variant.argv, f"of {variant.name}")
     return variant.with_args(changes) if changes else variant

@@ -158,6 +158,13 @@ def test_what_cannot_start_says_why_in_one_line(start: Run, tmp_path: Path) -> N
         (["tiny-all"], "vllm: no program" if not os.environ.get("VLLM") else "tiny-all: its model"),
         (["tiny-all", "--port", "x"], "--port x: not a whole number"),
         (["tiny-all", "--set", "max-num-seqs"], "--set max-num-seqs: write it as flag=value"),
+        (["show", "tiny-all", "--set", "--api_key=SEKRET"], "--set api-key: set VLLM_API_KEY in the environment"),
+        (["tiny-all", "--set", "port=1"], "--set port: give it as --port"),
+        (["llama31-base", "--set", "tensor-parallel-size=4096", "--program", "sh"], "llama31-base: needs 4096 GPU(s)"),
+        (
+            ["llama31-base", "--set", "tensor-parallel-size=two", "--program", "sh"],
+            "--tensor-parallel-size two: not a whole",
+        ),
         (["tiny-all", "--model-path", str(tmp_path)], f"--model-path {tmp_path}: no config.json there"),
         (["stop", "--port", str(port)], f"port {port}: nothing was started there"),
         (

@@ -8,14 +8,19 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
-from inferload.deploy import vllmflags, weights
+from inferload.analysis.comparison.sides import served
+from inferload.deploy import shell, vllmflags, weights
 from inferload.deploy.arguments import REFUSED, Flag, faults, flags_of_help, to_argv
 from inferload.deploy.checks import Gpu, check_disk, check_gpus, check_memory
+from inferload.deploy.engines import Wanted, command_of
+from inferload.deploy.facts import priced
 from inferload.deploy.simulator import flags as simulator_flags
-from inferload.deploy.variant import Hardware, Variant, bundled, family_of, named
+from inferload.deploy.variant import Hardware, Variant, bundled, document, family_of, named
+from inferload.deploy.variantcommand import changed
 
 from inferload import cli
 from inferload.errors import UsageError
+from inferload.measure.cost import Prices
 
 HELP = """\
 options:
@@ -247,6 +252,38 @@ def test_arguments_of_a_variant_can_be_changed() -> None:
     variant: Variant = named("tiny-seqs-2").with_args({"max-num-seqs": None, "block-size": 32})
     assert "--max-num-seqs" not in variant.argv
     assert "--block-size" in variant.argv
+
+
+def test_the_gpus_of_a_variant_follow_its_parallel_sizes() -> None:
+    four = changed(named("llama31-base"), ["tensor-parallel-size=4"])
+    assert (named("llama31-base").hardware.gpus, four.hardware.gpus) == (1, 4)
+    assert changed(four, ["pipeline-parallel-size=2"]).hardware.gpus == 8
+    assert changed(named("tiny-all"), ["tensor-parallel-size=2"]).hardware.gpus == 0  # on the CPU
+    said = document(four)
+    assert served(said).gpus == said["hardware"]["gpus"] == 4
+    assert priced(said, Prices(gpu_hour=2.0))["prices"] == {"gpu_hour": 2.0, "gpus": 4}
+    assert "gpus=4" in shell.script([four])
+    with pytest.raises(UsageError, match=r"needs 4 x .*, this machine has 1"):
+        check_gpus(four, [Gpu("A100", 80, 80)])
+    with pytest.raises(UsageError, match="tensor-parallel-size two: not a whole number of 1 or more"):
+        changed(named("llama31-base"), ["tensor-parallel-size=two"])
+
+
+@pytest.mark.parametrize("setting", ["api-key=SEKRET", "--api_key=SEKRET", "port=1", "host=0.0.0.0", "ssl-keyfile=x"])
+def test_no_setting_holds_a_key_or_an_address(setting: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as told:
+        changed(named("tiny-all"), [setting])
+    assert "by --set: " in str(told.value)
+    assert "SEKRET" not in str(told.value)
+    flag, _, value = setting.lstrip("-").partition("=")
+    variants = {"a": {"purpose": "p", "args": {flag: value}}}
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(FAMILY | {"variants": variants}))
+    mine = named(f"{tmp_path / 'mine.yaml'}:a")
+    with pytest.raises(UsageError, match="of a: ") as told:
+        changed(mine, [])
+    assert "SEKRET" not in str(told.value)
+    with pytest.raises(UsageError, match="of a: "):
+        command_of(Wanted("simulator", mine.model, variant=mine))
 
 
 @pytest.mark.parametrize("name", list(bundled()))
