@@ -59,6 +59,10 @@ def _plain(words: list[str]) -> list[str]:
     return [word.replace("$", "$$") for word in words]
 
 
+def _environment(plan: Plan) -> dict[str, str]:
+    return {name: _plain([str(value)])[0] for name, value in plan.variant.environment.items()}
+
+
 def _server(plan: Plan) -> dict[str, Any]:
     command = plan.server_command()
     look = f"import urllib.request as r; r.urlopen('http://127.0.0.1:{PORT}/health', timeout=5)"
@@ -67,7 +71,7 @@ def _server(plan: Plan) -> dict[str, Any]:
         "entrypoint": command[:1],
         "command": _plain(command[1:]),
         # Without a value: taken from the environment of `docker compose`, and not set where it is not set there.
-        "environment": {**plan.variant.environment, "VLLM_API_KEY": None},
+        "environment": {**_environment(plan), "VLLM_API_KEY": None},
         "ports": [f"127.0.0.1:{PORT}:{PORT}"],
         "healthcheck": {
             "test": ["CMD", "python3", "-c", look],

@@ -158,7 +158,7 @@ def _deployment(plan: Plan) -> Object:
 
 def _server(plan: Plan) -> Object:
     health = {"httpGet": {"path": "/health", "port": "http"}, "periodSeconds": _PROBE_S, "timeoutSeconds": 5}
-    environment = [{"name": name, "value": str(value)} for name, value in plan.variant.environment.items()]
+    environment = [{"name": name, "value": _plain([str(value)])[0]} for name, value in plan.variant.environment.items()]
     container: Object = {
         "name": "server",
         "image": plan.server_image,

@@ -202,10 +202,14 @@ def test_every_variant_for_gpus_is_rendered_with_its_gpus_and_its_command() -> N
 
 def test_variables_in_values_are_not_those_of_compose_or_kubernetes() -> None:
     variant = named("llama3-tp2").with_args({"chat-template": "a $HOME $(HOST) b"})
+    variant = dataclasses.replace(variant, environment={"MINE": "a $HOME $(HOST) b"})
     made = plan_of(variant, "vllm", "smoke", 1, Images())
     assert "a $$HOME $$(HOST) b" in compose.document(made)["services"]["server"]["command"]
     (deployment,) = [thing for thing in kubernetes.server_objects(made) if thing["kind"] == "Deployment"]
-    assert "a $HOME $$(HOST) b" in deployment["spec"]["template"]["spec"]["containers"][0]["command"]
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert "a $HOME $$(HOST) b" in container["command"]
+    assert compose.document(made)["services"]["server"]["environment"]["MINE"] == "a $$HOME $$(HOST) b"
+    assert {"name": "MINE", "value": "a $HOME $$(HOST) b"} in container["env"]
 
 
 def test_names_and_volumes_of_compose_are_there() -> None:
