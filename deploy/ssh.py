@@ -56,7 +56,10 @@ class Machine:
 
     def host(self) -> str:
         """The address that ssh would go to, for requests from here."""
-        done = subprocess.run([*self.command, "-G", *self.destination], capture_output=True, text=True, check=False)
+        try:
+            done = subprocess.run([*self.command, "-G", *self.destination], capture_output=True, text=True, check=False)
+        except OSError as error:
+            raise no_client(error) from error
         found = re.search(r"^hostname (.+)$", done.stdout, re.MULTILINE)
         if done.returncode or found is None:
             raise UsageError(_lost(self, done.stderr))
@@ -66,6 +69,11 @@ class Machine:
 def is_machine(host: str, config: str | None) -> bool:
     """Whether --host means another machine rather than an address to listen on."""
     return config is not None or "@" in host or host.startswith("ssh://")
+
+
+def no_client(error: OSError) -> UsageError:
+    """What to say where ssh itself cannot be run."""
+    return UsageError(f"ssh: {error.strerror}; install OpenSSH's client")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +99,7 @@ def run(machine: Machine, script: str, words: Sequence[str], say: Say) -> Answer
             errors="replace",
         )
     except OSError as error:
-        raise UsageError(f"ssh: {error.strerror}; install OpenSSH's client") from error
+        raise no_client(error) from error
     assert process.stdin is not None
     assert process.stdout is not None
     assert process.stderr is not None

@@ -175,6 +175,13 @@ def test_a_name_is_no_option_of_ssh(here: Path) -> None:
         ssh.run(ssh.Machine("-oProxyCommand=touch x@y"), "", [], lambda _: None)
 
 
+def test_without_an_ssh_client_it_is_one_line(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(here))
+    for ask in (ssh.Machine("a@b").host, lambda: ssh.run(ssh.Machine("a@b"), "", [], lambda _: None)):
+        with pytest.raises(UsageError, match=r"^ssh: No such file or directory; install OpenSSH's client"):
+            ask()
+
+
 def test_a_server_that_is_not_reached_from_here_is_stopped_there(
     ssh_server: SshServer, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
