@@ -180,7 +180,7 @@ def _shaped(name: str, document: dict[str, Any], notes: list[str]) -> dict[str, 
 def _marks(path: Path) -> list[dict[str, Any]]:
     """The marks that are whole; a kill may have cut the last line."""
     marks = []
-    for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else ():
         try:
             mark = json.loads(line)
         except json.JSONDecodeError:

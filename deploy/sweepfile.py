@@ -33,7 +33,9 @@ def label(variant: str) -> str:
 class Cost(_Part):
     """What the servers of a sweep cost, in any currency."""
 
-    gpu_hour_price: Annotated[float, Field(ge=0)] | None = Field(default=None, description="of one GPU for one hour")
+    gpu_hour_price: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = Field(
+        default=None, description="of one GPU for one hour"
+    )
     gpus: Annotated[int, Field(strict=True, ge=1)] | None = Field(
         default=None, description="paid for by each server; null: as many as its variant needs"
     )

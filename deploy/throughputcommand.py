@@ -95,6 +95,15 @@ def load_of(arguments: argparse.Namespace, served: Served | None) -> Load:
 def read_run(path: Path) -> Served:
     """A run's rates and mean lengths; UsageError where it has none."""
     manifest, summary = rundir.read_json(path / rundir.MANIFEST), rundir.read_json(path / rundir.SUMMARY)
+    try:
+        return _served(path, manifest, summary)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise UsageError(
+            f"--beside {path}: its {rundir.SUMMARY} lacks what a whole run has ({error}); name the folder of one that ended"
+        ) from error
+
+
+def _served(path: Path, manifest: Mapping[str, Any], summary: Mapping[str, Any]) -> Served:
     measured = summary["turns"]["by_phase"]["measure"]
     asked, answered, turns = (measured.get(key) for key in ("input_tokens", "output_tokens", "ok"))
     if not turns or asked is None or answered is None:

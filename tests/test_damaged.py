@@ -56,6 +56,13 @@ def rates(path: Path) -> list[str]:
     return [row["generation_tok_per_s"] for row in csv.DictReader((path / rundir.TIMELINE).open())]
 
 
+def test_a_mark_that_is_cut_inside_a_letter_is_left_out(whole: Path, tmp_path: Path) -> None:
+    path = shutil.copytree(whole, tmp_path / "run")
+    mark = json.dumps({"wall_ns": 1, "text": "übung"}, ensure_ascii=False).encode()
+    (path / rundir.MARKS).write_bytes(mark + b"\n" + mark[: mark.index("ü".encode()) + 1])
+    assert [one["text"] for one in frames._marks(path / rundir.MARKS)] == ["übung"]
+
+
 def test_a_minute_without_scrapes_is_a_gap_and_is_said(tmp_path: Path) -> None:
     path = scraped(synthetic.write(tmp_path / "run"), lambda at_s: 84 * at_s, 120, (20, 80))
     assert "was not scraped from 20 to 80 s" in notes_of(path)

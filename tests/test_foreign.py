@@ -73,6 +73,14 @@ def test_every_field_of_the_log_is_read() -> None:
         "external_cache_hit_rate": 0.07})  # fmt: skip
 
 
+def test_a_date_that_there_is_not_is_passed_over() -> None:
+    wrong = stamped(5, FIRST).replace(datetime.fromtimestamp(START_S + 5).strftime("%m-%d"), "02-31")
+    assert vllmlog.parse(wrong) == []
+    leap = stamped(5, FIRST).replace(datetime.fromtimestamp(START_S + 5).strftime("%m-%d"), "02-29")
+    at_ns = int(datetime(2026, 2, 28).timestamp()) * 10**9  # no leap year beside it
+    assert len(vllmlog.place("log", vllmlog.parse(leap), at_ns).rows) == 1
+
+
 def test_the_simulators_log_is_read_as_vllms() -> None:
     gauges = SimpleNamespace(running=3, waiting=1, deferred=0, kv_cache_usage=0.5)
     before, now = serverlog.Totals(0, 0, 0), serverlog.Totals(10**10, 1000, 500, 200, 400, 300, (190, 110))

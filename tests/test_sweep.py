@@ -86,6 +86,8 @@ def test_bundled_studies_load_and_say_what_they_do(path: Path, capsys: pytest.Ca
         ("pairs: 0", "x:7: pairs: must be at least 1, is 0"),
         ("engine: simulatr", "x:3: engine: is 'simulatr'; did you mean simulator?"),
         ("variants: [tiny-all, tiny-all]", "variant tiny-all stands twice"),
+        ("cost: {gpu_hour_price: .inf}", "cost.gpu_hour_price: must be finite, is inf"),
+        ("cost: {gpu_hour_price: .nan}", "cost.gpu_hour_price: "),
         ("pears: 3", "x:8: pears: unknown key; did you mean pairs?"),
     ],
 )

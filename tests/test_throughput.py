@@ -105,6 +105,14 @@ def test_what_cannot_be_held_beside_is_one_line(tmp_path: Path, capsys: pytest.C
     (run / "summary.json").write_text(json.dumps(summary))
     with pytest.raises(UsageError, match="its server counted no tokens"):
         read_run(run)
+    for lacking in (
+        {},
+        {"turns": {}},
+        {"turns": {"by_phase": {"measure": {"ok": 1, "input_tokens": 1, "output_tokens": 1}}}},
+    ):
+        (run / "summary.json").write_text(json.dumps(lacking))
+        with pytest.raises(UsageError, match=r"--beside .*: its summary.json lacks what a whole run has \("):
+            read_run(run)
     assert cli.main(["throughput", "tiny-all", "--input-len", "5000"]) == 2
     assert "more than the 4096 tokens of the model" in capsys.readouterr().err
     assert cli.main(["throughput", "tiny-all", "--num-prompts", "0"]) == 2

@@ -63,13 +63,15 @@ class Line:
 
 
 def parse(text: str) -> list[Line]:
-    """All throughput lines of a log; whatever else stands in it is passed over."""
+    """All throughput lines of a log; whatever else stands in it is passed over, and so is a date that there is not."""
     lines: list[Line] = []
     for row in text.splitlines():
         if "Avg prompt throughput" in row:
             stamp, engine = _STAMP.search(row), _ENGINE.search(row)
             if stamp is not None:
                 month, day, hour, minute, second = (int(part) for part in stamp.groups())
+                if not _is_instant(month, day, hour, minute, second):
+                    continue
                 name = "" if engine is None else engine[1] or "all"
                 lines.append(Line(name, (month, day, hour, minute, second), _figures(row, _FIELDS)))
         elif "SpecDecoding metrics" in row and lines:
@@ -78,6 +80,14 @@ def parse(text: str) -> list[Line]:
             positions = tuple(float(part) for part in found[1].split(",") if part.strip()) if found else ()
             lines[-1] = Line(last.engine, last.day, last.figures | _figures(row, _SPECULATION), positions)
     return lines
+
+
+def _is_instant(*day: int) -> bool:
+    try:
+        datetime(2000, *day)  # type: ignore[arg-type]  # a leap year
+    except ValueError:
+        return False
+    return True
 
 
 def _figures(row: str, fields: dict[str, tuple[re.Pattern[str], float]]) -> dict[str, float]:
@@ -141,7 +151,7 @@ def _wall_s(day: tuple[int, int, int, int, int], near_s: float) -> float:
     """The instant in the year that brings it nearest to the run."""
     year = datetime.fromtimestamp(near_s).year
     found = []
-    for candidate in (year - 1, year, year + 1):
+    for candidate in range(year - 4, year + 5):  # one of them is a leap year
         try:
             found.append(datetime(candidate, *day).timestamp())
         except ValueError:  # 29 February
