@@ -16,7 +16,7 @@ from .comparison import costs
 from .comparison.compare import ALPHA, Comparison, compare
 from .comparison.figures import Figure
 from .comparison.sides import Run, Side
-from .recommendslo import AT, SLOS, Held, Slo, held
+from .recommendslo import AT, SLOS, STAND_IN, Held, Slo, held
 
 Certainty = Literal["certain", "not certain", "not tested", "counted", "none"]
 
@@ -183,20 +183,22 @@ def _certainty(figure: Figure, chosen: Comparison, comparisons: Sequence[Compari
 
 def _most_users(slo: Slo, standings: Sequence[Standing]) -> Advice:
     aim = f"most users, {slo.name}"
-    figure = f"load with TTFT < {slo.ttft_ms:g} ms and TPOT < {slo.tpot_ms:g} ms at {AT}"
+    figure = f"load with TTFT < {slo.ttft_ms:g} ms and TPOT < {slo.tpot_ms:g} ms at "
     loads = [one.held[slo.name].load for one in standings]
     best = _best(loads, lower=False)
     tried = {load for one in standings for load in one.held[slo.name].tried}
     if best is None:
         why = "no load that was tried kept it" if tried else "not measured: too few turns, or a load without a number"
-        return Advice(aim, None, figure, None, "", why=why)
+        return Advice(aim, None, figure + AT, None, "", why=why)  # what breaks it at p90 breaks it at p95
     top = standings[best].held[slo.name]
     several = [one.side.label for one in standings if one.held[slo.name].load == top.load]
     known = [one.held[slo.name] for one in standings if one.side.label in several]
+    figure += STAND_IN if any(one.at == STAND_IN for one in known) else AT
+    weaker = _stood_in(slo, standings)
     if len(several) > 1 and not all(one.broken_above for one in known):
         highest = f"{top.load:g} {top.unit}"
         why = f"not measured: {', '.join(several)} all kept it at the highest load that was tried ({highest}); try more"
-        return Advice(aim, None, figure, top.load, top.unit, why=why)
+        return Advice(aim, None, figure, top.load, top.unit, why=why + weaker)
     chosen, base = standings[best], standings[0].held[slo.name].load
     if len(several) > 1:
         chosen = next(one for one in standings if one.side.label in several)
@@ -204,8 +206,14 @@ def _most_users(slo: Slo, standings: Sequence[Standing]) -> Advice:
     why = "a higher load broke it" if top.broken_above else "the highest that was tried: it may hold more"
     prices = _prices(chosen, standings[0], "") if chosen is not standings[0] else ()
     return Advice(
-        aim, chosen.side.label, figure, top.load, top.unit, change, certainty="counted", prices=prices, why=why
+        aim, chosen.side.label, figure, top.load, top.unit, change, certainty="counted", prices=prices, why=why + weaker
     )
+
+
+def _stood_in(slo: Slo, standings: Sequence[Standing]) -> str:
+    """Whose loads were held against a quantile that says less, as a part of a sentence."""
+    labels = [one.side.label for one in standings if one.held[slo.name].at == STAND_IN]
+    return f"; {STAND_IN} stands in for {AT}, for want of turns, on {', '.join(labels)}" if labels else ""
 
 
 def _least(

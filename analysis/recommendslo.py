@@ -16,7 +16,7 @@ class Slo:
 
 
 SLOS = (Slo("chat", 500, 50), Slo("batch", 2000, 100))
-AT = "p95"
+AT, STAND_IN = "p95", "p90"
 _FAILED = 0.01
 
 
@@ -28,27 +28,33 @@ class Held:
     unit: str
     broken_above: bool
     tried: tuple[float, ...]
+    at: str = AT  # STAND_IN where turns were too few for AT at the load that was held, or at any where none was
 
 
 def held(slo: Slo, levels: Sequence[Level]) -> Held:
     """Over all levels; a load that was tried several times keeps the SLO where each time it did."""
     unit = levels[0].unit if levels else ""
     outcomes: dict[float, bool] = {}
+    stood_in = set()
     for level in levels:
         kept = _kept(slo, level)
         if kept is not None and level.unit == unit:
             outcomes[level.load] = outcomes.get(level.load, True) and kept
+            if any(level.figures.get(f"{AT}({measure})") is None for measure in ("ttft_ms", "tpot_ms")):
+                stood_in.add(level.load)
     broken = [load for load, kept in outcomes.items() if not kept]
     below = [load for load, kept in outcomes.items() if kept and load < min(broken, default=float("inf"))]
-    return Held(max(below, default=None), unit, bool(broken), tuple(sorted(outcomes)))
+    load = max(below, default=None)
+    at = STAND_IN if (load in stood_in if load is not None else stood_in) else AT
+    return Held(load, unit, bool(broken), tuple(sorted(outcomes)), at)
 
 
 def _kept(slo: Slo, level: Level) -> bool | None:
-    """None: samples are too few to say. Where p95 is left out for want of samples, p90 stands in."""
+    """None: samples are too few to say. Where AT is left out for want of samples, STAND_IN stands in."""
     found = []
     for measure, limit in (("ttft_ms", slo.ttft_ms), ("tpot_ms", slo.tpot_ms)):
         value = level.figures.get(f"{AT}({measure})")
-        value = level.figures.get(f"p90({measure})") if value is None else value
+        value = level.figures.get(f"{STAND_IN}({measure})") if value is None else value
         if value is None:
             return None
         found.append(value < limit)

@@ -174,7 +174,7 @@ def _one(found: Recommendation) -> dict[str, Any]:
                 "memory_of": one.memory_of if one.memory_mb is not None else None,
                 "cost_per_million_output_tokens": one.cost,
                 "held": {
-                    name: {"load": held.load, "unit": held.unit, "broken_above": held.broken_above}
+                    name: {"load": held.load, "unit": held.unit, "at": held.at, "broken_above": held.broken_above}
                     for name, held in one.held.items()
                 },
             }

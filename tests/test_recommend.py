@@ -157,6 +157,21 @@ def test_the_highest_load_within_an_slo(levels: list[Level], load: float | None,
     assert (found.load, found.broken_above) == (load, broken)
 
 
+def test_a_quantile_that_stands_in_is_named() -> None:
+    few = level(20, None, 30, **{"p90(ttft_ms)": 100})
+    assert held(CHAT, [level(10, 300), few]).at == "p90"
+    assert held(CHAT, [level(10, 300), few, level(40, 900)]).at == "p90"
+    assert held(CHAT, [level(10, 300), level(20, None, 30, **{"p90(ttft_ms)": 900})]).at == "p95"
+    sides = [side("a", 100, 10, 500, levels=(level(10, 300),)), side("b", 90, 9, 550, levels=(level(10, 300), few))]
+    said = advice(recommend("chat", sides))["most users, chat"]
+    assert said.variant == "b"
+    assert said.figure.endswith("at p90")
+    assert said.why.endswith("p90 stands in for p95, for want of turns, on b")
+    within = advice(recommend("chat", [sides[0]]))["most users, chat"]
+    assert within.figure.endswith("at p95")
+    assert "p90" not in within.why
+
+
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.tuples(st.floats(10, 1000), st.floats(1, 100), st.floats(10, 5000)), min_size=2, max_size=5))
 def test_nobody_on_the_front_is_beaten(points: list[tuple[float, float, float]]) -> None:
