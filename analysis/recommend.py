@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from math import exp, log
 from typing import Literal
 
-from inferload.measure.pairedruns import holm
+from inferload.measure.pairedruns import holm, p_against
 
 from .comparison import costs
 from .comparison.compare import ALPHA, Comparison, compare
@@ -170,13 +170,17 @@ def _by_figure(aim: str, figure: Figure, standings: Sequence[Standing], comparis
     )
 
 
-def _certainty(figure: Figure, chosen: Comparison, comparisons: Sequence[Comparison]) -> Certainty:
-    """By the paired test of each variant's figure, Holm over the variants."""
+def _certainty(
+    figure: Figure, chosen: Comparison, comparisons: Sequence[Comparison], no_gain: Mapping[str, float] | None = None
+) -> Certainty:
+    """By the paired test of each variant's figure, Holm over the variants. `no_gain`: the ratio that gains nothing, where not 1."""
     raw = {}
     for one in comparisons:
         row = next(row for row in one.rows if row.figure.name == figure.name)
-        if one.tested and row.effect is not None and row.effect.p is not None:
-            raw[one.candidate.label] = row.effect.p
+        label = one.candidate.label
+        p = None if row.effect is None else p_against(row.effect, (no_gain or {}).get(label, 1.0))
+        if one.tested and p is not None:
+            raw[label] = p
     p = holm(raw).get(chosen.candidate.label)
     return "not tested" if p is None else "certain" if p < ALPHA else "not certain"
 
@@ -248,17 +252,25 @@ def _lowest_cost(standings: Sequence[Standing], comparisons: Sequence[Comparison
     chosen = next((one for one in comparisons if one.candidate.label == found.variant), None)
     if chosen is None or found.change is None:
         return found
-    base, mine = (next(one for one in standings if one.side is side) for side in (chosen.baseline, chosen.candidate))
-    outputs = mine.values[THROUGHPUT.name], base.values[THROUGHPUT.name]
+    prices = _price_ratios(standings)
     effect = next(row for row in chosen.rows if row.figure.name == THROUGHPUT.name).effect
-    if effect is None or effect.low is None or effect.high is None or None in outputs:
+    mine = prices.get(chosen.candidate.label)
+    if effect is None or effect.low is None or effect.high is None or mine is None:
         return replace(found, certainty="not tested")
-    prices = (1 + found.change) * outputs[0] / outputs[1]  # type: ignore[operator]
-    low, high = prices / effect.high - 1, prices / effect.low - 1
-    certainty: Certainty = "certain" if chosen.tested and high < 0 else "not certain" if chosen.tested else "not tested"
-    if abs(prices - 1) < 1e-9:
-        certainty = _certainty(THROUGHPUT, chosen, comparisons)
-    return replace(found, change=prices / effect.ratio - 1, low=low, high=high, certainty=certainty)
+    low, high = mine / effect.high - 1, mine / effect.low - 1
+    certainty = _certainty(THROUGHPUT, chosen, comparisons, prices)
+    return replace(found, change=mine / effect.ratio - 1, low=low, high=high, certainty=certainty)
+
+
+def _price_ratios(standings: Sequence[Standing]) -> dict[str, float]:
+    """What an hour of each variant costs against the baseline's: cost times output, where both are known."""
+    hours = {
+        one.side.label: one.cost * output
+        for one in standings
+        if one.cost is not None and (output := one.values[THROUGHPUT.name]) is not None
+    }
+    base = hours.get(standings[0].side.label)
+    return {label: hour / base for label, hour in hours.items()} if base else {}
 
 
 def _balanced(standings: Sequence[Standing]) -> Advice:
@@ -269,9 +281,10 @@ def _balanced(standings: Sequence[Standing]) -> Advice:
         known = [value for value in values if value]
         if len(known) == len(values):
             axes[axis.title] = [value if axis.better == "lower" else 1 / value for value in known]
+    alike = len({one.memory_of for one in standings}) == 1
     for name, counted in (("memory", [one.memory_mb for one in standings]), ("cost", [one.cost for one in standings])):
         known = [value for value in counted if value]
-        if len(known) == len(counted):
+        if len(known) == len(counted) and (alike or name != "memory"):
             axes[name] = known
     if not axes:
         return Advice("balanced", None, "all axes", None, "", why="not measured on any axis")
@@ -297,8 +310,9 @@ def _prices(chosen: Standing, base: Standing, aim: str) -> tuple[tuple[str, floa
         now, before = chosen.values[axis.name], base.values[axis.name]
         if axis.name != aim and now is not None and before:
             found.append((axis.title, now / before - 1, axis.better == "lower"))
+    alike = chosen.memory_of == base.memory_of
     for name, now, before in (
-        ("memory", chosen.memory_mb, base.memory_mb),
+        ("memory", chosen.memory_mb if alike else None, base.memory_mb),
         ("cost", chosen.cost, base.cost),
         ("GPUs", chosen.gpus, base.gpus),
     ):

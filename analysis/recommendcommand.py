@@ -62,6 +62,10 @@ def _sides(paths: list[str]) -> dict[str, list[Any]]:
     if len(paths) == 1 and (Path(paths[0]) / "sweep.yaml").is_file():
         return _sweep(Path(paths[0]), names)
     sides = [named_side(given, names) for given in paths]
+    labels = [side.label for side in sides]
+    for given, label in zip(paths, labels, strict=True):
+        if labels.count(label) > 1:
+            raise UsageError(f"{given}: several variants are called {label}; name each by itself: LABEL={given}")
     return {sides[0].runs[0].scenario or "runs": sides}
 
 

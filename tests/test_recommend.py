@@ -129,6 +129,32 @@ def test_the_best_of_equals_is_not_certain() -> None:
     assert advice(recommend("chat", few))["lowest TTFT"].certainty == "not tested"
 
 
+def test_memory_of_gpus_is_not_held_against_memory_of_processes() -> None:
+    base = side("base", 100, 10, 500, served=Served(memory_mb=100.0))
+    new = side("new", 80, 8, 600, served=Served(gpu_memory_mb=9000.0))
+    said = advice(recommend("chat", [base, new]))
+    assert said["balanced"].variant == "new"
+    assert "memory" not in said["balanced"].why
+    assert said["lowest TTFT"].prices == ()
+    assert said["least memory"].why.startswith("not measured alike")
+
+
+def test_a_cost_that_prices_make_lower_is_tested_over_all_variants() -> None:
+    def priced(label: str, output: float, price: float) -> Side:
+        return side(label, 100, 10, output, jitter=0.05, prices=Prices(gpu_hour=price, gpus=1))
+
+    base = priced("base", 500, 2.0)
+    cheap = advice(recommend("chat", [base, priced("new", 500, 1.0)]))["lowest cost"]
+    assert (cheap.variant, cheap.certainty) == ("new", "certain")
+    # A gain that passes by itself does not once it is the luckiest of ten.
+    lucky = priced("lucky", 500, 1.89)
+    alone = advice(recommend("chat", [base, lucky]))["lowest cost"]
+    many = [priced(f"v{at}", 500, 1.99) for at in range(9)]
+    several = advice(recommend("chat", [base, lucky, *many]))["lowest cost"]
+    assert (alone.variant, alone.certainty) == ("lucky", "certain")
+    assert (several.variant, several.certainty) == ("lucky", "not certain")
+
+
 def test_what_does_not_compare_is_left_out_and_what_is_not_valid_is_said() -> None:
     other = side("other", 10, 1, 9000, asks={"workload.kind": "agent"})
     bad = side("bad", 10, 1, 9000, level="invalid")
@@ -250,6 +276,12 @@ def test_the_command_reads_folders_and_sweeps(tmp_path: Path, capsys: pytest.Cap
     sides = [f"b={tmp_path / 'sw' / 's' / 'base'}", str(tmp_path / "sw" / "s" / "tuned")]
     assert cli.main(["recommend", *sides, "--format", "markdown"]) == 0
     assert "| lowest TTFT | not measured |" in capsys.readouterr().out
+    twins = [write_run(tmp_path / name / "twin", 1, 100.0) for name in ("old", "new")]
+    assert cli.main(["recommend", *map(str, twins)]) == 2
+    assert (
+        f"{twins[0]}: several variants are called twin; name each by itself: LABEL={twins[0]}"
+        in capsys.readouterr().err
+    )
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / "sweep.yaml").write_text("baseline: x\n")
     assert cli.main(["recommend", str(tmp_path / "empty")]) == 2

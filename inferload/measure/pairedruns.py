@@ -64,6 +64,13 @@ def effect(baseline: Sequence[float], candidate: Sequence[float], level: float =
     )
 
 
+def p_against(found: Effect, ratio: float) -> float | None:
+    """Paired t, two-sided, of whether the ratio is another than this one; None: too few pairs."""
+    if found.p is None or found.sd_log is None:
+        return None
+    return _paired_t(log(found.ratio) - log(ratio), found.sd_log, found.pairs)
+
+
 def _paired_t(mean: float, sd: float, pairs: int) -> float:
     from scipy import stats
 
