@@ -273,10 +273,11 @@ class Stamp:
     worker: str
 
 
-def stamp(path: Path) -> Stamp:
-    """Of one file."""
+def stamp(path: Path) -> Stamp | None:
+    """Of one file; None: a Parquet file that holds no turns of ours."""
     metadata = _metadata(path)
-    return Stamp(metadata.get(b"run_id", b"").decode(), metadata[b"worker"].decode())
+    worker = metadata.get(b"worker")
+    return None if worker is None else Stamp(metadata.get(b"run_id", b"").decode(), worker.decode())
 
 
 def rows(path: Path) -> int:

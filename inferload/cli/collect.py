@@ -56,8 +56,8 @@ def run(arguments: argparse.Namespace) -> int:
     if taken:
         gathering.note(manifest, taken)
     missing = gathering.shortfalls(manifest)
-    for one in missing:
-        print(one.in_words())
+    for line in [*(one.in_words() for one in missing), *gathering.uncounted(manifest)]:
+        print(line)
     lost = [worker.name for worker in manifest.workers if worker.lost]
     if not missing and lost:
         print(f"lost in the run: {', '.join(lost)}; summary.json stays as the master counted it")
@@ -122,7 +122,7 @@ def _copies(host: str, path: str, config: Path | None, manifest: Manifest, stack
 
 def _wanted(manifest: Manifest, source: Held) -> bool:
     """Whether a place has more of a worker's turns than the run directory."""
-    here = gathering.held([manifest.path / rundir.TURNS], manifest.run_id).get(source.worker)
+    here = gathering.at_hand(manifest).get(source.worker)
     return here is None or source.turns > here.turns
 
 

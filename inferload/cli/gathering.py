@@ -21,6 +21,7 @@ class Expected:
     folder: str  # on that host
     turns: int | None  # None: a manifest of an older version
     lost: bool = False
+    missing_reports: int = 0  # the master did not count the turns that were in them
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +39,23 @@ class Manifest:
         document = rundir.read_json(path / rundir.MANIFEST)
         if document.get("counts") is None:
             raise UsageError(f"{path}: the run is not over, or was killed; collect when its master has ended")
-        workers = tuple(
-            Expected(one["name"], str(one.get("host")), str(one.get("folder")), one.get("turns"), bool(one.get("lost")))
-            for one in document["workers"]
-        )
+        workers = tuple(_expected(one) for one in document["workers"])
         return cls(path, str(document["id"]), str(document["scenario"]["digest"]), workers)
 
     def folder_names(self) -> list[str]:
         """Names of the directories that workers wrote into, the run's own first."""
         return list(dict.fromkeys([self.path.name, *(Path(worker.folder).name for worker in self.workers)]))
+
+
+def _expected(worker: Mapping[str, Any]) -> Expected:
+    return Expected(
+        name=worker["name"],
+        host=str(worker.get("host")),
+        folder=str(worker.get("folder")),
+        turns=worker.get("turns"),
+        lost=bool(worker.get("lost")),
+        missing_reports=worker.get("missing_reports") or 0,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +74,14 @@ def candidates(place: Path, manifest: Manifest) -> list[Path]:
     return [folder for folder in folders if any(folder.glob("*.parquet"))]
 
 
-def held(folders: Iterable[Path], run_id: str) -> dict[str, Held]:
+def held(folders: Iterable[Path], *run_ids: str) -> dict[str, Held]:
     """Each worker's turns of this run; where several folders hold a worker's, the one with most. Other runs' are left out."""
     found: dict[str, Held] = {}
     for folder in folders:
         files: dict[str, list[Path]] = {}
         for path in turnfile.live(folder):
             stamp = turnfile.stamp(path)
-            if stamp.run_id == run_id:
+            if stamp is not None and stamp.run_id in run_ids:
                 files.setdefault(stamp.worker, []).append(path)
         for worker, paths in files.items():
             one = Held(worker, folder, tuple(paths), sum(turnfile.rows(path) for path in paths))
@@ -84,7 +93,12 @@ def held(folders: Iterable[Path], run_id: str) -> dict[str, Held]:
 def others(folders: Iterable[Path], run_id: str) -> list[str]:
     """Ids of the other runs whose turns lie there."""
     stamps = [turnfile.stamp(path) for folder in folders for path in turnfile.live(folder)]
-    return sorted({stamp.run_id or "unknown" for stamp in stamps if stamp.run_id != run_id})
+    return sorted({stamp.run_id or "unknown" for stamp in stamps if stamp is not None and stamp.run_id != run_id})
+
+
+def at_hand(manifest: Manifest) -> dict[str, Held]:
+    """Each worker's turns in the run directory; files of before they named their run are its own there."""
+    return held([manifest.path / rundir.TURNS], manifest.run_id, "")
 
 
 def take(source: Held, run_dir: Path) -> None:
@@ -118,10 +132,28 @@ class Shortfall:
             return f"{self.worker.name}: {counted} turns are on {self.worker.host} in {self.worker.folder}"
         return f"{self.worker.name}: {self.here} turns are here, {counted} were counted"
 
+    @property
+    def uncounted(self) -> bool:
+        """Whether nothing is missing: more is here than was counted, since reports never reached the master."""
+        return self.worker.missing_reports > 0 and self.worker.turns is not None and self.here > self.worker.turns
+
 
 def shortfalls(manifest: Manifest) -> list[Shortfall]:
-    """Workers of whom turns are missing, or more are here than were counted."""
-    here = held([manifest.path / rundir.TURNS], manifest.run_id)
+    """Workers of whom turns are missing, or more are here than were counted with no report missing."""
+    return [one for one in _differences(manifest) if not one.uncounted]
+
+
+def uncounted(manifest: Manifest) -> list[str]:
+    """A line for each worker all of whose turns are here, some of which the master never heard of."""
+    return [
+        f"{one.in_words()}: {one.worker.missing_reports} of its reports never reached the master"
+        for one in _differences(manifest)
+        if one.uncounted
+    ]
+
+
+def _differences(manifest: Manifest) -> list[Shortfall]:
+    here = at_hand(manifest)
     found = []
     for worker in manifest.workers:
         count = here[worker.name].turns if worker.name in here else 0
