@@ -11,6 +11,7 @@ import synthetic_run
 from inferload.analysis import searchpage
 
 from inferload import cli
+from inferload.cli import gathering
 from inferload.cli.search import asked, points
 from inferload.errors import UsageError
 from inferload.measure.search import plan, wanted
@@ -111,6 +112,21 @@ def test_a_window_is_read_from_a_run_with_workers_on_clocks_of_their_own(tmp_pat
     assert ttft.at_s.min() >= 0
     assert ttft.at_s.max() < seen.lasts_s
     assert seen.good == len(ttft.value) - 1
+
+
+def test_a_point_is_not_judged_by_a_part_of_its_turns(tmp_path: Path) -> None:
+    run_dir = synthetic_run.write(tmp_path / "run")
+    conditions = wanted.parse("p95(ttft_ms) < 800")
+    manifest = json.loads((run_dir / "run.json").read_text())
+    here = gathering.at_hand(gathering.Manifest.read(run_dir))
+    for worker in manifest["workers"]:
+        worker["turns"] = here[worker["name"]].turns
+    (run_dir / "run.json").write_text(json.dumps(manifest))
+    points.window(run_dir, conditions)
+    for path in here["w1"].files:
+        path.unlink()
+    with pytest.raises(UsageError, match="its turns are not all at hand"):
+        points.window(run_dir, conditions)
 
 
 def test_turns_that_pile_up_are_seen_in_a_progress_file() -> None:

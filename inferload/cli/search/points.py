@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from inferload import rundir, turnfile
+from inferload.cli import gathering
 from inferload.cli.run import locust_command, locustfile
 from inferload.cli.search.asked import Asked, at
 from inferload.errors import UsageError
@@ -180,9 +181,12 @@ def window(run_dir: Path, conditions: tuple[Condition, ...]) -> Window:
     if measure is None or measure["end_wall_ns"] is None:
         raise UsageError(f"{run_dir}: ended before its measure phase")
     turns = turnfile.read_turns(run_dir, list({*COLUMNS, "worker", "closed_ns"}))
-    if not turns.num_rows:
+    short = [
+        one for one in gathering.shortfalls(gathering.Manifest.read(run_dir)) if one.here < (one.worker.turns or 0)
+    ]
+    if short or not turns.num_rows:
         raise UsageError(
-            f"{run_dir}: its turns are not at hand; workers on other machines keep theirs: inferload collect"
+            f"{run_dir}: its turns are not all at hand; workers on other machines keep theirs: inferload collect"
         )
     start_ns, anchor = measure["start_wall_ns"], manifest["anchor"]
     offsets = {worker["name"]: worker["clock_offset_ns"] for worker in manifest["workers"]}
