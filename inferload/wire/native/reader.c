@@ -234,10 +234,11 @@ static int64_t beat(struct reader *r, int64_t last_ns) {
  * read late would be taken for the server's. To rank above others needs a privilege; without it the thread of the event loop
  * steps back instead. On Linux each thread has a nice level of its own. */
 static void come_first(const struct reader *r) {
+    static atomic_int stepped_back; /* the process whose event loop's thread has */
     errno = 0;
     int level = getpriority(PRIO_PROCESS, 0);
-    if (errno) return;
-    if (setpriority(PRIO_PROCESS, 0, level - AHEAD)) setpriority(PRIO_PROCESS, (id_t)r->starter, level + AHEAD);
+    if (errno || !setpriority(PRIO_PROCESS, 0, level - AHEAD)) return;
+    if (atomic_exchange(&stepped_back, r->pid) != r->pid) setpriority(PRIO_PROCESS, (id_t)r->starter, level + AHEAD);
 }
 
 static void *run(void *argument) {
@@ -256,13 +257,56 @@ static void *run(void *argument) {
 
 /* ---- Python's side; the caller holds Python's lock, and nobody but the thread is elsewhere */
 
-static int start(struct reader *r) {
+/* A thread has the nice level of the one that starts it, and the event loop's may have stepped back: so a thread that was
+ * started before it did starts all the others. */
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t news;
+    pid_t pid; /* the process that it is of: a fork has none */
+    struct reader *wanted;
+    int failed;
+} nursery = {.lock = PTHREAD_MUTEX_INITIALIZER, .news = PTHREAD_COND_INITIALIZER};
+
+static void *nurse(void *nothing) {
+    pthread_mutex_lock(&nursery.lock);
+    for (;;) {
+        while (!nursery.wanted) pthread_cond_wait(&nursery.news, &nursery.lock);
+        nursery.failed = pthread_create(&nursery.wanted->thread, NULL, run, nursery.wanted);
+        nursery.wanted = NULL;
+        pthread_cond_broadcast(&nursery.news);
+    }
+    return nothing;
+}
+
+/* 0, or an error number. */
+static int open_nursery(void) {
+    if (nursery.pid == getpid()) return 0;
+    pthread_t thread;
     sigset_t all, before;
-    r->starter = (pid_t)syscall(SYS_gettid);
+    pthread_mutex_init(&nursery.lock, NULL); /* a fork's copies know of a thread that is not there */
+    pthread_cond_init(&nursery.news, NULL);
     sigfillset(&all); /* signals are for Python's main thread */
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int failed = pthread_create(&r->thread, NULL, run, r);
+    int failed = pthread_create(&thread, NULL, nurse, NULL);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (failed) return failed;
+    pthread_setname_np(thread, "inferload-start");
+    pthread_detach(thread);
+    nursery.pid = getpid();
+    return 0;
+}
+
+static int start(struct reader *r) {
+    r->starter = (pid_t)syscall(SYS_gettid);
+    int failed = open_nursery();
+    if (!failed) {
+        pthread_mutex_lock(&nursery.lock);
+        nursery.wanted = r;
+        pthread_cond_broadcast(&nursery.news);
+        while (nursery.wanted) pthread_cond_wait(&nursery.news, &nursery.lock);
+        failed = nursery.failed;
+        pthread_mutex_unlock(&nursery.lock);
+    }
     if (failed) {
         errno = failed;
         PyErr_SetFromErrno(PyExc_OSError);
