@@ -1,5 +1,6 @@
 """What a headless run shows while it lasts: its figures, its lines, and that a log record between them stays whole."""
 
+import contextlib
 import io
 import logging
 import os
@@ -185,3 +186,18 @@ def test_a_run_on_a_terminal_shows_its_lines(tmp_path: Path, simulator: Callable
         r"TTFT p50 [\d.]+ p95 [\d.]+ ms · ITL p50 [\d.]+ p95 [\d.]+ ms · KV [\d.]+ % · waiting \d+", latency
     )
     assert "# reqs" not in text.partition(" measurement")[0]
+
+
+def test_a_terminal_that_is_closed_costs_the_lines_alone() -> None:
+    ours, theirs = pty.openpty()
+    with open(theirs, "w", encoding="utf-8") as stream:
+        block = progress.Block(stream)
+        handler = logging.StreamHandler(io.StringIO())
+        block.watch([handler])
+        block.draw(["one", "two"])
+        os.close(ours)
+        block.draw(["three"])
+        assert handler.handle(logging.LogRecord("x", logging.INFO, "x", 1, "goes on", (), None))
+        block.close()
+        with contextlib.suppress(OSError):
+            stream.close()

@@ -65,9 +65,18 @@ def check(options: Any) -> Checked:
         Target.parse(url)
     if own.run_dir is not None:
         rundir.check(own.run_dir)
+    if own.progress_file is not None:
+        _appendable(own.progress_file)
     own.tls.context()
     Sessions(scenario, Data(options.scenario)).open()
     return Checked(own, scenario)
+
+
+def _appendable(path: Path) -> None:
+    try:
+        path.open("a", encoding="utf-8").close()
+    except OSError as error:
+        raise UsageError(f"--progress-file {path}: {error.strerror}; name a file that can be written") from error
 
 
 def own_settings(options: Any) -> OwnSettings:

@@ -1,5 +1,6 @@
 """What a headless run shows on a terminal while it lasts: three lines, written over once a second. Elsewhere: nothing."""
 
+import contextlib
 import json
 import logging
 import os
@@ -10,10 +11,11 @@ from typing import Any, TextIO
 
 import gevent
 
-from inferload.errors import UsageError
 from inferload.measure.clock import NS_PER_S, now_ns
 from inferload.measure.progressline import Snapshot, lines
 from inferload.swarm.masterrun import MasterRun
+
+logger = logging.getLogger(__name__)
 
 _PERIOD_S = 1.0
 _UP_AND_CLEAR = "\x1b[1A\x1b[2K"
@@ -25,11 +27,15 @@ def is_terminal(stream: TextIO) -> bool:
 
 
 class Block:
-    """Some lines at the foot of a terminal. A log record that comes meanwhile stands above them, whole."""
+    """Some lines at the foot of a terminal. A log record that comes meanwhile stands above them, whole.
+
+    A terminal that takes no more (it was closed, or its buffer is full) costs the lines, and nothing of the run.
+    """
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._height = 0
+        self._open = True
         self._handlers: list[logging.Handler] = []
 
     def watch(self, handlers: Sequence[logging.Handler]) -> None:
@@ -40,8 +46,13 @@ class Block:
 
     def draw(self, texts: Sequence[str]) -> None:
         """Write these lines over the ones that are there."""
-        self._stream.write(_UP_AND_CLEAR * self._height + "".join(f"{text}\n" for text in texts))
-        self._stream.flush()
+        if not self._open:
+            return
+        try:
+            self._stream.write(_UP_AND_CLEAR * self._height + "".join(f"{text}\n" for text in texts))
+            self._stream.flush()
+        except OSError:
+            self._open = False
         self._height = len(texts)
 
     def width(self) -> int:
@@ -91,22 +102,23 @@ class ProgressFile:
 
     def __init__(self, run: MasterRun, path: Path) -> None:
         self._run = run
-        try:
-            self._file = path.open("a", encoding="utf-8")
-        except OSError as error:
-            raise UsageError(f"--progress-file {path}: {error.strerror}; name a file that can be written") from error
+        self._file = path.open("a", encoding="utf-8")  # that it can be was looked at before the run
         self._greenlet = gevent.spawn(self._write)
 
     def close(self) -> None:
         """No more lines."""
         self._greenlet.kill()
-        self._file.close()
+        with contextlib.suppress(OSError):  # what is left over finds no room on a full disk either
+            self._file.close()
 
     def _write(self) -> None:
-        while True:
-            self._file.write(json.dumps(progress(self._run)) + "\n")
-            self._file.flush()
-            gevent.sleep(_PERIOD_S)
+        try:
+            while True:
+                self._file.write(json.dumps(progress(self._run)) + "\n")
+                self._file.flush()
+                gevent.sleep(_PERIOD_S)
+        except OSError as error:
+            logger.warning("--progress-file: %s; the run goes on without it", error)
 
 
 def progress(run: MasterRun) -> dict[str, Any]:
