@@ -1,6 +1,6 @@
 """What client and server both counted, held against each other: each check adds up, does not, or cannot be made."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -56,12 +56,20 @@ def reconcile(frames: RunFrames) -> Reconciled:
         checks.append(Check("sums", "not known", text))
     elif not spans:
         checks.append(Check("sums", "not known", "no server metrics were scraped"))
-    every = parts(frames, phase=None)
+    alone = len(frames.servers) == 1
     for span in spans:
-        of_target = every if len(spans) == 1 else every[every["target"] == span.target]
-        where = "" if len(spans) == 1 else f" at {span.target}"
-        checks += [Check(one.name + where, one.outcome, one.text) for one in _span(span, of_target)]
+        where = "" if alone else f" at {span.target}"
+        checks += [Check(one.name + where, one.outcome, one.text) for one in _span(span, _within(frames, span))]
     return Reconciled(table, spans, tuple(checks))
+
+
+def _within(frames: RunFrames, span: IdleSpan) -> pd.DataFrame:
+    """The parts of the turns that went to the span's server within it, of all phases: those that its counters hold."""
+    sent = frames.turns["sent_s"]
+    wanted = (sent >= span.start_s) & (sent <= span.end_s)
+    if len(frames.servers) > 1 and "target" in frames.turns:
+        wanted &= frames.turns["target"] == span.target
+    return parts(replace(frames, turns=frames.turns[wanted]), phase=None)
 
 
 def _turns(table: pd.DataFrame) -> Check:

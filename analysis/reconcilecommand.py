@@ -1,6 +1,7 @@
 """`inferload reconcile`: where the time of a turn went, and whether client and server agree."""
 
 import argparse
+import json
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ def register(subparsers: Any) -> None:
         "whether its figures can be true.",
     )
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN|FILE", help="run directory, or a result file")
-    parser.add_argument("--json", action="store_true", help="everything, as reconcile.json has it")
+    parser.add_argument(
+        "--json", action="store_true", help="everything, as reconcile.json has it; of several runs an array"
+    )
     parser.set_defaults(run=run)
 
 
@@ -23,12 +26,22 @@ def run(arguments: argparse.Namespace) -> int:
     """Print each; 0 whatever it comes to."""
     from .frames import load
     from .reconcilechecks import of_imported, reconcile
-    from .reconciletext import checks_text, json_text, text
+    from .reconciletext import checks_document, checks_text, document, text, verdict_lines
 
+    documents = []
     for path in arguments.runs:
         if path.is_file():
-            print("\n".join([f"{path}: whether its figures can be true", *checks_text(of_imported(path))]))
-            continue
-        found = reconcile(load(path))
-        print(json_text(found) if arguments.json else text(str(path), found), end="" if arguments.json else "\n")
+            checks = of_imported(path)
+            documents.append({"format": 1, "checks": checks_document(checks)})
+            lines = [f"{path}: whether its figures can be true", *checks_text(checks)]
+        else:
+            frames = load(path)
+            found = reconcile(frames)
+            documents.append(document(found))
+            lines = [*verdict_lines(str(path), frames.summary), text(str(path), found)]
+        if not arguments.json:
+            print("\n".join(lines))
+    if arguments.json:
+        shown = documents[0] if len(documents) == 1 else documents
+        print(json.dumps(shown, indent=1, ensure_ascii=False, allow_nan=False))
     return 0

@@ -1,7 +1,7 @@
 """Where the time went and whether it adds up, in words: for a terminal, for the report, for a machine."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from inferload.measure.texttable import align
@@ -81,6 +81,17 @@ def text(name: str, found: Reconciled) -> str:
     return "\n".join([*lines, *checks_text(found.checks)])
 
 
+def verdict_lines(name: str, summary: Mapping[str, Any] | None) -> list[str]:
+    """What has to be known before any figure: of a run that is not valid, or has no verdict."""
+    verdict = (summary or {}).get("verdict") or {}
+    level = verdict.get("measurement")
+    if level == "valid":
+        return []
+    why = "; ".join(str(one["text"]) for one in verdict.get("reasons") or () if one.get("phase") in (None, "measure"))
+    said = f"{str(level).upper()} measurement" if level else "no verdict: the run ended before its summary was written"
+    return [f"{name}: {said}" + (f": {why}" if why else "")]
+
+
 def checks_text(checks: Sequence[Check]) -> list[str]:
     """A line each."""
     return [f"  {check.outcome}: {check.name}: {check.text}" for check in checks]
@@ -96,8 +107,13 @@ def document(found: Reconciled) -> dict[str, Any]:
             for band in bands(found.parts)
         ],
         "servers": [_span_document(span) for span in found.spans],
-        "checks": [{"check": one.name, "outcome": one.outcome, "text": one.text} for one in found.checks],
+        "checks": checks_document(found.checks),
     }
+
+
+def checks_document(checks: Sequence[Check]) -> list[dict[str, Any]]:
+    """An object each."""
+    return [{"check": one.name, "outcome": one.outcome, "text": one.text} for one in checks]
 
 
 def _span_document(span: IdleSpan) -> dict[str, Any]:

@@ -177,3 +177,38 @@ def test_the_documents_of_a_report_hold_the_parts(tmp_path: Path) -> None:
 def test_other_clients_results_are_looked_at_too(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["reconcile", str(Path(__file__).parent / "data" / "results" / "guidellm.json")]) == 0
     assert "adds up: Little's law: 20 requests at once" in capsys.readouterr().out
+
+
+def test_turns_outside_the_span_are_not_held_against_its_histograms(run: RunFrames) -> None:
+    turns = told(whole(run), 10, 60, 395).turns.copy()
+    late = turns.tail(1).assign(sent_s=20.0, closed_s=21.0, last_s=21.0, phase="drain", server_generation_ms=90_000.0)
+    longer = replace(run, turns=pd.concat([turns, late], ignore_index=True))
+    assert outcomes(asked(longer, histograms(43, decode=395)))["turns against histograms"] == "adds up"
+
+
+def test_the_verdict_of_a_run_stands_first_and_several_runs_are_one_array(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = synthetic.write(tmp_path / "run")
+    summary = rundir.read_json(folder / rundir.SUMMARY)
+    summary["verdict"] |= {"measurement": "invalid", "reasons": [{"phase": "measure", "text": "the client was late"}]}
+    rundir.write_json(folder / rundir.SUMMARY, summary)
+    assert cli.main(["reconcile", str(folder)]) == 0
+    assert capsys.readouterr().out.startswith(f"{folder}: INVALID measurement: the client was late\n")
+    other = Path(__file__).parent / "data" / "results" / "guidellm.json"
+    assert cli.main(["reconcile", "--json", str(folder), str(other)]) == 0
+    first, second = json.loads(capsys.readouterr().out)
+    assert first["bands"]
+    assert second["checks"]
+
+
+def test_of_two_servers_the_one_with_a_span_is_named(run: RunFrames) -> None:
+    turns = told(whole(run), 10, 60, 395)
+    elsewhere = turns.turns.tail(5).assign(target="http://other", server_generation_ms=90_000.0)
+    both = replace(turns, turns=pd.concat([turns.turns, elsewhere], ignore_index=True))
+    idle = asked(both, histograms(43, decode=395))
+    busy = asked(both, histograms(43, decode=395), rests=False).servers[SERVER]
+    found = outcomes(
+        replace(idle, servers={SERVER: idle.servers[SERVER], "http://other": replace(busy, target="http://other")})
+    )
+    assert found[f"turns against histograms at {SERVER}"] == "adds up"
