@@ -55,7 +55,11 @@ def html(found: Mapping[str, Any], plotly: str) -> str:
 def _model(found: Mapping[str, Any]) -> dict[str, Any]:
     labels = list(dict.fromkeys(one["label"] for point in found["points"] for one in point["conditions"]))
     spent, answer = found["spent"], found["answer"]
-    notes = [f"{point['level']:g} {found['unit']}: {cause}" for point in found["points"] for cause in point["causes"]]
+    notes = [
+        f"{point['level']:g} {found['unit']}: {note}"
+        for point in found["points"]
+        for note in (*point["causes"], *point.get("remarks", ()))
+    ]
     facts = [
         ("SLO", found["slo"]),
         ("scenario", found["scenario"]["name"]),

@@ -18,6 +18,7 @@ from inferload.measure.search import plan, wanted
 from inferload.measure.search.answer import document
 from inferload.measure.search.judged import Look
 from inferload.measure.search.plan import Settings
+from inferload.measure.search.said import line
 from inferload.measure.search.seen import Samples, Window
 from inferload.workload import scenario as scenarios
 
@@ -55,6 +56,18 @@ def test_a_dry_run_says_what_it_would_do(capsys: pytest.CaptureFixture[str], tmp
     assert "from 2 sessions/s, at most 30 min: about 12 points" in said
     assert "each point finds none of its prefixes cached" in said
     assert not into.exists()
+
+
+@pytest.mark.parametrize("when_full", ["delay", "drop"])
+def test_a_bound_on_the_turns_in_flight_is_refused(
+    when_full: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    data = scenarios.load("chat-open").as_data()
+    data["arrivals"] |= {"max_in_flight": 16, "when_full": when_full}
+    file = tmp_path / "bound.yaml"
+    file.write_text(scenarios.as_yaml(data), encoding="utf-8")
+    assert cli.main(["search", "--scenario", str(file), *HOST, "--slo", SLO, "--dry-run"]) == 2
+    assert "arrivals.max_in_flight" in capsys.readouterr().err
 
 
 def said_of(folder: Path, **changes: Any) -> asked.Asked:
@@ -127,6 +140,31 @@ def test_a_point_is_not_judged_by_a_part_of_its_turns(tmp_path: Path) -> None:
         path.unlink()
     with pytest.raises(UsageError, match="its turns are not all at hand"):
         points.window(run_dir, conditions)
+
+
+def test_sessions_that_were_dropped_kept_no_limit(tmp_path: Path) -> None:
+    run_dir = synthetic_run.write(tmp_path / "run")
+    conditions = wanted.parse("p95(ttft_ms) < 800 and failed_ratio < 0.5")
+    for before, after in zip(
+        points.window(run_dir, conditions).samples, points.window(run_dir, conditions, 7).samples, strict=True
+    ):
+        assert np.isinf(after.value).sum() == np.isinf(before.value).sum() + 7
+        assert len(after.at_s) == len(after.value)
+
+
+def test_what_is_doubtful_in_a_point_is_said_with_it() -> None:
+    reasons = [
+        {"phase": "warmup", "level": "suspect", "code": "cpu", "text": "a worker was busy"},
+        {"phase": "measure", "level": "suspect", "code": "cpu", "text": "a worker was busy; use more workers"},
+    ]
+    remarks = points.remarks_of({"verdict": {"reasons": reasons}})
+    at_s = np.arange(0, 60, 0.05)
+    window = Window(60.0, (Samples(at_s, np.full(len(at_s), 10.0)),), at_s, at_s + 0.1)
+    settings = Settings(wanted.parse(SLO), 20.0, 1000.0, 60.0, 5.0)
+    (point,) = plan.points_of(settings, [Look(20.0, (window,), 65.0, remarks=remarks)])
+    assert point.remarks == ("a worker was busy; use more workers",)
+    assert line(point, 1, 65.0, "sessions/s").endswith("; but a worker was busy; use more workers")
+    assert document(settings, [point], "budget", "sessions/s")["points"][0]["remarks"] == list(point.remarks)
 
 
 def test_turns_that_pile_up_are_seen_in_a_progress_file() -> None:

@@ -16,7 +16,7 @@ from inferload.measure.search.wanted import Condition, SloError
 from inferload.runoptions import RUN_OPTIONS
 from inferload.workload import files
 from inferload.workload import scenario as scenarios
-from inferload.workload.arrivalkinds import Closed, Rated, TraceTimes
+from inferload.workload.arrivalkinds import Closed, OpenArrivals, Rated, TraceTimes
 from inferload.workload.scenario import Scenario, as_yaml, secret_header
 
 PLAN = "plan.json"
@@ -121,6 +121,11 @@ def asked(arguments: argparse.Namespace) -> tuple[Asked, Scenario]:
         )
     if any(text.partition("=")[0] == "--header" for text in arguments.extra):
         raise UsageError("search: --header stands behind --, where a key would be kept; write it before --")
+    if isinstance(scenario.arrivals, OpenArrivals) and scenario.arrivals.max_in_flight is not None:
+        raise UsageError(
+            "scenario: arrivals.max_in_flight keeps load from a server that is full, so that every rate would hold; "
+            "set it to null: a point at which turns pile up is ended by itself"
+        )
     options = {option.name: getattr(arguments, option.name) for option in PASSED_ON}
     seed = scenario.seed if arguments.seed is None else arguments.seed
     if seed < 0:

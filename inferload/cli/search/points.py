@@ -109,11 +109,15 @@ class Performer:
         run_dir, cause = self.folder / entry["run"], entry.get("cause")
         invalid = False
         windows: tuple[Window, ...] = ()
+        remarks: tuple[str, ...] = ()
         if cause is None:
             try:
-                cause = _client_fault(rundir.read_json(run_dir / rundir.SUMMARY))
+                summary = rundir.read_json(run_dir / rundir.SUMMARY)
+                cause = _client_fault(summary)
                 invalid = cause is not None
-                windows = () if invalid else (window(run_dir, self.settings.conditions),)
+                if not invalid:
+                    windows = (window(run_dir, self.settings.conditions, summary["sessions"]["dropped"]),)
+                    remarks = () if entry["ended_early"] else remarks_of(summary)
             except UsageError as error:
                 cause = str(error)
         return Look(
@@ -124,6 +128,7 @@ class Performer:
             invalid=invalid,
             cause=cause,
             runs=(entry["run"],),
+            remarks=remarks,
         )
 
     def _run(self, file: Path, run_dir: Path) -> tuple[int | None, bool]:
@@ -174,8 +179,8 @@ def grows(seconds: list[tuple[float, float, float]], alpha: float) -> bool:
     return divergence.growth(in_flight, lasts_s, begun / lasts_s, alpha).diverged
 
 
-def window(run_dir: Path, conditions: tuple[Condition, ...]) -> Window:
-    """The measure phase of a run; UsageError where it is not at hand."""
+def window(run_dir: Path, conditions: tuple[Condition, ...], dropped: int = 0) -> Window:
+    """The measure phase of a run, of which so many sessions were dropped; UsageError where it is not at hand."""
     manifest = rundir.read_json(run_dir / rundir.MANIFEST)
     measure = next((one for one in manifest["phases"] if one["phase"] == "measure"), None)
     if measure is None or measure["end_wall_ns"] is None:
@@ -194,7 +199,7 @@ def window(run_dir: Path, conditions: tuple[Condition, ...]) -> Window:
         name: one.mono_ns - offsets.get(name, 0) - anchor["mono_ns"] + anchor["wall_ns"] - start_ns
         for name, one in turnfile.anchors(run_dir).items()
     }
-    return fromturns.window(turns, shifts, (measure["end_wall_ns"] - start_ns) / clock.NS_PER_S, conditions)
+    return fromturns.window(turns, shifts, (measure["end_wall_ns"] - start_ns) / clock.NS_PER_S, conditions, dropped)
 
 
 def _client_fault(summary: Mapping[str, Any]) -> str | None:
@@ -202,6 +207,11 @@ def _client_fault(summary: Mapping[str, Any]) -> str | None:
     reasons = summary["verdict"]["reasons"]
     worst = [one for one in reasons if one["phase"] == "measure" and one["level"] == "invalid"]
     return next((str(one["text"]) for one in worst if one["code"] not in _SERVERS_DOING), None)
+
+
+def remarks_of(summary: Mapping[str, Any]) -> tuple[str, ...]:
+    """What is doubtful in a measurement that may be used, each with its remedy."""
+    return tuple(str(one["text"]) for one in summary["verdict"]["reasons"] if one["phase"] == "measure")
 
 
 def _seconds(progress: Path) -> list[tuple[float, float, float]]:

@@ -138,6 +138,7 @@ def point_document(point: Point) -> dict[str, Any]:
         "conditions": [] if point.state == "diverged" else [_held(one) for one in point.held],
         "error": point.alpha,
         "causes": list(point.causes),
+        "remarks": list(point.remarks),
         "runs": list(point.runs),
     }
 

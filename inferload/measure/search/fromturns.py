@@ -17,10 +17,17 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 
-def window(turns: pa.Table, shifts_ns: Mapping[str, int], lasts_s: float, conditions: Sequence[Condition]) -> Window:
+def window(
+    turns: pa.Table,
+    shifts_ns: Mapping[str, int],
+    lasts_s: float,
+    conditions: Sequence[Condition],
+    dropped: int = 0,
+) -> Window:
     """The measure phase. `shifts_ns`: for each worker, what to add to its instants so that they count from the window's start.
 
-    A turn that failed, or was given up, kept no limit: it stands as an infinite value in every condition.
+    A turn that failed, or was given up, kept no limit: it stands as an infinite value in every condition. So does each
+    `dropped` session, as one turn, since more are not known; when they were dropped is not known either.
     """
     begun_s, closed_s = (_instants_s(turns, shifts_ns, name) for name in ("planned_ns", "closed_ns"))
     failure = pc.fill_null(turns["failure"], "")
@@ -29,21 +36,24 @@ def window(turns: pa.Table, shifts_ns: Mapping[str, int], lasts_s: float, condit
     inside = (begun_s >= 0) & (begun_s < lasts_s)
     good = inside & ~failed
     samples = []
+    dropped_s = (np.arange(dropped) + 0.5) * lasts_s / max(1, dropped)
     for condition in conditions:
         if condition.measure == FAILED:
-            samples.append(Samples(begun_s[inside], np.where(failed[inside], np.inf, 0.0)))
+            counts = np.where(failed[inside], np.inf, 0.0)
+            samples.append(_with_lost(begun_s[inside], counts, dropped_s))
             continue
         values, rows = values_by_turn(turns, condition.measure)
         counted = (inside & ~failed)[rows]
         values, rows = values[counted], rows[counted]
-        lost = np.flatnonzero(inside & failed)
-        samples.append(
-            Samples(
-                np.concatenate([begun_s[rows], begun_s[lost]]), np.concatenate([values, np.full(len(lost), np.inf)])
-            )
-        )
+        lost_s = np.concatenate([begun_s[inside & failed], dropped_s])
+        samples.append(_with_lost(begun_s[rows], values, lost_s))
         good &= _kept(condition, values, rows, len(good))
     return Window(lasts_s, tuple(samples), begun_s, np.where(given_up, np.inf, closed_s), int(good.sum()))
+
+
+def _with_lost(at_s: Floats, values: Floats, lost_s: Floats) -> Samples:
+    """Values, and an infinite one at each instant at which something was lost."""
+    return Samples(np.concatenate([at_s, lost_s]), np.concatenate([values, np.full(len(lost_s), np.inf)]))
 
 
 def _kept(condition: Condition, values: Floats, rows: Ints, turns: int) -> Bools:

@@ -29,7 +29,8 @@ _GRID = 161
 class Look:
     """What a runner brings back of one load. `windows` is empty where the run failed; `cause` says why, or why not valid.
 
-    `spent_s`: time that it took, warm-up included. `ended_early`: somebody saw it diverge and stopped it.
+    `spent_s`: time that it took, warm-up included. `ended_early`: somebody saw it diverge and stopped it. `remarks`: what is
+    doubtful in a measurement that may be used.
     """
 
     level: float
@@ -39,6 +40,7 @@ class Look:
     invalid: bool = False
     cause: str | None = None
     runs: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,7 @@ class Point:
     turns: int
     alpha: float  # error that was spent on it, one-sided
     causes: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
     runs: tuple[str, ...] = ()
     ended_early: bool = False
     turns_per_s: float | None = None
@@ -95,6 +98,7 @@ def judge(conditions: Sequence[Condition], looks: Sequence[Look], alpha: float) 
         "turns": sum(window.turns for window in windows),
         "alpha": alpha,
         "causes": tuple(look.cause for look in looks if look.cause),
+        "remarks": tuple(dict.fromkeys(remark for look in looks for remark in look.remarks)),
         "runs": tuple(run for look in looks for run in look.runs),
         "ended_early": any(look.ended_early for look in looks),
     }

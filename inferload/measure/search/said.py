@@ -20,7 +20,7 @@ def line(point: Point, number: int, used_s: float, unit: str) -> str:
     if point.state == "diverged":
         assert point.growth is not None
         return f"{text}: turns in flight grew by {short(point.growth.per_s)} a second"
-    return f"{text}; " + "; ".join(_condition(one) for one in point.held)
+    return f"{text}; " + "; ".join([_condition(one) for one in point.held] + [f"but {one}" for one in point.remarks])
 
 
 def verdict(point: Point) -> str:
