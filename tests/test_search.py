@@ -147,6 +147,17 @@ def test_the_knee_is_where_throughput_over_time_is_greatest() -> None:
     assert knee(curve[:2]) is None
 
 
+def test_turns_that_failed_are_no_throughput() -> None:
+    at_s = np.arange(0, 100, 0.1)
+    ok = np.arange(len(at_s)) % 4 != 0
+    ended_s = np.where(ok, at_s + 2, at_s + 0.01)  # refused at once
+    window = Window(100.0, (), at_s, ended_s, ok=ok)
+    assert window.turns_per_s == pytest.approx(7.5, rel=0.03)
+    assert window.turn_mean_s == pytest.approx(2)
+    nothing = Window(100.0, (), at_s, ended_s, ok=np.zeros(len(at_s), dtype=bool))
+    assert (nothing.turns_per_s, nothing.turn_mean_s) == (0, None)
+
+
 def queue(capacity: float, seed: int, settings: Settings) -> plan.Measure:
     """A made-up server whose attainment falls by a known curve and crosses at `capacity`; turns are independent."""
 

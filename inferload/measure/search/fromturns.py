@@ -10,11 +10,10 @@ import numpy.typing as npt
 from inferload.measure.arrow import pa, pc
 from inferload.measure.clock import NS_PER_S
 from inferload.measure.exact import values_by_turn
-from inferload.measure.search.seen import Floats, Samples, Window
+from inferload.measure.search.seen import Bools, Floats, Samples, Window
 from inferload.measure.search.wanted import FAILED, Condition
 
 Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 
 def window(
@@ -48,7 +47,8 @@ def window(
         lost_s = np.concatenate([begun_s[inside & failed], dropped_s])
         samples.append(_with_lost(begun_s[rows], values, lost_s))
         good &= _kept(condition, values, rows, len(good))
-    return Window(lasts_s, tuple(samples), begun_s, np.where(given_up, np.inf, closed_s), int(good.sum()))
+    ended_s = np.where(given_up, np.inf, closed_s)
+    return Window(lasts_s, tuple(samples), begun_s, ended_s, int(good.sum()), ~failed)
 
 
 def _with_lost(at_s: Floats, values: Floats, lost_s: Floats) -> Samples:

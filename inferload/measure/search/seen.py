@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,7 @@ class Window:
 
     `begun_s`, `ended_s`: of all turns, those of the warm-up and the drain too, when each was planned and when it was over,
     in seconds since the window began; inf where nobody saw its end. `good`: turns of the window that kept every limit by
-    themselves; None: not known.
+    themselves; None: not known. `ok`: which of all turns ended well; None: all that ended did.
     """
 
     lasts_s: float
@@ -33,6 +34,7 @@ class Window:
     begun_s: Floats
     ended_s: Floats
     good: int | None = None
+    ok: Bools | None = None
 
     def in_flight(self, at_s: Floats) -> Floats:
         """Turns that were planned and not over, at each instant."""
@@ -47,14 +49,20 @@ class Window:
 
     @property
     def turns_per_s(self) -> float:
-        """Turns that were over inside the window, per second."""
-        return float(np.sum((self.ended_s >= 0) & (self.ended_s < self.lasts_s))) / self.lasts_s
+        """Turns that ended well inside the window, per second."""
+        return float(np.sum(self._well & (self.ended_s >= 0) & (self.ended_s < self.lasts_s))) / self.lasts_s
 
     @property
     def turn_mean_s(self) -> float | None:
-        """Mean time from plan to end of the turns planned inside; None where none of them ended."""
-        inside = (self.begun_s >= 0) & (self.begun_s < self.lasts_s) & np.isfinite(self.ended_s)
+        """Mean time from plan to end of the turns planned inside; None where none of them ended well."""
+        inside = self._well & (self.begun_s >= 0) & (self.begun_s < self.lasts_s)
         return float(np.mean(self.ended_s[inside] - self.begun_s[inside])) if inside.any() else None
+
+    @property
+    def _well(self) -> Bools:
+        """Which turns ended well."""
+        ended: Bools = np.isfinite(self.ended_s)
+        return ended if self.ok is None else ended & self.ok
 
 
 def lasting_s(windows: Sequence[Window]) -> float:
