@@ -158,6 +158,17 @@ def test_turns_that_failed_are_no_throughput() -> None:
     assert (nothing.turns_per_s, nothing.turn_mean_s) == (0, None)
 
 
+@pytest.mark.parametrize("looks", [None, 4])
+def test_looks_that_take_longer_than_was_planned_spend_no_more_error(looks: int | None) -> None:
+    settings = Settings(P95, 10.0, 200.0, 40.0, 10.0, looks=looks)
+    at_s = np.arange(0, 40, 0.05)
+    window = Window(40.0, (Samples(at_s, np.full(len(at_s), 10.0)),), at_s, at_s + 0.1)
+    points = plan.points_of(settings, [Look(level, (window,), 90.0) for level in (1.0, 2.0, 3.0, 4.0)])
+    assert sum(point.alpha for point in points) == pytest.approx(settings.alpha)
+    if looks:
+        assert {point.alpha for point in points} == {settings.alpha / 4}
+
+
 def queue(capacity: float, seed: int, settings: Settings) -> plan.Measure:
     """A made-up server whose attainment falls by a known curve and crosses at `capacity`; turns are independent."""
 

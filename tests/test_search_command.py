@@ -90,6 +90,17 @@ def test_a_point_is_the_scenario_at_its_load_without_gates_and_profile(tmp_path:
     assert users["users"] == 7
 
 
+def test_a_point_that_is_warmed_by_itself_takes_twice_as_long(tmp_path: Path) -> None:
+    data = scenarios.load("chat-open").as_data()
+    cold, warm = (
+        scenarios.from_text(scenarios.as_yaml(data | {"cache": data["cache"] | {"arm": arm}}), arm)
+        for arm in ("cold", "warm")
+    )
+    said = said_of(tmp_path)
+    assert said.settings(warm).look_s == 2 * said.settings(cold).look_s
+    assert said_of(tmp_path, rates=(1.0, 2.0)).settings(warm).spent(1e6) == said.settings(warm).alpha / 2
+
+
 def test_what_was_asked_is_kept_for_a_search_that_goes_on(tmp_path: Path) -> None:
     said = said_of(tmp_path, rates=(1.0, 2.0), extra=("--processes", "2"))
     said.write(tmp_path)

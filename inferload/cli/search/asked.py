@@ -54,15 +54,18 @@ class Asked:
     def settings(self, scenario: Scenario) -> Settings:
         """What the plan needs."""
         lead_s = self.warmup_s + min(_DRAIN_S, scenario.phases.drain_s) + _START_S
+        if scenario.cache.arm == "warm" and not scenario.cache.salt:  # all of it is made once before
+            lead_s = 2 * lead_s + self.window_s
         return Settings(
             self.conditions,
             self.guess,
-            # A sweep takes the time that it takes, and its points share the error alike.
+            # A sweep takes the time that it takes.
             len(self.rates) * (self.window_s + lead_s) if self.rates else self.budget_s,
             self.window_s,
             lead_s,
             self.precision,
             whole=isinstance(scenario.arrivals, Closed),
+            looks=len(self.rates) or None,
         )
 
     def write(self, folder: Path) -> None:

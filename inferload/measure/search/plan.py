@@ -1,7 +1,8 @@
 """Which load to try next, and when to stop: doubling or halving from a guess, then where it is not known yet.
 
 A load's verdict has an error of its own; the errors of all looks add up to at most `alpha`, each look spending it in
-proportion to the part of the time budget that it takes. So the interval from the highest load that holds to the lowest that
+proportion to the part of the time budget that it takes, and never more than is left.
+So the interval from the highest load that holds to the lowest that
 does not covers the truth with probability 1 - alpha, as long as attainment falls with load.
 """
 
@@ -42,6 +43,7 @@ class Settings:
     precision: float = 0.15
     alpha: float = 0.05
     whole: bool = False  # loads are whole numbers (users)
+    looks: int | None = None  # of a sweep, which share the error alike; None: a search
 
     @property
     def look_s(self) -> float:
@@ -49,8 +51,8 @@ class Settings:
         return self.window_s + self.lead_s
 
     def spent(self, spent_s: float) -> float:
-        """The error that a look may spend which took so long, of a budget that is always kept."""
-        return self.alpha * min(1.0, spent_s / self.budget_s)
+        """The error that a look may spend which took so long."""
+        return self.alpha / self.looks if self.looks else self.alpha * min(1.0, spent_s / self.budget_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +73,14 @@ def points_of(settings: Settings, looks: Sequence[Look]) -> list[Point]:
     """
     by_level: dict[float, list[Look]] = {}
     points: dict[float, Point] = {}
+    left = settings.alpha
     for look in looks:
         together = by_level.setdefault(look.level, [])
         together.append(look)
         before = points.get(look.level)
-        point = judge(settings.conditions, together, settings.spent(look.spent_s))
+        alpha = min(left, settings.spent(look.spent_s))
+        left = max(0.0, left - alpha)
+        point = judge(settings.conditions, together, alpha)
         points[look.level] = point if before is None else replace(point, alpha=point.alpha + before.alpha)
     return list(points.values())
 
