@@ -120,9 +120,51 @@ def test_the_key_in_a_header_is_not_kept_and_is_asked_for_again(
     assert asked.read(tmp_path, ["x-api-key: sesame", "X-Other: 1"]).options == {
         "header": ["X-Team: blue", "x-api-key: sesame"]
     }
+    again = ["search", "--resume", str(tmp_path), "--dry-run", "--header", "X-Api-Key: sesame"]
+    assert cli.main(again) == 0
+    assert cli.main([*again, "--header", "X-Other: 1"]) == 2
     behind = ["search", "--scenario", "chat-open", *HOST, "--slo", SLO, "--", "--header", "X-Api-Key: sesame"]
     assert cli.main(behind) == 2
     assert "write it before --" in capsys.readouterr().err
+
+
+def begun(folder: Path) -> Path:
+    file = folder / "scenario.yaml"
+    file.write_text(scenarios.as_yaml(scenarios.load("chat-open").as_data()), encoding="utf-8")
+    digest = scenarios.load(str(file)).digest
+    said_of(folder, scenario=str(file), options={"model": "m"}, scenario_digest=digest).write(folder)
+    return file
+
+
+def test_a_search_goes_on_with_the_budget_that_is_given_now(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    begun(tmp_path)
+    same = ["--point", "40s", "--slo", SLO, "--start", "2", "--model", "m", "--budget", "2h"]
+    assert cli.main(["search", "--resume", str(tmp_path), *same, "--dry-run"]) == 0
+    assert "at most 120 min" in capsys.readouterr().out
+    assert cli.main(["search", "--resume", str(tmp_path), "--dry-run"]) == 0
+    assert "at most 10 min" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        ("--slo", "p95(ttft_ms) < 900"), ("--point", "50s"), ("--warmup", "0"), ("--start", "3"), ("--rates", "1,2"),
+        ("--precision", "0.2"), ("--seed", "4"), ("--model", "n"), ("--into", "elsewhere"), ("--host", "http://a:1"),
+    ],
+)  # fmt: skip
+def test_a_search_that_goes_on_refuses_what_is_another(
+    option: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    begun(tmp_path)
+    assert cli.main(["search", "--resume", str(tmp_path), *option, "--dry-run"]) == 2
+    assert option[0] in capsys.readouterr().err
+
+
+def test_a_search_does_not_go_on_with_a_changed_scenario(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = begun(tmp_path)
+    file.write_text(file.read_text(encoding="utf-8").replace("drain_s: ", "drain_s: 1"), encoding="utf-8")
+    assert cli.main(["search", "--resume", str(tmp_path), "--dry-run"]) == 2
+    assert "was changed since" in capsys.readouterr().err
 
 
 def test_a_window_is_read_from_a_run_with_workers_on_clocks_of_their_own(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import argparse
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from inferload.errors import UsageError
 from inferload.measure.search import wanted
 from inferload.measure.search.plan import Settings
 from inferload.measure.search.wanted import Condition, SloError
-from inferload.runoptions import RUN_OPTIONS
+from inferload.runoptions import RUN_OPTIONS, RunOption
 from inferload.workload import files
 from inferload.workload import scenario as scenarios
 from inferload.workload.arrivalkinds import Closed, OpenArrivals, Rated, TraceTimes
@@ -25,6 +25,9 @@ _OWN = ("run_dir", "no_report", "on_invalid", "only", "seed", "inconclusive", "i
 PASSED_ON = tuple(option for option in RUN_OPTIONS if option.name not in _OWN)
 _START_S = 8.0  # what a run takes beside its phases: processes, preflight, summary; a guess, for the plan alone
 _DRAIN_S = 5.0  # and of its drain, which mostly ends long before its limit
+BUDGET, PRECISION = "30m", 0.15
+# Options by the names that they have in what was asked.
+_CALLED = {"window_s": "--point", "warmup_s": "--warmup", "guess": "--start", "extra": "what stands after --"}
 _LOOKS = 10  # where nothing else is said, a point may take so large a part of the budget
 _UNITS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
@@ -45,6 +48,7 @@ class Asked:
     rates: tuple[float, ...]
     options: dict[str, Any]
     extra: tuple[str, ...]
+    scenario_digest: str = ""
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
@@ -102,6 +106,44 @@ def _secret(header: str) -> bool:
     return secret_header(_name(header))
 
 
+def gone_on(arguments: argparse.Namespace) -> tuple[Asked, Scenario]:
+    """A search that `--resume` goes on with, with the budget that is given now; UsageError where anything else is another."""
+    folder, kept = arguments.resume, read(arguments.resume, arguments.header)
+    scenario = scenarios.load(kept.scenario)
+    if kept.scenario_digest not in ("", scenario.digest):
+        raise UsageError(f"--resume {folder}: scenario {kept.scenario} was changed since; begin a new search")
+    if arguments.into not in (None, folder):
+        raise UsageError(f"--resume {folder}: --into {arguments.into} is another folder; leave it out")
+    given = _given(arguments, kept, scenario)
+    changed = [name for name, value in given.items() if value != getattr(kept, name)]
+    names = [_CALLED.get(name, f"--{name}") for name in changed]
+    names += [option.flag for option in PASSED_ON if not _as_kept(option, getattr(arguments, option.name), kept)]
+    if names:
+        raise UsageError(
+            f"--resume {folder}: {', '.join(names)} differs from what the search was begun with; "
+            "leave it out, or begin a new search"
+        )
+    budget_s = kept.budget_s if arguments.budget is None else seconds_of("--budget", arguments.budget)
+    return replace(kept, budget_s=budget_s), scenario
+
+
+def _as_kept(option: RunOption, value: Any, kept: Asked) -> bool:
+    """Whether an option of a run is as it was, or was not given; headers may be some of those that are kept."""
+    before = kept.options.get(option.name, option.default)
+    return value in (option.default, before) or (option.name == "header" and set(value) <= set(before))
+
+
+def _given(arguments: argparse.Namespace, kept: Asked, scenario: Scenario) -> dict[str, Any]:
+    """What the arguments say of a search that was begun, by the names that it has there."""
+    found = {name: getattr(arguments, name) for name in ("scenario", "host", "slo", "precision", "seed")}
+    found["extra"] = tuple(arguments.extra) or None
+    found["window_s"] = None if arguments.point is None else seconds_of("--point", arguments.point)
+    found["warmup_s"] = None if arguments.warmup is None else seconds_of("--warmup", arguments.warmup, 0.0)
+    found["guess"] = _load("--start", arguments.start, scenario) if arguments.start else None
+    found["rates"] = _rates(arguments.rates, scenario) or None
+    return {name: value for name, value in found.items() if value is not None}
+
+
 def asked(arguments: argparse.Namespace) -> tuple[Asked, Scenario]:
     """The arguments, checked; UsageError names the one that is wrong and what would do."""
     for name in ("scenario", "host", "slo"):
@@ -109,15 +151,14 @@ def asked(arguments: argparse.Namespace) -> tuple[Asked, Scenario]:
             raise UsageError(f"search: --{name} is missing; see inferload search --help")
     scenario = scenarios.load(arguments.scenario)
     conditions_of(arguments.slo)
-    budget_s = seconds_of("--budget", arguments.budget)
+    budget_s = seconds_of("--budget", arguments.budget or BUDGET)
     window_s = _window_s(arguments.point, scenario, budget_s)
     warmup_s = scenario.phases.warmup_s if arguments.warmup is None else seconds_of("--warmup", arguments.warmup, 0.0)
-    rates = tuple(_load("--rates", text, scenario) for text in arguments.rates.split(",")) if arguments.rates else ()
+    rates = _rates(arguments.rates, scenario)
+    precision = PRECISION if arguments.precision is None else arguments.precision
     guess = _load("--start", arguments.start, scenario) if arguments.start else present(scenario)
-    if not 0.01 <= arguments.precision <= 1:
-        raise UsageError(
-            f"--precision {arguments.precision:g}: from 0.01 to 1; 0.15 is 15 % from what holds to what does not"
-        )
+    if not 0.01 <= precision <= 1:
+        raise UsageError(f"--precision {precision:g}: from 0.01 to 1; 0.15 is 15 % from what holds to what does not")
     if scenario.cache.arm == "both":
         raise UsageError(
             "scenario: cache.arm is both, and every point must find the cache alike; set it to cold or warm"
@@ -135,12 +176,13 @@ def asked(arguments: argparse.Namespace) -> tuple[Asked, Scenario]:
         raise UsageError(f"--seed {seed}: not a whole number from 0 on")
     said = Asked(
         *(arguments.scenario, arguments.host, arguments.slo, budget_s, window_s, warmup_s),
-        *(guess, arguments.precision, seed, rates, options, tuple(arguments.extra)),
+        *(guess, precision, seed, rates, options, tuple(arguments.extra)),
+        scenario_digest=scenario.digest,
     )
     if not rates and said.settings(scenario).look_s > budget_s:
         needed_s = said.settings(scenario).look_s
         raise UsageError(
-            f"--budget {arguments.budget}: one point takes about {needed_s:.0f} s; allow more, or shorten --point"
+            f"--budget {arguments.budget or BUDGET}: one point takes about {needed_s:.0f} s; allow more, or shorten --point"
         )
     return said, scenario
 
@@ -210,6 +252,10 @@ def _window_s(text: str | None, scenario: Scenario, budget_s: float) -> float:
         return seconds_of("--point", text)
     own_s = scenario.phases.measure_s or 60.0
     return min(own_s, max(10.0, budget_s / _LOOKS))
+
+
+def _rates(text: str | None, scenario: Scenario) -> tuple[float, ...]:
+    return tuple(_load("--rates", one, scenario) for one in text.split(",")) if text else ()
 
 
 def _load(option: str, text: str, scenario: Scenario) -> float:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from inferload import rundir
-from inferload.cli.search.asked import PASSED_ON, Asked, asked, read, said_cache, unit
+from inferload.cli.search.asked import PASSED_ON, Asked, asked, gone_on, said_cache, unit
 from inferload.cli.search.points import JOURNAL, Journal, Performer
 from inferload.errors import UsageError
 from inferload.measure.search import plan
@@ -17,7 +17,6 @@ from inferload.measure.search.answer import document
 from inferload.measure.search.judged import Look, Point
 from inferload.measure.search.plan import Settings, Why
 from inferload.measure.search.said import line, summed_up
-from inferload.workload import scenario as scenarios
 from inferload.workload.numberwords import seconds
 from inferload.workload.scenario import Scenario
 
@@ -44,7 +43,7 @@ def register(commands: Any) -> None:
     add("--scenario", metavar="NAME-OR-PATH", help="what is asked; its rate or users are the first guess")
     add("--slo", metavar="TEXT", help='what must hold, as "p95(ttft_ms)<800 and p95(tpot_ms)<50 and failed_ratio<0.01"')
     add("--host", metavar="URL", help="the server, as http://server:8000")
-    add("--budget", default="30m", metavar="TIME", help="time for all points together (default: 30m)")
+    add("--budget", metavar="TIME", help="time for all points together (default: 30m)")
     add("--point", metavar="TIME", help="measured at a point (default: the scenario's, at most a tenth of the budget)")
     add("--warmup", metavar="TIME", help="before that (default: the scenario's)")
     add("--start", metavar="LOAD", help="first guess (default: the scenario's load)")
@@ -52,7 +51,6 @@ def register(commands: Any) -> None:
     add(
         "--precision",
         type=float,
-        default=0.15,
         metavar="SHARE",
         help="stop when what does not hold is at most so much above what does (default: 0.15)",
     )
@@ -63,7 +61,7 @@ def register(commands: Any) -> None:
         help="of the first point, each further one has the next (default: the scenario's)",
     )
     add("--into", type=Path, metavar="DIR", help="where it is kept (default: runs/<UTC time>-search-<scenario>)")
-    add("--resume", type=Path, metavar="DIR", help="go on with a search that was interrupted")
+    add("--resume", type=Path, metavar="DIR", help="go on with a search; --budget alone may be another")
     add("--dry-run", action="store_true", help="say what it would do, and do nothing")
     for option in PASSED_ON:
         add(option.flag, **option.keywords())
@@ -101,8 +99,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _wanted(arguments: argparse.Namespace) -> tuple[Asked, Scenario, Path]:
     if arguments.resume is not None:
-        said = read(arguments.resume, arguments.header)
-        return said, scenarios.load(said.scenario), arguments.resume
+        return *gone_on(arguments), arguments.resume
     said, scenario = asked(arguments)
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     folder = arguments.into or Path("runs") / f"{stamp}-search-{scenario.name}"
