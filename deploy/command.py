@@ -214,6 +214,12 @@ def down_with(arguments: argparse.Namespace) -> int:
     for server in running.remembered() if arguments.all else [chosen(arguments.port)]:
         ended = launch.stop(server)
         print(f"{server.engine} on port {server.port}: {'stopped' if ended else 'had ended already'}")
+    left: list[str] = []
     for one in remote.remembered() if arguments.all else []:
-        print(f"{one.machine}: {remote.stop(one.where, one.port)}", end="")
+        try:
+            print(f"{one.machine}: {remote.stop(one.where, one.port)}", end="")
+        except UsageError as error:
+            left.append(str(error))
+    if left:
+        raise UsageError("\n".join(left))
     return 0

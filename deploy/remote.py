@@ -5,6 +5,7 @@ import contextlib
 import dataclasses
 import os
 import re
+import secrets
 import shlex
 import time
 from collections.abc import Sequence
@@ -21,6 +22,7 @@ from . import facts, places, probe, running, shell, ssh
 from .ssh import Machine, Say
 from .variant import Variant, document
 
+_NOTHING = ": nothing was started there"  # start.sh's words
 REACH_S = 15.0  # how long a server that is up there may take to be reached from here
 
 
@@ -86,10 +88,15 @@ def remembered() -> list[Remote]:
     return found
 
 
-def forget(server: Remote) -> None:
-    """End the tunnel and remove the state file."""
+def close_tunnel(server: Remote) -> None:
+    """End its tunnel, where it has one."""
     if server.tunnel is not None:
         ssh.close_tunnel(*server.tunnel, server.port)
+
+
+def forget(server: Remote) -> None:
+    """End the tunnel and remove the state file."""
+    close_tunnel(server)
     state_file(server.machine, server.port).unlink(missing_ok=True)
 
 
@@ -118,23 +125,25 @@ def start(order: Order, say: Say) -> Remote:
     host = "127.0.0.1" if order.local_port else order.machine.host()
     if order.local_port and (reason := probe.why_not_free("127.0.0.1", order.local_port)) is not None:
         raise UsageError(f"--tunnel {order.local_port}: {reason}")
+    own = secrets.token_hex(8)
+    script = f"INFERLOAD_START={own}\n{_key()}{_script([order.variant], order.extra)}"
     try:
-        answer = ssh.run(order.machine, _key() + _script([order.variant], order.extra), _words(order), say)
+        answer = ssh.run(order.machine, script, _words(order), say)
     except KeyboardInterrupt:
-        _undo(order)
+        _undo(order, own)
         raise
     server = _server(order, host, answer.out)
     try:
         return _reached(server, order)
     except BaseException:
-        _undo(order)
+        _undo(order, own)
         raise
 
 
-def _undo(order: Order) -> None:
-    """Stop it there; where that cannot be done, the reason for it is told already."""
+def _undo(order: Order, own: str) -> None:
+    """Stop what this start made there, and nothing else; where that cannot be done, the reason for it is told already."""
     with contextlib.suppress(UsageError):
-        _verb(order.machine, "stop", order.port)
+        _verb(order.machine, "stop", order.port, "--only", own)
 
 
 def _key() -> str:
@@ -207,11 +216,23 @@ def _reached(server: Remote, order: Order) -> Remote:
 
 
 def stop(machine: Machine, port: int) -> str:
-    """Stop what start.sh started there, forget it here; what it says."""
-    said = _verb(machine, "stop", port)
-    for server in remembered():
-        if (server.machine, server.port) == (machine.name, port):
-            forget(server)
+    """Stop what start.sh started there, forget it here; what it says. What was stopped there by hand had ended already.
+
+    UsageError where the machine does not let one in: then the tunnel is closed, and the server is remembered still.
+    """
+    mine = found(port, [machine])
+    try:
+        said = _verb(machine, "stop", port)
+    except UsageError as error:
+        if not mine:
+            raise
+        if _NOTHING not in str(error):
+            close_tunnel(mine[0])
+            record = state_file(machine.name, port)
+            raise UsageError(f"{error}; its tunnel here is closed; if it is gone for good, remove {record}") from error
+        said = f"{mine[0].engine} on port {port}: had ended already\n"
+    for server in mine:
+        forget(server)
     return said
 
 

@@ -10,7 +10,7 @@ usage: start.sh VARIANT [options]       start it, wait until it answers
        start.sh list                    the variants
        start.sh status [--port N]       what was started here; 1 where none is up
        start.sh log --port N [-n LINES] the end of a server's log
-       start.sh stop --port N           end its processes, wait until the port is free
+       start.sh stop --port N           end its processes, wait until the port is free; with --only START that start's alone
 
   --port N            (8000)
   --host ADDRESS      address to listen on (127.0.0.1)
@@ -33,7 +33,7 @@ END
 newline='
 '
 host=127.0.0.1 port='' model_path='' settings='' engine=vllm program='' wait_s='' lines=40
-variant='' server='' log='' url=''
+variant='' server='' log='' url='' begun='' only=''
 simulated_as='' gpus=0
 
 fail() {
@@ -70,7 +70,7 @@ listening() { # on port $1, anyone: state 0A in the kernel's tables
 
 nap() { sleep 0.1 2>/dev/null || sleep 1; }
 
-# -- what is remembered: PORT.state, a line each: process group, log, address to ask, engine, variant, model
+# -- what is remembered: PORT.state, a line each: process group, log, address to ask, engine, variant, model, start
 
 state_dir() {
     state=${INFERLOAD_STATE:-${HOME:?}/.inferload/deploy}
@@ -78,13 +78,14 @@ state_dir() {
     state=$(cd "$state" && pwd -P)
 }
 
-remember() { printf '%s\n' "$server" "$log" "$url" "$engine" "$variant" "$model" >"$state/$port.state"; }
+remember() { printf '%s\n' "$server" "$log" "$url" "$engine" "$variant" "$model" "${INFERLOAD_START:-}" >"$state/$port.state"; }
 
 recall() { # of port $1
-    server='' log='' url='' engine='' variant='' model=''
+    server='' log='' url='' engine='' variant='' model='' begun=''
     [ -f "$state/$1.state" ] || return 1
     {
-        read -r server && read -r log && read -r url && read -r engine && read -r variant && read -r model
+        read -r server && read -r log && read -r url && read -r engine && read -r variant && read -r model &&
+            { read -r begun || begun=''; } # a name for the start, where it was given one
     } <"$state/$1.state"
 }
 
@@ -122,6 +123,7 @@ end_group() { # TERM, and KILL what is left after 15 s; 1 where there was nothin
 
 stop() {
     recall "$port" || fail "port $port: nothing was started there by this script"
+    [ -z "$only" ] || [ "$only" = "$begun" ] || fail "port $port: another start's server is left alone"
     if end_group; then said=stopped; else said='had ended already'; fi
     began=$(date +%s)
     while listening "$port" && [ "$said" = stopped ] && [ $(($(date +%s) - began)) -lt 15 ]; do nap; done
@@ -239,15 +241,27 @@ begin() { # a command line: in a process group of its own, with its log in a new
     log=$state/$port-$(date +%Y%m%dT%H%M%S)-$$.log
     case $host in 0.0.0.0 | '::') url=http://127.0.0.1:$port ;; *:*) url=http://[$host]:$port ;; *) url=http://$host:$port ;; esac
     rm -f "$state/$port.pid"
+    if ! (: >"$log" && : >"$state/$port.pid") 2>/dev/null; then
+        fail "$state: cannot be written to; make room there, or set INFERLOAD_STATE to a folder of yours"
+    fi
     : "${VLLM_NO_USAGE_STATS:=1}" "${DO_NOT_TRACK:=1}"
     export VLLM_NO_USAGE_STATS DO_NOT_TRACK
     # The inner shell leads the new session; the server takes its place, and with it its number.
     # shellcheck disable=SC2016
-    setsid sh -c 'echo "$$" >"$1"; shift; exec "$@"' sh "$state/$port.pid" "$@" >"$log" 2>&1 </dev/null &
-    while [ ! -s "$state/$port.pid" ]; do nap; done
+    setsid sh -c 'echo "$$" >"$1" || exit 1; shift; exec "$@"' sh "$state/$port.pid" "$@" >"$log" 2>&1 </dev/null &
+    tries=0
+    while [ ! -s "$state/$port.pid" ]; do
+        tries=$((tries + 1))
+        [ "$tries" -le 100 ] || fail "$engine: could not be begun; is there room in $state?"
+        nap
+    done
     read -r server <"$state/$port.pid"
     rm -f "$state/$port.pid"
-    remember
+    if ! remember; then
+        end_group
+        forget
+        fail "$state: cannot be written to; the server was stopped again"
+    fi
     trap 'end_group; forget; exit 130' INT TERM
     wait_for
     trap - INT TERM
@@ -317,6 +331,7 @@ while [ $# -gt 0 ]; do
     --engine) engine=$2 ;;
     --program) program=$2 ;;
     --wait-s) number "$1" "$2"; wait_s=$2 ;;
+    --only) only=$2 ;;
     -n) number "$1" "$2"; lines=$2 ;;
     *) fail "$1: not an option; see --help" ;;
     esac

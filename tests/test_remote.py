@@ -67,6 +67,10 @@ def deploy(ssh_server: SshServer, here: Path) -> Run:
     return run
 
 
+def interrupted() -> ssh.Answer:
+    raise KeyboardInterrupt
+
+
 def test_a_server_there_is_started_watched_measured_and_stopped(
     deploy: Run, program: str, here: Path, ssh_server: SshServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -93,6 +97,21 @@ def test_a_server_there_is_started_watched_measured_and_stopped(
     assert f"inferload simulator on http://127.0.0.1:{port}" in capsys.readouterr().out
     assert deploy("up", "tiny-ngram", *options[:4]) == 2
     assert f"port {port}: simulator is up there already" in capsys.readouterr().err
+
+    order = remote.Order(
+        ssh.Machine(known["machine"], str(ssh_server.config)),
+        named("tiny-all"),
+        "simulator",
+        port,
+        "127.0.0.1",
+        program=program,
+    )
+    real, calls = ssh.run, iter(range(9))
+    with pytest.MonkeyPatch.context() as cut:
+        cut.setattr(ssh, "run", lambda *given: interrupted() if next(calls) == 0 else real(*given))
+        with pytest.raises(KeyboardInterrupt):
+            remote.start(order, lambda _: None)
+    assert probe.healthy("127.0.0.1", port)  # it was not that start's
 
     os.kill(known["pid"], signal.SIGKILL)
     assert deploy("status") == 1
@@ -196,6 +215,29 @@ def test_a_server_that_is_not_reached_from_here_is_stopped_there(
         remote.start(order, lambda _: None)
     assert probe.is_free("127.0.0.1", order.port)
     assert remote.remembered() == []
+
+
+def record(machine: str, config: str | None, port: int) -> remote.Remote:
+    variant = document(named("tiny-all"))
+    url = f"http://127.0.0.1:{port}"
+    return remote.Remote(
+        machine, config, "simulator", "tiny", port, url, 1, "2026-01-02T03:04:05Z", (), "/log", variant
+    )
+
+
+def test_what_was_stopped_there_by_hand_is_forgotten_and_one_that_cannot_be_reached_hinders_no_other(
+    ssh_server: SshServer, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    closed = here / "closed"
+    closed.write_text("Host gone\n  HostName 127.0.0.1\n  Port 1\n")
+    remote.remember(record("ssh://gone", str(closed), 7))
+    remote.remember(record(f"ssh://{ssh_server.machine}", str(ssh_server.config), 8))
+    assert cli.main(["deploy", "down", "--all"]) == 2
+    told = capsys.readouterr()
+    assert told.out == f"ssh://{ssh_server.machine}: simulator on port 8: had ended already\n"
+    assert "ssh://gone: unreachable (" in told.err
+    assert f"if it is gone for good, remove {remote.state_file('ssh://gone', 7)}" in one_line(told.err)
+    assert [one.machine for one in remote.remembered()] == ["ssh://gone"]
 
 
 def test_a_state_that_is_none_names_the_file(here: Path) -> None:

@@ -184,6 +184,42 @@ def test_what_cannot_start_says_why_in_one_line(start: Run, tmp_path: Path) -> N
         assert done.stderr == f"start.sh: port {port}: somebody listens there; name another with --port\n"
 
 
+def test_a_state_that_cannot_be_written_is_one_line(start: Run, tmp_path: Path) -> None:
+    dies, port = tmp_path / "dies", probe.free_port()
+    dies.write_text("#!/bin/sh\nexit 2\n")
+    dies.chmod(0o755)
+    (tmp_path / "state" / f"{port}.pid").mkdir(parents=True)  # what no user can write to
+    done = start("tiny-all", "--engine", "simulator", "--program", str(dies), "--port", str(port))
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].startswith(f"start.sh: {tmp_path / 'state'}: cannot be written to; ")
+    assert not (tmp_path / "state" / f"{port}.state").exists()
+
+
+def test_a_start_is_undone_by_its_own_name_only(start: Run, tmp_path: Path) -> None:
+    port = probe.free_port()
+    sleeper = subprocess.Popen(["sleep", "600"], stdout=subprocess.DEVNULL, start_new_session=True)
+    try:
+        (tmp_path / "state").mkdir()
+        state = tmp_path / "state" / f"{port}.state"
+        lines = [str(sleeper.pid), os.devnull, f"http://127.0.0.1:{port}", "vllm", "v", "m"]
+        for more in ([], ["other"]):  # the first as older versions wrote it
+            state.write_text("".join(f"{line}\n" for line in (*lines, *more)))
+            done = start("stop", "--port", str(port), "--only", "mine")
+            assert (done.returncode, done.stderr) == (
+                2,
+                f"start.sh: port {port}: another start's server is left alone\n",
+            )
+            assert state.exists()
+        assert sleeper.poll() is None
+        state.write_text("".join(f"{line}\n" for line in (*lines, "mine")))
+        assert start("stop", "--port", str(port), "--only", "mine").returncode == 0
+        assert sleeper.wait(5) == -signal.SIGTERM
+        assert not state.exists()
+    finally:
+        sleeper.kill()
+        sleeper.wait()
+
+
 def test_a_name_that_a_shell_would_split_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = "source: x\nmodel: m\nhardware: {gpu: none, gpus: 0, memory_gib: 1}\nsimulated_as: cpu-tiny\n"
     (tmp_path / "mine.yaml").write_text(text + 'variants:\n  "a b; c": {purpose: p}\n')
