@@ -16,6 +16,7 @@ from .arguments import Flag
 from .engines import Command, Wanted, command_of
 from .launch import Say, tail
 from .logcause import one_line
+from .signals import signals_interrupt
 
 _WAIT_S = 5.0
 # Of a server alone, and nothing that a bench would have.
@@ -131,13 +132,14 @@ def read(engine: str, load: Load, result: Mapping[str, float], log: str, left_ou
 
 def _run(command: Command, log: Path, say: Say) -> None:
     began_ns = clock.now_ns()
-    process, begun = runprocess.begin(command.argv, log, command.environment)
-    try:
-        while (code := _ended(process)) is None:
-            say(f"vllm bench throughput: {(clock.now_ns() - began_ns) / clock.NS_PER_S:.0f} s so far (log: {log})")
-    except BaseException:
-        begun.end()
-        raise
+    with signals_interrupt():
+        process, begun = runprocess.begin(command.argv, log, command.environment)
+        try:
+            while (code := _ended(process)) is None:
+                say(f"vllm bench throughput: {(clock.now_ns() - began_ns) / clock.NS_PER_S:.0f} s so far (log: {log})")
+        except BaseException:
+            begun.end()
+            raise
     if code:
         raise UsageError(f"vllm bench throughput: {one_line(tail(log))} (log: {log})")
 

@@ -4,8 +4,7 @@ import argparse
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from inferload.workload.numberwords import seconds
 from inferload.workload.scenario import Scenario
 
 from . import sweepfile, sweepjournal, sweepplan
+from .signals import Ended, signals_interrupt
 from .sweepfile import Sweep, label
 from .sweepjournal import JOURNAL, Journal
 from .sweepplan import Start
@@ -52,28 +52,6 @@ def register(subparsers: Any) -> None:
     parser.set_defaults(run=run)
 
 
-class _Ended(KeyboardInterrupt):
-    """A signal that ends a sweep as Ctrl-C does."""
-
-
-@contextmanager
-def _signals_interrupt() -> Iterator[None]:
-    """TERM and a closed terminal interrupt too, once: what they set off takes its time, and a second one must not cut it."""
-
-    def end(number: int, _frame: Any) -> None:
-        signal.signal(number, signal.SIG_IGN)
-        raise _Ended(number)
-
-    caught = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) == signal.SIG_DFL]
-    for number in caught:
-        signal.signal(number, end)
-    try:
-        yield
-    finally:
-        for number in caught:
-            signal.signal(number, signal.SIG_DFL)
-
-
 def run(arguments: argparse.Namespace) -> int:
     """Plan, say so, do it, compare; the exit code."""
     named = prices.from_options(arguments)
@@ -88,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        with sweepjournal.alone(folder), _signals_interrupt():
+        with sweepjournal.alone(folder), signals_interrupt():
             journal = _begun(sweep, folder, plan, retry=arguments.resume is not None and not arguments.no_retry)
             place = Place(folder, {name: given for given, name in names.items()})
             Performer(sweep, place, journal, lambda text: print(text, file=sys.stderr, flush=True)).perform(plan)
@@ -96,7 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
             _index(folder, sweep, journal, list(by_name))
     except KeyboardInterrupt as interrupt:
         print(f"interrupted; go on with: inferload sweep --resume {folder}", file=sys.stderr)
-        return 128 + (interrupt.args[0] if isinstance(interrupt, _Ended) else signal.SIGINT)
+        return 128 + (interrupt.args[0] if isinstance(interrupt, Ended) else signal.SIGINT)
     print(f"{folder / 'index.md'}")
     return 1 if journal.failures or not all(compared) else 0
 

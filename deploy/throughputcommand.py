@@ -15,6 +15,7 @@ from inferload.measure.texttable import align
 from . import launch
 from .engines import ENGINES, Wanted, is_made_here
 from .offlinelimit import Limit, Load, measure
+from .signals import Ended
 from .variant import named
 from .variantcommand import changed
 
@@ -73,7 +74,10 @@ def run(arguments: argparse.Namespace) -> int:
     model = arguments.what if variant is None else variant.model
     wanted = Wanted(arguments.engine, model, variant=variant, model_path=arguments.model_path)
     say = launch.to_stderr if sys.stderr.isatty() else lambda _text: None
-    limit = measure(wanted, load, say)
+    try:
+        limit = measure(wanted, load, say)
+    except Ended as ended:
+        return 128 + int(ended.args[0])
     if arguments.json:
         print(json.dumps(document(arguments.what, limit, served), indent=1))
     else:

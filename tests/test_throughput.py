@@ -1,15 +1,19 @@
 """The engine's own limit: on the simulator's clock, from what vLLM writes, and beside a run."""
 
 import json
+import os
+import signal
 from pathlib import Path
 
+import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from inferload.deploy import offlinelimit
 from inferload.deploy.arguments import Flag
-from inferload.deploy.engines import Wanted
+from inferload.deploy.engines import Command, Wanted
 from inferload.deploy.offlinelimit import Limit, Load
+from inferload.deploy.signals import Ended
 from inferload.deploy.throughputcommand import read_run
 from inferload.deploy.variant import named
 
@@ -117,6 +121,22 @@ def test_what_cannot_be_held_beside_is_one_line(tmp_path: Path, capsys: pytest.C
     assert "more than the 4096 tokens of the model" in capsys.readouterr().err
     assert cli.main(["throughput", "tiny-all", "--num-prompts", "0"]) == 2
     assert cli.main(["throughput", "tiny-all", "--beside", str(tmp_path / "none")]) == 2
+
+
+def test_a_signal_ends_what_is_measured_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offlinelimit, "_WAIT_S", 0.05)
+    log = tmp_path / "log"
+    bench = Command(("sh", "-c", "echo $$; exec sleep 600"), dict(os.environ), ready_s=1.0)
+
+    def end(_text: str) -> None:
+        if log.read_text().strip():
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(Ended):
+        offlinelimit._run(bench, log, end)
+    pid = int(log.read_text())
+    assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
 @pytest.mark.vllm
