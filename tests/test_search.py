@@ -120,6 +120,29 @@ def test_failed_turns_break_every_condition() -> None:
     assert attainment.held(mean[0], 0, [window], Errors(0.01, 0.01)).verdict == "breaks"
 
 
+@pytest.mark.parametrize(("every", "verdict"), [(10, "breaks"), (0, "holds"), (2000, "holds"), (100, "undecided")])
+def test_a_mean_is_of_the_turns_that_ended_well_and_needs_few_that_did_not(every: int, verdict: str) -> None:
+    at_s = np.arange(0, 400, 0.05)
+    place = np.arange(len(at_s))
+    failed = place % every == 0 if every else place < 0
+    value = np.where(failed, np.inf, 50.0 + place % 7)
+    window = Window(400.0, (Samples(at_s, value),), at_s, at_s + 0.1)
+    held = attainment.held(wanted.parse("mean(ttft_ms) < 100")[0], 0, [window], Errors(0.01, 0.01))
+    assert held.verdict == verdict
+    assert held.figure == pytest.approx(53, abs=0.1)
+    assert held.failed == pytest.approx(failed.mean())
+
+
+def test_a_mean_of_gaps_counts_each_failed_turn_once() -> None:
+    at_s = np.arange(0, 100, 0.1)
+    failed = np.arange(len(at_s)) % 4 == 0
+    gaps_s, lost_s = np.repeat(at_s[~failed], 20), at_s[failed]
+    values = np.concatenate([np.full(len(gaps_s), 10.0), np.full(len(lost_s), np.inf)])
+    window = Window(100.0, (Samples(np.concatenate([gaps_s, lost_s]), values),), at_s, at_s + 0.1)
+    held = attainment.held(wanted.parse("mean(itl_ms) < 100")[0], 0, [window], Errors(0.01, 0.01))
+    assert (held.failed, held.verdict) == (pytest.approx(0.25), "breaks")
+
+
 def flight(seed: int, arrive: float, served: float, lasts_s: float) -> np.ndarray:
     """Turns in flight each second of a queue that serves at random."""
     rng = np.random.default_rng(seed)

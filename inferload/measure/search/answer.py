@@ -156,6 +156,7 @@ def _held(one: Any) -> dict[str, Any]:
         "figure_low": _finite(one.figure_low),
         "figure_high": _finite(one.figure_high),
         "verdict": one.verdict,
+        "failed": one.failed,
         "values": one.count,
         "effective": _finite(one.effective),
         "relaxation_s": _finite(one.relaxation_s),

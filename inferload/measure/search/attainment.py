@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import inf, isfinite, isnan, log, nan, sqrt
 from typing import Literal
@@ -15,6 +15,8 @@ from inferload.measure.search.seen import Floats, Window
 from inferload.measure.search.wanted import FAILED, Condition
 
 Verdict = Literal["holds", "breaks", "undecided"]
+# A mean is of the turns that ended well, and says nothing where many did not: where turns failed it needs this as well.
+SPARED = Condition(f"{FAILED} < 0.01", FAILED, 0.01, 0.99)
 _FEW = 0.5  # added to each side of a share before its logit is taken
 
 
@@ -49,6 +51,7 @@ class Held:
     batches: int
     figure_low: float | None = None  # interval of the figure; None at an end that is beyond all values
     figure_high: float | None = None
+    failed: float = 0.0  # of a mean: the part of the turns that failed, and are not in it
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,21 @@ class _Data:
         kept = [(at_s, (value <= limit).astype(np.float64)) for at_s, value in self.values]
         return series.ratio(self.windows, kept, self.state_s, self.width_s)
 
+    def ended(self) -> _Data:
+        """The finite values alone."""
+        found = [(at_s[np.isfinite(value)], value[np.isfinite(value)]) for at_s, value in self.values]
+        return replace(self, values=found)
+
+    def failures(self) -> _Data:
+        """A value for each turn of the windows: infinite where it failed, else 0."""
+        found = []
+        for window, (at_s, value) in zip(self.windows, self.values, strict=True):
+            lost_s, begun_s = at_s[np.isinf(value)], window.begun_s
+            well_s = begun_s[(begun_s >= 0) & (begun_s < window.lasts_s) & ~np.isin(begun_s, lost_s)]
+            each = np.concatenate([np.full(len(lost_s), np.inf), np.zeros(len(well_s))])
+            found.append((np.concatenate([lost_s, well_s]), each))
+        return replace(self, values=found)
+
     @property
     def together(self) -> Floats:
         return np.concatenate([value for _, value in self.values])
@@ -81,15 +99,30 @@ def held(condition: Condition, number: int, windows: Sequence[Window], errors: E
     count = len(data.together)
     if not count:  # no turn has a value: nothing is known, and nothing follows
         return Held(condition, nan, nan, nan, None, nan, 0.0, "undecided", 0, 0.0, data.state_s, 0)
-    return (
-        _mean(condition, data, errors) if condition.share is None else _share(condition, condition.share, data, errors)
-    )
+    if condition.share is not None:
+        return _share(condition, condition.share, data, errors)
+    return _mean_and_failures(condition, data, Errors(errors.holds, errors.breaks / 2))
+
+
+def _mean_and_failures(condition: Condition, data: _Data, errors: Errors) -> Held:
+    """A mean of the turns that ended well; where some did not, it holds only if they are few for sure."""
+    ended, count = data.ended(), len(data.together)
+    if len(ended.together) == count:
+        return _mean(condition, data, errors)
+    spared = _share(SPARED, 0.99, data.failures(), errors)
+    if len(ended.together):
+        found = _mean(condition, ended, errors)
+    else:
+        found = Held(condition, inf, inf, inf, None, -inf, 0.0, "undecided", count, 0.0, data.state_s, 0)
+    verdicts: tuple[Verdict, Verdict] = (found.verdict, spared.verdict)
+    verdict: Verdict = "breaks" if "breaks" in verdicts else "holds" if verdicts == ("holds", "holds") else "undecided"
+    found = replace(found, verdict=verdict, count=count, failed=1 - spared.value)
+    worse = isfinite(found.margin) and spared.margin < found.margin
+    return replace(found, margin=spared.margin, weight=spared.weight) if worse else found
 
 
 def _mean(condition: Condition, data: _Data, errors: Errors) -> Held:
     count = len(data.together)
-    if np.isinf(data.together).any():  # a failed turn has no end: neither has their mean
-        return Held(condition, inf, inf, inf, None, -inf, 0.0, "breaks", count, 0.0, data.state_s, 0)
     found = data.mean()
     low = max(0.0, found.mean - _t(errors.breaks, found.freedom) * found.error)
     high = found.mean + _t(errors.holds, found.freedom) * found.error

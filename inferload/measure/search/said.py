@@ -36,7 +36,8 @@ def _condition(one: Held) -> str:
     if one.condition.share is None:
         interval = f"{short(one.low)} to {short(one.high)}" if isfinite(one.high) else "no interval yet"
         figure = short(one.figure) if one.figure is not None else "without end, as turns failed"
-        return f"{label} {figure} ({interval}), limit {one.condition.limit:g}"
+        failed = f", {percent(one.failed)} of the turns failed and are not in it" if one.failed else ""
+        return f"{label} {figure} ({interval}), limit {one.condition.limit:g}{failed}"
     figure = "beyond all that ended" if one.figure is None else short(one.figure)
     kept = f"{percent(one.value)} within ({percent(one.low)} to {percent(one.high)}), {percent(one.condition.share)} wanted"
     return f"{label} {figure}: {kept}"
