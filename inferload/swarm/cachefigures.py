@@ -9,6 +9,7 @@ from typing import Any
 from inferload import scrapefile, turnfile
 from inferload.measure import paired, servers
 from inferload.measure.arrow import pa
+from inferload.measure.clock import Anchor
 from inferload.measure.record import CANCELLED
 from inferload.swarm.ended import EndedRun
 from inferload.workload.bodies import isolation
@@ -107,13 +108,11 @@ def _by_token_ids(run: EndedRun, block: int) -> IdHits | None:
     if run.earlier is not None and not isinstance(left, IdHits):
         return None
     hits = left if isinstance(left, IdHits) else IdHits(block)
-    table = turnfile.read_turns(run.place.path, (*_COLUMNS, "block_hashes"))
+    table = turnfile.read_turns(run.place.path, _OF_IDS)
     if not hits.even or table["block_hashes"].null_count == table.num_rows:
         return None
     hits.begin()
-    anchors = turnfile.anchors(run.place.path)
-    rows = [row for row in table.select(_OF_IDS).to_pylist() if row["sent_ns"] is not None]
-    for row in sorted(rows, key=lambda row: row["sent_ns"] + anchors[row["worker"]].wall_ns):
+    for row in as_sent(table, turnfile.anchors(run.place.path)):
         match = _INDEX.match(row["session_id"])
         index = 0 if match is None else int(match[1])
         apart = isolation(run.order.scenario.cache.isolate, run.salt, index, run.preflight.salts)
@@ -121,6 +120,16 @@ def _by_token_ids(run: EndedRun, block: int) -> IdHits | None:
         where = row["target"], row["model"], salt
         hits.turn(where, row["block_hashes"], row["input_tokens"], row["cached_tokens"])
     return hits
+
+
+def as_sent(table: pa.Table, anchors: Mapping[str, Anchor]) -> Iterator[dict[str, Any]]:
+    """Rows in the order in which they were sent, without those that were not; the hashes of one at a time as Python's numbers."""
+    hashes = table["block_hashes"]
+    columns = {name: table[name].to_pylist() for name in table.column_names if name != "block_hashes"}
+    workers, sent_ns = columns["worker"], columns["sent_ns"]
+    sent = [place for place, at_ns in enumerate(sent_ns) if at_ns is not None]
+    for place in sorted(sent, key=lambda place: sent_ns[place] + anchors[workers[place]].wall_ns):
+        yield {name: values[place] for name, values in columns.items()} | {"block_hashes": hashes[place].as_py()}
 
 
 def _notes_of_ids(sums: SentSums, source: str) -> list[str]:

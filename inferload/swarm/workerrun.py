@@ -174,7 +174,9 @@ class WorkerRun:
         return self._clients[self._place(session)].start(request)
 
     def fail_turn(self, request: TurnRequest, session: int, detail: str) -> None:
-        """Book a turn that could not even be made as one that failed by a fault of ours."""
+        """Book a turn that could not even be made as one that failed by a fault of ours; nothing once the books are closed."""
+        if self.closing:
+            return
         self.tallies.turn_begun(request.phase, request.class_name, request.step)
         place = self._place(session)
         self._on_turn(place, self._clients[place].never_sent(request, detail))

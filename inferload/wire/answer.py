@@ -131,8 +131,8 @@ class Answer:
         self.input_tokens: int | None = None
         self.output_tokens: int | None = None
         self.cached_tokens: int | None = None
-        self.prompt_ids: list[int] | None = None  # where the server was asked for token ids
-        self.output_ids: list[int] = []
+        self.prompt_ids: array[int] | None = None  # where the server was asked for token ids
+        self.output_ids = array("i")
         self.metrics: PerRequestMetrics | None = None
         self.closed = False  # [DONE] was seen
         self.failure: Failure | None = None
@@ -197,9 +197,10 @@ class Answer:
         for choice in event.choices[:1]:
             carried = self._choice(choice, at_ns)
             if choice.token_ids:
-                self.output_ids += choice.token_ids
-            if self.prompt_ids is None:
-                self.prompt_ids = event.prompt_token_ids or choice.prompt_token_ids
+                self.output_ids.extend(choice.token_ids)
+            prompt_ids = event.prompt_token_ids or choice.prompt_token_ids
+            if self.prompt_ids is None and prompt_ids is not None:
+                self.prompt_ids = array("i", prompt_ids)  # a list of numbers takes many times the memory
         self._count(event, carried, at_ns)
         if event.metrics is not None:
             self.metrics = event.metrics
@@ -240,7 +241,7 @@ class Answer:
 
     def block_hashes(self) -> array[int] | None:
         """Of the whole row as the server's cache has it: prompt and answer but for its last token. None: no ids came."""
-        return None if self.prompt_ids is None else block_hashes([*self.prompt_ids, *self.output_ids[:-1]])
+        return None if self.prompt_ids is None else block_hashes(self.prompt_ids + self.output_ids[:-1])
 
     @property
     def tokens_by_event(self) -> array[int] | None:
