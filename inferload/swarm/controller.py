@@ -33,6 +33,11 @@ EXIT_OK, EXIT_GATE, EXIT_USAGE, EXIT_INVALID = 0, 1, 2, 3
 WORKERS_S = 60.0
 
 
+def gravest(codes: Sequence[int]) -> int:
+    """One exit code for several runs: an invalid measurement before a gate that failed, that before what the user chose."""
+    return next((code for code in (EXIT_INVALID, EXIT_GATE) if code in codes), max(codes))
+
+
 class Controller:
     """One per master or local process. `wish` says what the options and the form ask for at this moment."""
 
@@ -51,7 +56,8 @@ class Controller:
         self._expected_workers = expected_workers
         self._headless = bool(environment.parsed_options.headless)
         self._preparing = False
-        self._later: tuple[int, float] | None = None  # users and spawn rate that were asked for while it was prepared
+        self._load_awaited = False  # it is prepared, and its first users are still to be started
+        self._later: tuple[int, float] | None = None  # users and spawn rate that were asked for until then
         self._stopped_before: str | None = None  # why it is to stop before it has begun
         self._idle = Event()
         self._idle.set()
@@ -68,7 +74,7 @@ class Controller:
 
     def start(self, user_count: int, spawn_rate: float, wait: bool = False, user_classes: Any = None) -> None:
         """Begin a run; or, while one is under way, change its users."""
-        if self._preparing:
+        if self._preparing or self._load_awaited:
             self._later = user_count, spawn_rate
             logger.info("a run is being prepared; %d users are taken up when its load has begun", user_count)
             return
@@ -170,7 +176,7 @@ class Controller:
             logger.exception("the run broke")
             self._refuse(f"the run broke: {type(error).__name__}: {error}")
         finally:
-            self._preparing = False
+            self._preparing = self._load_awaited = False
             self.run = None
             self._shown_again()
             self._idle.set()
@@ -186,7 +192,7 @@ class Controller:
         for number, one in enumerate(todo):
             if len(todo) > 1:
                 logger.info("run %d of %d: %s", number + 1, len(todo), one.arm)
-            self._preparing = True
+            self._preparing = self._load_awaited = True
             self.run = self._prepared(order, arms.folder(path, one), one, earlier)
             self._preparing = False
             if self._stopped_before is not None:
@@ -200,7 +206,7 @@ class Controller:
             if number + 1 < len(todo):
                 self._locust_stop()
         if codes:
-            self.environment.process_exit_code = max(codes)  # an invalid measurement before a gate that failed
+            self.environment.process_exit_code = gravest(codes)
         if not self._headless:
             self._locust_stop()
 
@@ -252,11 +258,15 @@ class Controller:
         return outcome
 
     def _start_users(self, users: int, spawn_rate: float) -> None:
-        """Locust's own start, and then what was asked for while the run was being prepared."""
+        """Locust's own start, with the users that were asked for while the run was being prepared, if any were.
+
+        It may take its time: what is asked for meanwhile is newer.
+        """
+        later, self._later, self._load_awaited = self._later, None, False
+        if later is not None and self.run is not None:
+            users, spawn_rate = later
+            self.run.change_users(users)
         self._locust_start(users, spawn_rate)
-        later, self._later = self._later, None
-        if later is not None:
-            self.start(*later)
 
     def _exit_code(self, outcome: Outcome) -> int:
         if outcome.measurement == "invalid" and not self.on_invalid_warns:

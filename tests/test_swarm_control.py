@@ -1,0 +1,80 @@
+"""The master's control of a run, and the worker's books at its end, without a run: exit codes, users asked for, late faults."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from inferload.measure.clock import Anchor
+from inferload.swarm.cachefigures import as_sent
+from inferload.swarm.controller import Controller, gravest
+from inferload.swarm.workerrun import WorkerRun
+
+
+@pytest.mark.parametrize(
+    ("codes", "told"), [([0, 0], 0), ([1, 3], 3), ([3, 75], 3), ([75, 1], 1), ([0, 75], 75), ([3], 3)]
+)
+def test_the_gravest_outcome_of_two_arms_is_the_exit_code(codes: list[int], told: int) -> None:
+    assert gravest(codes) == told
+
+
+class Asked:
+    """A controller with a run that is about to begin its load; what was asked of Locust and of the run is noted."""
+
+    def __init__(self) -> None:
+        self.locust: list[int] = []
+        self.changes: list[int] = []
+        self.while_starting: int | None = None
+        self.controller = controller = Controller.__new__(Controller)
+        values: dict[str, Any] = {
+            "run": SimpleNamespace(stop=SimpleNamespace(is_set=bool), change_users=self.changes.append),
+            "_preparing": False,
+            "_load_awaited": True,
+            "_later": None,
+            "_locust_start": self.locust_start,
+            "_runner": SimpleNamespace(target_user_count=0),
+        }
+        for name, value in values.items():
+            setattr(controller, name, value)
+
+    def locust_start(self, users: int, *_others: Any) -> None:
+        self.locust.append(users)
+        newer, self.while_starting = self.while_starting, None
+        if newer is not None:
+            self.controller.start(newer, 1.0)
+
+
+def test_users_asked_for_before_the_load_are_those_it_starts_with() -> None:
+    asked = Asked()
+    asked.controller.start(8, 1.0)
+    asked.controller._start_users(4, 1.0)
+    assert (asked.locust, asked.changes) == ([8], [8])
+
+
+def test_a_newer_number_of_users_is_not_overridden_by_an_older_one() -> None:
+    asked = Asked()
+    asked.controller.start(8, 1.0)
+    asked.while_starting = 12
+    asked.controller._start_users(4, 1.0)
+    assert (asked.locust, asked.changes) == ([8, 12], [8, 12])
+
+
+def test_a_turn_that_fails_while_files_are_joined_is_not_counted() -> None:
+    run = WorkerRun.__new__(WorkerRun)  # nothing to count with: it must not come to that
+    run.closing = True
+    run.fail_turn(None, 0, "too late")  # type: ignore[arg-type]
+
+
+def test_turns_with_token_ids_come_as_they_were_sent_on_any_worker() -> None:
+    table = pa.table(
+        {
+            "worker": ["a", "a", "b", "b"],
+            "sent_ns": pa.array([10, 30, 5, None], pa.int64()),
+            "block_hashes": pa.array([[1, 2], None, [3], []], pa.list_(pa.int64())),
+        }
+    )
+    rows = list(as_sent(table, {"a": Anchor(100, 0), "b": Anchor(120, 0)}))
+    assert [(row["worker"], row["sent_ns"], row["block_hashes"]) for row in rows] == [
+        ("a", 10, [1, 2]), ("b", 5, [3]), ("a", 30, None),
+    ]  # fmt: skip
