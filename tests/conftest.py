@@ -19,8 +19,12 @@ from simulator_process import Simulator
 from inferload.wire import checkup
 from inferload.wire.connection import SO_TIMESTAMPNS
 
-# Locust patches the standard library when it is imported; in the tests' own process nothing may be patched.
+# Locust patches the standard library when it is imported; in the tests' own process nothing may be patched, and in a
+# process that a test starts everything must be.
 os.environ["LOCUST_SKIP_MONKEY_PATCH"] = "1"
+import locust  # noqa: F401
+
+del os.environ["LOCUST_SKIP_MONKEY_PATCH"]
 
 # A busy machine is no fault of what is tested: hypothesis' limit on the time of an example is off.
 hypothesis.settings.register_profile("inferload", deadline=None)

@@ -119,7 +119,6 @@ class Forge:
             if self._path is None:
                 self._path = str(Path(tempfile.mkdtemp(prefix="forge-")) / "forge")
                 environment = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(_HERE.parent.parent)}
-                environment.pop("LOCUST_SKIP_MONKEY_PATCH", None)
                 command = [sys.executable, str(_HERE), self._path, *self._modules]
                 self._process = subprocess.Popen(
                     command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE

@@ -97,7 +97,6 @@ def start(
     """Start `locust -f locustfiles/chat.py ARGUMENTS` in a session of its own."""
     words = ["-f", str(locustfile or ROOT / "locustfiles" / "chat.py"), *arguments]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(ROOT), **(env or {})}
-    environment.pop("LOCUST_SKIP_MONKEY_PATCH", None)
     process = forge.LOCUST.start("locust", words, env=environment, cwd=cwd, errors_too=True, new_session=True)
     running = LocustProcess(process)
     threading.Thread(target=running.read, daemon=True).start()

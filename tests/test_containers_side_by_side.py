@@ -70,7 +70,6 @@ class Machine:
             "INFERLOAD_WAIT_S": "60",
         }
         environment["INFERLOAD_WAIT_FOR"] = self.here(wait_for)
-        environment.pop("LOCUST_SKIP_MONKEY_PATCH", None)  # of the tests' own process
         command = ["sh", str(ENTRYPOINT), *map(self.here, words)]
         with (self.folder / "log").open("ab") as log:
             process = subprocess.Popen(command, cwd=self.folder, env=environment, stdout=log, stderr=log)

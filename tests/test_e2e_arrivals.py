@@ -79,7 +79,8 @@ def test_each_step_has_its_sessions_its_window_and_its_figures(stage: Stage, sce
     assert max(abs(found_s[name] - expected_s[name]) for name in found_s) < 0.1
     said = [one["text"] for one in marks_of(ended.run_dir) if one["kind"] == "step"]
     assert said == ["step 0 begins: 10 sessions/s", "step 1 begins: 40 sessions/s", "step 2 begins: 20 sessions/s"]
-    assert "| 1: 40 sessions/s |" in (ended.run_dir / "report.md").read_text()
+    if scene.arguments == ("local",):
+        assert "| 1: 40 sessions/s |" in (ended.run_dir / "report.md").read_text()
     assert "by step" in ended.text
 
 

@@ -173,7 +173,7 @@ def by_command(place: Place, *_: Any) -> Ended:
         done = subprocess.run(
             [*command, *words],
             cwd=place.folder,
-            env={**os.environ, "PYTHONPATH": str(ROOT), "LOCUST_SKIP_MONKEY_PATCH": ""},
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
             capture_output=True,
             text=True,
             check=False,

@@ -50,7 +50,6 @@ def started(host: str, folder: Path, *command: str) -> Iterator[subprocess.Popen
     """A program on a host, in a folder of its own."""
     folder.mkdir(exist_ok=True)
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
-    environment.pop("LOCUST_SKIP_MONKEY_PATCH", None)
     process = subprocess.Popen(
         ["ip", "netns", "exec", host, *command],
         cwd=folder,

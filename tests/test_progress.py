@@ -161,7 +161,6 @@ def test_a_run_on_a_terminal_shows_its_lines(tmp_path: Path, simulator: Callable
     command = [sys.executable, "-m", "locust", "-f", str(ROOT / "locustfiles" / "chat.py"), "--headless", "--no-report"]
     command += ["--host", url, "--scenario", str(file), "--run-dir", str(tmp_path / "run"), "--processes", "2"]
     environment = {**os.environ, "TERM": "xterm", "PYTHONPATH": str(ROOT)}
-    environment.pop("LOCUST_SKIP_MONKEY_PATCH", None)
     run = subprocess.Popen(command, stdout=theirs, stderr=theirs, env=environment, start_new_session=True)
     os.close(theirs)
     text = ""

@@ -231,9 +231,8 @@ def test_turns_that_pile_up_are_seen_in_a_progress_file() -> None:
 
 @pytest.mark.soak
 def test_a_server_that_is_not_there_is_said_by_the_first_point(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    monkeypatch.delenv("LOCUST_SKIP_MONKEY_PATCH")  # of the tests' own process
     options = ["--slo", SLO, "--point", "1s", "--warmup", "0", "--into", str(tmp_path / "search")]
     assert cli.main(["search", "--scenario", "chat-open", *HOST, *options]) == 2
     assert "the first point could not be made: no connection to http://127.0.0.1:9" in capsys.readouterr().err
@@ -281,11 +280,8 @@ def test_a_sweep_has_no_answer_and_a_page_all_the_same() -> None:
 
 @pytest.mark.soak
 @pytest.mark.timeout(1200)
-def test_a_whole_search_on_the_simulator(
-    tmp_path: Path, simulator: Any, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_whole_search_on_the_simulator(tmp_path: Path, simulator: Any, capfd: pytest.CaptureFixture[str]) -> None:
     """Half a minute a point: the search ends within its budget, goes on after an end, and leaves its page."""
-    monkeypatch.delenv("LOCUST_SKIP_MONKEY_PATCH")  # of the tests' own process
     file = tmp_path / "scenario.yaml"
     file.write_text(
         """schema: 1

@@ -135,7 +135,6 @@ phases: {measure_s: 1, drain_s: 10}
 def begin(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     """`inferload sweep ARGUMENTS` in a process group of its own."""
     environment = {**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[2])}
-    environment.pop("LOCUST_SKIP_MONKEY_PATCH", None)
     return subprocess.Popen(
         [sys.executable, "-m", "inferload", "sweep", *arguments],
         cwd=folder, env=environment, text=True, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
