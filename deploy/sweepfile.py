@@ -4,13 +4,14 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from inferload.errors import UsageError
 from inferload.measure.cost import Prices
 from inferload.workload import catalog
 from inferload.workload import scenario as scenarios
 from inferload.workload.faults import ScenarioError, faults_of
+from inferload.workload.scenariofields import Name
 from inferload.workload.yamltext import parse
 
 from .variant import Variant, named
@@ -19,10 +20,6 @@ from .variantcommand import changed
 
 class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-def _name(value: str) -> str:
-    return scenarios._name(value)
 
 
 def label(variant: str) -> str:
@@ -48,7 +45,7 @@ class Sweep(_Part):
     """A whole sweep."""
 
     schema_: Literal[1] = Field(alias="schema", description="version of this file format: 1")
-    name: Annotated[str, AfterValidator(_name)] = Field(description="short name; becomes the folder's")
+    name: Name = Field(description="short name; becomes the folder's")
     engine: Literal["simulator", "vllm", "vllm-cpu"] = Field(description="what the servers run on")
     baseline: str = Field(description="the variant that all others are held against")
     variants: Annotated[tuple[str, ...], Field(strict=False, min_length=1)] = Field(description="the other variants")

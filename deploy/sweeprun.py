@@ -1,6 +1,5 @@
 """A sweep under way: the starts and the runs that are left to make, each written to the journal."""
 
-import secrets
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -88,7 +87,7 @@ class Performer:
 
     def _run(self, run: PlannedRun, server: Server) -> None:
         folder = self._place.folder / run.folder
-        _set_aside(folder)
+        rundir.set_aside(folder)
         folder.parent.mkdir(parents=True, exist_ok=True)
         log = self._place.folder / f"{run.folder.replace('/', '-')}.log"
         code = self._code(run, self._argv(run, server, folder), log)
@@ -131,12 +130,6 @@ def _remaining(began_ns: int, begun_at: int, done: int, total: int) -> str:
         return ""
     each_s = (clock.now_ns() - began_ns) / 1e9 / (done - begun_at)
     return f", about {each_s * (total - done) / 60:.0f} min left"
-
-
-def _set_aside(folder: Path) -> None:
-    """A half-made run keeps its files, out of the way."""
-    if folder.exists():
-        folder.rename(folder.with_name(f".broken-{folder.name}-{secrets.token_hex(3)}"))
 
 
 def _last_line(log: Path) -> str:

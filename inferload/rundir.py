@@ -78,6 +78,12 @@ def withdraw(path: Path) -> None:
             folder.rmdir()
 
 
+def set_aside(path: Path) -> None:
+    """A half-made run keeps its files, under another name, so that it can be made again."""
+    if path.exists():
+        path.rename(path.with_name(f".broken-{path.name}-{secrets.token_hex(3)}"))
+
+
 def next_free(path: Path) -> Path:
     """The path itself, or `path-2`, `path-3`, ... : the first that is absent or empty."""
     candidate, number = path, 1

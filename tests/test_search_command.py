@@ -21,6 +21,7 @@ from inferload.measure.search.plan import Settings
 from inferload.measure.search.said import line
 from inferload.measure.search.seen import Samples, Window
 from inferload.workload import scenario as scenarios
+from inferload.workload.scenariotext import as_yaml
 
 SLO = "p95(ttft_ms) < 800"
 HOST = ["--host", "http://127.0.0.1:9"]
@@ -65,7 +66,7 @@ def test_a_bound_on_the_turns_in_flight_is_refused(
     data = scenarios.load("chat-open").as_data()
     data["arrivals"] |= {"max_in_flight": 16, "when_full": when_full}
     file = tmp_path / "bound.yaml"
-    file.write_text(scenarios.as_yaml(data), encoding="utf-8")
+    file.write_text(as_yaml(data), encoding="utf-8")
     assert cli.main(["search", "--scenario", str(file), *HOST, "--slo", SLO, "--dry-run"]) == 2
     assert "arrivals.max_in_flight" in capsys.readouterr().err
 
@@ -93,8 +94,7 @@ def test_a_point_is_the_scenario_at_its_load_without_gates_and_profile(tmp_path:
 def test_a_point_that_is_warmed_by_itself_takes_twice_as_long(tmp_path: Path) -> None:
     data = scenarios.load("chat-open").as_data()
     cold, warm = (
-        scenarios.from_text(scenarios.as_yaml(data | {"cache": data["cache"] | {"arm": arm}}), arm)
-        for arm in ("cold", "warm")
+        scenarios.from_text(as_yaml(data | {"cache": data["cache"] | {"arm": arm}}), arm) for arm in ("cold", "warm")
     )
     said = said_of(tmp_path)
     assert said.settings(warm).look_s == 2 * said.settings(cold).look_s
@@ -130,7 +130,7 @@ def test_the_key_in_a_header_is_not_kept_and_is_asked_for_again(
 
 def begun(folder: Path) -> Path:
     file = folder / "scenario.yaml"
-    file.write_text(scenarios.as_yaml(scenarios.load("chat-open").as_data()), encoding="utf-8")
+    file.write_text(as_yaml(scenarios.load("chat-open").as_data()), encoding="utf-8")
     digest = scenarios.load(str(file)).digest
     said_of(folder, scenario=str(file), options={"model": "m"}, scenario_digest=digest).write(folder)
     return file

@@ -14,7 +14,7 @@ from inferload.cli.benchoptions import OPTIONS
 from inferload.cli.benchtraces import self_timed
 from inferload.errors import UsageError
 from inferload.workload.endpoints import ENDPOINTS, Endpoint
-from inferload.workload.scenario import RESERVED, secret_header
+from inferload.workload.scenariofields import RESERVED, secret_header
 
 _BACKENDS: Mapping[str, Endpoint] = {
     "vllm": "completions",

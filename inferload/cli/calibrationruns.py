@@ -4,7 +4,6 @@ import contextlib
 import http.client
 import json
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from inferload import rundir
+from inferload.cli.ending import end
 from inferload.cli.run import locustfile
 from inferload.errors import UsageError
 from inferload.measure.calibration import Pace, Seen
@@ -20,6 +20,7 @@ from inferload.runoptions import API_KEY_VARIABLE
 _PROMPT_TOKENS = 32
 _BLOCKS_PER_STREAM = 16
 _PATIENCE_S = 120.0  # for all of a run but its phases: start, drain, report
+_END_S = 45.0  # for a run that is told to end
 _TAILS = ("p99", "p95", "p90", "p50")
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 
@@ -70,7 +71,7 @@ class Bench:
         except subprocess.TimeoutExpired:
             pass
         finally:
-            _end(process)
+            end(process, _END_S)
         lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
         return lines[-1] if lines else "the run said nothing"
 
@@ -192,14 +193,3 @@ def on_cores(cores: tuple[int, ...] | None) -> Iterator[None]:
 
 def _cores() -> tuple[int, ...]:
     return tuple(sorted(os.sched_getaffinity(0))) if sys.platform == "linux" else ()
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a run and what it started, gently and then not; harmless where it is over."""
-    for number, patience_s in ((signal.SIGTERM, 45.0), (signal.SIGKILL, 10.0)):
-        if process.poll() is not None:
-            return
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, number)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(patience_s)

@@ -11,7 +11,8 @@ from inferload.cli.benchline import BenchLine, parse
 from inferload.cli.benchmade import Translated
 from inferload.cli.benchscenario import translate
 from inferload.errors import UsageError
-from inferload.workload.scenario import as_yaml, from_text
+from inferload.workload.scenario import from_text
+from inferload.workload.scenariotext import as_yaml
 
 _EXAMPLE = (
     "Example: inferload from-vllm-bench --into mine.yaml "

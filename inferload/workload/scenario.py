@@ -5,127 +5,27 @@ Defaults stand here and nowhere else; `resolved_text()` writes every one of them
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import (
-    AfterValidator,
     Field,
-    JsonValue,
-    PlainSerializer,
     ValidationError,
     ValidationInfo,
     field_validator,
     model_validator,
 )
 
-from inferload.measure import gates
 from inferload.workload import catalog
 from inferload.workload.arrivalkinds import Arrivals, Closed, Rated, TraceTimes
 from inferload.workload.distributions import NonNegative, Positive
 from inferload.workload.endpoints import ENDPOINTS, Endpoint
 from inferload.workload.faults import ScenarioError, faults_of
-from inferload.workload.frozen import freeze, thaw
 from inferload.workload.parts import AtLeastOne, Flag, Part, Share, SloLimits, Whole, add_up
+from inferload.workload.scenariofields import Gates, HeaderName, Headers, Json, Name, Salt, Version
+from inferload.workload.scenariotext import as_yaml
 from inferload.workload.workloads import Mix, Workload
-from inferload.workload.yamltext import Parsed, parse, scalar
-
-# What inferload writes into every request itself, and where a scenario says it instead.
-RESERVED = {
-    "model": "is --model of the run, or request.models",
-    "messages": "come from the workload",
-    "prompt": "comes from the workload",
-    "input": "comes from the workload",
-    "system": "comes from the workload",
-    "stream": "is always on",
-    "stream_options": "are set by request.continuous_usage",
-    "max_tokens": "is workload.output_tokens",
-    "max_completion_tokens": "is workload.output_tokens",
-    "max_output_tokens": "is workload.output_tokens",
-    "ignore_eos": "is request.ignore_eos",
-    "cache_salt": "is set by cache.isolate",
-    "n": "is always 1: one answer a turn",
-}
-# Headers that carry a key, or that the sender itself must set so that the request can be read.
-_SECRET_WORDS = {"apikey", "auth", "authorization", "cookie", "key", "password", "secret", "token"}
-
-
-def secret_header(name: str) -> bool:
-    """Whether a header's name says that its value is a key: one of its words is such a word."""
-    return not _SECRET_WORDS.isdisjoint(name.strip().lower().replace("_", "-").split("-"))
-
-
-OWN_HEADERS = {"host", "content-length", "content-type", "transfer-encoding", "connection", "accept", "expect"}
-
-
-def _name(value: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", value):
-        raise ValueError("must be letters, digits, '.', '_' or '-', at most 64: it names the run's directory")
-    return value
-
-
-def _version(value: int) -> int:
-    if value != 1:
-        raise ValueError(f"is {value}; this version reads schema 1")
-    return value
-
-
-def _gate(value: str) -> str:
-    gates.parse(value)
-    return value
-
-
-def _header(value: str) -> str:
-    if not re.fullmatch(r"[\x20-\x7e]*", value):
-        raise ValueError("may hold printable ASCII only")
-    return value
-
-
-def _salt(value: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", value):
-        raise ValueError("must be letters, digits, '.', '_' or '-', at most 100")
-    return value
-
-
-def _headers(value: dict[str, str]) -> dict[str, str]:
-    for name in value:
-        if not re.fullmatch(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", name):
-            raise ValueError(f"{name!r} is no header name")
-        if secret_header(name):
-            raise ValueError(f"{name}: a key does not belong into a scenario; use --api-key-file or OPENAI_API_KEY")
-        if name.lower() in OWN_HEADERS:
-            raise ValueError(f"{name} is set by inferload itself; remove it")
-    return value
-
-
-def _affinity_header(value: str) -> str:
-    return next(iter(_headers({value: ""})))
-
-
-def _extra_body(value: dict[str, JsonValue]) -> dict[str, JsonValue]:
-    for key in value:
-        if key in RESERVED:
-            raise ValueError(f"{key} {RESERVED[key]}; remove it here")
-    try:
-        json.dumps(value, allow_nan=False)
-    except ValueError:
-        raise ValueError("holds a number that is not finite; JSON has none") from None
-    return value
-
-
-Json = Annotated[
-    dict[str, JsonValue], AfterValidator(_extra_body), AfterValidator(freeze), PlainSerializer(thaw, dict[str, Any])
-]
-Headers = Annotated[
-    dict[str, Annotated[str, AfterValidator(_header)]],
-    AfterValidator(_headers),
-    AfterValidator(freeze),
-    PlainSerializer(thaw, dict[str, str]),
-]
-Salt = Annotated[str, AfterValidator(_salt)]
-Gates = Annotated[tuple[Annotated[str, AfterValidator(_gate)], ...], Field(strict=False)]
+from inferload.workload.yamltext import Parsed, parse
 
 
 class Phases(Part):
@@ -222,7 +122,7 @@ class Request(Part):
         default={}, validate_default=True, description="more keys of the request body: temperature, ..."
     )
     headers: Headers = Field(default={}, validate_default=True, description="more headers; never a key")
-    affinity_header: Annotated[str, AfterValidator(_affinity_header)] | None = Field(
+    affinity_header: HeaderName | None = Field(
         default=None,
         description="header whose value names the turn's session, X-Session-ID say: routers keep such turns on one "
         "server; null: none",
@@ -309,10 +209,10 @@ class Server(Part):
 class Scenario(Part):
     """A whole scenario file."""
 
-    schema_: Annotated[int, AfterValidator(_version)] = Field(
+    schema_: Version = Field(
         alias="schema", strict=True, description="version of this file format: 1", json_schema_extra={"const": 1}
     )
-    name: Annotated[str, AfterValidator(_name)] = Field(description="short name; becomes part of the run directory")
+    name: Name = Field(description="short name; becomes part of the run directory")
     workload: Workload = Field(description="what is asked: {kind: chat, ...}")
     arrivals: Arrivals = Field(
         description="when sessions start: {kind: closed | constant | poisson | gamma | trace, ...}"
@@ -394,27 +294,6 @@ class Scenario(Part):
                 place = place[folder]
             place[key] = value
         return _validated(Parsed(data), origin)
-
-
-def as_yaml(data: Mapping[str, Any]) -> str:
-    """Plain data as YAML that our own reader reads back the same."""
-    return yaml.dump(data, Dumper=_Dumper, sort_keys=False, width=110, allow_unicode=True)
-
-
-class _Dumper(yaml.SafeDumper):
-    """Quotes every text that our own reader would take for something else."""
-
-    def ignore_aliases(self, data: Any) -> bool:
-        """Write equal values out twice rather than as an alias."""
-        return True
-
-
-def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
-    style = '"' if not isinstance(scalar(text), str) or not text.isprintable() else None
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
-
-
-_Dumper.add_representer(str, _represent_text)
 
 
 def load(name_or_path: str) -> Scenario:

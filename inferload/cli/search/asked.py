@@ -17,7 +17,9 @@ from inferload.runoptions import RUN_OPTIONS, RunOption
 from inferload.workload import files
 from inferload.workload import scenario as scenarios
 from inferload.workload.arrivalkinds import Closed, OpenArrivals, Rated, TraceTimes
-from inferload.workload.scenario import Scenario, as_yaml, secret_header
+from inferload.workload.scenario import Scenario
+from inferload.workload.scenariofields import secret_header
+from inferload.workload.scenariotext import as_yaml
 
 PLAN = "plan.json"
 # Options of a run that the search sets for each point itself.

@@ -5,7 +5,6 @@ import contextlib
 import json
 import os
 import re
-import secrets
 import signal
 import subprocess
 from collections.abc import Mapping
@@ -17,6 +16,7 @@ import numpy as np
 
 from inferload import rundir, turnfile
 from inferload.cli import gathering
+from inferload.cli.ending import end
 from inferload.cli.run import locust_command, locustfile
 from inferload.cli.search.asked import Asked, at
 from inferload.errors import UsageError
@@ -38,6 +38,7 @@ _MADE = (0, 1, 3)  # exit codes of a run that was made: passed, a gate failed, n
 # What makes a measurement invalid and is the server's doing: the turns concerned count as broken, and that is the answer.
 _SERVERS_DOING = ("unfinished_drain", "no_turns")
 _POLL_S = 0.5
+_END_S = 20.0  # for a run that is told to end
 _PREFIX = re.compile(r"^\[[^]]*\] \S+: ")  # of a line of the log: when, where, how grave
 _PATIENCE_S = 180.0  # for all of a run but its phases
 _NOW_S = 3.0  # after an early end, what is in flight is given up
@@ -83,7 +84,7 @@ class Performer:
         """One run at a load; whatever becomes of it, it is a line of the journal."""
         name = f"{number + 1:02}"
         run_dir = self.folder / POINTS / name
-        _set_aside(run_dir)
+        rundir.set_aside(run_dir)
         run_dir.parent.mkdir(parents=True, exist_ok=True)
         file = run_dir.with_suffix(".yaml")
         origin = str(catalog.resolve(self.said.scenario))
@@ -149,7 +150,7 @@ class Performer:
         try:
             return self._watch(process, progress)
         finally:
-            _end(process)
+            end(process, _END_S)
 
     def _watch(self, process: subprocess.Popen[bytes], progress: Path) -> tuple[int | None, bool]:
         phases, waiting = self.scenario.phases, list(judged.EARLY)
@@ -231,23 +232,6 @@ def _end_early(process: subprocess.Popen[bytes]) -> int | None:
         with contextlib.suppress(subprocess.TimeoutExpired):
             return process.wait(patience_s)
     return None
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a run and what it started; harmless where it is over."""
-    for number, patience_s in ((signal.SIGTERM, 20.0), (signal.SIGKILL, 10.0)):
-        if process.poll() is not None:
-            return
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, number)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(patience_s)
-
-
-def _set_aside(run_dir: Path) -> None:
-    """A half-made run keeps its files, out of the way."""
-    if run_dir.exists():
-        run_dir.rename(run_dir.with_name(f".broken-{run_dir.name}-{secrets.token_hex(3)}"))
 
 
 def _last_line(log: Path) -> str:
