@@ -82,6 +82,11 @@ def flags_of_help(text: str) -> dict[str, Flag]:
     return found
 
 
+def environment_faults(environment: Mapping[str, str]) -> list[str]:
+    """What current vLLM would pass over in an environment, so that something else runs than was meant; a sentence each."""
+    return [f"{name}={environment[name]}: {REFUSED[name]}" for name in ("VLLM_USE_V1",) if environment.get(name) == "0"]
+
+
 def faults(argv: Iterable[str], known: Mapping[str, Flag]) -> list[str]:
     """What a vLLM with these flags would refuse in a command line, a sentence each."""
     found: list[str] = []

@@ -15,7 +15,7 @@ from pathlib import Path
 from inferload.errors import UsageError
 
 from . import checks, places, vllmflags, weights
-from .arguments import Flag, faults
+from .arguments import Flag, environment_faults, faults
 from .variant import Hardware, Variant
 from .vllm_cpu.tiny_model import CONTEXT, Shape, digest
 
@@ -92,6 +92,7 @@ def command_of(wanted: Wanted) -> Command:
     refuse_elsewhere(wanted.extra, "after --")
     if wanted.variant is not None:
         refuse_elsewhere(wanted.variant.argv, f"of {wanted.variant.name}")
+        _refuse_environment(wanted.variant.name, wanted.variant.environment)
     return engine(wanted)
 
 
@@ -154,6 +155,7 @@ def vllm(wanted: Wanted) -> Command:
         raise UsageError(
             "vllm: not in the path; pip install vllm, or set VLLM to the program; --engine simulator needs none"
         )
+    _refuse_environment(wanted.variant.name, command.environment)
     _refuse_unknown(
         wanted.variant.name, command.argv, vllmflags.installed(_python_of(Path(program)), command.environment)
     )
@@ -198,6 +200,7 @@ def vllm_cpu(wanted: Wanted) -> Command:
     checks.check_memory(Hardware("", 0, 2) if variant is None else variant.hardware, wanted.model)
     checks.check_disk(places.cache(), CPU_DISK_GIB, "the tiny model and vLLM's caches")
     command = _cpu_line(wanted, wanted.model_path or tiny_model(python, wanted.model)).command(ready_s=600.0)
+    _refuse_environment(_name(wanted), command.environment)
     if variant is not None:
         _refuse_unknown(variant.name, command.argv[4:], vllmflags.installed(python, command.environment))
     return command
@@ -220,6 +223,11 @@ def _refuse_unknown(name: str, argv: Sequence[str], known: tuple[str, Mapping[st
     version, flags = known
     if found := faults(argv, flags):
         raise UsageError("\n".join(f"{name}: {fault} (vLLM {version})" for fault in found))
+
+
+def _refuse_environment(name: str, environment: Mapping[str, str]) -> None:
+    if found := environment_faults(environment):
+        raise UsageError("\n".join(f"{name}: {fault}" for fault in found))
 
 
 def _remedy() -> str:

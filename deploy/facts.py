@@ -6,6 +6,7 @@ import io
 import re
 import shutil
 import subprocess
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +21,7 @@ from .running import Server
 
 # vLLM gathers what it knows of the machine before it answers with its configuration.
 _INFO_S = 60.0
+MIB = 1.048576  # MB
 
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
@@ -61,7 +63,7 @@ def _asked(host: str, port: int, path: str, timeout_s: float = probe.TIMEOUT_S) 
 
 
 def memory_mb(server: Server) -> float:
-    """Resident memory of all its processes, in MB."""
+    """Resident memory of all its processes, in MB; what they share counts for each."""
     total = 0
     for process in running.group(server):
         try:
@@ -77,13 +79,32 @@ def gpu_memory_mb(server: Server) -> dict[str, float]:
     if program is None:
         return {}
     query = [program, "--query-compute-apps=pid,gpu_uuid,used_memory", "--format=csv,noheader,nounits"]
-    done = subprocess.run(query, capture_output=True, text=True, timeout=30, check=False)
+    try:
+        done = subprocess.run(query, capture_output=True, text=True, timeout=30, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return {}
     own = {process.pid for process in running.group(server)}
-    taken: dict[str, float] = {}
-    for row in csv.reader(io.StringIO(done.stdout), skipinitialspace=True):
-        if len(row) == 3 and row[0].isdigit() and int(row[0]) in own:
-            taken[row[1]] = taken.get(row[1], 0.0) + float(row[2]) * 1.048576
-    return taken
+    rows = csv.reader(io.StringIO(done.stdout), skipinitialspace=True)
+    return _by_gpu((row[1], row[2]) for row in rows if len(row) == 3 and row[0].isdigit() and int(row[0]) in own)
+
+
+def _by_gpu(rows: Iterable[tuple[str, str]]) -> dict[str, float]:
+    """MB by GPU from (GPU, MiB) rows; a GPU of which one row is no number, such as `[N/A]`, is left out whole."""
+    taken: dict[str, float | None] = {}
+    for gpu, mib in rows:
+        before = taken.get(gpu, 0.0)
+        taken[gpu] = before + float(mib) * MIB if before is not None and mib.isdecimal() else None
+    return {gpu: round(mb, 1) for gpu, mb in taken.items() if mb is not None}
+
+
+def memory_there(said: str) -> dict[str, Any]:
+    """`memory_mb` and, where there is one to tell, `gpu_memory_mb` from what `start.sh memory` prints."""
+    rows = [line.split() for line in said.splitlines()]
+    resident_kb = [int(row[2]) for row in rows if len(row) == 3 and row[0] == "resident" and row[2].isdecimal()]
+    found: dict[str, Any] = {"memory_mb": round(sum(resident_kb) * 1024 / 1e6, 1)} if resident_kb else {}
+    if gpus := _by_gpu((row[2], row[3]) for row in rows if len(row) == 4 and row[0] == "gpu"):
+        found["gpu_memory_mb"] = gpus
+    return found
 
 
 def cache_config(host: str, port: int) -> dict[str, str]:

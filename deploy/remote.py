@@ -206,13 +206,21 @@ def _reached(server: Remote, order: Order) -> Remote:
                 )
             time.sleep(0.1)
         probe.first_token(host, port)
-        told = {**server.facts, **facts.told(host, port)}
+        told = {**server.facts, **_memory(order), **facts.told(host, port)}
         server = dataclasses.replace(server, facts=told)
         remember(server)
     except BaseException:
         forget(server)
         raise
     return server
+
+
+def _memory(order: Order) -> dict[str, Any]:
+    """What it takes there once it has generated a token; empty where the machine does not tell: a start does not fail by that."""
+    try:
+        return facts.memory_there(_verb(order.machine, "memory", order.port))
+    except UsageError:
+        return {}
 
 
 def stop(machine: Machine, port: int) -> str:

@@ -6,7 +6,7 @@ from inferload.errors import UsageError
 from inferload.measure.cost import Prices
 
 from . import launch, remote, vllmflags
-from .arguments import faults
+from .arguments import environment_faults, faults
 from .engines import refuse_elsewhere
 from .remote import Order, Remote
 from .ssh import Machine
@@ -77,7 +77,8 @@ def _check_flags(variant: Variant, arguments: argparse.Namespace) -> None:
     """Against the version that comes along: that of the other machine is not asked."""
     refuse_elsewhere(arguments.extra, "after --")
     version, flags = vllmflags.recorded()
-    if arguments.engine == "vllm" and (found := faults((*variant.argv, *arguments.extra), flags)):
+    found = [*faults((*variant.argv, *arguments.extra), flags), *environment_faults(variant.environment)]
+    if arguments.engine == "vllm" and found:
         raise UsageError("\n".join(f"{variant.name}: {fault} (vLLM {version})" for fault in found))
 
 

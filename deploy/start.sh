@@ -10,6 +10,7 @@ usage: start.sh VARIANT [options]       start it, wait until it answers
        start.sh list                    the variants
        start.sh status [--port N]       what was started here; 1 where none is up
        start.sh log --port N [-n LINES] the end of a server's log
+       start.sh memory --port N         what each of its processes holds: resident (kB), of a GPU (MiB)
        start.sh stop --port N           end its processes, wait until the port is free; with --only START that start's alone
 
   --port N            (8000)
@@ -149,6 +150,20 @@ show_log() {
     printf 'whole log: %s\n' "$log"
 }
 
+memory() { # lines `resident PID KB` and `gpu PID GPU MIB`; none of the latter where nvidia-smi does not know the processes
+    recall "$port" || fail "port $port: nothing was started there by this script"
+    own=$(members "$server" "$log")
+    [ -n "$own" ] || fail "port $port: $engine has ended"
+    for id in $own; do
+        kb=$(sed -n 's/^VmRSS:[^0-9]*\([0-9]*\).*/\1/p' "/proc/$id/status" 2>/dev/null)
+        [ -z "$kb" ] || printf 'resident %s %s\n' "$id" "$kb"
+    done
+    nvidia-smi --query-compute-apps=pid,gpu_uuid,used_memory --format=csv,noheader,nounits 2>/dev/null |
+        while IFS=' ,' read -r id gpu mib; do
+            if printf '%s\n' "$own" | grep -qxF -- "$id"; then printf 'gpu %s %s %s\n' "$id" "$gpu" "$mib"; fi
+        done
+}
+
 find_program() {
     if [ -z "$program" ] && [ "$engine" = vllm ]; then program=${VLLM:-vllm}; fi
     [ -n "$program" ] || program=${INFERLOAD:-inferload}
@@ -218,6 +233,7 @@ launch() {
     if [ -z "$model_path" ] && [ "$gpus" -eq 0 ] && [ "$verb" != show ]; then
         fail "$variant: its model is made where inferload is installed; name a model's folder with --model-path"
     fi
+    [ "${VLLM_USE_V1:-1}" != 0 ] || fail "VLLM_USE_V1=0: the V0 engine is gone since vLLM 0.11; leave it out"
     check_gpus
     begin "$program" serve "${model_path:-$model}" --host "$host" --port "$port" --served-model-name "$model" "$@"
 }
@@ -343,10 +359,10 @@ case $engine in vllm | simulator) ;; *) fail "--engine $engine: vllm or simulato
 case $verb in
 list) list_variants ;;
 status) state_dir; status ;;
-stop | log)
+stop | log | memory)
     state_dir
     [ -n "$port" ] || fail "$verb: which one? give --port"
-    if [ "$verb" = stop ]; then stop; else show_log; fi
+    case $verb in stop) stop ;; log) show_log ;; memory) memory ;; esac
     ;;
 *)
     [ -n "$variant" ] || variant=$verb

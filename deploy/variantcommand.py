@@ -9,7 +9,7 @@ from typing import Any
 from inferload.errors import UsageError
 
 from . import vllmflags
-from .arguments import faults
+from .arguments import environment_faults, faults
 from .engines import LINES, Line, Wanted, line_of, refuse_elsewhere
 from .variant import Variant, bundled, document, named
 
@@ -45,7 +45,7 @@ def chosen(arguments: argparse.Namespace) -> Variant:
     """The variant that was asked for; UsageError for what current vLLM would refuse of it."""
     variant = changed(named(arguments.variant), arguments.set)
     version, flags = vllmflags.recorded()
-    if found := faults(variant.argv, flags):
+    if found := [*faults(variant.argv, flags), *environment_faults(variant.environment)]:
         raise UsageError("\n".join(f"{variant.name}: {fault} (vLLM {version})" for fault in found))
     return variant
 

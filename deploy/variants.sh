@@ -10,6 +10,7 @@ llama3-tp2
 llama3-tp4
 llama3-tp2-awq
 llama3-balanced
+llama3-tp2-seqs-512
 llama70-base
 llama70-draft
 llama70-fp8
@@ -19,10 +20,14 @@ llama31-base
 llama31-no-prefix-caching
 llama31-no-chunking
 llama31-chunk-2048
+llama31-chunk-4096
+llama31-chunk-8192
 llama31-chunk-16384
+llama31-chunk-32768
 llama31-kv-fp8
 llama31-fp8
 llama31-awq
+llama31-awq-kv-fp8
 llama31-gptq
 llama31-bnb
 llama31-eager
@@ -31,11 +36,22 @@ llama31-seqs-1
 llama31-seqs-8
 llama31-seqs-64
 llama31-seqs-256
+llama31-seqs-512
+llama31-memory-95
+llama31-tp2
 llama31-ttft
 llama31-tpot
 llama31-clean
+qwen72-base
+qwen72-clean
+qwen72-clean-seqs-512
 qwen25-baseline
 qwen25-awq
+qwen25-gptq
+qwen25-tp2
+qwen25-tp4
+qwen25-tp2-awq
+qwen25-balanced
 t4-baseline
 t4-prefix-caching
 t4-chunked-8192
@@ -91,6 +107,10 @@ use_variant() {
         simulated_as=a100-llama3-8b gpus=1
         launch_always casperhansen/llama-3-8b-instruct-awq --dtype float16 --tensor-parallel-size 1 --quantization awq --enable-prefix-caching
         ;;
+    llama3-tp2-seqs-512)
+        simulated_as=a100-llama3-8b gpus=2
+        launch_always meta-llama/Meta-Llama-3-8B-Instruct --dtype float16 --tensor-parallel-size 2 --max-num-seqs 512
+        ;;
     llama70-base)
         simulated_as=h200-qwen3-32b gpus=4
         launch_always meta-llama/Llama-3.1-70B-Instruct --tensor-parallel-size 4 --max-model-len 8192
@@ -127,9 +147,21 @@ use_variant() {
         simulated_as=a100-llama3-8b gpus=1
         launch_always meta-llama/Llama-3.1-8B-Instruct --max-model-len 8192 --max-num-batched-tokens 2048
         ;;
+    llama31-chunk-4096)
+        simulated_as=a100-llama3-8b gpus=1
+        launch_always meta-llama/Llama-3.1-8B-Instruct --max-model-len 8192 --max-num-batched-tokens 4096
+        ;;
+    llama31-chunk-8192)
+        simulated_as=a100-llama3-8b gpus=1
+        launch_always meta-llama/Llama-3.1-8B-Instruct --max-model-len 8192 --max-num-batched-tokens 8192
+        ;;
     llama31-chunk-16384)
         simulated_as=a100-llama3-8b gpus=1
         launch_always meta-llama/Llama-3.1-8B-Instruct --max-model-len 8192 --max-num-batched-tokens 16384
+        ;;
+    llama31-chunk-32768)
+        simulated_as=a100-llama3-8b gpus=1
+        launch_always meta-llama/Llama-3.1-8B-Instruct --max-model-len 8192 --max-num-batched-tokens 32768
         ;;
     llama31-kv-fp8)
         simulated_as=a100-llama3-8b gpus=1
@@ -142,6 +174,10 @@ use_variant() {
     llama31-awq)
         simulated_as=a100-llama3-8b gpus=1
         launch_always hugging-quants/Meta-Llama-3.1-8B-Instruct-AWQ-INT4 --max-model-len 8192 --quantization awq
+        ;;
+    llama31-awq-kv-fp8)
+        simulated_as=a100-llama3-8b gpus=1
+        launch_always hugging-quants/Meta-Llama-3.1-8B-Instruct-AWQ-INT4 --max-model-len 8192 --quantization awq --kv-cache-dtype fp8
         ;;
     llama31-gptq)
         simulated_as=a100-llama3-8b gpus=1
@@ -175,6 +211,18 @@ use_variant() {
         simulated_as=a100-llama3-8b gpus=1
         launch_always meta-llama/Llama-3.1-8B-Instruct --max-model-len 8192 --max-num-seqs 256
         ;;
+    llama31-seqs-512)
+        simulated_as=a100-llama3-8b gpus=1
+        launch_always meta-llama/Llama-3.1-8B-Instruct --max-model-len 8192 --max-num-seqs 512
+        ;;
+    llama31-memory-95)
+        simulated_as=a100-llama3-8b gpus=1
+        launch_always meta-llama/Llama-3.1-8B-Instruct --max-model-len 8192 --gpu-memory-utilization 0.95
+        ;;
+    llama31-tp2)
+        simulated_as=a100-llama3-8b gpus=2
+        launch_always meta-llama/Llama-3.1-8B-Instruct --max-model-len 8192 --tensor-parallel-size 2
+        ;;
     llama31-ttft)
         simulated_as=a100-llama3-8b gpus=1
         launch_always meta-llama/Llama-3.1-8B-Instruct --max-model-len 4096 --enable-prefix-caching --gpu-memory-utilization 0.95
@@ -187,6 +235,18 @@ use_variant() {
         simulated_as=a100-llama3-8b gpus=1
         launch_always meta-llama/Llama-3.1-8B-Instruct --max-model-len 8192 --no-enable-prefix-caching --gpu-memory-utilization 0.9 --max-num-seqs 256 --no-enable-log-requests
         ;;
+    qwen72-base)
+        simulated_as=h200-qwen3-32b gpus=4
+        launch_always Qwen/Qwen2.5-72B-Instruct --tensor-parallel-size 4 --max-model-len 16384
+        ;;
+    qwen72-clean)
+        simulated_as=h200-qwen3-32b gpus=4
+        launch_always Qwen/Qwen2.5-72B-Instruct --tensor-parallel-size 4 --max-model-len 16384 --no-enable-prefix-caching --gpu-memory-utilization 0.9 --max-num-seqs 256 --no-enable-log-requests
+        ;;
+    qwen72-clean-seqs-512)
+        simulated_as=h200-qwen3-32b gpus=4
+        launch_always Qwen/Qwen2.5-72B-Instruct --tensor-parallel-size 4 --max-model-len 16384 --no-enable-prefix-caching --gpu-memory-utilization 0.9 --max-num-seqs 512 --no-enable-log-requests
+        ;;
     qwen25-baseline)
         simulated_as=a100-llama3-8b gpus=1
         launch_always Qwen/Qwen2.5-7B-Instruct --tensor-parallel-size 1 --max-model-len 8192
@@ -194,6 +254,26 @@ use_variant() {
     qwen25-awq)
         simulated_as=a100-llama3-8b gpus=1
         launch_always Qwen/Qwen2.5-7B-Instruct-AWQ --tensor-parallel-size 1 --max-model-len 8192 --quantization awq
+        ;;
+    qwen25-gptq)
+        simulated_as=a100-llama3-8b gpus=1
+        launch_always Qwen/Qwen2.5-7B-Instruct-GPTQ-Int4 --tensor-parallel-size 1 --max-model-len 8192 --quantization gptq
+        ;;
+    qwen25-tp2)
+        simulated_as=a100-llama3-8b gpus=2
+        launch_always Qwen/Qwen2.5-7B-Instruct --tensor-parallel-size 2 --max-model-len 8192
+        ;;
+    qwen25-tp4)
+        simulated_as=a100-llama3-8b gpus=4
+        launch_always Qwen/Qwen2.5-7B-Instruct --tensor-parallel-size 4 --max-model-len 8192
+        ;;
+    qwen25-tp2-awq)
+        simulated_as=a100-llama3-8b gpus=2
+        launch_always Qwen/Qwen2.5-7B-Instruct-AWQ --tensor-parallel-size 2 --max-model-len 8192 --quantization awq
+        ;;
+    qwen25-balanced)
+        simulated_as=a100-llama3-8b gpus=1
+        launch_always Qwen/Qwen2.5-7B-Instruct-AWQ --tensor-parallel-size 1 --max-model-len 8192 --quantization awq --enable-prefix-caching
         ;;
     t4-baseline)
         simulated_as=t4-qwen3-4b gpus=1

@@ -88,6 +88,7 @@ def test_a_server_there_is_started_watched_measured_and_stopped(
     assert known["argv"][:2] == [program, "simulator"]
     assert known["argv"][known["argv"].index("--max-num-seqs") + 1] == "3"
     assert known["config"]["cache"]["enable_prefix_caching"] == "True"
+    assert known["memory_mb"] == pytest.approx(psutil.Process(known["pid"]).memory_info().rss / 1e6, rel=0.1)
 
     assert cli.main(["deploy", "status"]) == 0
     assert f"http://127.0.0.1:{local}  up  simulator tiny-ngram (tiny)  ssh://" in capsys.readouterr().out

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from inferload.deploy import probe, shell
+from inferload.deploy import facts, probe, shell
 from inferload.deploy.variant import bundled, named
 from inferload.deploy.variantcommand import changed
 
@@ -125,6 +125,16 @@ def test_one_script_starts_watches_and_stops_the_simulator(
     status = start("status")
     assert (status.returncode, status.stdout.split("  pid")[0]) == (0, f"port {port}  up  simulator tiny-all (tiny)")
     assert f"inferload simulator on http://127.0.0.1:{port}" in start("log", "--port", str(port)).stdout
+    leader = psutil.Process(int(up.partition("(pid ")[2].partition(")")[0]))
+    gpus = tmp_path / "nvidia-smi"
+    gpus.write_text(
+        f"#!/bin/sh\necho '{leader.pid}, GPU-a, 1000'\necho '{leader.pid}, GPU-b, [N/A]'\necho '1, GPU-a, 7'\n"
+    )
+    gpus.chmod(0o755)
+    held = start("memory", "--port", str(port), PATH=f"{tmp_path}:{os.environ['PATH']}").stdout
+    there = facts.memory_there(held)
+    assert there["memory_mb"] == pytest.approx(leader.memory_info().rss / 1e6, rel=0.1)
+    assert there["gpu_memory_mb"] == {"GPU-a": 1048.6}
     assert start("stop", "--port", str(port)).stdout == f"simulator on port {port}: stopped\n"
     assert probe.is_free("127.0.0.1", port)
     assert start("status").returncode == 1
@@ -167,6 +177,7 @@ def test_what_cannot_start_says_why_in_one_line(start: Run, tmp_path: Path) -> N
         ),
         (["tiny-all", "--model-path", str(tmp_path)], f"--model-path {tmp_path}: no config.json there"),
         (["stop", "--port", str(port)], f"port {port}: nothing was started there"),
+        (["memory", "--port", str(port)], f"port {port}: nothing was started there"),
         (
             ["tiny-all", *simulator, "--port", str(port)],
             "simulator ended before it answered: inferload: --no-such: unknown (log: ",
@@ -176,6 +187,12 @@ def test_what_cannot_start_says_why_in_one_line(start: Run, tmp_path: Path) -> N
         done = start(*words, PATH=os.defpath)
         assert (done.returncode, done.stdout) == (2, "")
         assert done.stderr.splitlines()[-1].startswith(f"start.sh: {said}"), done.stderr
+    (tmp_path / "config.json").write_text("{}")
+    old = start("tiny-all", "--model-path", str(tmp_path), "--program", str(dies), "--port", str(port), VLLM_USE_V1="0")
+    assert (old.returncode, old.stderr) == (
+        2,
+        "start.sh: VLLM_USE_V1=0: the V0 engine is gone since vLLM 0.11; leave it out\n",
+    )
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -218,6 +235,13 @@ def test_a_start_is_undone_by_its_own_name_only(start: Run, tmp_path: Path) -> N
     finally:
         sleeper.kill()
         sleeper.wait()
+
+
+def test_memory_that_is_not_told_is_left_out() -> None:
+    assert facts.memory_there("") == {}
+    assert facts.memory_there("resident 1 1000\nresident 2 500\ngpu 1 GPU-a [N/A]\ngpu 2 GPU-a 5\n") == {
+        "memory_mb": 1.5
+    }
 
 
 def test_a_name_that_a_shell_would_split_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,8 @@
 """Variants: every one is complete, current, and says what it differs in."""
 
 import json
+import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from inferload.analysis.comparison.sides import served
 from inferload.deploy import shell, vllmflags, weights
-from inferload.deploy.arguments import REFUSED, Flag, faults, flags_of_help, to_argv
+from inferload.deploy.arguments import REFUSED, REFUSED_VALUES, Flag, environment_faults, faults, flags_of_help, to_argv
 from inferload.deploy.checks import Gpu, check_disk, check_gpus, check_memory
 from inferload.deploy.engines import Wanted, command_of
 from inferload.deploy.facts import priced
@@ -121,6 +123,22 @@ def test_what_vllm_would_refuse_is_refused_by_name(argv: list[str], said: str) -
 @given(st.lists(st.text(max_size=20), max_size=6))
 def test_any_command_line_can_be_checked(argv: list[str]) -> None:
     assert all(isinstance(fault, str) for fault in faults(argv, flags_of_help(HELP)))
+
+
+def test_the_page_on_variants_lists_every_one_and_every_refusal() -> None:
+    page = (Path(__file__).parents[1] / "docs/adr/0008-variants-for-current-vllm.md").read_text()
+    refused = [*REFUSED, *(f"--{flag} {value}" for flag, value in REFUSED_VALUES)]
+    assert [name for name in bundled() if f"`{name}`" not in page] == []
+    assert [name for name in refused if f"`{name}" not in page] == []
+
+
+def test_the_switch_back_to_the_first_engine_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = replace(named("tiny-all"), environment={"VLLM_USE_V1": "0"})
+    with pytest.raises(UsageError, match=r"^tiny-all: VLLM_USE_V1=0: the V0 engine is gone since vLLM 0\.11"):
+        command_of(Wanted(variant=gone))
+    monkeypatch.setenv("VLLM_USE_V1", "0")
+    assert environment_faults(os.environ)
+    assert environment_faults({"VLLM_USE_V1": "1"}) == []
 
 
 def test_refusals_name_what_to_do_and_are_no_current_flags() -> None:
