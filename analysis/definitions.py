@@ -85,6 +85,11 @@ _CACHE = (
     ("told with the answers", "%", "usage.prompt_tokens_details.cached_tokens over prompt tokens, summed over turns"),
 )
 
+_LOAD = (
+    ("knee", "", "the load with the most turns per second over their mean E2E (Kleinrock's power): below it more load buys more "
+     "throughput than it costs in waiting, above it less. At an end of what was tried it may lie beyond"),
+)  # fmt: skip
+
 _PARTS = (
     ("client lag", "ms", "plan to send, without connecting: our own lateness"),
     ("connect", "ms", "DNS, TCP and TLS, where a connection was opened"),
@@ -97,7 +102,7 @@ _PARTS = (
 
 DEFINITIONS: tuple[tuple[str, str, str], ...] = (
     *((measure.name, measure.unit, measure.text) for measure in MEASURES),
-    *_STATISTICS, *_RATES, *_BOOKS, *_SERVERS, *_CLIENT, *_CACHE, *_PARTS,
+    *_STATISTICS, *_RATES, *_BOOKS, *_SERVERS, *_CLIENT, *_CACHE, *_LOAD, *_PARTS,
 )  # fmt: skip
 
 # Words of a page that mean what another row says.

@@ -35,7 +35,8 @@ def step(users: int, tok_per_s: float, e2e_ms: float) -> dict[str, Any]:
         name: {"mean": value, "p50": value, "p95": value * 1.5}
         for name, value in (("ttft_ms", 90.0), ("e2e_ms", e2e_ms))
     }
-    return {"step": 0, "users": users, "rates": {"output_tok_per_s": tok_per_s}, "latency": latency}
+    rates = {"output_tok_per_s": tok_per_s, "turns_per_s": tok_per_s / 50}
+    return {"step": 0, "users": users, "rates": rates, "latency": latency}
 
 
 @pytest.fixture(scope="module")
@@ -93,9 +94,7 @@ def test_an_interval_of_a_median_holds_it_in_95_of_100() -> None:
     assert 0.925 <= coverage(1000) <= 0.975
 
 
-def test_the_knee_is_where_throughput_over_latency_is_highest(drawn: Pictures) -> None:
-    assert load.knee(np.array([1.0, 2.0, 2.2]), np.array([10.0, 12.0, 30.0])) == 1
-    assert load.knee(np.array([1.0, np.nan, 2.2]), np.array([10.0, 12.0, 30.0])) is None
+def test_the_knee_is_that_of_searches_and_says_where_nothing_beyond_was_tried(drawn: Pictures) -> None:
     picture = drawn.of("load")
     assert picture is not None
     assert [words["text"] for words in picture.figure["layout"]["annotations"]] == [
@@ -103,6 +102,29 @@ def test_the_knee_is_where_throughput_over_latency_is_highest(drawn: Pictures) -
         "SLO tpot_ms 30",
         "knee: 4 users",
     ]
+    assert picture.note == "A point is a step. Knee: 4 users; 1 and 8 users were tried beside it."
+    rising = load.of_steps([step(users, 100.0 * users, 300.0) for users in (4, 1, 8)])
+    edge = load.picture([rising], {})
+    assert edge is not None
+    assert [words["text"] for words in edge.figure["layout"]["annotations"]] == ["knee: 8 users, the highest tried"]
+    assert "try higher loads" in edge.note
+    two = load.picture([load.of_steps([step(1, 100.0, 300.0), step(2, 150.0, 300.0)])], {})
+    assert two is not None
+    assert "needs three loads" in two.note
+    assert load.picture([load.of_steps([step(1, 100.0, 300.0)])], {}) is None
+
+
+def test_several_configurations_are_a_curve_each(tmp_path: Path) -> None:
+    curves = [
+        load.Curve(name, "users", load.of_steps([step(n, 90.0 * n * faster, 300.0 * n) for n in (1, 2, 4)]).points)
+        for name, faster in (("base", 1.0), ("fast", 1.5))
+    ]
+    picture = load.picture(curves, {"ttft_ms": 150}, "load")
+    assert picture is not None
+    assert [trace["name"] for trace in picture.figure["data"]] == ["base p50", "base p95", "fast p50", "fast p95"]
+    assert len({trace["line"]["color"] for trace in picture.figure["data"]}) == 4
+    assert "Knee of fast: 1 users, the lowest that was tried" in picture.note
+    assert report.write_pictures(Pictures((picture,), None), tmp_path)[0].read_bytes().startswith(b"\x89PNG")
 
 
 def test_cache_hits_stand_beside_what_was_expected(drawn: Pictures) -> None:

@@ -182,7 +182,10 @@ def _flag(argv: list[str], wanted: str) -> str | None:
 
 _LEVEL_FIGURES = (
     *(f"{q}({measure})" for measure in ("ttft_ms", "tpot_ms") for q in ("mean", "p50", "p90", "p95", "p99")),
+    *(f"{q}(itl_ms)" for q in ("p50", "p95")),
+    "mean(e2e_ms)",
     "failed_ratio",
+    "turns_per_s",
     "output_tok_per_s",
 )
 

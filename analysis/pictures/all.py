@@ -40,7 +40,7 @@ def pictures(
         ("the picture of where the time goes", lambda: wherefrom.picture(parts)),
         ("the picture of prompts", lambda: prompts.picture(run)),
         ("the picture of inter-token latency", lambda: heat.picture(run, run.phases)),
-        ("the picture of steps", lambda: load.picture(steps, limits)),
+        ("the picture of steps", lambda: load.picture([load.of_steps(steps)], limits)),
         ("the picture of cache hits", lambda: cachehits.picture(summary)),
         ("the turns of one minute", lambda: None if held is None else lanes.picture(held)),
     )

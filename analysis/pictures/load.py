@@ -1,121 +1,225 @@
-"""Throughput against latency over the steps of a run, with the knee and the limits of the SLO."""
+"""Throughput against latency over the loads that were tried, with the knee and the limits of the SLO.
 
-from collections.abc import Mapping, Sequence
+A curve is one configuration over its loads: the steps of a run, the points of a search, or runs at several loads.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from inferload.measure.console import step_level
+from inferload.measure.search.knee import Knee, knee
+from inferload.measure.texttable import short
 
 from .picture import (
     BLUE,
     GREEN,
+    GREY,
     ORANGE,
     PALE_BLUE,
+    PALE_GREEN,
     PALE_ORANGE,
+    PALE_RED,
+    PALE_TEAL,
+    PALE_VIOLET,
+    RED,
+    TEAL,
+    VIOLET,
     Figure,
-    Floats,
     Picture,
+    decades,
     layout,
     limit_line,
     numbers,
     title,
 )
 
-_LINES = (
-    ("TTFT p50", "ttft_ms", "p50", PALE_BLUE, ""),
-    ("TTFT p95", "ttft_ms", "p95", BLUE, ""),
-    ("ITL p50", "itl_ms", "p50", PALE_ORANGE, "2"),
-    ("ITL p95", "itl_ms", "p95", ORANGE, "2"),
-)
+KEY = "load"
+THROUGHPUT, RATE, WHOLE = "output_tok_per_s", "turns_per_s", "mean(e2e_ms)"
+_PANELS = (("TTFT", "p50(ttft_ms)", "p95(ttft_ms)", ""), ("ITL", "p50(itl_ms)", "p95(itl_ms)", "2"))
+FIGURES = (THROUGHPUT, RATE, WHOLE, *(name for panel in _PANELS for name in panel[1:3]))  # what a point is made of
+
+_ALONE = ((BLUE, PALE_BLUE), (ORANGE, PALE_ORANGE))  # of the two panels, where there is one curve
+_COLOURS = (
+    (BLUE, PALE_BLUE), (ORANGE, PALE_ORANGE), (GREEN, PALE_GREEN), (VIOLET, PALE_VIOLET), (TEAL, PALE_TEAL), (RED, PALE_RED),
+)  # fmt: skip
+_SPREAD = 20.0  # a highest value so many times the lowest is drawn on a logarithmic axis
+_PANEL_PX, _LEGEND_PX = 210, 24
 
 
-def knee(throughput: Floats, latency: Floats) -> int | None:
-    """The step with the most power, throughput over latency (Kleinrock); None where fewer than three steps have both.
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One load and how it was answered. `load` None: it cannot be put in a number; figures are named as in a gate."""
 
-    Below it more load buys more throughput than it costs in latency, above it less.
-    """
-    power = np.divide(throughput, latency, out=np.full(len(latency), np.nan), where=latency > 0)
-    return int(np.nanargmax(power)) if np.count_nonzero(~np.isnan(power)) >= 3 else None
+    name: str
+    load: float | None
+    figures: Mapping[str, float | None]
 
 
-def picture(steps: Sequence[Mapping[str, Any]], slo: Mapping[str, float]) -> Picture | None:
-    """From summary.json's steps; None with fewer than two."""
-    if len(steps) < 2:
-        return None
-    x = _of(steps, "rates", "output_tok_per_s")
-    names = [step_level(step) if "step" in step else str(place) for place, step in enumerate(steps)]
-    data: list[Figure] = []
-    for label, measure, statistic, colour, axis in _LINES:
-        y = np.array([_number(((step.get("latency") or {}).get(measure) or {}).get(statistic)) for step in steps])
-        if not np.isnan(x * y).all():
-            data.append(
-                {
-                    "type": "scatter",
-                    "mode": "lines+markers",
-                    "name": label,
-                    "x": numbers(x),
-                    "y": numbers(y),
-                    "text": names,
-                    "line": {"color": colour, "width": 1.8},
-                    "marker": {"size": 7, "color": colour},
-                    "yaxis": f"y{axis}",
-                    "legend": f"legend{axis}",
-                    "hovertemplate": "%{text}: %{x:,.4~g} tok/s, %{y:,.4~g} ms",
-                }
-            )
-    if not data:
-        return None
-    plan = layout(
-        520,
-        {"title": title("output tok/s"), "anchor": "y2", "rangemode": "tozero"},
-        {"domain": [0.56, 0.96], "title": title("TTFT, ms"), "rangemode": "tozero"},
-    )
-    plan["yaxis2"] = {"domain": [0.0, 0.42], "title": title("ITL, ms"), "rangemode": "tozero"}
-    plan["legend2"] = plan["legend"] | {"y": 0.42}
-    shapes, words = _limits(slo)
-    e2e = np.array([_number(((step.get("latency") or {}).get("e2e_ms") or {}).get("mean")) for step in steps])
-    place = knee(x, e2e)
-    if place is not None:
-        at = float(x[place])
-        line = {"color": GREEN, "width": 1.4, "dash": "dot"}
-        shapes.append(
-            {"type": "line", "xref": "x", "x0": at, "x1": at, "yref": "paper", "y0": 0, "y1": 0.96, "line": line}
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """One configuration over its loads. `unit`: of a load."""
+
+    label: str
+    unit: str
+    points: tuple[Point, ...]
+
+    @property
+    def knee(self) -> Knee | None:
+        """Where throughput over the mean time of a turn is greatest; None where fewer than three loads are known."""
+        known = [(point.load, point.figures.get(RATE), point.figures.get(WHOLE)) for point in self.points]
+        return knee(
+            [
+                (load, rate, None if e2e_ms is None else e2e_ms / 1e3)
+                for load, rate, e2e_ms in known
+                if load is not None and rate is not None
+            ]
         )
-        words.append(
-            {
-                "xref": "x",
-                "x": at,
-                "yref": "paper",
-                "y": 0.96,
-                "yanchor": "bottom",
-                "showarrow": False,
-                "text": f"knee: {names[place]}",
-                "font": {"size": 11, "color": GREEN},
-            }
-        )
+
+    def at(self, load: float) -> Point:
+        """The point of a load that was tried."""
+        return next(point for point in self.points if point.load == load)
+
+
+def of_steps(steps: Sequence[Mapping[str, Any]]) -> Curve:
+    """The steps of a run, from its summary.json."""
+    unit = "users" if any(step.get("users") is not None for step in steps) else "sessions/s"
+    points = []
+    for place, step in enumerate(steps):
+        load = step.get("users", step.get("sessions_per_s"))
+        name = step_level(step) if load is not None else str(place)
+        points.append(Point(name, None if load is None else float(load), _figures(step)))
+    return Curve("", unit, tuple(sorted(points, key=lambda point: (point.load is None, point.load or 0.0))))
+
+
+def _figures(block: Mapping[str, Any]) -> dict[str, float | None]:
+    rates, latency = block.get("rates") or {}, block.get("latency") or {}
+    found = {name: _number(rates.get(name)) for name in (THROUGHPUT, RATE)}
+    for name in FIGURES[len(found) :]:
+        statistic, _, measure = name.rstrip(")").partition("(")
+        found[name] = _number((latency.get(measure) or {}).get(statistic))
+    return found
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) else None
+
+
+def picture(curves: Sequence[Curve], slo: Mapping[str, float], point: str = "step") -> Picture | None:
+    """None where fewer than two points are known of all. `point`: what one is called."""
+    data = [trace for place, curve in enumerate(curves) for trace in _lines(curve, place, len(curves))]
+    shown = {name for trace in data for name in trace["text"]}
+    if len(shown) < 2:
+        return None
+    plan = _layout(data, len(curves))
+    shapes, words = _limits(slo, plan)
+    bends = {curve.label: found for curve in curves if (found := curve.knee) is not None}
+    for curve in curves:
+        if curve.label in bends:
+            shapes.append(_knee_line(curve, bends[curve.label], len(curves)))
+            words += _knee_words(curve, bends[curve.label]) if len(curves) == 1 else []
     plan |= {"shapes": shapes, "annotations": words}
-    note = (
-        "A point is a step. Knee: the step with the most throughput over mean E2E."
-        if place is not None
-        else "A point is a step."
+    terms = ("output tok per s", "ttft_ms", "itl_ms", *(["knee"] if bends else []))
+    return Picture(
+        KEY, "Throughput against latency", _note(curves, bends, point), {"data": data, "layout": plan}, terms
     )
-    return Picture("load", "Throughput against latency", note, {"data": data, "layout": plan}, ("ttft_ms", "itl_ms"))
 
 
-def _limits(slo: Mapping[str, float]) -> tuple[list[Figure], list[Figure]]:
+def _lines(curve: Curve, place: int, count: int) -> Iterator[Figure]:
+    """p50 and p95 in both panels; points of which one of the two coordinates is not known are left out."""
+    for panel, (name, *percentiles, axis) in enumerate(_PANELS):
+        dark, pale = _COLOURS[place % len(_COLOURS)] if count > 1 else _ALONE[panel]
+        for figure, colour in zip(percentiles, (pale, dark), strict=True):
+            known = [one for one in curve.points if None not in (one.figures.get(THROUGHPUT), one.figures.get(figure))]
+            if not known:
+                continue
+            statistic = figure.partition("(")[0]
+            yield {
+                "type": "scatter",
+                "mode": "lines+markers",
+                "name": f"{name} {statistic}" if count == 1 else f"{curve.label} {statistic}",
+                "x": numbers([one.figures[THROUGHPUT] or 0.0 for one in known]),
+                "y": numbers([one.figures[figure] or 0.0 for one in known]),
+                "text": [one.name if count == 1 else f"{curve.label}, {one.name}" for one in known],
+                "line": {"color": colour, "width": 1.8},
+                "marker": {"size": 7, "color": colour},
+                "yaxis": f"y{axis}",
+                "legend": f"legend{axis}",
+                "showlegend": count == 1 or panel == 0,
+                "hovertemplate": "%{text}: %{x:,.4~g} tok/s, %{y:,.4~g} ms<extra></extra>",
+            }
+
+
+def _layout(data: Sequence[Figure], count: int) -> Figure:
+    legend_px = _LEGEND_PX * max(1, -(-2 * count // 4)) if count > 1 else _LEGEND_PX
+    height = 34 + 48 + 2 * _PANEL_PX + legend_px + 70
+    plan = layout(
+        height,
+        {"title": title("output tok/s"), "anchor": "y2", "rangemode": "tozero"},
+        {"domain": [0.55, round(1 - (legend_px + 18) / height, 4)], "title": title("TTFT, ms")} | _scale(data, "y"),
+    )
+    plan["yaxis2"] = {"domain": [0.0, 0.42], "title": title("ITL, ms")} | _scale(data, "y2")
+    plan["legend2"] = plan["legend"] | {"y": 0.42}
+    plan["legend"] = plan["legend"] | {"y": plan["yaxis"]["domain"][1] + 18 / height}
+    return plan
+
+
+def _scale(data: Sequence[Figure], axis: str) -> Figure:
+    values = [value for trace in data if trace["yaxis"] == axis for value in trace["y"] if value]
+    if values and max(values) > _SPREAD * min(values):
+        return decades(min(values), max(values))
+    return {"rangemode": "tozero"}
+
+
+def _limits(slo: Mapping[str, float], plan: Figure) -> tuple[list[Figure], list[Figure]]:
     shapes, words = [], []
     for name, axis in (("ttft_ms", "y"), ("itl_ms", "y2"), ("tpot_ms", "y2")):
         if name in slo:
             shape, text = limit_line(slo[name], f"SLO {name} {slo[name]:g}", axis)
+            log = plan["yaxis" + axis[1:]].get("type") == "log"
             shapes.append(shape)
-            words.append(text)
+            words.append(text | ({"y": float(np.log10(slo[name]))} if log else {}))
     return shapes, words
 
 
-def _of(steps: Sequence[Mapping[str, Any]], part: str, name: str) -> Floats:
-    return np.array([_number((step.get(part) or {}).get(name)) for step in steps])
+def _knee_line(curve: Curve, found: Knee, count: int) -> Figure:
+    x = _throughput_at(curve, found)
+    line = {"color": GREEN if count == 1 else GREY, "width": 1.4, "dash": "dot"}
+    return {"type": "line", "xref": "x", "x0": x, "x1": x, "yref": "paper", "y0": 0, "y1": 0.96, "line": line}
 
 
-def _number(value: Any) -> float:
-    return float(value) if isinstance(value, int | float) else float("nan")
+def _knee_words(curve: Curve, found: Knee) -> list[Figure]:
+    text = f"knee: {curve.at(found.level).name}" + ("" if found.enclosed else f", the {_edge(found)} tried")
+    place = {"xref": "x", "x": _throughput_at(curve, found), "yref": "paper", "y": 0.96, "yanchor": "bottom"}
+    return [place | {"text": text, "showarrow": False, "font": {"size": 11, "color": GREEN}}]
+
+
+def _throughput_at(curve: Curve, found: Knee) -> float:
+    return float(f"{curve.at(found.level).figures.get(THROUGHPUT) or 0.0:.4g}")
+
+
+def _edge(found: Knee) -> str:
+    return "lowest" if found.below is None else "highest"
+
+
+def _note(curves: Sequence[Curve], bends: Mapping[str, Knee], point: str) -> str:
+    said = [f"A point is a {point}."]
+    for curve in curves:
+        if curve.label in bends:
+            said.append(_bend(curve, bends[curve.label]))
+    if not bends:
+        said.append("No knee can be told: it needs three loads or more.")
+    return " ".join(said)
+
+
+def _bend(curve: Curve, found: Knee) -> str:
+    """Where the knee lies, and how far that can be trusted."""
+    name = f" of {curve.label}" if curve.label else ""
+    at = curve.at(found.level).name
+    if found.enclosed:
+        between = f"{short(found.below)} and {short(found.above)} {curve.unit} were tried beside it"
+        return f"Knee{name}: {at}; {between}."
+    side, further = _edge(found), "lower" if found.below is None else "higher"
+    return f"Knee{name}: {at}, the {side} that was tried, so it may lie {further} still: try {further} loads."

@@ -10,9 +10,10 @@ import numpy.typing as npt
 Figure = dict[str, Any]
 Floats = npt.NDArray[np.float64]
 
-BLUE, PALE_BLUE, ORANGE, PALE_ORANGE, RED, GREEN, GREY, VIOLET, TEAL = (
-    "#2f78c4", "#8ab6e8", "#d9772b", "#efb07f", "#c8423b", "#2f9468", "#8a8f98", "#8463b8", "#2a9d9d",
+BLUE, PALE_BLUE, ORANGE, PALE_ORANGE, RED, PALE_RED, GREEN, PALE_GREEN = (
+    "#2f78c4", "#8ab6e8", "#d9772b", "#efb07f", "#c8423b", "#e29a95", "#2f9468", "#8ccbae",
 )  # fmt: skip
+GREY, VIOLET, PALE_VIOLET, TEAL, PALE_TEAL = "#8a8f98", "#8463b8", "#bda9de", "#2a9d9d", "#8fd0d0"
 
 # From nothing to much; what is little lets the page's own colour through, light or dark.
 HEAT = [
