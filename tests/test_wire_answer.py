@@ -6,8 +6,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferload.measure.blockhashes import block_hashes
+from inferload.measure.blockhashes import HASHED_TOKENS, block_hashes
+from inferload.measure.record import Failure
 from inferload.wire.answer import Answer
+from inferload.wire.tokenids import TokenIds
 
 text = st.none() | st.sampled_from(["", "a", "ü\u2028", "日"])
 deltas = st.fixed_dictionaries(
@@ -66,3 +68,32 @@ def test_the_tokens_that_a_server_says_are_kept_and_hashed() -> None:
             assert answer.block_hashes() == block_hashes([*range(30), *answer_ids[:-1]])
             assert answer.template_of(data[-1]) is None
     assert Answer().block_hashes() is None
+
+
+@given(
+    st.lists(st.integers(0, 2**31 - 1) | st.integers(0, 9), max_size=3000),
+    st.lists(st.integers(0, 9), max_size=40),
+    st.sampled_from([",", ", "]),
+)
+def test_token_ids_are_read_in_slices_whose_work_has_a_limit(prompt: list[int], answer: list[int], comma: str) -> None:
+    ids = TokenIds()
+    ids.prompt(b"null")
+    ids.prompt(json.dumps(prompt, separators=(comma, ":")).encode())
+    ids.answer(answer)
+    done = 0
+    for _ in range(100):
+        over = ids.step()
+        assert len(ids._hasher.hashes) - done <= 2_100 / HASHED_TOKENS
+        done = len(ids._hasher.hashes)
+        if over:
+            break
+    assert over
+    assert ids.hashes() == block_hashes([*prompt, *answer[:-1]])
+
+
+def test_token_ids_that_are_none_make_the_event_a_bad_one() -> None:
+    answer = Answer()
+    answer.event(b'{"choices": [{"delta": {"content": "a"}}], "prompt_token_ids": [1, "x"]}', 1)
+    assert answer.block_hashes() is None
+    assert answer.failure is Failure.BAD_EVENT
+    assert "prompt_token_ids" in answer.detail

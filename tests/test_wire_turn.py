@@ -12,12 +12,14 @@ import pytest
 import trustme
 from scripted_server import HEAD, Script, ScriptedServer, chunk, chunked, send
 
+from inferload.measure.blockhashes import block_hashes
 from inferload.measure.clock import now_ns
 from inferload.measure.record import Failure
 from inferload.wire import readers
 from inferload.wire.client import Client, ClientSettings, Credentials, Timeouts
 from inferload.wire.dial import TlsSettings
 from inferload.wire.target import Target
+from inferload.wire.tokenids import TokenIds
 from inferload.wire.turn import TurnRequest, TurnResult
 from inferload.workload.messages import ToolCall
 
@@ -179,6 +181,20 @@ def test_running_counts_prove_empty_tokens_and_share_events(ask: Callable[..., T
     assert list(record.event_tokens) == [1, 3, 1]
     assert record.first_visible_ns is not None
     assert record.first_ns is not None
+
+
+def test_the_ids_of_a_long_prompt_are_read_between_polls(
+    ask: Callable[..., TurnResult], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = list(range(50_000))
+    first = b"data: " + json.dumps({"choices": [{"delta": {"role": "assistant"}}], "prompt_token_ids": ids}).encode()
+    steps: list[bool] = []
+    step = TokenIds.step
+    monkeypatch.setattr(TokenIds, "step", lambda self: steps.append(step(self)) or steps[-1])
+    result = ask(send(chunked(first + b"\n\n", *ANSWER)))
+    assert result.record.failure is None, result.detail
+    assert result.record.block_hashes == block_hashes(ids)
+    assert steps.count(False) > 50
 
 
 def test_a_total_beside_the_finish_reason_is_no_output_event(ask: Callable[..., TurnResult]) -> None:

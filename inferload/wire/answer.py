@@ -12,11 +12,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from inferload.measure.blockhashes import block_hashes
 from inferload.measure.record import Failure
+from inferload.wire.tokenids import TokenIds
 from inferload.wire.toolcalls import ToolCalls
 
 DONE = b"[DONE]"
+_NONE = msgspec.Raw()
 
 
 class _Function(msgspec.Struct):
@@ -43,7 +44,7 @@ class _Choice(msgspec.Struct):
     text: str | None = None
     finish_reason: str | None = None
     token_ids: list[int] | None = None
-    prompt_token_ids: list[int] | None = None
+    prompt_token_ids: msgspec.Raw = _NONE
 
 
 class _PromptDetails(msgspec.Struct):
@@ -70,7 +71,7 @@ class _Event(msgspec.Struct):
     usage: _Usage | None = None
     metrics: PerRequestMetrics | None = None
     error: Any = None
-    prompt_token_ids: list[int] | None = None
+    prompt_token_ids: msgspec.Raw = _NONE
 
 
 _decode = msgspec.json.Decoder(_Event).decode
@@ -104,13 +105,12 @@ class Answer:
         "input_tokens",
         "last_event_ns",
         "metrics",
-        "output_ids",
         "output_tokens",
-        "prompt_ids",
         "reasoning",
         "request_id",
         "running_tokens",
         "text",
+        "token_ids",
         "tool_calls",
         "uncounted",
     )
@@ -131,8 +131,7 @@ class Answer:
         self.input_tokens: int | None = None
         self.output_tokens: int | None = None
         self.cached_tokens: int | None = None
-        self.prompt_ids: array[int] | None = None  # where the server was asked for token ids
-        self.output_ids = array("i")
+        self.token_ids: TokenIds | None = None  # where the server was asked for them
         self.metrics: PerRequestMetrics | None = None
         self.closed = False  # [DONE] was seen
         self.failure: Failure | None = None
@@ -196,11 +195,7 @@ class Answer:
         carried = False
         for choice in event.choices[:1]:
             carried = self._choice(choice, at_ns)
-            if choice.token_ids:
-                self.output_ids.extend(choice.token_ids)
-            prompt_ids = event.prompt_token_ids or choice.prompt_token_ids
-            if self.prompt_ids is None and prompt_ids is not None:
-                self.prompt_ids = array("i", prompt_ids)  # a list of numbers takes many times the memory
+            self._ids(event.prompt_token_ids, choice.prompt_token_ids, choice.token_ids)
         self._count(event, carried, at_ns)
         if event.metrics is not None:
             self.metrics = event.metrics
@@ -239,14 +234,36 @@ class Answer:
             self.failure = Failure.EMPTY
             self.detail = "a whole stream without one output token"
 
+    def digest_ids(self) -> bool:
+        """Read and hash a slice of the token ids that came; True when nothing is left to do."""
+        if self.token_ids is None:
+            return True
+        try:
+            return self.token_ids.step()
+        except msgspec.DecodeError as error:
+            self._fail(Failure.BAD_EVENT, f"prompt_token_ids: {error}".encode())
+            self.token_ids = None
+            return True
+
     def block_hashes(self) -> array[int] | None:
         """Of the whole row as the server's cache has it: prompt and answer but for its last token. None: no ids came."""
-        return None if self.prompt_ids is None else block_hashes(self.prompt_ids + self.output_ids[:-1])
+        while not self.digest_ids():
+            pass
+        return None if self.token_ids is None else self.token_ids.hashes()
 
     @property
     def tokens_by_event(self) -> array[int] | None:
         """Tokens of each output event where the server kept a running count, else None."""
         return None if self.uncounted or not self.event_tokens else self.event_tokens
+
+    def _ids(self, of_event: msgspec.Raw, of_choice: msgspec.Raw, answer: list[int] | None) -> None:
+        if not (answer or of_event or of_choice):
+            return
+        if self.token_ids is None:
+            self.token_ids = TokenIds()
+        for ids in (of_event, of_choice):
+            self.token_ids.prompt(bytes(ids))
+        self.token_ids.answer(answer or ())
 
     def _choice(self, choice: _Choice, at_ns: int) -> bool:
         """Whether the choice carried output; keeps its text."""

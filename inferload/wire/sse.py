@@ -10,17 +10,17 @@ _BOM = b"\xef\xbb\xbf"
 class SseParser:
     """Feed it the body as it comes; it gives back the `data` of each event that is complete."""
 
-    __slots__ = ("_at_start", "_buffer", "_skip_lf")
+    __slots__ = ("_at_start", "_held", "_skip_lf")
 
     def __init__(self) -> None:
-        self._buffer = b""
+        self._held: list[bytes] = []  # what came of an event that has not ended: none of it empty
         self._skip_lf = False  # the last byte was a CR: an LF that comes next belongs to it
         self._at_start = True
 
     @property
     def between_events(self) -> bool:
         """Whether what comes next is the first byte of an event."""
-        return not (self._buffer or self._skip_lf or self._at_start)
+        return not (self._held or self._skip_lf or self._at_start)
 
     def begun(self) -> None:
         """Take note that whole events, none of which began with a BOM, were taken elsewhere."""
@@ -29,19 +29,24 @@ class SseParser:
     @property
     def may_begin(self) -> bool:
         """Whether what comes next is the first byte of an event, or of the whole stream."""
-        return not (self._buffer or self._skip_lf)
+        return not (self._held or self._skip_lf)
 
     def feed(self, data: bytes) -> list[bytes]:
         """The data of every event that these bytes complete; comments and events without data give nothing."""
         if self._skip_lf or b"\r" in data:
             data = self._line_feeds_only(data)
-        buffer = self._buffer + data if self._buffer else data
+        if self._held and not self._at_start and b"\n\n" not in self._held[-1][-1:] + data:
+            self._hold(data)  # each byte of a long event is looked at once, in however many reads it comes
+            return []
+        buffer = b"".join((*self._held, data)) if self._held else data
+        self._held = []
         if self._at_start:
             buffer = self._without_bom(buffer)
         if b"\n\n" not in buffer and not buffer.startswith(b"\n"):
-            self._buffer = buffer
+            self._hold(buffer)
             return []
-        *blocks, self._buffer = buffer.split(b"\n\n")
+        *blocks, rest = buffer.split(b"\n\n")
+        self._hold(rest)
         return [found for block in blocks if (found := _data_of(block)) is not None]
 
     def finish(self) -> list[bytes]:
@@ -49,9 +54,13 @@ class SseParser:
 
         The standard drops such an event; servers that close right after `data: [DONE]` exist all the same.
         """
-        block, self._buffer = self._buffer, b""
+        block, self._held = b"".join(self._held), []
         found = _data_of(block)
         return [] if found is None else [found]
+
+    def _hold(self, data: bytes) -> None:
+        if data:
+            self._held.append(data)
 
     def _line_feeds_only(self, data: bytes) -> bytes:
         if self._skip_lf and data:

@@ -258,6 +258,8 @@ class Turn:
                 reply.drop()
             if reply.waiting:
                 return False
+        if not self._answer.digest_ids():
+            return False
         if reply.at_end:
             reply.finish(complete=True)
         self.queued = False
