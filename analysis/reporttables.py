@@ -235,8 +235,9 @@ def _cache(summary: Mapping[str, Any]) -> Table | None:
     note = f"Tokens over the whole run, all phases; blocks of {cache.get('block_size')} tokens."
     if expected:
         most = percent(expected.get("cacheable_share"))
-        notes = "".join(f" {text[:1].upper()}{text[1:]}." for text in expected.get("notes") or ())
-        note += f" At most {most} of the input could be cached. Expected hits are {expected.get('exactness')}.{notes}"
+        note += f" At most {most} of the input could be cached. Expected hits are {expected.get('exactness')}."
+    said = [text for part in (expected, cache.get("counted") or {}) for text in part.get("notes") or ()]
+    note += "".join(f" {text[:1].upper()}{text[1:]}." for text in said)
     return Table("cache", "Prefix cache", ("", "input tokens", "cached", "hit rate"), tuple(rows), note)
 
 

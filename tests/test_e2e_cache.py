@@ -74,6 +74,7 @@ def test_expected_counted_and_told_hits_are_the_same_token_for_token(stage: Stag
     assert (expected["exactness"], expected["notes"]) == ("exact", [])
     assert expected["cached_tokens"] == counted["hits"] == told["cached_tokens"] > 0
     assert expected["input_tokens"] == counted["queries"] == told["input_tokens"]
+    assert counted["notes"] == []
     assert expected["turns"] == told["turns"] == ended.summary["turns"]["by_phase"]["all"]["ok"]
     assert "warm_cache" not in ended.codes
     check_books(ended)

@@ -71,7 +71,8 @@ LINES = {
         """vllm bench serve --random-input-len 1000 --random-output-len 100 --random-prefix-len 50 """
         """--random-range-ratio '{"input": 0.3, "output": 0.5}' --probe-request-rate 1"""
     ),
-    "responses": "vllm bench serve --backend openai-responses --endpoint /v1/responses --request-rate 1 --num-prompts 60",
+    "responses": "vllm bench serve --backend openai-responses --endpoint /v1/responses --request-rate 1 --num-prompts 60 "
+    "--num-warmups 8",
 }
 
 

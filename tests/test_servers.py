@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inferload.measure import server_names as names
-from inferload.measure.servers import servers_block, totals
+from inferload.measure.servers import prefix_cache, servers_block, totals
 from inferload.measure.serverseries import by_target, growth, names_on_pages
 from inferload.scrapefile import ScrapeColumns
 
@@ -71,6 +71,16 @@ def test_what_a_server_does_not_say_is_none() -> None:
 def test_no_queries_of_the_prefix_cache_are_no_rate() -> None:
     asked = [page(prefix_queries=500, prefix_hits=100)] * 3
     assert block(table(*asked), 0, 2)["prefix_cache_hit_rate"] is None
+
+
+def test_counts_of_a_whole_run_say_what_they_lack() -> None:
+    asked = [None, None, *(page(prefix_queries=1000 * n, prefix_hits=250 * n) for n in range(2, 6)), None]
+    counted = prefix_cache(table(*asked))
+    assert (counted.queries, counted.hits, counted.between_wall_ns) == (3000, 750, (2 * S, 5 * S))
+    assert counted.missed(2 * S, 5 * S) == []
+    assert counted.missed(S, 5 * S) == ["begins 1.0 s after the first turn went out, when its page first answered"]
+    assert counted.missed(3 * S, 6 * S) == ["ends 1.0 s before the last turn was over, when its page last answered"]
+    assert prefix_cache(table(page(running=1))).missed(0, S) == []
 
 
 def test_a_prefix_cache_that_was_asked_before_says_so() -> None:

@@ -1,6 +1,7 @@
 """The rates of `vllm bench serve` as arrivals and phases. Pure."""
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from inferload.cli.benchline import BenchLine
@@ -96,7 +97,24 @@ def _hyperbola(first: float, last: float, place: int) -> float:
     return 1 / ((1 - share) / first + share / last)
 
 
-def phases(line: BenchLine, made: Translated) -> dict[str, Any]:
-    """How long it lasts: until so many prompts are answered."""
+def phases(line: BenchLine, made: Translated, coming: Mapping[str, Any]) -> dict[str, Any]:
+    """How long it lasts, with these arrivals: until so many prompts are answered."""
     made.say("phases", "All answers are waited for, as vLLM does.")
-    return {"warmup_s": 0, "sessions": whole(line, "num-prompts", PROMPTS, 1), "drain_s": 600}
+    lasts = {"sessions": whole(line, "num-prompts", PROMPTS, 1), "drain_s": 600}
+    return {**_warmup(line, made, coming), **lasts}
+
+
+def _warmup(line: BenchLine, made: Translated, coming: Mapping[str, Any]) -> dict[str, Any]:
+    turns = whole(line, "num-warmups", 0, 0)
+    if not turns:
+        return {"warmup_s": 0}
+    at_once = coming["kind"] == "closed" and "max-concurrency" not in line.given
+    if at_once or coming["kind"] == "trace" or "profile" in coming:
+        what = "a burst" if at_once else "a trace" if coming["kind"] == "trace" else "a ramp"
+        made.lose(f"--num-warmups: {what} has no warm-up in front; let a short run (inferload run smoke) go before it")
+        return {"warmup_s": 0}
+    made.say(
+        "phases", "Warm-up by count. vLLM's benchmark sends its first prompt so often, which is cached from then on;"
+    )
+    made.say("phases", "here these are turns like the others, at the same pace. warmup_s is its longest time.")
+    return {"warmup_s": 600, "warmup_turns": turns}

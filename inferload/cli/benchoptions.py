@@ -76,6 +76,7 @@ OPTIONS: Mapping[str, BenchOption] = {
     # when
     "request-rate": _READ,
     "burstiness": _READ,
+    "num-warmups": _READ,
     "max-concurrency": _READ,
     "ramp-up-strategy": _READ,
     "ramp-up-start-rps": _READ,
@@ -117,7 +118,6 @@ OPTIONS: Mapping[str, BenchOption] = {
     "metadata": _lost("a run's manifest takes no words of one's own; put them into the name of --run-dir", "many"),
     "request-id-prefix": _lost("the server's own request ids are recorded"),
     "profile": _lost("start and stop the server's profiler by hand: POST /start_profile, /stop_profile", "switch"),
-    "num-warmups": _lost("a warm-up is said in seconds: phases.warmup_s"),
     "probe-request-rate": _lost("add a class of short requests to a workload of kind mix"),
     "chat-template-kwargs": _lost("put chat_template_kwargs into request.extra_body: the server applies the template"),
     "enable-multimodal-chat": _lost(_OTHER_DATA, "switch"),

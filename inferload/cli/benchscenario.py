@@ -35,12 +35,13 @@ def translate(line: BenchLine) -> Translated:
     made = Translated()
     endpoint = _endpoint(line, made)
     data = line.word("dataset-name") or ("sharegpt" if line.given.get("dataset") else "random")
+    coming = arrivals(line, made, own_times=self_timed(line, data))
     made.document = {
         "schema": 1,
         "name": _name(line, data),
         "workload": workload(line, made, data),
-        "arrivals": arrivals(line, made, own_times=self_timed(line, data)),
-        "phases": phases(line, made),
+        "arrivals": coming,
+        "phases": phases(line, made, coming),
         "request": _request(line, made, endpoint, data),
         "cache": {"isolate": "run"},
         "seed": whole(line, "seed", 0),

@@ -29,7 +29,7 @@ def cache_table(summary: Mapping[str, Any]) -> str:
     exactness = f", expected hits {expected['exactness']}" if expected else ""
     off = "; it is switched off" if cache.get("enabled") is False else ""
     title = f"prefix cache over the whole run, all phases (blocks of {cache['block_size']} tokens{exactness}{off})"
-    notes = [f"  {note}" for note in (expected or {}).get("notes", [])]
+    notes = [f"  {note}" for part in (expected, counted) for note in (part or {}).get("notes", [])]
     table = align([["", "input", "cached", "hit %"], *shown], "lrrr")
     return "\n".join([title, table, *notes, *_against(cache)])
 

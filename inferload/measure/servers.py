@@ -71,6 +71,9 @@ def totals(table: pa.Table) -> dict[str, dict[str, CounterTotal]]:
     return {target: _totals(server) for target, server in by_target(table).items()}
 
 
+_SURE_S = 0.05  # clocks of several machines agree no better
+
+
 @dataclass(frozen=True, slots=True)
 class PrefixCache:
     """What the servers' prefix caches did over a whole run, and how they are set up. None: not said, or not by all alike."""
@@ -79,6 +82,24 @@ class PrefixCache:
     hits: int | None  # tokens
     block_size: int | None
     enabled: bool | None
+    between_wall_ns: tuple[int, int] | None = (
+        None  # the scrapes that the counts lie between: the narrowest of the targets'
+    )
+
+    def missed(self, first_wall_ns: int, last_wall_ns: int) -> list[str]:
+        """What of load between these instants the counts lack, in words; empty where they hold all of it."""
+        if self.between_wall_ns is None:
+            return []
+        late_s, early_s = (
+            (self.between_wall_ns[0] - first_wall_ns) / NS_PER_S,
+            (last_wall_ns - self.between_wall_ns[1]) / NS_PER_S,
+        )
+        found = []
+        if late_s > _SURE_S:
+            found.append(f"begins {late_s:.1f} s after the first turn went out, when its page first answered")
+        if early_s > _SURE_S:
+            found.append(f"ends {early_s:.1f} s before the last turn was over, when its page last answered")
+        return found
 
 
 def prefix_cache(table: pa.Table) -> PrefixCache:
@@ -93,7 +114,18 @@ def prefix_cache(table: pa.Table) -> PrefixCache:
         _grown(servers, names.PREFIX_HITS),
         int(size) if size.isdecimal() else None,
         {"True": True, "False": False}.get(switch),
+        _between(servers),
     )
+
+
+def _between(servers: Sequence[ServerSeries]) -> tuple[int, int] | None:
+    at = [
+        server.wall_ns[~np.isnan(sums)]
+        for server in servers
+        if (sums := server.summed(names.PREFIX_QUERIES)) is not None
+    ]
+    seen = [instants for instants in at if len(instants)]
+    return (max(int(one[0]) for one in seen), min(int(one[-1]) for one in seen)) if seen else None
 
 
 def _grown(servers: Sequence[ServerSeries], metric: str) -> int | None:

@@ -68,7 +68,7 @@ def figures(run: EndedRun, turns: pa.Table | None) -> CacheFigures:
         "block_size_from": source,
         "enabled": None if counted is None else counted.enabled,
         "expected": None,
-        "counted": _counted_block(counted),
+        "counted": _counted_block(counted, None if turns is None else _load_wall_ns(turns, run)),
         "per_turn": None,
         "earlier": _against_earlier(run, turns),
     }
@@ -161,11 +161,32 @@ def _block_size(counted: servers.PrefixCache | None, wanted: int | None) -> tupl
     return ASSUMED_BLOCK, "assumed"
 
 
-def _counted_block(counted: servers.PrefixCache | None) -> dict[str, Any] | None:
-    """None where the server counted nothing: its cache is off, or it does not say."""
+def _counted_block(counted: servers.PrefixCache | None, load: tuple[int, int] | None) -> dict[str, Any] | None:
+    """None where the server counted nothing: its cache is off, or it does not say. `load`: its first and last instant."""
     if counted is None or not counted.queries or counted.hits is None:
         return None
-    return {"queries": counted.queries, "hits": counted.hits, "hit_rate": counted.hits / counted.queries}
+    missed = [] if load is None else counted.missed(*load)
+    rate = counted.hits / counted.queries
+    return {
+        "queries": counted.queries,
+        "hits": counted.hits,
+        "hit_rate": rate,
+        "notes": [f"the server's count {text}" for text in missed],
+    }
+
+
+def _load_wall_ns(turns: pa.Table, run: EndedRun) -> tuple[int, int] | None:
+    """When the first turn was sent and the last one was over, on the master's clock; None where none was sent."""
+    ahead_ns = {member.name: member.wall_offset_ns for member in run.roster.members}
+    anchors = turnfile.anchors(run.place.path)
+    at_ns = {worker: anchor.wall_ns - ahead_ns.get(worker, 0) for worker, anchor in anchors.items()}
+    columns = (turns[name].to_pylist() for name in ("worker", "sent_ns", "closed_ns"))
+    sent = [
+        (at_ns[worker] + begun, at_ns[worker] + ended)
+        for worker, begun, ended in zip(*columns, strict=True)
+        if begun is not None
+    ]
+    return (min(begun for begun, _ in sent), max(ended for _, ended in sent)) if sent else None
 
 
 def _expected_block(sums: SentSums, notes: list[str], told_from: str) -> dict[str, Any]:
