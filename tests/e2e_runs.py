@@ -23,9 +23,11 @@ from scripted_server import Script, ScriptedServer
 from simulator_process import Simulator
 
 SOAK = os.environ.get("INFERLOAD_SOAK") == "1"
-STREAM_S = 30.0 if SOAK else 3.0
+STREAM_S = 300.0 if SOAK else 3.0
 ITL_MS = 25
 TOKENS = round(STREAM_S * 1000 / ITL_MS)  # of a stream that lasts STREAM_S
+TOO_LONG_S = max(30.0, STREAM_S * 2)  # a stream of which nobody waits for the end
+TOO_MANY_TOKENS = round(TOO_LONG_S * 1000 / ITL_MS)
 MODES = ("local", "processes", "by_hand")
 AT_ONCE = 7
 PATIENCE_S = 60.0 + 4 * STREAM_S

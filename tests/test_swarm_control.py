@@ -29,7 +29,7 @@ class Asked:
         self.controller = controller = Controller.__new__(Controller)
         values: dict[str, Any] = {
             "run": SimpleNamespace(stop=SimpleNamespace(is_set=bool), change_users=self.changes.append),
-            "_preparing": False,
+            "preparing": False,
             "_load_awaited": True,
             "_later": None,
             "_locust_start": self.locust_start,

@@ -17,8 +17,7 @@ from gevent.event import Event
 from inferload import rundir
 from inferload.errors import UsageError
 from inferload.measure import calibration
-from inferload.measure.clock import now_ns, wall_ns
-from inferload.swarm import arms, finale, inbox, progress
+from inferload.swarm import arms, finale, inbox, muster, progress
 from inferload.swarm.ended import Place
 from inferload.swarm.finale import Outcome
 from inferload.swarm.locust_csv import History
@@ -30,7 +29,6 @@ from inferload.swarm.preflight import Preflight, preflight
 logger = logging.getLogger(__name__)
 
 EXIT_OK, EXIT_GATE, EXIT_USAGE, EXIT_INVALID = 0, 1, 2, 3
-WORKERS_S = 60.0
 
 
 def gravest(codes: Sequence[int]) -> int:
@@ -55,7 +53,7 @@ class Controller:
         self._wish = wish
         self._expected_workers = expected_workers
         self._headless = bool(environment.parsed_options.headless)
-        self._preparing = False
+        self.preparing = False  # a run is on its way, and its load has not begun
         self._load_awaited = False  # it is prepared, and its first users are still to be started
         self._later: tuple[int, float] | None = None  # users and spawn rate that were asked for until then
         self._stopped_before: str | None = None  # why it is to stop before it has begun
@@ -74,7 +72,7 @@ class Controller:
 
     def start(self, user_count: int, spawn_rate: float, wait: bool = False, user_classes: Any = None) -> None:
         """Begin a run; or, while one is under way, change its users."""
-        if self._preparing or self._load_awaited:
+        if self.preparing or self._load_awaited:
             self._later = user_count, spawn_rate
             logger.info("a run is being prepared; %d users are taken up when its load has begun", user_count)
             return
@@ -104,7 +102,7 @@ class Controller:
     @property
     def under_way(self) -> bool:
         """Whether there is a run, from its start on, when it is still being prepared."""
-        return self._preparing or self.run is not None
+        return self.preparing or self.run is not None
 
     def _workers_are_silent(self) -> bool:
         return self.under_way and hasattr(self._runner, "clients") and self._runner.worker_count <= 0
@@ -115,7 +113,7 @@ class Controller:
         """Ask the run to stop, and wait until its files are written."""
         if self.run is not None:
             self.run.request_stop(reason)
-        elif self._preparing:
+        elif self.preparing:
             self._stopped_before = reason
         self._idle.wait()
 
@@ -162,7 +160,7 @@ class Controller:
             return error
 
     def _begin(self, order: Order | UsageError) -> None:
-        self._preparing, self._later, self._stopped_before = True, None, None
+        self.preparing, self._later, self._stopped_before = True, None, None
         self._idle.clear()
         gevent.spawn(self._whole_run, order)
 
@@ -176,7 +174,7 @@ class Controller:
             logger.exception("the run broke")
             self._refuse(f"the run broke: {type(error).__name__}: {error}")
         finally:
-            self._preparing = self._load_awaited = False
+            self.preparing = self._load_awaited = False
             self.run = None
             self._shown_again()
             self._idle.set()
@@ -192,9 +190,9 @@ class Controller:
         for number, one in enumerate(todo):
             if len(todo) > 1:
                 logger.info("run %d of %d: %s", number + 1, len(todo), one.arm)
-            self._preparing = self._load_awaited = True
+            self.preparing = self._load_awaited = True
             self.run = self._prepared(order, arms.folder(path, one), one, earlier)
-            self._preparing = False
+            self.preparing = False
             if self._stopped_before is not None:
                 self.run.request_stop(self._stopped_before)
             outcome = self.outcome = self._conduct(self.run)
@@ -220,7 +218,7 @@ class Controller:
         return path
 
     def _prepared(self, order: Order, path: Path, one: arms.Pass, earlier: arms.Earlier | None) -> MasterRun:
-        self._wait_for_workers()
+        muster.wait_for_workers(self._runner, self._expected_workers)
         looked = self._looked_at(order)
         place = Place(path, rundir.create(path))
         run = MasterRun(order, looked, place, self._own, self._runner)
@@ -286,50 +284,8 @@ class Controller:
         options = self.environment.parsed_options
         options.num_users, options.spawn_rate = self._shown
 
-    def _wait_for_workers(self) -> None:
-        """Missing workers are waited for, with a line now and then, and not for ever."""
-        if not hasattr(self._runner, "clients"):
-            return
-        begun_ns, told_s = now_ns(), 0.0
-        while (ready := len(self._runner.clients.ready)) < self._expected_workers:
-            waited_s = (now_ns() - begun_ns) / 1e9
-            if waited_s > WORKERS_S:
-                raise UsageError(
-                    f"workers: {ready} of {self._expected_workers} came within {WORKERS_S:g} s; "
-                    "start the missing ones with --worker --master-host, or lower --expect-workers"
-                )
-            if waited_s - told_s > 5:
-                told_s = waited_s
-                logger.info("waiting for workers: %d of %d are here", ready, self._expected_workers)
-            gevent.sleep(0.1)
-
     def _quit(self) -> None:
         self._runner.quit()
         web_ui = self.environment.web_ui
         if web_ui is not None:
             web_ui.stop()
-
-    def status(self) -> dict[str, Any]:
-        """What a page may show of the run, now."""
-        run = self.run
-        state: dict[str, Any] = {"trouble": self.trouble, "wall_ns": wall_ns(), "preparing": self._preparing}
-        if run is not None:
-            state |= {
-                "run_dir": str(run.place.path),
-                "engine": run.preflight.engine,
-                "scenario": run.order.scenario.name,
-                "phase": run.phase(),
-                "elapsed_s": round(run.elapsed_s(), 1),
-                "draining": run.stop.is_set(),
-                "steady": run.steadiness.now,
-                "in_flight": sum(member.in_flight for member in run.roster.present),
-                "workers_lost": [member.name for member in run.roster.gone],
-            }
-        elif self.outcome is not None:
-            state |= {
-                "run_dir": str(self.outcome.run_dir),
-                "headline": self.outcome.headline,
-                "measurement": self.outcome.measurement,
-                "engine": self.outcome.engine,
-            }
-        return state

@@ -4,12 +4,13 @@ import logging
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import entry_points
 from pathlib import Path
 
 from inferload import rundir
 from inferload.measure import console
+from inferload.measure.clock import now_ns
 from inferload.runoptions import API_KEY_VARIABLE
 from inferload.swarm import closing, ended
 from inferload.swarm.lostload import count_lost_arrivals
@@ -47,7 +48,7 @@ def conclude(run: MasterRun) -> Outcome:
     lost = count_lost_arrivals(run)
     if lost:
         run.marks.add("dropped", f"{lost} arrivals of lost workers were dropped", arrivals=lost)
-    over = run.ended(about(run))
+    over = _over(run)
     closed = closing.close(over)
     document = closed.document
     rundir.write_json(folder / rundir.SUMMARY, document)
@@ -72,6 +73,26 @@ def conclude(run: MasterRun) -> Outcome:
         and bool(verdict["gates"]),
         run.preflight.engine,
         closed.left,
+    )
+
+
+def _over(run: MasterRun) -> ended.EndedRun:
+    """What its documents are made of; the phase that is still open ends now."""
+    at_ns = now_ns()
+    return ended.EndedRun(
+        about=about(run),
+        order=run.order,
+        preflight=run.preflight,
+        place=run.place,
+        anchor=run.anchor,
+        windows=tuple(replace(one, end_ns=at_ns if one.end_ns is None else one.end_ns) for one in run.windows),
+        roster=run.roster,
+        seen=run.seen,
+        complete=run.complete,
+        arm=run.arm,
+        salt=run.salt,
+        earlier=run.earlier,
+        inconclusive=run.own.inconclusive,
     )
 
 

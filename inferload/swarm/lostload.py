@@ -24,7 +24,7 @@ def _of_worker(run: MasterRun, member: Member, first_rate: float) -> int:
     scenario = run.order.scenario
     sessions = Sessions(scenario, run.preflight.data)
     schedule = schedule_of(scenario, sessions, first_rate, member.stripe, len(run.roster))
-    for at_ns, rate in run.rate_changes:
+    for at_ns, rate in run.steering.rate_changes:
         schedule.set_rate(max(0.0, (at_ns - start_ns) / NS_PER_S), rate)
     quota = Quota.of(scenario, member.stripe, len(run.roster))
     dropped = 0

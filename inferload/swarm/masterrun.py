@@ -6,8 +6,7 @@ the same road.
 
 import logging
 import secrets
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,20 +17,21 @@ from inferload import rundir
 from inferload.measure.clock import NS_PER_S, Anchor, now_ns, wall_ns
 from inferload.measure.health import HealthSet
 from inferload.measure.recent import Recent
-from inferload.measure.record import Phase, PhaseWindow, stepped
+from inferload.measure.record import Phase, PhaseWindow
 from inferload.measure.steady import Steadiness
 from inferload.measure.tally import TallySet
 from inferload.swarm import messages, muster, stepping, warming, watching
 from inferload.swarm.arms import Arm, Earlier
-from inferload.swarm.ended import EndedRun, Place, Seen
+from inferload.swarm.ended import Place, Seen
 from inferload.swarm.marks import Marks
 from inferload.swarm.messages import Report, windows_to_wire
 from inferload.swarm.order import Order
 from inferload.swarm.own import OwnSettings
+from inferload.swarm.phases import RunPhases
 from inferload.swarm.preflight import Preflight
 from inferload.swarm.roster import GAP_S, Member, Roster, client_ids
 from inferload.swarm.scraping import Scraping
-from inferload.workload.arrivalkinds import Closed
+from inferload.swarm.steering import Steering
 from inferload.workload.data import Notes
 
 logger = logging.getLogger(__name__)
@@ -59,7 +59,7 @@ class MasterRun:
         self.recent = Recent()
         self.steadiness = Steadiness()
         self.notes = Notes()  # what the workers' sessions came to, beside their turns
-        self.windows: tuple[PhaseWindow, ...] = ()
+        self.phases = RunPhases(stepping.bounds_s(order.scenario))
         self.stop = Event()
         self.stop_reason = "the scenario's end"
         self.drained = Event()
@@ -67,12 +67,10 @@ class MasterRun:
         self.roster = Roster(client_ids(runner))
         self.scraping: Scraping | None = None
         self._runner = runner
-        self.rate_changes: list[tuple[int, float]] = []  # (instant, sessions per second) set by hand
-        self._users = order.users
+        self.steering = Steering(order)
         self._spent_ns: int | None = None  # when the last of a counted load was over
         self._aborting = False
         self._over = False  # the load has ended as planned
-        self._marked: set[Phase] = set()
 
     def follow(self, arm: Arm, earlier: Earlier | None) -> None:
         """Say before `prepare` which arm of its order this is, and which run it follows, whose prefixes it then meets."""
@@ -179,24 +177,8 @@ class MasterRun:
         self.tell(messages.ABORT, {"run_id": self.run_id})
 
     def change_users(self, users: int) -> None:
-        """Somebody changed the number of users while it ran: in an open loop that is the rate."""
-        if users == self._users:
-            return
-        text, rate = f"users changed by hand: {self._users} -> {users}", self.order.rate_for(users)
-        self._users = users
-        arrivals = self.order.scenario.arrivals
-        if rate is None or isinstance(arrivals, Closed):
-            self.marks.add("users", text, users=users)
-            return
-        at_ns, key = now_ns(), arrivals.rate_key
-        text = f"{text}, so arrivals.{key} is {rate:g}"
-        self.marks.add("users", text, self.anchor.to_wall_ns(at_ns), users=users, **{key.replace(".", "_"): rate})
-        self.rate_changes.append((at_ns, rate))
-        self.tell(messages.RATE, {"run_id": self.run_id, "at_ns": at_ns, "rate": rate})
-
-    def planned_users(self, users: int) -> None:
-        """The scenario's own change of users: nobody's hand."""
-        self._users = users
+        """Somebody changed the number of users while it ran."""
+        self.steering.change_users(self, users)
 
     # -- the run
 
@@ -246,37 +228,22 @@ class MasterRun:
             self.scraping.stop()
 
     @property
+    def windows(self) -> tuple[PhaseWindow, ...]:
+        """The phases as far as they are known; empty before the load."""
+        return self.phases.windows
+
+    @property
     def stepped(self) -> tuple[PhaseWindow, ...]:
         """The phases, the measure phase by the steps of the load."""
-        return stepped(self.windows, stepping.bounds_s(self.order.scenario))
+        return self.phases.stepped
 
     def elapsed_s(self) -> float:
         """Since the load began."""
-        return 0.0 if not self.windows else max(0.0, (now_ns() - self.windows[0].start_ns) / NS_PER_S)
+        return self.phases.elapsed_s()
 
     def phase(self) -> Phase | None:
         """The phase that holds now; None before the load."""
-        at_ns = now_ns()
-        return next((window.phase for window in self.windows if window.holds(at_ns)), None)
-
-    def ended(self, about: Mapping[str, Any]) -> EndedRun:
-        """What its documents are made of; the phase that is still open ends now. `about`: the summary's `run` block."""
-        at_ns = now_ns()
-        return EndedRun(
-            about=about,
-            order=self.order,
-            preflight=self.preflight,
-            place=self.place,
-            anchor=self.anchor,
-            windows=tuple(replace(one, end_ns=at_ns if one.end_ns is None else one.end_ns) for one in self.windows),
-            roster=self.roster,
-            seen=self.seen,
-            complete=self.complete,
-            arm=self.arm,
-            salt=self.salt,
-            earlier=self.earlier,
-            inconclusive=self.own.inconclusive,
-        )
+        return self.phases.now()
 
     def close(self) -> None:
         """Take down what a run that could not be conducted left behind."""
@@ -291,24 +258,9 @@ class MasterRun:
 
     def _announce(self, start_ns: int, measure_ns: int | None, end_ns: int | None) -> None:
         """Tell the workers which phases there are, as far as that is known: None where it is not yet."""
-        windows = [PhaseWindow("warmup", start_ns, measure_ns)] if measure_ns is None or measure_ns > start_ns else []
-        if measure_ns is not None:
-            windows.append(PhaseWindow("measure", measure_ns, end_ns))
-        if end_ns is not None:
-            windows.append(PhaseWindow("drain", end_ns))
-        self.windows = tuple(windows)
-        for window in windows:
-            self._mark_phase(window)
+        self.phases.set(start_ns, measure_ns, end_ns)
+        self.phases.mark(self.marks, self.anchor, stopping=self.stop.is_set() and not self.drained.is_set())
         self.tell(messages.WINDOWS, {"run_id": self.run_id, "windows": windows_to_wire(self.stepped)})
-
-    def _mark_phase(self, window: PhaseWindow) -> None:
-        """A phase is marked once, when it is known that and when it begins."""
-        begun = window.phase == "drain" or self.drained.is_set() or not self.stop.is_set()
-        if begun and window.phase not in self._marked and (window.phase != "drain" or window.start_ns <= now_ns()):
-            self._marked.add(window.phase)
-            self.marks.add(
-                "phase", f"{window.phase} begins", self.anchor.to_wall_ns(window.start_ns), phase=window.phase
-            )
 
     def _drain(self) -> None:
         self._over = True

@@ -1,9 +1,10 @@
-"""Before the load: the clocks of all workers compared, and their assignments handed out."""
+"""Before the load: all workers waited for, their clocks compared, and their assignments handed out."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import gevent
 
@@ -17,10 +18,32 @@ from inferload.swarm.roster import Member
 if TYPE_CHECKING:
     from inferload.swarm.masterrun import MasterRun
 
+logger = logging.getLogger(__name__)
+
+WORKERS_S = 60.0  # for all workers to come
+_TOLD_S = 5.0  # between two lines that say who is missing
 _PINGS = 5
 _PING_S = 15.0
 _READY_S = 30.0
 _READY_DATA_S = 300.0  # where a worker may have to go through a large file first
+
+
+def wait_for_workers(runner: Any, expected: int) -> None:
+    """Wait for missing workers, with a line now and then, and not for ever; a local run has none. UsageError: they did not come."""
+    if not hasattr(runner, "clients"):
+        return
+    begun_ns, told_s = now_ns(), 0.0
+    while (ready := len(runner.clients.ready)) < expected:
+        waited_s = (now_ns() - begun_ns) / NS_PER_S
+        if waited_s > WORKERS_S:
+            raise UsageError(
+                f"workers: {ready} of {expected} came within {WORKERS_S:g} s; "
+                "start the missing ones with --worker --master-host, or lower --expect-workers"
+            )
+        if waited_s - told_s > _TOLD_S:
+            told_s = waited_s
+            logger.info("waiting for workers: %d of %d are here", ready, expected)
+        gevent.sleep(0.1)
 
 
 def compare_clocks(run: MasterRun) -> None:

@@ -7,7 +7,8 @@ from gevent.event import Event
 
 from inferload.measure.clock import NS_PER_S, now_ns
 from inferload.measure.record import PhaseWindow
-from inferload.swarm.talk import Host, Talk, entered, sleep_until
+from inferload.swarm.host import Host, entered, sleep_until
+from inferload.swarm.talk import Talk
 from inferload.workload.arrivalkinds import OpenArrivals
 from inferload.workload.arrivals import stripe
 from inferload.workload.bodies import isolation

@@ -74,7 +74,7 @@ def follow(run: "MasterRun", start_users: Callable[[int, float], None]) -> None:
             run.marks.add("step", text, run.anchor.to_wall_ns(at_ns))
             logger.info("%s", text)
         if users is not None and at_s > 0:
-            run.planned_users(users)
+            run.steering.planned_users(users)
             start_users(users, run.order.spawn_per_s)
 
 

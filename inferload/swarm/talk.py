@@ -6,64 +6,21 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import gevent
 
 from inferload.measure.clock import NS_PER_S, now_ns
-from inferload.measure.record import PhaseWindow
-from inferload.measure.tally import TallySet
-from inferload.swarm.limits import Gate, Quota
-from inferload.swarm.messages import Assignment
-from inferload.wire.turn import Turn, TurnRequest, TurnResult
-from inferload.workload.bodies import BodyWriter, Isolation, Settings, Texts
+from inferload.swarm.host import Admitted, Host, entered, sleep_until
+from inferload.wire.turn import TurnRequest, TurnResult
+from inferload.workload.bodies import BodyWriter, Isolation, Settings
 from inferload.workload.models import model_of
-from inferload.workload.scenario import Scenario
 from inferload.workload.script import Ask, Fork, Reply, Script, Sent, Session, Work, Worked
-from inferload.workload.sessions import Sessions
 
 logger = logging.getLogger(__name__)
 
 # A person whose request failed does not ask again at once; without this a server that is down would be asked in a loop.
 AFTER_FAILURE_NS = NS_PER_S
-
-
-class Host(Protocol):
-    """What sessions need of the run that they belong to."""
-
-    @property
-    def assignment(self) -> Assignment: ...
-    @property
-    def scenario(self) -> Scenario: ...
-    @property
-    def sessions(self) -> Sessions: ...
-    @property
-    def texts(self) -> Texts: ...
-    @property
-    def tallies(self) -> TallySet: ...
-    @property
-    def open(self) -> bool: ...
-    @property
-    def quota(self) -> Quota: ...
-    @property
-    def gate(self) -> Gate | None: ...
-
-    live: int
-
-    def look_whether_spent(self) -> None: ...
-    def window_of(self, at_ns: int) -> PhaseWindow: ...
-    def load_start_ns(self) -> int | None: ...
-    def load_end_ns(self) -> int | None: ...
-    def await_turn(self) -> None: ...
-    def beside_the_loop(self, call: Callable[[], Any]) -> Any: ...
-    def start_turn(self, request: TurnRequest, session: int) -> Turn: ...
-    def fail_turn(self, request: TurnRequest, session: int, detail: str) -> None: ...
-
-
-def sleep_until(at_ns: int) -> None:
-    """Sleep to an instant, never for an interval: what is late does not make the next one late."""
-    while (left_ns := at_ns - now_ns()) > 0:
-        gevent.sleep(left_ns / NS_PER_S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,30 +30,6 @@ class Ended:
     at_ns: int
     complete: bool
     last: Reply | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Admitted:
-    """Leave to send one turn. `place`: what it holds of the turns in flight; None: there is no limit."""
-
-    place: Gate | None
-
-    def leave(self) -> None:
-        """Give the place back, whatever became of the turn."""
-        if self.place is not None:
-            self.place.leave()
-
-
-def entered(run: Host, class_name: str, window: PhaseWindow) -> bool:
-    """Wait until a turn more may be in flight, and count the wait; False: the run takes no more turns."""
-    gate = run.gate
-    if gate is None or gate.try_enter():
-        return True
-    since_ns = now_ns()
-    inside = gate.enter()
-    if inside:
-        run.tallies.turn_held(window.phase, class_name, now_ns() - since_ns, step=window.step)
-    return inside
 
 
 class Talk:

@@ -7,6 +7,7 @@ from typing import Any
 from flask import Response, jsonify, request
 
 from inferload.errors import UsageError
+from inferload.measure.clock import wall_ns
 from inferload.swarm.controller import Controller
 
 _SCRIPT = "runline.js"
@@ -19,7 +20,7 @@ def attach(web_ui: Any, controller: Controller) -> None:
     app.before_request(lambda: _look_before_a_start(web_ui, controller))
     app.after_request(lambda response: _after(web_ui, controller, response, base))
     app.add_url_rule(f"{base}/inferload/{_SCRIPT}", "inferload_script", guarded(_script))
-    app.add_url_rule(f"{base}/inferload/status", "inferload_status", guarded(lambda: jsonify(controller.status())))
+    app.add_url_rule(f"{base}/inferload/status", "inferload_status", guarded(lambda: jsonify(status(controller))))
 
 
 def _look_before_a_start(web_ui: Any, controller: Controller) -> Response | None:
@@ -71,3 +72,29 @@ def _take_form(environment: Any, form: Any) -> None:
         from locust.util.timespan import parse_timespan
 
         parsed.run_time = parse_timespan(form["run_time"])
+
+
+def status(controller: Controller) -> dict[str, Any]:
+    """What the page's line shows of the run, now."""
+    run, outcome = controller.run, controller.outcome
+    state: dict[str, Any] = {"trouble": controller.trouble, "wall_ns": wall_ns(), "preparing": controller.preparing}
+    if run is not None:
+        state |= {
+            "run_dir": str(run.place.path),
+            "engine": run.preflight.engine,
+            "scenario": run.order.scenario.name,
+            "phase": run.phase(),
+            "elapsed_s": round(run.elapsed_s(), 1),
+            "draining": run.stop.is_set(),
+            "steady": run.steadiness.now,
+            "in_flight": sum(member.in_flight for member in run.roster.present),
+            "workers_lost": [member.name for member in run.roster.gone],
+        }
+    elif outcome is not None:
+        state |= {
+            "run_dir": str(outcome.run_dir),
+            "headline": outcome.headline,
+            "measurement": outcome.measurement,
+            "engine": outcome.engine,
+        }
+    return state
