@@ -200,7 +200,8 @@ class Place:
     def simulator(self, *flags: str, paced: bool = True) -> Simulator:
         """A server whose tokens come by the clock, or in steps of a scheduler."""
         pace = ("--ttft-ms", "20", "--itl-ms", str(ITL_MS)) if paced else ()
-        self._simulators.append(simulator_process.start(*pace, *flags))
+        lasts = ("--exit-after-s", str(round(2 * PATIENCE_S))) if SOAK else ()
+        self._simulators.append(simulator_process.start(*pace, *lasts, *flags))
         return self._simulators[-1]
 
     def server(self, script: Script) -> ScriptedServer:
