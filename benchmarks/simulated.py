@@ -43,7 +43,7 @@ class Streams:
 
 @dataclass(frozen=True, slots=True)
 class Hour:
-    """An hour on the simulated clock, from a part of it."""
+    """An hour on the simulated clock, or what a part of it says of it."""
 
     name: str
     requests: int
@@ -57,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     add = parser.add_argument
     add("--streams", nargs="+", type=int, default=[500, 1000, 2000], metavar="N", help="(%(default)s)")
-    add("--part-s", type=float, default=120.0, help="seconds of the hour that are simulated (%(default)s)")
+    add("--part-s", type=float, default=_HOUR_S, help="seconds of the hour that are simulated (%(default)s)")
     add("--client-core", type=int, default=0, metavar="CORE", help="(%(default)s)")
     add("--server-core", type=int, default=1, metavar="CORE", help="(%(default)s)")
     add("--write", type=Path, metavar="FILE", help="write the page there too")
@@ -69,7 +69,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         hour("h200-qwen3-32b, tensor parallel 8", Build(tensor_parallel=8), given.part_s),
     ]
     about["load average after"] = f"{others_busy():.2f}"
-    about["simulated"] = f"{given.part_s:.0f} s of the hour"
+    whole = given.part_s == _HOUR_S
+    about["simulated"] = "the whole hour" if whole else f"{given.part_s:.0f} s of the hour, scaled to all of it"
     text = page(rows, hours, about)
     print(text)
     if given.write is not None:
@@ -137,7 +138,7 @@ def _get(port: int, method: str, path: str) -> Any:
 
 
 def hour(name: str, build: Build, part_s: float) -> Hour:
-    """Requests of lognormal lengths, scaled from a part of the hour."""
+    """Requests of lognormal lengths; a part of the hour is scaled to all of it."""
     dice = np.random.default_rng(1)
     count = int(_RATE * part_s)
     at = np.cumsum(dice.exponential(1 / _RATE, count))
@@ -167,7 +168,7 @@ def page(rows: Sequence[Streams], hours: Sequence[Hour], about: dict[str, str]) 
         lines.append(
             f"| {row.streams} | {row.writer} | {' | '.join(said)} | {row.late_mean_ms:.2f} | {row.late_p99_ms:.2f} |"
         )
-    lines += ["", f"An hour of {_RATE:.0f} requests a second on the simulated clock, scaled from a part of it.", ""]
+    lines += ["", f"An hour of {_RATE:.0f} requests a second on the simulated clock.", ""]
     lines += ["| preset | requests | output tokens | step mean (ms) | CPU (s) |", "| --- | --- | --- | --- | --- |"]
     lines += [f"| {h.name} | {h.requests} | {h.outputs} | {h.step_ms:.1f} | {h.cpu_s:.1f} |" for h in hours]
     return "\n".join(lines) + "\n"

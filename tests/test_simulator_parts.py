@@ -38,8 +38,7 @@ class TestBlocks:
         pool = BlockPool(4, caching=True)
         taken = pool.allocate(4)
         assert taken is not None
-        for block, value in zip(taken[:3], (10, 11, 12), strict=True):
-            pool.publish(block, value)
+        pool.publish(taken[:3], (10, 11, 12))
         pool.release(taken)
         assert pool.usage == 0.0
         assert pool.allocate(1) == [taken[3]]  # the one without a hash
@@ -51,8 +50,7 @@ class TestBlocks:
         older, newer = pool.allocate(1), pool.allocate(1)
         assert older is not None
         assert newer is not None
-        for block in (*older, *newer):
-            pool.publish(block, 7)
+        pool.publish((*older, *newer), (7, 7))
         assert pool.longest_prefix([7]) == older
         pool.release(older)
         assert pool.allocate(2) is not None  # the one that was never used, then the older
@@ -67,7 +65,7 @@ class TestBlocks:
         pool = BlockPool(2, caching=True)
         taken = pool.allocate(1)
         assert taken is not None
-        pool.publish(taken[0], 1)
+        pool.publish(taken, [1])
         assert not pool.reset_cache()
         assert pool.longest_prefix([1]) == taken
         pool.release(taken)

@@ -343,6 +343,65 @@ class TestProperties:
                 assert watched.outputs[each] == each.output_tokens  # also of those that lost their blocks
 
 
+class OneByOne(Scheduler):
+    """The same, but each running request is looked at in each step, and blocks are handed out one after another."""
+
+    def _continue_running(self, step: Step, threshold: int) -> int:
+        budget, spare = self.limits.max_num_batched_tokens, self.limits.draft_slots
+        for each in self.running:
+            if budget <= spare:
+                step.decode_context = sum(each.length for each in step.sampled)
+                break
+            taken = self._continue(each, step, budget - spare, threshold)
+            if taken is None:
+                break
+            budget -= taken + spare if taken else 0
+        return budget
+
+
+class TestTogether:
+    @settings(max_examples=60)
+    @given(
+        plan=st.lists(PLANS, min_size=1, max_size=15),
+        bounds_=BOUNDS,
+        blocks=st.sampled_from([12, 30, 60, 200]),
+        aborts=st.sets(st.integers(0, 14)),
+    )
+    def test_what_is_looked_at_together_is_what_comes_out_one_by_one(
+        self, plan: list[Plan], bounds_: Limits, blocks: int, aborts: set[int]
+    ) -> None:
+        wide = replace(bounds_, blocks=blocks, max_num_seqs=6)
+        assert self.played(Scheduler, plan, wide, aborts) == self.played(OneByOne, plan, wide, aborts)
+
+    @staticmethod
+    def played(kind: type[Scheduler], plan: list[Plan], tight: Limits, aborts: set[int]) -> list[Any]:
+        """All that can be seen of each step, and what is left in the cache at the end."""
+        drafts = tight.speculative_tokens
+        scheduler = kind(tight, Acceptance(drafts, 0.5, 0) if drafts else None)
+        arrived: list[Request] = []
+        for tokens, output, name, end, salt in plan:
+            ends = {"ends_itself": end != "length", "stopped": end == "stop"}
+            arrived.append(request(tokens, output, name=f"n{name}-", salt=salt, **ends))
+            scheduler.submit(arrived[-1])
+        seen: list[Any] = []
+        given_up = [each for place, each in enumerate(arrived) if place in aborts]
+
+        def watch(step: Step) -> None:
+            number = arrived.index
+            pool, known = scheduler.pool, [scheduler.cache.find(each) for each in arrived]
+            seen.append((step.tokens, step.prefill_tokens, step.decode_context, step.chunk_context, step.preempted))
+            seen.append(([number(each) for each in step.sampled], step.counts, pool.usage))
+            seen.append([[(place, number(each)) for place, each in found] for found in (step.firsts, step.finishing)])
+            seen.append([(len(hit.blocks), hit.unreferenced) for hit in known])
+            seen.append([(each.emitted, len(each.blocks), each.published) for each in arrived])
+            if given_up and len(seen) % 3 == 0:
+                scheduler.abort(given_up.pop())
+
+        run(scheduler, watch)
+        seen.append((scheduler.prefix_hits, scheduler.prefix_queries, scheduler.preemptions))
+        return seen
+
+
 class TestStepTime:
     def test_graphs_are_those_of_vllm(self) -> None:
         assert graph_sizes(8) == (1, 2, 4, 8, 16)

@@ -8,6 +8,8 @@ block of a prompt that is cached in full is computed again): both are kept, the 
 from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Sequence
 
+_Holders = int | dict[int, None]  # blocks with the same tokens; a dict, in order of age, only where there are several
+
 
 def chain_hashes(
     tokens: Sequence[Hashable], block_size: int, salt: Hashable = "", parent: int | None = None
@@ -27,10 +29,10 @@ class BlockPool:
     def __init__(self, blocks: int, caching: bool) -> None:
         self.size = blocks
         self.caching = caching
-        self._free: OrderedDict[int, None] = OrderedDict((number, None) for number in range(blocks))
+        self._free: OrderedDict[int, None] = OrderedDict.fromkeys(range(blocks))
         self._references = [0] * blocks
         self._hashes: list[int | None] = [None] * blocks
-        self._by_hash: dict[int, int | dict[int, None]] = {}  # a dict, in order of age, only where there are several
+        self._by_hash: dict[int, _Holders] = {}  # a dict, in order of age, only where there are several
 
     @property
     def free(self) -> int:
@@ -65,38 +67,44 @@ class BlockPool:
 
     def allocate(self, count: int) -> list[int] | None:
         """New blocks, evicting what they held; None, and nothing is taken, where there are not enough."""
-        if count > len(self._free):
+        free, references, hashes, by_hash = self._free, self._references, self._hashes, self._by_hash
+        if count > len(free):
             return None
         taken = []
         for _ in range(count):
-            block, _none = self._free.popitem(last=False)
-            self._forget(block)
-            self._references[block] = 1
+            block, _none = free.popitem(False)
+            if (value := hashes[block]) is not None:
+                hashes[block] = None
+                if (known := by_hash.pop(value)) != block:
+                    by_hash[value] = _without(known, block)
+            references[block] = 1
             taken.append(block)
         return taken
 
-    def publish(self, block: int, value: int) -> None:
-        """Let a full block be found by its hash."""
-        if not self.caching or self._hashes[block] is not None:
+    def publish(self, blocks: Sequence[int], values: Sequence[int]) -> None:
+        """Let full blocks be found by their hashes."""
+        if not self.caching:
             return
-        self._hashes[block] = value
-        known = self._by_hash.setdefault(value, block)
-        if isinstance(known, dict):
-            known[block] = None
-        elif known != block:
-            self._by_hash[value] = {known: None, block: None}
+        hashes, by_hash = self._hashes, self._by_hash
+        for block, value in zip(blocks, values, strict=True):
+            if hashes[block] is not None:
+                continue
+            hashes[block] = value
+            if (known := by_hash.setdefault(value, block)) != block:
+                by_hash[value] = _with(known, block)
 
     def release(self, blocks: Sequence[int]) -> None:
         """Give references back, last block first, so that the front of a prompt is evicted last."""
+        free, references, hashes = self._free, self._references, self._hashes
         first: list[int] = []
         for block in reversed(blocks):
-            self._references[block] -= 1
-            if self._references[block] == 0:
-                self._free[block] = None
-                if self._hashes[block] is None:
+            left = references[block] = references[block] - 1
+            if not left:
+                free[block] = None
+                if hashes[block] is None:
                     first.append(block)
         for block in reversed(first):
-            self._free.move_to_end(block, last=False)
+            free.move_to_end(block, last=False)
 
     def reset_cache(self) -> bool:
         """Forget every hash; False, and nothing is forgotten, while blocks are referenced."""
@@ -106,15 +114,17 @@ class BlockPool:
         self._hashes = [None] * self.size
         return True
 
-    def _forget(self, block: int) -> None:
-        value = self._hashes[block]
-        if value is None:
-            return
-        self._hashes[block] = None
-        known = self._by_hash[value]
-        if isinstance(known, int):
-            del self._by_hash[value]
-            return
-        del known[block]
-        if len(known) == 1:
-            self._by_hash[value] = next(iter(known))
+
+def _with(known: _Holders, block: int) -> _Holders:
+    """Who has the same tokens, with one more."""
+    if not isinstance(known, dict):
+        return {known: None, block: None}
+    known[block] = None
+    return known
+
+
+def _without(known: _Holders, block: int) -> _Holders:
+    """The others, of several."""
+    assert isinstance(known, dict)
+    del known[block]
+    return known if len(known) > 1 else next(iter(known))

@@ -62,12 +62,11 @@ class KvCache:
 
     def publish(self, request: Request, tokens: int) -> None:
         """Let the full blocks among a request's first `tokens` tokens be found."""
-        full = tokens // self.block_size
-        if not self.pool.caching or full <= request.published:
+        full, begun = tokens // self.block_size, request.published
+        if full <= begun or not self.pool.caching:
             return
         hashes = request.hashes_to(tokens, self.block_size)
-        for place in range(request.published, full):
-            self.pool.publish(request.blocks[place], hashes[place])
+        self.pool.publish(request.blocks[begun:full], hashes[begun:full])
         request.published = full
 
     def release(self, request: Request) -> None:

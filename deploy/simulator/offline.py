@@ -24,6 +24,7 @@ from .speculation import Acceptance, SpecCounts
 from .steptime import FrontEnd, StepClock, StepCost
 
 NS_PER_S = 1_000_000_000
+_AHEAD = 8  # hashes that are made before they are needed: several at once are quicker
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
@@ -129,16 +130,19 @@ class Results:
 class _Session:
     """Content by identity: block i of a session, or of what sessions share. A block that is partly shared is its own."""
 
-    __slots__ = ("_name", "_shared", "_tokens")
+    __slots__ = ("_own", "_shared", "_tokens")
 
     def __init__(self, name: Hashable, shared: Hashable, shared_tokens: int) -> None:
-        self._name, self._shared, self._tokens = name, shared, shared_tokens
+        self._own, self._shared, self._tokens = hash((name, "own")), hash((shared, "shared")), shared_tokens
 
     def extend(self, hashes: list[int], blocks: int, block_size: int) -> None:
         """Hashes of (who, which block)."""
-        common = self._tokens // block_size
-        for place in range(len(hashes), blocks):
-            hashes.append(hash((self._shared, place, "shared") if place < common else (self._name, place, "own")))
+        common, begun, own = self._tokens // block_size, len(hashes), self._own
+        if begun < common:
+            hashes += [hash((self._shared, place)) for place in range(begun, min(common, blocks))]
+            begun = len(hashes)
+        if begun < blocks:
+            hashes += [hash((own, place)) for place in range(begun, blocks + _AHEAD)]
 
 
 def simulate(arrivals: Iterable[Arrival], config: Offline, progress: Callable[[float], None] | None = None) -> Results:
