@@ -1,6 +1,7 @@
 """`inferload report`: pages and tables from a run directory."""
 
 import argparse
+import json
 from pathlib import Path
 from typing import Any
 
@@ -95,24 +96,33 @@ def register_diagnose(subparsers: Any) -> None:
         description="Says what held a run back, with the evidence in numbers, and what to try. Needs the server's metrics.",
     )
     parser.add_argument("run_dirs", nargs="+", type=Path, metavar="RUN", help="run directory")
-    parser.add_argument("--json", action="store_true", help="everything, as diagnosis.json has it")
+    parser.add_argument(
+        "--json", action="store_true", help="everything, as diagnosis.json has it; of several runs an array"
+    )
     parser.set_defaults(run=run_diagnose)
 
 
 def run_diagnose(arguments: argparse.Namespace) -> int:
     """Print the diagnosis of each run; 0 whatever it is."""
-    from .diagnosis.diagnose import advice, diagnose, json_text, sentences
+    from .diagnosis.diagnose import advice, diagnose, document, sentences
     from .frames import load
+    from .reconciletext import verdict_lines
 
+    documents = []
     for run_dir in arguments.run_dirs:
-        found = diagnose(load(run_dir))
+        frames = load(run_dir)
+        found = diagnose(frames)
+        documents.append(document(found))
         if arguments.json:
-            print(json_text(found), end="")
             continue
+        for line in verdict_lines(str(run_dir), frames.summary):
+            print(line)
         if not found:
             print(f"{run_dir}: no diagnosis: no server metrics were scraped, or the run has no measure phase")
         for one in found:
             print("\n".join([f"{run_dir}, {one.target}", *(f"  {line}" for line in sentences(one))]))
             for do, why, effects in advice(one):
                 print(f"  try {do}: {why} ({effects})")
+    if arguments.json:
+        print(json.dumps(documents[0] if len(documents) == 1 else documents, indent=1, ensure_ascii=False))
     return 0

@@ -128,6 +128,8 @@ def _means(span: IdleSpan, table: pd.DataFrame) -> Check:
     if not said:
         return Check(name, "not known", "the server publishes no histograms of its parts")
     text = f"means {', '.join(said)}"
+    if off and not span.turns_whole:
+        return Check(name, "not known", f"{text}; some of our turns did not end well, and may be in the server's alone")
     return Check(name, "does not add up" if off else "adds up", text + (f": {', '.join(off)} differ" if off else ""))
 
 
@@ -139,6 +141,9 @@ def _little(span: IdleSpan) -> list[Check]:
     said = f"{number(span.waiting_mean)} waiting on average, {number(span.queue_rate)} by rate x queue time"
     if span.preempted:
         return [Check(name, "not known", f"{said}; requests were preempted, and wait more than once")]
+    if not span.turns_whole:
+        why = "some of our turns did not end well: they waited too, and are in none of the server's times"
+        return [Check(name, "not known", f"{said}; {why}")]
     apart = abs(span.waiting_mean - span.queue_rate)
     holds = apart <= _LITTLE_REQUESTS + _LITTLE_SHARE * span.queue_rate
     return [Check(name, "adds up" if holds else "does not add up", said)]

@@ -1,5 +1,6 @@
 """Diagnosis: each rule holds on its own case and is the cause of no other's; sentences, documents, and the page of rules."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from inferload.analysis.diagnosis.advice import ADVICE
 from inferload.analysis.diagnosis.diagnose import Diagnosis, judge, sentences, table
-from inferload.analysis.diagnosis.evidence import Evidence, Scrapes, max_num_seqs, stream_interval
+from inferload.analysis.diagnosis.evidence import ClientReason, Evidence, Scrapes, max_num_seqs, stream_interval
 from inferload.analysis.diagnosis.rules import RULES
 
-from inferload import cli
+from inferload import cli, rundir
 
 DOCS = Path(__file__).parent.parent / "docs" / "diagnosis.md"
 
@@ -129,6 +130,18 @@ def test_a_client_that_is_a_little_late_contributes() -> None:
     assert [finding.code for finding in window.findings] == ["queue-bound", "client-bound"]
 
 
+@pytest.mark.parametrize(("level", "first"), [("invalid", "client-bound"), ("suspect", "queue-bound")])
+def test_what_the_verdict_says_against_the_client_counts_where_its_percentile_is_not_printed(
+    level: str, first: str
+) -> None:
+    late = (ClientReason("client_delay", level, "the client added up to 107 ms; use more workers"),)
+    window = judge(replace(QUIET, client_delay_p99_ms=None, client_reasons=late, **CASES["queue-bound"]))
+    assert {finding.code for finding in window.findings} == {"queue-bound", "client-bound"}
+    assert window.findings[0].code == first
+    said = next(finding.said for finding in window.findings if finding.code == "client-bound")
+    assert said == ("the client added up to 107 ms",)
+
+
 number = st.one_of(st.none(), st.floats(0, 1e6))
 
 
@@ -184,6 +197,17 @@ def test_a_run_directory_is_diagnosed(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "30 s or more tell more surely" in said
     assert cli.main(["diagnose", str(tmp_path / "run"), "--json"]) == 0
     assert '"windows"' in capsys.readouterr().out
+    synthetic_run.write(tmp_path / "other")
+    summary = rundir.read_json(tmp_path / "other" / rundir.SUMMARY)
+    late = {"phase": "measure", "code": "client_delay", "level": "invalid", "text": "the client was late; use more"}
+    summary["verdict"] |= {"measurement": "invalid", "reasons": [late]}
+    rundir.write_json(tmp_path / "other" / rundir.SUMMARY, summary)
+    assert cli.main(["diagnose", str(tmp_path / "other")]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith(f"{tmp_path / 'other'}: INVALID measurement: the client was late")
+    assert "(client-bound)" in said
+    assert cli.main(["diagnose", "--json", str(tmp_path / "run"), str(tmp_path / "other")]) == 0
+    assert len(json.loads(capsys.readouterr().out)) == 2
 
 
 def test_the_page_of_rules_is_the_table_in_the_code() -> None:

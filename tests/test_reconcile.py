@@ -165,6 +165,12 @@ def test_turns_that_did_not_end_well_leave_the_sums_open(run: RunFrames) -> None
     assert outcomes(asked(run, histograms(43, e2e=480)))["requests"] == "not known"
 
 
+def test_turns_that_were_given_up_waited_too_and_are_in_no_histogram(run: RunFrames) -> None:
+    found = outcomes(asked(told(run, 10, 60, 395), histograms(43, e2e=480, queue=5000)))
+    assert found["Little's law, queue"] == "not known"
+    assert found["turns against histograms"] == "not known"
+
+
 def test_the_documents_of_a_report_hold_the_parts(tmp_path: Path) -> None:
     folder = synthetic.write(tmp_path / "run")
     made = report.make(folder)

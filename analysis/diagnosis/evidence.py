@@ -40,6 +40,15 @@ class Scrapes:
 
 
 @dataclass(frozen=True, slots=True)
+class ClientReason:
+    """What the run's verdict says against its client: a code of measure/validity.py, suspect or invalid, the sentence."""
+
+    code: str
+    level: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Evidence:
     """One window. Times in ms."""
 
@@ -70,6 +79,7 @@ class Evidence:
     client_delay_p99_ms: float | None = None
     loop_lag_p99_ms: float | None = None
     client_cpu_share: float | None = None
+    client_reasons: tuple[ClientReason, ...] = ()  # of the run's verdict, in the measure phase
     tokens_per_event: float | None = None
     itl_by_running: tuple[float, float] | None = (
         None  # mean ITL at the fewest and at the most running thirds of seconds
@@ -163,6 +173,7 @@ def collect(run: RunFrames, server: ServerSeries, start_s: float, end_s: float, 
         client_delay_p99_ms=(client.get("delay_ms") or {}).get("p99"),
         loop_lag_p99_ms=(client.get("loop_lag_ms") or {}).get("p99"),
         client_cpu_share=client.get("cpu_share"),
+        client_reasons=_client_reasons(summary),
         tokens_per_event=(summary.get("tokens_per_event") or {}).get("mean"),
         itl_by_running=_itl_by_running(run, events, view),
         itl_alone_ms=seen.itl_alone_ms,
@@ -170,6 +181,18 @@ def collect(run: RunFrames, server: ServerSeries, start_s: float, end_s: float, 
         counted_hit_rate=hits / queries if queries and hits is not None else None,
         uncached_prompt_tokens=float(uncached.mean()) if len(uncached) else None,
         slo=seen.slo,
+    )
+
+
+def _client_reasons(summary: Mapping[str, Any]) -> tuple[ClientReason, ...]:
+    """Those that say that the client came late; a percentile of few samples is in no figure, and the verdict knows it."""
+    reasons = (summary.get("verdict") or {}).get("reasons")
+    return tuple(
+        ClientReason(one["code"], str(one.get("level")), str(one.get("text")))
+        for one in (reasons if isinstance(reasons, list) else ())
+        if isinstance(one, Mapping)
+        and one.get("code") in ("client_delay", "client_lag")
+        and one.get("phase") == "measure"
     )
 
 

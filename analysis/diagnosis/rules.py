@@ -43,11 +43,18 @@ def _client(evidence: Evidence) -> Finding | None:
     """It comes first only where the measurement is no longer the server's; before that it is one contributor."""
     said = []
     delay, gap, share = evidence.client_delay_p99_ms, evidence.client_itl_p50_ms, evidence.client_cpu_share
-    if delay is not None and gap is not None and delay > 0.5 * gap:
+    delayed = delay is not None and gap is not None and delay > 0.5 * gap
+    if delayed:
         said.append(f"p99 of the client's own delay is {delay:.3g} ms at a median gap of {gap:.3g} ms")
     if share is not None and share > 0.85:
         said.append(f"the client's busiest process used {share:.0%} of its core")
-    spoilt = (delay is not None and gap is not None and delay > gap) or (share is not None and share > 0.97)
+    reasons = evidence.client_reasons
+    said += [one.text.partition(";")[0] for one in reasons if one.code != "client_delay" or not delayed]
+    spoilt = (
+        (delay is not None and gap is not None and delay > gap)
+        or (share is not None and share > 0.97)
+        or any(one.level == "invalid" for one in reasons)
+    )
     return Finding("client-bound", 100.0 if spoilt else 0.5, tuple(said)) if said else None
 
 
@@ -299,7 +306,8 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "client-bound",
         "The client held it back",
-        "client delay p99 above half a gap, or a client process above 85 % of a core; the cause from a whole gap, or 97 %",
+        "client delay p99 above half a gap, a client process above 85 % of a core, or turns that left late; the cause from a "
+        "whole gap, 97 %, or where the verdict says for one of them that the measurement is not valid",
         "looked at first: as the cause it voids all others",
         _client,
     ),
