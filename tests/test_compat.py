@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from locust.runners import WorkerNode
 
 from inferload.errors import UsageError
 from inferload.swarm import compat
@@ -112,3 +113,28 @@ def test_a_standard_library_that_was_left_as_it_is_is_refused() -> None:
     """As Locust leaves it for the tests' own process; a run would hang at its first wait."""
     with pytest.raises(UsageError, match="LOCUST_SKIP_MONKEY_PATCH is set"):
         compat.check_patched()
+
+
+def test_a_worker_that_is_not_of_the_run_gets_no_users() -> None:
+    class One(locust.User):
+        weight = 1
+
+    a, b, stray, late = (WorkerNode(f"host_{name}") for name in "abcd")
+    dispatcher = compat.members_only(lambda: {a.id, b.id})([a, b, stray], [One])
+    dispatcher.new_dispatch(target_user_count=8, spawn_rate=8, user_classes=[One])
+    assert list(dispatcher)[-1] == {a.id: {"One": 4}, b.id: {"One": 4}}
+    dispatcher.add_worker(late)
+    dispatcher.remove_worker(stray)
+    dispatcher.new_dispatch(target_user_count=10, spawn_rate=10, user_classes=[One])
+    assert list(dispatcher)[-1] == {a.id: {"One": 5}, b.id: {"One": 5}}
+
+
+def test_without_a_roster_every_worker_takes_part() -> None:
+    class One(locust.User):
+        weight = 1
+
+    a, b = WorkerNode("host_a"), WorkerNode("host_b")
+    dispatcher = compat.members_only(lambda: None)([a], [One])
+    dispatcher.add_worker(b)
+    dispatcher.new_dispatch(target_user_count=2, spawn_rate=2, user_classes=[One])
+    assert list(dispatcher)[-1] == {a.id: {"One": 1}, b.id: {"One": 1}}

@@ -19,6 +19,9 @@ import locust.stats
 import numpy as np
 import numpy.typing as npt
 import psutil
+from locust.dispatch import UsersDispatcher
+from locust.runners import WorkerNode
+from locust.user import User
 
 from inferload.errors import UsageError
 from inferload.measure.clock import NS_PER_S, now_ns
@@ -147,6 +150,32 @@ def _buckets_ms(values_ms: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     positive = np.maximum(values_ms, 1e-6)
     scale = 10.0 ** (2 - np.floor(np.log10(positive)))
     return np.where(values_ms > 0, np.round(positive * scale) / scale, 0.0)
+
+
+def members_only(members: Callable[[], set[str] | None]) -> type[UsersDispatcher]:
+    """A dispatcher of users (`Environment.dispatcher_class`) that gives none to a worker that is not of the run.
+
+    Locust shares users with every worker that connects; one that came too late to take part would hold them idle, and the load
+    would be less than was asked for. `members`: Locust's ids of the run's workers; None: everybody takes part.
+    """
+
+    def taken(node: WorkerNode) -> bool:
+        ids = members()
+        return ids is None or node.id in ids
+
+    class MembersOnly(UsersDispatcher):  # type: ignore[misc]  # Locust says no types
+        def __init__(self, worker_nodes: list[WorkerNode], user_classes: list[type[User]]) -> None:
+            super().__init__([node for node in worker_nodes if taken(node)] or worker_nodes, user_classes)
+
+        def add_worker(self, worker_node: WorkerNode) -> None:
+            if taken(worker_node):
+                super().add_worker(worker_node)
+
+        def remove_worker(self, worker_node: WorkerNode) -> None:
+            if taken(worker_node):
+                super().remove_worker(worker_node)
+
+    return MembersOnly
 
 
 class AnyOf(list[str]):

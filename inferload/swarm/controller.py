@@ -17,7 +17,7 @@ from gevent.event import Event
 from inferload import rundir
 from inferload.errors import UsageError
 from inferload.measure import calibration
-from inferload.swarm import arms, finale, inbox, muster, progress
+from inferload.swarm import arms, compat, finale, inbox, muster, progress
 from inferload.swarm.ended import Place
 from inferload.swarm.finale import Outcome
 from inferload.swarm.locust_csv import History
@@ -66,6 +66,7 @@ class Controller:
         self._runner = runner
         self._locust_start, self._locust_stop = runner.start, runner.stop
         runner.start, runner.stop = self.start, self.stop
+        environment.dispatcher_class = compat.members_only(self._members)
         inbox.attend(runner, lambda: self.run)
 
     # -- what Locust calls
@@ -103,6 +104,11 @@ class Controller:
     def under_way(self) -> bool:
         """Whether there is a run, from its start on, when it is still being prepared."""
         return self.preparing or self.run is not None
+
+    def _members(self) -> set[str] | None:
+        """Locust's ids of the workers that take part in the run; None in a local one, and where there is none."""
+        members = [] if self.run is None else self.run.roster.members
+        return {member.client_id for member in members if member.client_id is not None} or None
 
     def _workers_are_silent(self) -> bool:
         return self.under_way and hasattr(self._runner, "clients") and self._runner.worker_count <= 0
