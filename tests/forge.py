@@ -85,7 +85,7 @@ class Forge:
         new_session: bool = False,
     ) -> "Forked | subprocess.Popen[str]":
         """`python -m MODULE ARGUMENTS` with its standard output (and with `errors_too` its standard error) on a pipe."""
-        if FRESH:
+        if FRESH or "LD_PRELOAD" in env:  # what is preloaded takes its place before the first line of Python
             return subprocess.Popen(
                 [sys.executable, "-m", module, *arguments],
                 cwd=cwd,

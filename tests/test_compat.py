@@ -1,10 +1,12 @@
 """Each change that we make to Locust, shown at work; a new version of Locust has to pass these."""
 
 import functools
+import time
 
 import locust
 import locust.argument_parser
 import locust.main
+import locust.runners
 import locust.stats
 import numpy as np
 import pytest
@@ -45,6 +47,22 @@ def test_default_arguments_are_built_once(monkeypatch: pytest.MonkeyPatch) -> No
         locust.argument_parser.default_args_dict() is first for _ in range(56)
     )  # as often as a spawn message asks
     assert len(calls) == 1
+
+
+def test_locusts_time_goes_on_evenly_when_somebody_sets_the_wall_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (locust.runners, locust.stats):
+        monkeypatch.setattr(module, "time", time)
+    monkeypatch.setattr(compat, "now_ns", lambda: at_ns[0])
+    at_ns = [time.monotonic_ns()]
+    compat._count_time_evenly()
+    before_s = locust.runners.time.time()
+    assert before_s == pytest.approx(time.time(), abs=5)
+    with monkeypatch.context() as stepped:
+        stepped.setattr(time, "time", lambda: 1.0)
+        at_ns[0] += 2 * 10**9
+        assert locust.runners.time.time() - before_s == pytest.approx(2)
+    assert locust.stats.time is locust.runners.time
+    assert locust.runners.time.monotonic is time.monotonic
 
 
 @given(st.floats(0.001, 1e7))

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from records import MS, turn
 
+from inferload.measure import clock
 from inferload.measure.health import ClientHealth, HealthSet
 
 times = st.lists(st.floats(0, 500), max_size=5)
@@ -90,3 +91,19 @@ def test_what_was_not_looked_at_is_not_known() -> None:
         None,
         None,
     )
+
+
+def test_a_wall_clock_that_is_set_is_noticed_once_and_one_that_is_slewed_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    at_ns, wall_ahead_ns = [10 * clock.NS_PER_S], [7 * clock.NS_PER_S]
+    monkeypatch.setattr(clock, "now_ns", lambda: at_ns[0])
+    monkeypatch.setattr(clock, "wall_ns", lambda: at_ns[0] + wall_ahead_ns[0])
+    watch, health, seen_s = clock.WallWatch(), ClientHealth(), []
+    for stepped_ns in (0, -3600 * clock.NS_PER_S, 20 * MS, 0, 200 * MS):
+        at_ns[0] += clock.NS_PER_S
+        wall_ahead_ns[0] += stepped_ns
+        seen_s.append(watch.stepped_ns() / clock.NS_PER_S)
+        health.beat([], [], 0.0, 1.0, None, clock_stepped_ns=round(seen_s[-1] * clock.NS_PER_S))
+    assert seen_s == [0, -3600, 0, 0, 0.2]
+    assert (health.clock_steps, health.clock_stepped_ns) == (2, round(-3599.8 * clock.NS_PER_S))

@@ -85,6 +85,7 @@ EDGES: list[tuple[str, dict[str, Any], dict[str, Any] | None, dict[str, Any] | N
     ("lost_worker", {}, None, {"lost_workers": 1}),
     ("report_gap", {}, None, {"report_gaps": 1}),
     ("clock_skew", {"clock_uncertainty_ms": 5.0}, {"clock_uncertainty_ms": 500.0}, None),
+    ("clock_step", {}, {"clock_steps": 1, "clock_stepped_s": -3600.0}, None),
     ("unfinished_drain", {}, {"turns_unfinished": 1}, {"turns_unfinished": 51}),
     ("unfinished_drain", {}, {"turns_unfinished": 50}, None),
     ("books", {}, None, {"books": ("measure: 2 turns were begun, but 1 ended",)}),

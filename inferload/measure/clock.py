@@ -13,6 +13,10 @@ cpu_ns = time.process_time_ns
 NS_PER_S = 1_000_000_000
 NS_PER_MS = 1_000_000
 
+_STEP_NS = (
+    50 * NS_PER_MS
+)  # between two looks a second apart; a clock that is slewed gains less, one that is set mostly more
+
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
@@ -38,3 +42,17 @@ class Anchor:
     def to_wall_ns(self, mono_ns: int) -> int:
         """Wall time of a monotonic stamp, as the wall clock stood when the anchor was taken."""
         return self.wall_ns + (mono_ns - self.mono_ns)
+
+
+class WallWatch:
+    """Notices that somebody has set the wall clock, or that the machine slept, which the monotonic clock leaves out."""
+
+    def __init__(self) -> None:
+        self._last = Anchor.take()
+
+    def stepped_ns(self) -> int:
+        """By how much the wall clock was set since the last call; 0 where it was not."""
+        now = Anchor.take()
+        moved_ns = now.wall_ns - self._last.to_wall_ns(now.mono_ns)
+        self._last = now
+        return moved_ns if abs(moved_ns) > _STEP_NS else 0

@@ -66,6 +66,8 @@ def _of_phase(phase: Phase, tally: Tally, health: HealthSet, window_s: float) ->
         steal_share=_worst([one.steal_share for one in each]),
         gc_pause_max_ms=_worst([one.gc_pause_ms.max for one in each]),
         stamped_share=all_workers.stamped_share,
+        clock_steps=all_workers.clock_steps,
+        clock_stepped_s=all_workers.clock_stepped_ns / NS_PER_S,
         window_s=window_s,
         lag_mean_ms=tally.sketches["lag_ms"].mean if "lag_ms" in tally.sketches else None,
         turn_mean_s=tally.turn_ns / NS_PER_S / tally.ended if tally.ended else None,

@@ -28,6 +28,8 @@ class ClientHealth:
     steal_wall_ns: int = 0  # the wall time in which that was looked at: 0 where the system does not say
     reads_stamped: int = 0  # reads from sockets that carried a kernel receive stamp
     reads_unstamped: int = 0
+    clock_steps: int = 0  # times at which somebody set the wall clock
+    clock_stepped_ns: int = 0  # by how much in all; back is negative
     loop_lag_ms: Sketch = field(default_factory=Sketch)  # how late a timer of the event loop fired
     delay_ms: Sketch = field(default_factory=Sketch)  # read time - kernel receive stamp, of each stamped read
     gc_pause_ms: Sketch = field(default_factory=Sketch)
@@ -85,11 +87,15 @@ class ClientHealth:
         *,
         read_pauses_ms: Iterable[float] | None = None,
         processors: int | None = None,
+        clock_stepped_ns: int = 0,
     ) -> None:
         """What happened since the last beat. `stolen_s`: from all processors together; None where the system does not say.
 
-        `read_pauses_ms`: of the thread that reads; None where the event loop does.
+        `read_pauses_ms`: of the thread that reads; None where the event loop does. `clock_stepped_ns`: by how much the
+        wall clock was set.
         """
+        self.clock_steps += clock_stepped_ns != 0
+        self.clock_stepped_ns += clock_stepped_ns
         self.loop_lag_ms.add_many(np.fromiter(loop_lags_ms, dtype=np.float64))
         self.gc_pause_ms.add_many(np.fromiter(gc_pauses_ms, dtype=np.float64))
         self.cpu_ns += round(cpu_s * NS_PER_S)

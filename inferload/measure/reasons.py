@@ -45,6 +45,8 @@ class Evidence:
     lost_workers: int | None = None
     report_gaps: int | None = None
     clock_uncertainty_ms: float | None = None  # of the worst worker's offset
+    clock_steps: int = 0  # times at which a worker's wall clock was set
+    clock_stepped_s: float = 0.0  # by how much in all
     books: tuple[str, ...] = ()  # sentences that say what does not add up
     server_restarts: int | None = None
     warm_cache_share: float | None = (
@@ -324,6 +326,17 @@ RULES: tuple[Rule, ...] = (
         lambda e: f"a worker's clock is known to within {_short(e.clock_uncertainty_ms)} ms only",
         "durations are right, but workers' and servers' curves may lie side by side by that much",
         "use a quieter network between master and workers",
+    ),
+    Rule(
+        "clock_step",
+        lambda e: float(e.clock_steps),
+        0,
+        None,
+        "times that a worker's wall clock was set",
+        lambda e: f"the wall clock of the workers was set while they measured, by {e.clock_stepped_s:+.3g} s in all",
+        "durations are on the monotonic clock and stay right; of what was just being read, the kernel's stamp is not believed, "
+        "or is off by a small step; logs of other programs lie apart by as much. A machine that slept looks the same",
+        "set the clock before a run, and have it slewed while it lasts (chrony, ntpd -x)",
     ),
     Rule(
         "unfinished_drain",

@@ -8,6 +8,7 @@ import functools
 import logging
 import math
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import gevent
@@ -15,6 +16,7 @@ import gevent.monkey
 import locust
 import locust.argument_parser
 import locust.main
+import locust.runners
 import locust.stats
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +26,7 @@ from locust.runners import WorkerNode
 from locust.user import User
 
 from inferload.errors import UsageError
-from inferload.measure.clock import NS_PER_S, now_ns
+from inferload.measure.clock import NS_PER_S, Anchor, now_ns
 
 SUPPORTED = "2.47."
 _WORKER_END_S = 3.0
@@ -39,6 +41,7 @@ def apply() -> None:
     _cache_default_arguments()
     locust.stats.bucket_response_time = bucket_ms
     _keep_fractions()
+    _count_time_evenly()
     logging.getLogger("locust.main").addFilter(_not_about_run_time)
 
 
@@ -70,6 +73,17 @@ def _keep_fractions() -> None:
 
     to_dict.keeps_fractions = True  # type: ignore[attr-defined]
     locust.stats.StatsEntry.to_dict = to_dict
+
+
+def _count_time_evenly() -> None:
+    """Locust asks the wall clock how long something took. Where that is set forward, workers take the master for dead and end;
+    where it is set back, they throw away its later messages as old ones, and rates are over hours that never were."""
+    if hasattr(locust.runners.time, "anchor"):
+        return
+    anchor = Anchor.take()
+    steady = SimpleNamespace(**vars(locust.runners.time))
+    steady.anchor, steady.time = anchor, lambda: anchor.to_wall_ns(now_ns()) / NS_PER_S
+    locust.runners.time = locust.stats.time = steady
 
 
 def bucket_ms(response_time_ms: float) -> float:

@@ -250,7 +250,7 @@ class Controller:
     def _conduct(self, run: MasterRun) -> Outcome:
         logger.info("run directory: %s", run.place.path)
         finale.begin(run)
-        history = History(run.place.path, self.environment)
+        history = History(run.place.path, self.environment, run.anchor)
         shown_no_more = progress.begin(run, wanted=self._headless)
         try:
             run.conduct(self._start_users)

@@ -2,10 +2,13 @@
 
 Locust's writer leaves out the last second, rounds percentiles to whole milliseconds and keeps only Aggregated in its history;
 these files have Locust's columns, every row, and fractions. `--csv` is left to whoever gives it.
+
+Locust counts its rates by the wall clocks of all workers; where one of these is far off, they are counted here by ours.
 """
 
 import csv
 from bisect import bisect_right
+from collections import deque
 from datetime import UTC, datetime
 from itertools import accumulate
 from pathlib import Path
@@ -15,8 +18,10 @@ import gevent
 from locust.stats import get_readable_percentiles
 
 from inferload import rundir
-from inferload.measure.clock import NS_PER_S, wall_ns
+from inferload.measure.clock import NS_PER_S, Anchor, now_ns
 
+_SPAN_S = 10.0  # of a current rate
+_REPORT_S = 4.0  # workers tell Locust every three seconds
 PERCENTILES = (0.50, 0.66, 0.75, 0.80, 0.90, 0.95, 0.98, 0.99, 0.999, 0.9999, 1.0)
 _NAMES = get_readable_percentiles(list(PERCENTILES))
 _STATS_COLUMNS = [
@@ -30,12 +35,63 @@ _HISTORY_COLUMNS = [
 ]  # fmt: skip
 
 
-class History:
-    """Writes a row per second and entry while the run lasts, and the other three files at its end."""
+class Rates:
+    """Rates a second of Locust's entries, by its own timestamps or, where these cannot be, by the monotonic clock."""
 
-    def __init__(self, folder: Path, environment: Any) -> None:
+    def __init__(self, stats: Any) -> None:
+        self._stats = stats
+        self._began_ns = self._last_ns = now_ns()
+        self._requests = 0
+        self._seen: deque[tuple[int, dict[Any, tuple[int, int]]]] = deque()
+
+    def look(self) -> None:
+        """Take note of all counts: once a second."""
+        at_ns, entries = now_ns(), _entries(self._stats)
+        if entries[-1].num_requests != self._requests:
+            self._requests, self._last_ns = entries[-1].num_requests, at_ns
+        self._seen.append((at_ns, {_key(entry): (entry.num_requests, entry.num_failures) for entry in entries}))
+        while at_ns - self._seen[0][0] > (_SPAN_S + 0.5) * NS_PER_S:
+            self._seen.popleft()
+
+    @property
+    def plausible(self) -> bool:
+        """Whether Locust's timestamps agree with the time that has passed here."""
+        last_s, start_s = self._stats.last_request_timestamp, self._stats.start_time
+        return last_s is None or -_REPORT_S <= self._passed_s - (last_s - start_s) <= _REPORT_S
+
+    @property
+    def _passed_s(self) -> float:
+        return (self._last_ns - self._began_ns) / NS_PER_S
+
+    def total(self, entry: Any) -> tuple[float, float]:
+        """Requests and failures a second, from the load's start to the last request."""
+        if self.plausible:
+            return entry.total_rps, entry.total_fail_per_sec
+        passed_s = self._passed_s
+        return entry.num_requests / passed_s, entry.num_failures / passed_s
+
+    def current(self, entry: Any) -> tuple[float, float]:
+        """The same of about the last ten seconds."""
+        if self.plausible:
+            return entry.current_rps, entry.current_fail_per_sec
+        (from_ns, before), (until_ns, after) = self._seen[0], self._seen[-1]
+        passed_s = max(1.0, (until_ns - from_ns) / NS_PER_S)
+        counts = zip(after[_key(entry)], before.get(_key(entry), (0, 0)), strict=True)
+        requests, failures = (now - then for now, then in counts)
+        return requests / passed_s, failures / passed_s
+
+
+class History:
+    """Writes a row per second and entry while the run lasts, and the other three files at its end.
+
+    `anchor`: of the run, so that timestamps go on evenly when somebody sets the wall clock.
+    """
+
+    def __init__(self, folder: Path, environment: Any, anchor: Anchor) -> None:
         self._folder = folder
         self._environment = environment
+        self._anchor = anchor
+        self._rates = Rates(environment.stats)
         self._file = (folder / rundir.LOCUST_HISTORY).open("w", newline="", encoding="utf-8")
         self._writer = csv.writer(self._file)
         self._writer.writerow(_HISTORY_COLUMNS)
@@ -47,7 +103,8 @@ class History:
         self._write_rows()
         self._file.close()
         stats = self._environment.stats
-        _write(self._folder / rundir.LOCUST_STATS, _STATS_COLUMNS, [_stats_row(entry) for entry in _entries(stats)])
+        rows = [_stats_row(entry, *self._rates.total(entry)) for entry in _entries(stats)]
+        _write(self._folder / rundir.LOCUST_STATS, _STATS_COLUMNS, rows)
         _write(
             self._folder / rundir.LOCUST_FAILURES,
             ["Method", "Name", "Error", "Occurrences", "First Seen", "Last Seen"],
@@ -62,14 +119,22 @@ class History:
 
     def _write(self) -> None:
         while True:
-            gevent.sleep(1.0 - (wall_ns() % NS_PER_S) / NS_PER_S)  # on the second, as Locust's own are
+            gevent.sleep(1.0 - (self._wall_ns() % NS_PER_S) / NS_PER_S)  # on the second, as Locust's own are
             self._write_rows()
             self._file.flush()
 
+    def _wall_ns(self) -> int:
+        return self._anchor.to_wall_ns(now_ns())
+
     def _write_rows(self) -> None:
-        now_s, users = wall_ns() // NS_PER_S, self._environment.runner.user_count
+        now_s, users = self._wall_ns() // NS_PER_S, self._environment.runner.user_count
+        self._rates.look()
         for entry in _entries(self._environment.stats):
-            self._writer.writerow([now_s, users, *_history_row(entry)])
+            self._writer.writerow([now_s, users, *_history_row(entry, *self._rates.current(entry))])
+
+
+def _key(entry: Any) -> tuple[Any, Any]:
+    return entry.name, entry.method
 
 
 def _entries(stats: Any) -> list[Any]:
@@ -97,17 +162,17 @@ def _percentiles(entry: Any) -> list[float | str]:
     return [_ms(buckets[bisect_right(shorter, int(entry.num_requests * q)) - 1][0]) for q in PERCENTILES]
 
 
-def _stats_row(entry: Any) -> list[Any]:
+def _stats_row(entry: Any, rps: float, fail_per_s: float) -> list[Any]:
     return [
         entry.method, entry.name, entry.num_requests, entry.num_failures, _ms(entry.median_response_time),
         _ms(entry.avg_response_time), _ms(entry.min_response_time or 0), _ms(entry.max_response_time),
-        round(entry.avg_content_length, 3), round(entry.total_rps, 6), round(entry.total_fail_per_sec, 6), *_percentiles(entry),
+        round(entry.avg_content_length, 3), round(rps, 6), round(fail_per_s, 6), *_percentiles(entry),
     ]  # fmt: skip
 
 
-def _history_row(entry: Any) -> list[Any]:
+def _history_row(entry: Any, rps: float, fail_per_s: float) -> list[Any]:
     return [
-        entry.method or "", entry.name, round(entry.current_rps, 6), round(entry.current_fail_per_sec, 6), *_percentiles(entry),
+        entry.method or "", entry.name, round(rps, 6), round(fail_per_s, 6), *_percentiles(entry),
         entry.num_requests, entry.num_failures, _ms(entry.median_response_time), _ms(entry.avg_response_time),
         _ms(entry.min_response_time or 0), _ms(entry.max_response_time), round(entry.avg_content_length, 3),
     ]  # fmt: skip

@@ -4,22 +4,22 @@ import json
 from pathlib import Path
 from typing import Any
 
-from inferload.measure.clock import wall_ns
+from inferload.measure.clock import Anchor, now_ns
 
 
 class Marks:
-    """Appends to a run's marks; `t_s` counts from the run's start."""
+    """Appends to a run's marks; `t_s` counts from the run's start. All by its anchor, however the wall clock is set."""
 
-    def __init__(self, path: Path, started_wall_ns: int) -> None:
+    def __init__(self, path: Path, started: Anchor) -> None:
         self._path = path
-        self._started_wall_ns = started_wall_ns
+        self._started = started
         self.seen: list[dict[str, Any]] = []
 
     def add(self, kind: str, text: str, at_wall_ns: int | None = None, **detail: Any) -> None:
         """Note something, now or at the instant given."""
-        at_ns = wall_ns() if at_wall_ns is None else at_wall_ns
+        at_ns = self._started.to_wall_ns(now_ns()) if at_wall_ns is None else at_wall_ns
         mark = {
-            "t_s": round((at_ns - self._started_wall_ns) / 1e9, 3),
+            "t_s": round((at_ns - self._started.wall_ns) / 1e9, 3),
             "wall_ns": at_ns,
             "kind": kind,
             "text": text,

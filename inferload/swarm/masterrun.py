@@ -54,7 +54,7 @@ class MasterRun:
         self.arm: Arm = "cold"
         self.earlier: Earlier | None = None
         self.salt = order.scenario.cache.salt or self.run_id  # what keeps its prompts apart from other runs'
-        self.marks = Marks(place.path / rundir.MARKS, self.anchor.wall_ns)
+        self.marks = Marks(place.path / rundir.MARKS, self.anchor)
         self.seen = Seen()
         self.recent = Recent()
         self.steadiness = Steadiness()
@@ -108,7 +108,17 @@ class MasterRun:
             self.seen.tallies.absorb(tallies)
             self.recent.add(self.elapsed_s(), tallies)
             self._look_whether_steady(tallies)
-            self.seen.health.absorb(HealthSet.from_wire(report.health))
+            health = HealthSet.from_wire(report.health)
+            self._look_at_clock(member, health)
+            self.seen.health.absorb(health)
+
+    def _look_at_clock(self, member: Member, delta: HealthSet) -> None:
+        total = delta.total()
+        if total.clock_steps:
+            by_s = total.clock_stepped_ns / NS_PER_S
+            text = f"the wall clock of worker {member.name} was set by {by_s:+.3f} s"
+            self.marks.add("clock_step", text, worker=member.name, by_s=by_s)
+            logger.warning("%s", text)
 
     def on_drained(self, data: dict[str, Any]) -> None:
         """A worker's last word."""

@@ -14,7 +14,7 @@ from gevent.threadpool import ThreadPool
 
 from inferload import rundir
 from inferload.errors import UsageError
-from inferload.measure.clock import NS_PER_MS, NS_PER_S, Anchor, now_ns
+from inferload.measure.clock import NS_PER_MS, NS_PER_S, Anchor, WallWatch, now_ns
 from inferload.measure.health import HealthSet
 from inferload.measure.record import PhaseWindow
 from inferload.measure.slo import Slo
@@ -82,6 +82,7 @@ class WorkerRun:
         self.tallies = TallySet()
         self.health = HealthSet()
         self.anchor = Anchor.take()
+        self._wall = WallWatch()
         self.open = True
         self.closing = False
         self.finished = False
@@ -232,7 +233,16 @@ class WorkerRun:
         self._reported_ns = at_ns
         loop_lags_ms, gc_pauses_ms, cpu_s, wall_s, stolen_s = self._pulse.take()
         health = self.health.at(self.assignment.name, phase)
-        health.beat(loop_lags_ms, gc_pauses_ms, cpu_s, wall_s, stolen_s, read_pauses_ms=self._read_pauses_ms())
+        read_pauses_ms, stepped_ns = self._read_pauses_ms(), self._wall.stepped_ns()
+        health.beat(
+            loop_lags_ms,
+            gc_pauses_ms,
+            cpu_s,
+            wall_s,
+            stolen_s,
+            read_pauses_ms=read_pauses_ms,
+            clock_stepped_ns=stepped_ns,
+        )
 
     def _read_pauses_ms(self) -> list[float] | None:
         """For how long the reading threads were held up, each time since the last call; None where an event loop reads."""
