@@ -16,7 +16,7 @@ export VENV_VLLM
 BROWSER := chromium chromium-driver
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-vllm demo demo-vllm browser sshd screenshots test test-vllm lint bench bench-client bench-simulator bench-quick bench-report bench-arrivals bench-peers bench-programs soak clean
+.PHONY: help setup setup-vllm demo demo-vllm browser sshd screenshots test test-vllm soak-vllm lint bench bench-client bench-simulator bench-quick bench-report bench-arrivals bench-peers bench-programs soak clean
 
 help:            ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
@@ -62,14 +62,17 @@ test: $(READY) browser sshd  ## all tests that need no real vLLM
 	$(BIN)/python -m pytest
 
 test-vllm: $(READY) setup-vllm  ## the tests that drive real vLLM on the CPU
-	$(BIN)/python -m pytest -m vllm
+	$(BIN)/python -m pytest -m "vllm and not soak"
 
 screenshots: $(READY) browser  ## the pictures of the README, from a demo and a run by hand
 	PYTHONPATH=tests $(BIN)/python docs/screenshots.py
 
-soak: $(READY)   ## what takes too long for every change: long streams in flight at each way to end, long runs, many draws
+soak: $(READY) browser sshd  ## what takes too long for every change: long streams in flight at each way to end, long runs, many draws
 	INFERLOAD_SOAK=1 INFERLOAD_FRESH=1 $(BIN)/python -m pytest -m "not vllm" tests/test_e2e_stop.py
-	$(BIN)/python -m pytest -m soak
+	$(BIN)/python -m pytest -m "soak and not vllm"
+
+soak-vllm: $(READY) setup-vllm  ## every variant for the CPU on real vLLM, one after another
+	$(BIN)/python -m pytest -m "soak and vllm"
 
 lint: $(READY)   ## ruff and mypy
 	$(BIN)/ruff check .

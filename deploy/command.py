@@ -1,6 +1,7 @@
 """`inferload deploy`: start a server, see what is up, read its log, stop it."""
 
 import argparse
+import math
 import os
 import re
 from pathlib import Path
@@ -105,6 +106,8 @@ def core_list(text: str) -> tuple[int, ...]:
 
 def bring_up(arguments: argparse.Namespace) -> int:
     """`up`: the server goes on when this returns."""
+    if arguments.ready_s is not None and not 0 < arguments.ready_s < math.inf:
+        raise UsageError(f"--ready-s {arguments.ready_s:g}: a number of seconds above 0")
     named_prices = prices.from_options(arguments)
     variant = None if is_made_here(arguments.what) else named(arguments.what)
     if arguments.set:
@@ -133,10 +136,10 @@ def bring_up(arguments: argparse.Namespace) -> int:
     server = launch.start(wanted, command)
     try:
         took_s = launch.wait(server, arguments.ready_s or command.ready_s)
-    except KeyboardInterrupt:
+        running.remember(described(server, took_s, named_prices.over(UNPRICED if variant is None else variant.prices)))
+    except BaseException:  # Ctrl-C too: a server in a session of its own hears nothing of it
         launch.stop(server)
         raise
-    running.remember(described(server, took_s, named_prices.over(UNPRICED if variant is None else variant.prices)))
     shown = server.model if variant is None else f"{variant.name} ({server.model})"
     print(f"{server.engine}: {shown} at {server.url} after {took_s:.1f} s (pid {server.pid})")
     print(f"log: {server.log}\nstop: inferload deploy down --port {server.port}")
@@ -197,6 +200,8 @@ def _far(arguments: argparse.Namespace) -> tuple[Machine, int] | None:
 
 def show_log(arguments: argparse.Namespace) -> int:
     """`logs`: the end of the log, and its path on the last line."""
+    if arguments.lines < 1:
+        raise UsageError(f"--lines {arguments.lines}: at least 1")
     if (far := _far(arguments)) is not None:
         print(remote.log(*far, arguments.lines), end="")
         return 0

@@ -46,10 +46,7 @@ def start(wanted: Wanted, command: Command | None = None) -> Server:
     """
     command = command or command_of(wanted)
     _refuse_taken(wanted)
-    # A new name for each start: a process that holds this file open is this server's, whatever its process id.
-    log = places.state_dir() / f"{wanted.port}-{secrets.token_hex(4)}.log"
-    log.parent.mkdir(parents=True, exist_ok=True)
-    _remove_old_logs()
+    log = _new_log(wanted.port)
     pid = _spawn(command, log, wanted.cores)
     server = Server(
         engine=wanted.engine,
@@ -63,8 +60,24 @@ def start(wanted: Wanted, command: Command | None = None) -> Server:
         cores=wanted.cores,
         variant=None if wanted.variant is None else document(wanted.variant),
     )
-    running.remember(server)
+    try:
+        running.remember(server)
+    except UsageError:
+        stop(server)
+        raise
     return server
+
+
+def _new_log(port: int) -> Path:
+    """An empty file with a new name: a process that holds it open is this server's, whatever its process id."""
+    log = places.state_dir() / f"{port}-{secrets.token_hex(4)}.log"
+    try:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        _remove_old_logs()
+        log.touch()
+    except OSError as error:
+        raise running.not_written(log.parent, error) from error
+    return log
 
 
 def _refuse_taken(wanted: Wanted) -> None:

@@ -68,8 +68,7 @@ def state_file(machine: str, port: int) -> Path:
 def remember(server: Remote) -> None:
     """Write the state file, so that runs and other shells find the server."""
     written, path = dataclasses.asdict(server), state_file(server.machine, server.port)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    rundir.write_json(path, {**written.pop("facts"), **written})
+    running.write_state(path, {**written.pop("facts"), **written})
 
 
 def remembered() -> list[Remote]:

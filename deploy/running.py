@@ -61,7 +61,21 @@ def remember(server: Server) -> None:
     """Write the state file, so that another shell finds the server."""
     document = dataclasses.asdict(server)
     facts = document.pop("facts")
-    rundir.write_json(state_file(server.port), {**facts, **document, "log": str(server.log), "url": server.url})
+    write_state(state_file(server.port), {**facts, **document, "log": str(server.log), "url": server.url})
+
+
+def write_state(path: Path, document: dict[str, Any]) -> None:
+    """Write a server's state file; UsageError where its folder cannot be written to."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        rundir.write_json(path, document)
+    except OSError as error:
+        raise not_written(path.parent, error) from error
+
+
+def not_written(folder: Path, error: OSError) -> UsageError:
+    """What to say where the folder of states and logs cannot be written to."""
+    return UsageError(f"{folder}: cannot be written to ({error.strerror}); make room there, and see to its rights")
 
 
 def recall(path: Path) -> Server:

@@ -78,11 +78,11 @@ class Performer:
             self._journal.write(kind="server_up", port=server.port, pid=server.pid, variant=start.variant)
             took_s = launch.wait(server, command.ready_s, lambda text: None)
             server = facts.described(server, took_s, self._sweep.prices.over(variant.prices))
+            running.remember(server)
         except BaseException:  # Ctrl-C too: a server in a session of its own hears nothing of it
             launch.stop(server)
             self._journal.write(kind="server_down", port=server.port)
             raise
-        running.remember(server)
         return server
 
     def _run(self, run: PlannedRun, server: Server) -> None:

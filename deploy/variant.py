@@ -134,9 +134,17 @@ def named(name: str) -> Variant:
 def _read(path: Path) -> Mapping[str, Variant]:
     try:
         document = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError) as error:
-        raise UsageError(f"{path}: cannot be read as YAML: {error}") from error
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}; FILE.yaml:NAME names a variant of a file of yours") from error
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
+        line = getattr(getattr(error, "problem_mark", None), "line", 0) + 1
+        raise UsageError(f"{path}:{line}: not YAML: {problem(error)}") from error
     return family_of(document, path)
+
+
+def problem(error: Exception) -> str:
+    """What a parser says, in one line and without the place."""
+    return " ".join(str(getattr(error, "problem", None) or error).split())
 
 
 def _pick(variants: Mapping[str, Variant], name: str, where: str) -> Variant:
@@ -152,10 +160,18 @@ def family_of(document: Any, path: Path) -> dict[str, Variant]:
         raise UsageError(f"{path}: not a family of variants; it needs source, model, hardware and variants")
     _check_keys(document, _FAMILY_KEYS, f"{path}")
     found: dict[str, Variant] = {}
-    for name, said in (document.get("variants") or {}).items():
+    variants = document.get("variants") or {}
+    if not isinstance(variants, Mapping):
+        raise UsageError(f"{path}: variants: not a mapping of names")
+    for name, said in variants.items():
+        if not isinstance(name, str):
+            raise UsageError(f"{path}: variant {name}: its name is no text; quote it")
         if not isinstance(said, Mapping):
             raise UsageError(f"{path}: variant {name}: not a mapping")
         _check_keys(said, _KEYS, f"{path}: variant {name}")
+        for key in ("args", "environment"):
+            if not isinstance(said.get(key) or {}, Mapping):
+                raise UsageError(f"{path}: variant {name}: {key}: not a mapping such as {{max-num-seqs: 8}}")
         found[name] = _variant(name, said, document, found, path)
     if not found:
         raise UsageError(f"{path}: no variants")

@@ -11,7 +11,7 @@ from inferload.errors import UsageError
 from . import vllmflags
 from .arguments import environment_faults, faults
 from .engines import LINES, Line, Wanted, line_of, refuse_elsewhere
-from .variant import Variant, bundled, document, named
+from .variant import Variant, bundled, document, named, problem
 
 
 def add_list(actions: Any) -> None:
@@ -135,6 +135,11 @@ def changed(variant: Variant, settings: Sequence[str]) -> Variant:
         if not sign or not name.strip("-"):
             raise UsageError(f"--set {setting}: write it as flag=value, such as max-num-seqs=8")
         refuse_elsewhere([f"--{name.lstrip('-')}"], "by --set")
-        changes[name.lstrip("-").replace("_", "-")] = yaml.safe_load(value) if value else None
+        try:
+            changes[name.lstrip("-").replace("_", "-")] = yaml.safe_load(value) if value else None
+        except yaml.YAMLError as error:
+            raise UsageError(
+                f"--set {setting}: its value is no YAML ({problem(error)}); see to its brackets and quotes"
+            ) from error
     refuse_elsewhere(variant.argv, f"of {variant.name}")
     return variant.with_args(changes) if changes else variant

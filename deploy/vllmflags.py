@@ -3,12 +3,14 @@
 python -m inferload.deploy.vllmflags PYTHON     writes that list anew, from the vLLM of that interpreter
 """
 
+import contextlib
 import json
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from inferload import rundir
 from inferload.errors import UsageError
 
 from . import places
@@ -34,11 +36,13 @@ def installed(
     kept = places.cache() / f"vllm-flags-{version}{''.join(f'-{word}' for word in command if word != 'serve')}.json"
     if kept.is_file():
         return version, _from_wire(json.loads(kept.read_text(encoding="utf-8")))
+    print(f"vLLM {version}: asked once for the flags that it knows, some ten seconds", file=sys.stderr, flush=True)
     flags = flags_of_help(_run([str(python), "-m", "vllm.entrypoints.cli.main", *command, "--help=all"], environment))
     if not flags:
         raise UsageError(f"{python}: vllm {' '.join(command)} --help=all lists no flags; is vLLM complete there?")
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    kept.write_text(json.dumps(_to_wire(flags)), encoding="utf-8")
+    with contextlib.suppress(OSError):  # then it is asked again the next time
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        rundir.write_json(kept, _to_wire(flags))
     return version, flags
 
 

@@ -433,6 +433,24 @@ def test_a_port_that_cannot_be_had_is_named_before_anything_starts(state: Path) 
         launch.start(Wanted(host="192.0.2.1"))
 
 
+def test_a_folder_that_cannot_be_written_to_is_one_line_and_leaves_no_server(
+    state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted, begun = Wanted(port=probe.free_port()), []
+    sleeper = Command((sys.executable, "-c", "import time; time.sleep(600)"), dict(os.environ), ready_s=10.0)
+    state.parent.mkdir(exist_ok=True)
+    state.touch()
+    with pytest.raises(UsageError, match=rf"^{state}: cannot be written to \(.*\); make room there"):
+        launch.start(wanted, sleeper)
+    state.unlink()
+    (state / f"{wanted.port}.json.part").mkdir(parents=True)  # what no user can write to
+    spawn = launch._spawn
+    monkeypatch.setattr(launch, "_spawn", lambda *given: begun.append(spawn(*given)) or begun[-1])
+    with pytest.raises(UsageError, match=rf"^{state}: cannot be written to \(Is a directory\)"):
+        launch.start(wanted, sleeper)
+    eventually(lambda: not psutil.pid_exists(begun[0]) or psutil.Process(begun[0]).status() == psutil.STATUS_ZOMBIE)
+
+
 def test_logs_of_servers_that_ended_do_not_pile_up(state: Path, program: Started) -> None:
     state.mkdir()
     for number in range(30):
@@ -488,19 +506,21 @@ def test_up_status_logs_down(state: Path, capsys: pytest.CaptureFixture[str]) ->
 
 def up_and_down(times: int, capsys: pytest.CaptureFixture[str]) -> None:
     port = probe.free_port()
+    before = {child.pid for child in psutil.Process().children(recursive=True)}
     for _ in range(times):
         assert deploy("up", "tiny-all", "--port", str(port)) == 0
         server = running.recall(running.state_file(port))
         assert deploy("down", "--port", str(port)) == 0
         assert running.group(server) == []
         assert probe.is_free("127.0.0.1", port)
+    assert {child.pid for child in psutil.Process().children(recursive=True)} <= before
     assert not list(running.state_file(port).parent.glob("*.json"))
     assert len(list(server.log.parent.iterdir())) <= launch.LOGS_KEPT + 1
     assert capsys.readouterr().out.count("simulator on port") == times
 
 
-def test_up_and_down_again_and_again_leaves_nothing(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    up_and_down(3, capsys)
+def test_up_and_down_ten_times_leaves_nothing(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    up_and_down(10, capsys)
 
 
 @pytest.mark.soak
@@ -539,6 +559,8 @@ def test_a_launcher_that_is_killed_leaves_a_server_that_can_be_stopped(
         (["tiny-all", "--engine", "vllm"], "tiny-all: its model is made on the spot, for --engine vllm-cpu"),
         (["t4-all", "--model-path", "/no/model"], "--model-path /no/model: no config.json there"),
         (["t4-all", "--model-path", "."], "--model-path .: no config.json there"),
+        (["tiny-all", "--ready-s", "nan"], "--ready-s nan: a number of seconds above 0"),
+        (["tiny-all", "--ready-s", "-1"], "--ready-s -1: a number of seconds above 0"),
     ],
 )
 def test_a_start_that_cannot_be_is_one_line(
@@ -557,6 +579,8 @@ def test_flags_after_the_dashes_are_the_engines_even_without_a_model(state: Path
         deploy("up", "--port", str(probe.free_port()), "--", "--no-such-flag")
     with pytest.raises(SystemExit):
         deploy("status", "--", "--what")
+    with pytest.raises(UsageError, match=r"^--lines 0: at least 1"):
+        deploy("logs", "-n", "0")
 
 
 # -- the demo ----------------------------------------------------------------------------------------------------------

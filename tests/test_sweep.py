@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from e2e_runs import SOAK, alive, until
+from e2e_runs import alive, until
 from hypothesis import given
 from hypothesis import strategies as st
 from inferload.deploy import launch, places, probe, running, runprocess, sweepfile, sweepplan
@@ -257,9 +257,26 @@ def test_a_run_that_a_kill_left_behind_is_known_by_more_than_its_number(tmp_path
         process.wait()
 
 
-@pytest.mark.skipif(not SOAK, reason="six minutes: make soak")
-@pytest.mark.timeout(900)
-def test_the_bundled_study_takes_less_than_six_minutes(tmp_path: Path) -> None:
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+def test_the_bundled_study_is_whole_after_a_kill(tmp_path: Path) -> None:
+    """Five variants, two scenarios, two pairs; killed in the sixth run, gone on with. How long both took stands in the log."""
+    out = tmp_path / "out"
+    assert cli.main(["sweep", "tiny", "--dry-run"]) == 0
     began_ns = clock.now_ns()
-    assert cli.main(["sweep", "tiny", "--into", str(tmp_path / "out")]) == 0
-    assert (clock.now_ns() - began_ns) / 1e9 < 360
+    killed = begin(tmp_path, "tiny", "--into", "out")
+    until(lambda: out.is_dir() and len(entries(out, "run")) >= 5, "five runs", 900)
+    orphan = run_under_way(out)
+    killed.kill()
+    killed.communicate()
+    resumed = begin(tmp_path, "--resume", "out")
+    said = resumed.communicate(timeout=900)[0]
+    print(f"with a kill in the middle: {(clock.now_ns() - began_ns) / 1e9:.0f} s")
+    assert resumed.returncode == 0, said
+    assert not alive(orphan)
+    assert servers_of(out) == []
+    made = [path for path in out.glob("*/*/[0-9]*/summary.json") if "comparison" not in path.parts]
+    assert len(made) == 5 * 2 * 2
+    assert len({entry["folder"] for entry in entries(out, "run")}) == len(entries(out, "run")) == 20
+    assert Journal(out).failures == []
+    assert {path.parent.name for path in out.glob("comparison/*/*.md")} == {"smoke", "demo"}

@@ -178,6 +178,33 @@ def test_a_family_that_is_none(change: dict[str, Any], said: str) -> None:
         family_of(FAMILY | change, Path("f.yaml"))
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("source: x\nmodel: [oops\n", ":3: not YAML: expected ',' or ']', but got '<stream end>'"),
+        ("source: x\nvariants: {5: {purpose: p}}\n", ": variant 5: its name is no text; quote it"),
+        ("source: x\nvariants: [a]\n", ": variants: not a mapping of names"),
+        ("source: x\nvariants: {a: {args: [1]}}\n", ": variant a: args: not a mapping such as {max-num-seqs: 8}"),
+        (None, ": No such file or directory; FILE.yaml:NAME names a variant of a file of yours"),
+    ],
+)
+def test_a_file_that_is_none_is_one_line(text: str | None, said: str, tmp_path: Path) -> None:
+    if text is not None:
+        (tmp_path / "mine.yaml").write_text(text)
+    with pytest.raises(UsageError) as told:
+        named(f"{tmp_path}/mine.yaml:a")
+    assert str(told.value) == f"{tmp_path}/mine.yaml{said}"
+
+
+def test_a_setting_that_is_no_yaml_is_one_line() -> None:
+    with pytest.raises(UsageError) as told:
+        changed(named("tiny-all"), ["speculative-config={bad"])
+    assert str(told.value) == (
+        "--set speculative-config={bad: its value is no YAML (expected ',' or '}', but got '<stream end>'); "
+        "see to its brackets and quotes"
+    )
+
+
 def test_a_variant_of_ones_own_file(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(FAMILY))
     assert named(f"{tmp_path / 'mine.yaml'}:b").base == "a"

@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 from inferload.deploy import facts, launch, places, probe, vllmflags
 from inferload.deploy.engines import VLLM_CPU_ENVIRONMENT, Wanted
+from inferload.deploy.running import Server
 from inferload.deploy.variant import Variant, bundled, named
 
 from inferload.measure.cost import UNPRICED
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
-
-SOAK = os.environ.get("INFERLOAD_SOAK") == "1"
 
 _PARSE = """
 import json, sys
@@ -90,17 +89,34 @@ def show(variant: Variant, told: Told) -> None:
     assert (sample(told.page, "vllm:spec_decode_num_drafts_total") > 0) == ("speculative-config" in args)
 
 
+def streamed(server: Server, words: str, tokens: int) -> list[dict[str, Any]]:
+    """The events of one streamed turn of so many tokens."""
+    body = {
+        "model": server.model,
+        "messages": [{"role": "user", "content": words}],
+        "max_tokens": tokens,
+        "stream": True,
+    }
+    body |= {"temperature": 0, "ignore_eos": True, "stream_options": {"include_usage": True}}
+    answer = probe.text("127.0.0.1", server.port, "/v1/chat/completions", body, 120.0)
+    data = [line.removeprefix("data: ") for line in answer.splitlines() if line.startswith("data: ")]
+    assert data.pop() == "[DONE]"
+    return [json.loads(event) for event in data]
+
+
 QUICK = ("tiny-ngram", "tiny-starved")
+NAMES = [name for name in bundled() if name.startswith("tiny-")]
 
 
-@pytest.mark.parametrize("name", [name for name in bundled() if name.startswith("tiny-") and (SOAK or name in QUICK)])
+# The others one after another by `make soak-vllm`: each start takes half a minute.
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.soak) for name in NAMES]
+)
 def test_a_variant_for_the_cpu_starts_answers_and_shows_its_factor(name: str) -> None:
     with launch.serving(Wanted(engine="vllm-cpu", port=probe.free_port(), variant=named(name))) as server:
-        model = probe.model("127.0.0.1", server.port)
-        words = "one two three four five six seven eight " * 40
-        body = {"model": model, "prompt": words, "max_tokens": 40, "temperature": 0, "ignore_eos": True}
-        answer = probe.ask("127.0.0.1", server.port, "/v1/completions", body, 120.0)
-        assert answer["usage"]["completion_tokens"] == 40
+        events = streamed(server, "one two three four five six seven eight " * 40, 40)
+        assert sum(bool(event["choices"]) for event in events) > 10
+        assert events[-1]["usage"]["completion_tokens"] == 40
         page = probe.text("127.0.0.1", server.port, "/metrics")
         config = facts.described(server, 0.0, UNPRICED).facts["config"]
         show(named(name), Told(config["cache"], page, config["server"]["scheduler_config"]))
