@@ -251,6 +251,10 @@ def _client(summary: Mapping[str, Any]) -> Table:
             rows.append((label, *(number(block.get(part)) for part in ("p50", "p99", "max"))))
     if client.get("cpu_share") is not None:
         rows.append(("CPU share of the busiest worker", percent(client["cpu_share"]), "", ""))
+    if client.get("steal_share") is not None:
+        rows.append(("processor time that the hypervisor took", percent(client["steal_share"]), "", ""))
+    if client.get("longest_pause_ms") is not None:
+        rows.append(("longest time for which nobody read, ms", "", "", number(client["longest_pause_ms"])))
     if client.get("stamps"):
         rows.append(("instants read from", f"{client['stamps']} stamps", "", ""))
     return Table("client", "The client itself", ("", "p50", "p99", "max"), tuple(rows))

@@ -414,7 +414,7 @@ KEYS: dict[str, set[str]] = {
     },
     "run": {"id", "scenario", "digest", "seed", "target", "model", "engine", "started_at", "versions"},
     "run.versions": {"inferload", "locust", "server"},
-    "verdict": {"measurement", "reasons", "gates", "passed"},
+    "verdict": {"measurement", "by_phase", "reasons", "gates", "passed"},
     "sessions": {"planned", "dropped", "started", "completed"},
     "turns": _TURNS | {"by_phase"},
     "turns.by_phase": {"warmup", "measure", "drain", "all"},
@@ -426,7 +426,7 @@ KEYS: dict[str, set[str]] = {
     "tokens_per_event": {"mean"},
     "rates": _RATES,
     "latency": _LATENCIES,
-    "client": {"delay_ms", "loop_lag_ms", "cpu_share", "stamps"},
+    "client": {"delay_ms", "loop_lag_ms", "gc_pause_ms", "longest_pause_ms", "cpu_share", "steal_share", "stamps"},
     "by_class.chat": {"turns", "latency"},
     **{f"latency.{name}": _NUMBERS for name in _LATENCIES},
 }  # fmt: skip

@@ -112,7 +112,7 @@ def test_the_document_has_the_keys_that_pipelines_rely_on() -> None:
         ),
         *("steps", "rates", "latency", "client", "servers", "by_class"),
     }
-    assert set(summary["verdict"]) == {"measurement", "reasons", "gates", "passed"}
+    assert set(summary["verdict"]) == {"measurement", "by_phase", "reasons", "gates", "passed"}
     assert set(summary["sessions"]) == {"planned", "dropped", "at_limit", "started", "completed"}
     assert set(summary["turns"]) == {"sent", "ok", "cancelled", "failed", "unfinished", "by_failure", "by_phase"}
     assert set(summary["turns"]["by_phase"]) == {"warmup", "measure", "drain", "all"}
@@ -124,7 +124,9 @@ def test_the_document_has_the_keys_that_pipelines_rely_on() -> None:
     assert list(summary["latency"]) == [measure.name for measure in MEASURES if measure.name != "client_delay_ms"]
     for block in [*summary["latency"].values(), summary["client"]["delay_ms"], summary["client"]["loop_lag_ms"]]:
         assert list(block) == ["count", "mean", "p50", "p90", "p95", "p99", "p999", "min", "max"]
-    assert set(summary["client"]) == {"delay_ms", "loop_lag_ms", "cpu_share", "stamps", "reader"}
+    assert set(summary["client"]) == {
+        *("delay_ms", "loop_lag_ms", "gc_pause_ms", "longest_pause_ms", "cpu_share", "steal_share", "stamps", "reader"),
+    }
     assert set(summary["by_class"]) == {"agent", "chat"}
     assert set(summary["by_class"]["chat"]) >= {"latency", "turns"}
     assert (summary["format"], summary["run"], summary["servers"], summary["steps"]) == (1, RUN, [SERVER], [])
@@ -144,6 +146,7 @@ def test_every_rate_is_a_count_over_its_window() -> None:
     assert summary["window_s"] == 60.0
     assert summary["tokens_per_event"]["mean"] == 1.0
     assert summary["client"]["cpu_share"] == 0.3  # the worst worker's
+    assert (summary["client"]["longest_pause_ms"], summary["client"]["steal_share"]) == (0.4, 0.0)
 
 
 def test_percentiles_are_exact_from_records_and_near_from_sketches() -> None:

@@ -131,11 +131,13 @@ def test_only_the_measure_phase_decides() -> None:
     verdict = judge([warm_up, replace(GOOD, cpu_share=0.9)])
     assert verdict.measurement == "suspect"
     assert [(reason.code, reason.phase) for reason in verdict.reasons] == [("cpu", "measure"), ("loop_lag", "warmup")]
+    assert verdict.by_phase == {"warmup": "invalid", "measure": "suspect"}
 
 
 def test_a_run_without_a_measure_phase_measured_nothing() -> None:
     verdict = judge([replace(GOOD, phase="warmup")])
     assert (verdict.measurement, [reason.code for reason in verdict.reasons]) == ("invalid", ["no_turns"])
+    assert verdict.by_phase == {"warmup": "valid", "measure": "invalid"}
 
 
 def test_the_words_name_the_figure_and_the_remedy() -> None:
@@ -172,6 +174,23 @@ def test_evidence_comes_from_books_and_health() -> None:
         "offered_vs_achieved",
         "loop_lag",
     }
+
+
+@pytest.mark.parametrize(
+    ("loop_lag_ms", "blamed"),
+    [pytest.param(0.2, False, id="the server is slow to connect"), pytest.param(60.0, True, id="this client is")],
+)
+def test_a_server_that_is_slow_to_take_connections_makes_no_client_late(loop_lag_ms: float, blamed: bool) -> None:
+    tallies, health = TallySet(), HealthSet()
+    sent_ns = turn().sent_ns
+    assert sent_ns is not None
+    for number in range(20):
+        tallies.turn_begun("measure", "chat")
+        late = turn(turn_id=f"t{number}", planned_ns=sent_ns - 102 * MS, connect_ns=100 * MS)
+        tallies.fold(late, (), None)
+    health.at("w1", "measure").beat([loop_lag_ms] * 50, [], 0.1, 1.0, None, read_pauses_ms=[])
+    (measured,) = gather(tallies, health, {"measure": 60.0}, RunFacts("kernel"))
+    assert ("client_lag" in {reason.code for reason in judge([measured]).reasons}) == blamed
 
 
 @pytest.mark.parametrize(("upload_ms", "lag_ms"), [(1, None), (20, 40.0)])

@@ -242,8 +242,12 @@ def _client(summary: Mapping[str, Any]) -> str:
     rows = [
         ["delay_ms", *(short(client["delay_ms"][name]) for name in ("p50", "p99", "max"))],
         ["loop_lag_ms", *(short(client["loop_lag_ms"][name]) for name in ("p50", "p99", "max"))],
+        ["gc_pause_ms", *(short(client["gc_pause_ms"][name]) for name in ("p50", "p99", "max"))],
     ]
-    title = f"client: {short(share)} % of a core (worst worker), {client['stamps']} receive stamps"
+    stolen = (
+        "" if client["steal_share"] is None else f", {short(client['steal_share'] * 100)} % stolen by the hypervisor"
+    )
+    title = f"client: {short(share)} % of a core (worst worker){stolen}, {client['stamps']} receive stamps"
     return f"{title}\n" + align([["", "p50", "p99", "max"], *rows], "lrrr")
 
 

@@ -12,6 +12,7 @@ from inferload.measure.sketch import Sketch
 from inferload.measure.tally import Tally, TallySet, books
 from inferload.measure.validity import Evidence, Stamps
 
+_CONNECT_TURNS = 2  # of the event loop: until a connection is begun on, and until its greenlet hears that it is there
 _UPLOAD_MS = 5.0  # a request that takes longer has waited for the socket, and so for the event loop
 
 
@@ -56,6 +57,7 @@ def _of_phase(phase: Phase, tally: Tally, health: HealthSet, window_s: float) ->
         sessions_at_limit=tally.sessions_at_limit,
         turns_held=tally.turns_held,
         held_mean_ms=tally.held_ns / 1e6 / tally.turns_begun if tally.turns_begun else 0.0,
+        connect_mean_ms=_connect_mean_ms(tally, _worst([one.loop_lag_ms.quantile(0.99) for one in each])),
         sessions_begun=tally.window_sessions,
         delay_p99_ms=all_workers.delay_ms.quantile(0.99),
         itl_ms=_typical(tally.sketches.get("itl_ms")),
@@ -89,6 +91,15 @@ def _with_facts(evidence: Evidence, faults: tuple[str, ...], facts: RunFacts) ->
         warm_cache_share=facts.warm_cache_share,
         server_in_flight_mean=facts.server_in_flight_mean,
     )
+
+
+def _connect_mean_ms(tally: Tally, loop_lag_ms: float | None) -> float:
+    """Mean over all turns of what connecting took the server and the network: without what a late event loop may have added."""
+    connect, lag = tally.sketches.get("connect_ms"), tally.sketches.get("lag_ms")
+    if connect is None or lag is None or connect.mean is None:
+        return 0.0
+    own_ms = _CONNECT_TURNS * (loop_lag_ms or 0.0)
+    return max(0.0, connect.mean - own_ms) * connect.count / lag.count
 
 
 def _typical(sketch: Sketch | None) -> float | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -123,13 +123,7 @@ def _part(tally: Tally, window_s: float | None, exact: Values | None) -> dict[st
     """What the whole measure phase, or one step of it, has."""
     counted = tally.window_events - tally.window_events_uncounted
     return {
-        "sessions": {
-            "planned": tally.sessions_planned,
-            "dropped": tally.sessions_dropped,
-            "at_limit": tally.sessions_at_limit,
-            "started": tally.sessions_started,
-            "completed": tally.sessions_completed,
-        },
+        "sessions": sessions(tally),
         "turns": {
             name: _turns(tally)[name] for name in ("sent", "ok", "cancelled", "failed", "unfinished", "by_failure")
         },
@@ -141,6 +135,17 @@ def _part(tally: Tally, window_s: float | None, exact: Values | None) -> dict[st
         "tokens_per_event": {"mean": tally.window_output_tokens / counted if counted else None},
         "rates": _rates(tally, window_s),
         "latency": _latency(tally, exact),
+    }
+
+
+def sessions(tally: Tally) -> dict[str, int]:
+    """The books of sessions."""
+    return {
+        "planned": tally.sessions_planned,
+        "dropped": tally.sessions_dropped,
+        "at_limit": tally.sessions_at_limit,
+        "started": tally.sessions_started,
+        "completed": tally.sessions_completed,
     }
 
 
@@ -198,11 +203,18 @@ def _input_tokens(tally: Tally) -> int | None:
 
 def _client(health: HealthSet, stamps: Stamps, reader: str | None) -> dict[str, Any]:
     total = health.total("measure")
-    shares = [worker.cpu_share for worker in health.by_worker("measure").values()]
+    each = health.by_worker("measure").values()
+
+    def worst(figures: Iterable[float | None]) -> float | None:
+        return max((figure for figure in figures if figure is not None), default=None)
+
     return {
         "delay_ms": block_of(total.delay_ms),
         "loop_lag_ms": block_of(total.loop_lag_ms),
-        "cpu_share": max((share for share in shares if share is not None), default=None),
+        "gc_pause_ms": block_of(total.gc_pause_ms),
+        "longest_pause_ms": _tidy(worst(worker.longest_pause_ms for worker in each)),
+        "cpu_share": worst(worker.cpu_share for worker in each),
+        "steal_share": worst(worker.steal_share for worker in each),
         "stamps": stamps,
         "reader": reader,
     }
@@ -258,6 +270,7 @@ def _verdict(given: SummaryInput, summary: dict[str, Any], quantile: gating.Quan
     passed = all(result.passed for result in results) if results else given.tallies.total().failed == 0
     return {
         "measurement": given.verdict.measurement,
+        "by_phase": dict(given.verdict.by_phase),
         "reasons": [reason.to_dict() for reason in given.verdict.reasons],
         "gates": [result.to_dict() for result in results],
         "passed": passed,

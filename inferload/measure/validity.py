@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from inferload.measure.reasons import RULES, Evidence, Level, Rule, Stamps
@@ -42,25 +42,32 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether the measure phase can be believed. Reasons of other phases are listed and decide nothing."""
+    """Whether the measure phase can be believed. Reasons of other phases are listed and decide nothing.
+
+    `by_phase`: the same of each phase that there was, and of the measure phase always.
+    """
 
     measurement: Measurement
     reasons: tuple[Reason, ...]
+    by_phase: Mapping[Phase, Measurement] = field(default_factory=dict)
 
 
 def judge(evidence: Sequence[Evidence]) -> Verdict:
     """Hold every phase against the table."""
     reasons = [reason for one in evidence for reason in _reasons(one)]
     reasons.sort(key=lambda reason: (reason.phase != "measure", reason.level != "invalid"))
-    deciding = {reason.level for reason in reasons if reason.phase == "measure"}
     measured = any(one.phase == "measure" for one in evidence)
     if not measured:
         reasons.insert(
             0, Reason("no_turns", "measure", "invalid", 0, 1, "the run ended before its measure phase began")
         )
-    if "invalid" in deciding or not measured:
-        return Verdict("invalid", tuple(reasons))
-    return Verdict("suspect" if deciding else "valid", tuple(reasons))
+    by_phase = {phase: _worst(reasons, phase) for phase in dict.fromkeys([*(one.phase for one in evidence), "measure"])}
+    return Verdict(by_phase["measure"], tuple(reasons), by_phase)
+
+
+def _worst(reasons: Sequence[Reason], phase: Phase) -> Measurement:
+    levels = {reason.level for reason in reasons if reason.phase == phase}
+    return "invalid" if "invalid" in levels else "suspect" if levels else "valid"
 
 
 def _reasons(evidence: Evidence) -> list[Reason]:

@@ -9,7 +9,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 from inferload import rundir
-from inferload.measure import console
+from inferload.measure import console, summary
 from inferload.measure.clock import now_ns
 from inferload.runoptions import API_KEY_VARIABLE
 from inferload.swarm import closing, ended
@@ -52,7 +52,7 @@ def conclude(run: MasterRun) -> Outcome:
     closed = closing.close(over)
     document = closed.document
     rundir.write_json(folder / rundir.SUMMARY, document)
-    counts = {"sessions": document["sessions"], "turns": document["turns"]["by_phase"]["all"]}
+    counts = {"sessions": summary.sessions(run.seen.tallies.total()), "turns": document["turns"]["by_phase"]["all"]}
     rundir.write_json(folder / rundir.MANIFEST, manifest(run, counts))
     (folder / rundir.TOKEN).unlink(missing_ok=True)
     if any(member.facts.get("folder") != str(folder) for member in run.roster.members):
