@@ -132,6 +132,7 @@ def bring_up(arguments: argparse.Namespace) -> int:
         cores=core_list(arguments.cores) if arguments.cores else None,
         extra=arguments.extra,
     )
+    launch.refuse_taken(wanted)  # at once: what the engine is asked may take a while
     command = command_of(wanted)
     server = launch.start(wanted, command)
     try:

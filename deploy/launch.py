@@ -45,7 +45,7 @@ def start(wanted: Wanted, command: Command | None = None) -> Server:
     `command` is what to run instead of the engine's own command line. UsageError where the port is taken.
     """
     command = command or command_of(wanted)
-    _refuse_taken(wanted)
+    refuse_taken(wanted)
     log = _new_log(wanted.port)
     pid = _spawn(command, log, wanted.cores)
     server = Server(
@@ -80,7 +80,8 @@ def _new_log(port: int) -> Path:
     return log
 
 
-def _refuse_taken(wanted: Wanted) -> None:
+def refuse_taken(wanted: Wanted) -> None:
+    """UsageError where its port is not to be had."""
     path = running.state_file(wanted.port)
     if path.exists() and running.group(other := running.recall(path)):
         raise UsageError(

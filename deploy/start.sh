@@ -74,7 +74,8 @@ nap() { sleep 0.1 2>/dev/null || sleep 1; }
 # -- what is remembered: PORT.state, a line each: process group, log, address to ask, engine, variant, model, start
 
 state_dir() {
-    state=${INFERLOAD_STATE:-${HOME:?}/.inferload/deploy}
+    state=${INFERLOAD_STATE:-${HOME:+$HOME/.inferload/deploy}}
+    [ -n "$state" ] || fail "neither INFERLOAD_STATE nor HOME is set: name a folder for states and logs"
     mkdir -p "$state" || fail "$state: cannot be made; set INFERLOAD_STATE to a folder of yours"
     state=$(cd "$state" && pwd -P)
 }

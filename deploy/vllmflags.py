@@ -17,7 +17,7 @@ from . import places
 from .arguments import Flag, flags_of_help
 
 RECORDED = Path(__file__).with_name("vllm_flags.json")
-_HELP_S = 180.0
+_HELP_S = 600.0  # a busy or slow machine loads all of vLLM for it
 
 
 def recorded() -> tuple[str, Mapping[str, Flag]]:

@@ -201,6 +201,12 @@ def test_what_cannot_start_says_why_in_one_line(start: Run, tmp_path: Path) -> N
         assert done.stderr == f"start.sh: port {port}: somebody listens there; name another with --port\n"
 
 
+def test_without_a_home_it_says_which_folder_it_wants(start: Run) -> None:
+    done = start("status", INFERLOAD_STATE="", HOME="")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "start.sh: neither INFERLOAD_STATE nor HOME is set: name a folder for states and logs\n"
+
+
 def test_a_state_that_cannot_be_written_is_one_line(start: Run, tmp_path: Path) -> None:
     dies, port = tmp_path / "dies", probe.free_port()
     dies.write_text("#!/bin/sh\nexit 2\n")

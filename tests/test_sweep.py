@@ -265,7 +265,7 @@ def test_the_bundled_study_is_whole_after_a_kill(tmp_path: Path) -> None:
     assert cli.main(["sweep", "tiny", "--dry-run"]) == 0
     began_ns = clock.now_ns()
     killed = begin(tmp_path, "tiny", "--into", "out")
-    until(lambda: out.is_dir() and len(entries(out, "run")) >= 5, "five runs", 900)
+    until(lambda: (out / "journal.jsonl").is_file() and len(entries(out, "run")) >= 5, "five runs", 900)
     orphan = run_under_way(out)
     killed.kill()
     killed.communicate()
