@@ -2,7 +2,12 @@
 
 import re
 
+from inferload.measure import reasons
+from inferload.measure.console import TASK_ROWS
+from inferload.measure.gates import RATE_NAMES
 from inferload.measure.measures import MEASURES
+
+from .diagnosis import rules as causes
 
 _STATISTICS = (
     ("count", "", "samples that the line's figures are made of"),
@@ -50,8 +55,8 @@ _SERVERS = (
     ("prompt tok/s computed", "tok/s", "the part of it that was computed here (source local_compute)"),
     ("generation tok/s", "tok/s", "vllm:generation_tokens_total per second"),
     ("drafts accepted (speculation)", "%", "draft tokens accepted over those drafted; mean length = 1 + accepted / drafts"),
-    ("TTFT mean, ms", "ms", "the server's own histogram, from its receipt of the request; p50 and p99 are buckets' bounds"),
-    ("ITL mean, ms", "ms", "the server's own histogram, one sample per output of a request; p50 and p99 are buckets' bounds"),
+    ("server TTFT, ms", "ms", "the server's own histogram, from its receipt of the request; p50 and p99 are buckets' bounds"),
+    ("server ITL, ms", "ms", "the server's own histogram, one sample per output of a request; p50 and p99 are buckets' bounds"),
     ("queue mean, ms", "ms", "arrival to first scheduling, of requests that ended in the window"),
     ("CPU of its front end, cores", "", "processor time of the process that serves the metrics, per second"),
     ("restarts", "", "times that a counter fell or the process's start time moved"),
@@ -60,6 +65,16 @@ _SERVERS = (
     ("GPU memory, GiB", "GiB", "DCGM_FI_DEV_FB_USED, summed over GPUs"),
     ("GPU power, W", "W", "DCGM_FI_DEV_POWER_USAGE, summed over GPUs"),
     ("GPU clock, MHz", "MHz", "DCGM_FI_DEV_SM_CLOCK, the slowest GPU's"),
+    ("waiting, deferred", "", "requests that wait for something other than capacity: an adapter, a grammar, a transfer"),
+    ("external prefix cache hit rate", "%", "prompt tokens found in a cache outside the engine, over those looked up there"),
+    ("MM cache hit rate", "%", "pictures and the like whose processed form was at hand"),
+    ("mean acceptance length", "", "tokens of a step with speculation: 1 + accepted / drafts"),
+    ("accepted tok/s", "tok/s", "draft tokens accepted per second; the one that each step adds is not in it"),
+    ("drafted tok/s", "tok/s", "draft tokens proposed per second"),
+    ("accepted tokens", "", "draft tokens accepted since the line before"),
+    ("drafted tokens", "", "draft tokens proposed since the line before"),
+    ("accepted at position", "%", "how often the draft at this place, from 0 on, was accepted"),
+    ("lines", "", "lines of the log that say it"),
 )  # fmt: skip
 
 _CLIENT = (
@@ -85,6 +100,67 @@ _CACHE = (
     ("told with the answers", "%", "usage.prompt_tokens_details.cached_tokens over prompt tokens, summed over turns"),
 )
 
+_TURNS = (
+    ("planned at, s", "s", "the planned instant, since the run's start"),
+    ("input tokens", "", "tokens of the prompts, as the server's usage says"),
+    ("cached", "", "of these, tokens that the prefix cache had (usage.prompt_tokens_details.cached_tokens)"),
+    ("output tokens", "", "tokens of the answers, as the server's usage says"),
+    ("turns", "", "turns that the line's figures are made of"),
+    ("total, ms", "ms", "the planned instant to the last token: the mean of the turns of the line"),
+    ("window, s", "s", "length of what was measured, without warm-up and drain"),
+    ("failed_ratio", "", "turns failed over turns sent, in the measure phase"),
+    ("dropped_ratio", "", "sessions dropped over sessions planned, in the measure phase"),
+    ("failures by class", "", "turns that failed, by the first thing that went wrong: the classes are a closed list"),
+    ("seed", "", "number that all random choices of the run follow from"),
+    ("worker", "", "the process that sent the turn"),
+    ("workers", "", "processes that sent the load"),
+    ("phases", "", "the run's parts: a turn belongs to that of its planned instant, and figures are of the measure phase"),
+)  # fmt: skip
+
+_TASKS = (
+    ("whole task", "s", "first turn's plan to the last one's end, of tasks of the measure phase that were done"),
+    ("model time", "s", "of a task: its turns, from the send to the end"),
+    ("tool time", "s", "of a task: what its tools took between turns"),
+    ("think time", "s", "of a task: what its person took between requests"),
+    ("lag", "s", "of a task: how late its turns were sent, summed"),
+    ("first call", "s", "the task's first plan to the end of the turn that made the first tool call"),
+    ("steps", "", "turns of a task"),
+)  # fmt: skip
+
+_SEARCH = (
+    ("load", "", "what was asked for: sessions per second in an open loop, users in a closed one"),
+    ("verdict", "", "holds or breaks: the whole interval lies on one side of the condition; undecided: it does not; diverged: "
+     "turns in flight grew without end, so that there is no steady value"),
+    ("mean turn, s", "s", "send to end, mean of the turns inside the window"),
+    ("measured", "s", "length of the window"),
+    ("values", "", "samples inside the window"),
+    ("effective", "", "so many independent samples would say as much"),
+    ("relaxation", "s", "time after which a sample says nothing of the next"),
+    ("turns in flight grew", "1/s", "slope of the turns in flight over the window, and the chance of such a one by luck"),
+    ("condition", "", "one part of the SLO; for a percentile the share of turns within the limit, with its interval"),
+    ("run", "", "the directory below points/ that holds the point's run"),
+)  # fmt: skip
+
+_AGREE = (
+    ("parts of a turn", "", "whether the times that the server reports with a turn fit into the turn"),
+    ("requests", "", "turns that we sent against vllm:request_success_total, between two instants at which the server was idle"),
+    ("prompt tokens", "", "usage.prompt_tokens of our turns against vllm:prompt_tokens_total, likewise"),
+    ("output tokens, both", "", "usage.completion_tokens of our turns against vllm:generation_tokens_total, likewise"),
+    ("turns against histograms", "ms", "means of what the server reports with each turn against those of its histograms"),
+    ("Little's law", "", "requests on average = their rate x their mean time"),
+    ("front end", "ms", "request written to last token, less the server's own queue, prefill and decode"),
+    ("sums", "", "whether client and server counted the same, between two instants at which the server was idle"),
+)  # fmt: skip
+
+_LOCUST = (
+    ("requests by Locust", "", "requests that the locustfile fired, with their failures"),
+    ("response time by Locust", "ms", "what the locustfile timed; Locust rounds its percentiles to two digits"),
+)  # fmt: skip
+
+_JUDGED = tuple((rule.code, "", rule.means) for rule in reasons.RULES) + tuple(
+    (rule.code, "", f"{rule.looks_like}; {rule.limits}") for rule in causes.RULES
+)
+
 _LOAD = (
     ("knee", "", "the load with the most turns per second over their mean E2E (Kleinrock's power): below it more load buys more "
      "throughput than it costs in waiting, above it less. At an end of what was tried it may lie beyond"),
@@ -103,26 +179,34 @@ _PARTS = (
 DEFINITIONS: tuple[tuple[str, str, str], ...] = (
     *((measure.name, measure.unit, measure.text) for measure in MEASURES),
     *_STATISTICS, *_RATES, *_BOOKS, *_SERVERS, *_CLIENT, *_CACHE, *_LOAD, *_PARTS,
+    *_TURNS, *_TASKS, *_SEARCH, *_AGREE, *_LOCUST, *_JUDGED,
 )  # fmt: skip
 
 # Words of a page that mean what another row says.
 SAME = {
     "p90": "p50", "p95": "p50", "p99": "p50", "p999": "p50",
-    "TTFT p50, ms": "TTFT mean, ms", "TTFT p99, ms": "TTFT mean, ms", "ITL p50, ms": "ITL mean, ms", "ITL p99, ms": "ITL mean, ms",
     "TTFT, median": "ttft_ms", "ITL, median": "itl_ms", "E2E, median": "e2e_ms", "Output": "output tok per s",
     "Turns that met the SLO": "slo attainment", "Failed turns": "turns failed",
-    "TTFT, ms": "ttft_ms", "E2E, ms": "e2e_ms", "longest gap": "longest gap, ms", "lag, ms": "lag_ms", "TTFT p95, ms": "ttft_ms",
-    "ITL p95, ms": "itl_ms", "offered sessions/s": "offered sessions per s", "achieved sessions/s": "achieved sessions per s",
-    "output tok/s": "output tok per s", "failed turns": "turns failed", "ok": "turns ok", "failed": "turns failed",
-    "unfinished": "turns unfinished", "hit rate": "prefix cache hit rate",
+    "TTFT, ms": "ttft_ms", "E2E, ms": "e2e_ms", "longest gap": "longest gap, ms", "lag, ms": "lag_ms",
+    **{f"{name} {q}, ms": f"{name.lower()}_ms" for name in ("TTFT", "ITL") for q in ("mean", "p50", "p95", "p99")},
+    "offered sessions/s": "offered sessions per s", "achieved sessions/s": "achieved sessions per s",
+    "output tok/s": "output tok per s", "turns/s": "turns per s", "failed turns": "turns failed", "ok": "turns ok",
+    "failed": "turns failed", "unfinished": "turns unfinished", "hit rate": "prefix cache hit rate", "Knee": "knee",
+    "sessions/s": "load", "users": "load", "goodput, turns/s": "goodput turns per s",
+    "Seed": "seed", "Workers": "workers", "Phases": "phases", "Measured window": "window, s", "Percentiles from": "p50",
+    **{name: name.replace("_", " ") for name in RATE_NAMES},
+    **{f"{text}, {unit}": text for text in TASK_ROWS.values() for unit in ("s", "turns")},
 }  # fmt: skip
-TEXTS = {term: text for term, _, text in DEFINITIONS}
-
-
-def meant(word: str) -> str | None:
-    """The term whose definition a word of the page has; None where there is none."""
-    term = SAME.get(word, word)
-    return term if term in TEXTS else None
+# The same, of words that mean something else in one table.
+IN_TABLE: dict[str, dict[str, str]] = {
+    "servers": {f"{name} {q}, ms": f"server {name}, ms" for name in ("TTFT", "ITL") for q in ("mean", "p50", "p99")}
+    | {"queue mean, ms": "queue mean, ms"},
+    "agreement": {"output tokens": "output tokens, both", "Little's law, queue": "Little's law"},
+    "server-log": {f"accepted at position {place}": "accepted at position" for place in range(64)},
+    "failures": {"turns": "failures by class"},
+    "locust": {"requests": "requests by Locust", "failures": "requests by Locust", "requests/s": "requests by Locust"}
+    | {f"{name}, ms": "response time by Locust" for name in ("mean", "p50", "p95", "p99", "max")},
+}
 
 
 def anchor(term: str) -> str:

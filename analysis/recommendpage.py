@@ -2,11 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-
-import jinja2
 
 from .comparison.tables import matrix
+from .pages import shell
 from .recommend import THROUGHPUT, TTFT, Recommendation
 from .recommendtext import DECISIONS, decisions, fronts, notes, standings
 from .wording import number
@@ -88,14 +86,7 @@ def _picture(
 
 
 def page(all_found: Sequence[Recommendation]) -> str:
-    """The page; it needs no network and no scripts."""
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader(__package__ or "inferload.analysis", "."),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        keep_trailing_newline=True,
-    )
-    css = (Path(__file__).parent / "report.css").read_text(encoding="utf-8")
+    """The page; it needs no network."""
     shown = [
         {
             "found": one,
@@ -108,4 +99,4 @@ def page(all_found: Sequence[Recommendation]) -> str:
         for one in all_found
     ]
     size = {"width": _WIDTH, "height": _HEIGHT, "left": _LEFT, "bottom": _HEIGHT - _BOTTOM}
-    return environment.get_template("recommend.html.j2").render(shown=shown, css=css, columns=DECISIONS, size=size)
+    return shell.html("recommend.html.j2", shown=shown, columns=DECISIONS, size=size)

@@ -1,38 +1,29 @@
 """Makes a run's timeline.csv, report.md and report.html. The page is one file and needs no network to be read."""
 
-import base64
-import functools
-import gzip
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import pandas as pd
-from markupsafe import Markup
-from plotly.offline import get_plotlyjs
 
 from inferload import rundir
 from inferload.errors import UsageError
 
 from . import frames, logtable, reconciletext, slowest, timeline
 from .damaged import Notes
-from .definitions import TEXTS, anchor, meant
 from .diagnosis.diagnose import causes, diagnose, json_text
 from .doubts import doubts
 from .foreign import locustcsv, vllmbench, vllmlog
 from .frames import RunFrames
+from .pages import shell
+from .pages.shell import write_text
+from .pages.terms import Terms
 from .pictures.all import Pictures, pictures
 from .reconcile import PARTS
 from .reconcilechecks import Reconciled, reconcile
 from .reportmodel import ReportModel, build
 from .reporttables import Table
-from .wording import NOT_KNOWN
-
-_PLAIN = 60_000  # characters; a longer document is packed
-
 
 NOTHING = Reconciled(pd.DataFrame(columns=["turn_id", "target", "total_ms", *PARTS, "server_ms"]), (), ())
 
@@ -106,7 +97,7 @@ def write(run: RunFrames, folder: Path, wish: Wish, tables: tuple[Table, ...] = 
         write_text(folder / rundir.DIAGNOSIS, json_text(diagnoses))
         write_text(folder / rundir.RECONCILE, reconciletext.json_text(reconciled))
         write_text(made.markdown, markdown(model, run.marks))
-        write_text(made.html, html(model, run.marks, drawn, packed_plotly()))
+        write_text(made.html, html(model, run.marks, drawn))
         return replace(made, pictures=write_pictures(drawn, folder / rundir.PICTURES)) if wish.png else made
     except OSError as error:
         raise UsageError(f"report of {folder}: {error.strerror}; make the directory writable") from error
@@ -122,77 +113,16 @@ def write_pictures(drawn: Pictures, folder: Path) -> tuple[Path, ...]:
 
 def markdown(model: ReportModel, marks: list[dict[str, Any]]) -> str:
     """The report as Markdown, tables only."""
-    templates = environment(escape=False)
-    templates.filters["cell"] = lambda text: str(text).replace("|", "\\|").replace("\n", " ")
-    return templates.get_template("report.md.j2").render(model=model, marks=marks)
+    terms = Terms()
+    for table in (*model.tables, *model.classes):
+        for word in (*table.columns, *(row[0] for row in table.rows)):
+            terms.link(word, table.key)
+    return shell.markdown("report.md.j2", model=model, marks=marks, definitions=terms.defined())
 
 
-def html(model: ReportModel, marks: list[dict[str, Any]], drawn: Pictures, plotly: str) -> str:
-    """The report as one page. `plotly`: plotly.js as `packed` has it, which stands in the page."""
-    figures = {picture.key: picture.figure for picture in drawn.drawn}
-    lanes = (
-        None
-        if drawn.lanes is None
-        else {"columns": drawn.lanes.columns, "minutes": drawn.lanes.minutes, "end_s": drawn.lanes.end_s}
-    )
-    return (
-        environment(escape=True)
-        .get_template("report.html.j2")
-        .render(
-            model=model,
-            marks=marks,
-            pictures=drawn,
-            figures=_data(
-                {"figures": figures, "lanes": lanes, "chosen": None if drawn.lanes is None else drawn.lanes.chosen}
-            ),
-            plotly=Markup(plotly),
-            meant=meant,
-            anchor=anchor,
-            texts=TEXTS,
-            unknown=NOT_KNOWN,
-        )
-    )
-
-
-@functools.cache
-def packed_plotly() -> str:
-    return packed(get_plotlyjs())
-
-
-@dataclass(frozen=True, slots=True)
-class Data:
-    """A document that stands in the page: as it is where it is short, else packed."""
-
-    text: Markup
-    packed: bool
-
-
-def _data(document: dict[str, Any]) -> Data:
-    plain = script_json(document)
-    return Data(plain, False) if len(plain) <= _PLAIN else Data(Markup(packed(plain)), True)
-
-
-def packed(text: str) -> str:
-    """A long text for a page, as base64 of gzip: a third of its size, and nothing in it can end its element."""
-    return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
-
-
-def environment(escape: bool) -> jinja2.Environment:
-    return jinja2.Environment(
-        loader=jinja2.PackageLoader(__package__ or "inferload.analysis", "."),
-        autoescape=escape,
-        undefined=jinja2.StrictUndefined,
-        keep_trailing_newline=True,
-    )
-
-
-def script_json(document: dict[str, Any]) -> Markup:
-    """JSON that may stand in a script element: nothing in it can end the element."""
-    text = json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return Markup(text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))
-
-
-def write_text(path: Path, text: str) -> None:
-    temporary = path.with_name(path.name + ".part")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)
+def html(model: ReportModel, marks: list[dict[str, Any]], drawn: Pictures, plotly: str | None = None) -> str:
+    """The report as one page. `plotly`: as of `shell.html`."""
+    held = drawn.lanes
+    lanes = None if held is None else {"columns": held.columns, "minutes": held.minutes, "end_s": held.end_s}
+    chosen = None if held is None else held.chosen
+    return shell.html("report.html.j2", drawn.drawn, plotly, model=model, marks=marks, lanes=lanes, chosen=chosen)

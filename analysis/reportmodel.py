@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from .damaged import Notes
-from .definitions import DEFINITIONS
 from .reporttables import Table, class_tables, run_tables
 from .wording import NOT_KNOWN, duration, number, percent
 
@@ -67,7 +66,6 @@ class ReportModel:
     tiles: tuple[Tile, ...]
     tables: tuple[Table, ...]
     classes: tuple[Table, ...]
-    definitions: tuple[tuple[str, str, str], ...]
     manifest: str
 
     def table(self, key: str) -> Table | None:
@@ -111,7 +109,6 @@ def build(
         caution=_caution(level),
         banners=_banners(simulated, manifest),
         causes=tuple(causes),
-        definitions=DEFINITIONS,
         manifest=json.dumps(manifest, indent=1, ensure_ascii=False) if manifest and not only else "",
         notes=found.all(),
         **(parts | ({"verdict": f"{only}."} if only else {})),

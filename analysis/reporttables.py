@@ -24,6 +24,16 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
     note: str = ""
 
+    def in_words(self, column: int) -> bool:
+        """Whether a column holds words, which stand to the left, rather than numbers."""
+        cells = [row[column] for row in self.rows if row[column] not in ("", NOT_KNOWN)]
+        if column == 0 or not cells:
+            return column == 0
+        return any(len(cell) > _LONG for cell in cells) or all(cell[0].isalpha() for cell in cells)
+
+
+_LONG = 26  # no number, range or gauge takes so many characters
+
 
 def run_tables(summary: Mapping[str, Any] | None, notes: Notes) -> tuple[Table, ...]:
     """Every table of a run that has rows, in the page's order; none without a summary. What cannot be read goes to `notes`."""

@@ -3,16 +3,19 @@
 from collections.abc import Mapping
 from typing import Any
 
-Figure = dict[str, Any]
+from .pictures.picture import BLUE, GREEN, GREY, ORANGE, RED, VIOLET, Figure, Picture
 
-_COLOURS = ("#2f78c4", "#d9772b", "#2f9468", "#8457b8", "#c8423b")
-_GREY, _GREEN, _RED, _BLUE = "#8a8f98", "#2f9468", "#c8423b", "#2f78c4"
+_NOTE = (
+    "Bars: intervals at the error that each look may spend. Green: the highest load that is sure to hold; red: the lowest that is "
+    "sure not to; blue, dashed: where the fit loses the SLO; grey, dotted: the knee. Dashed across: the SLO."
+)
+_COLOURS = (BLUE, ORANGE, GREEN, VIOLET, RED)
 _PANELS = ("kept the limit, %", "of its limit, %", "turns/s")
 _GAP = 0.075
 
 
-def figure(found: Mapping[str, Any]) -> Figure | None:
-    """Data and layout for plotly.js; None where no point was measured."""
+def picture(found: Mapping[str, Any]) -> Picture | None:
+    """None where no point was measured."""
     points = [point for point in found["points"] if point["turns_per_s"] is not None]
     if not points:
         return None
@@ -26,7 +29,8 @@ def figure(found: Mapping[str, Any]) -> Figure | None:
         data += [trace for trace in (_attainment(rows, label, colour), _figures(rows, label, colour)) if trace["x"]]
     data += _throughput(points)
     data += _diverged(points)
-    return {"data": data, "layout": _layout(found, points)}
+    terms = ("turns per s", "goodput turns per s", *(["knee"] if found["knee"] else []))
+    return Picture("curve", "Over the load", _NOTE, {"data": data, "layout": _layout(found, points)}, terms)
 
 
 Rows = list[tuple[dict[str, Any], dict[str, Any]]]
@@ -80,8 +84,8 @@ def _trace(values: list[tuple[float, list[float | None]]], label: str, colour: s
 def _throughput(points: list[dict[str, Any]]) -> list[Figure]:
     found = []
     for key, name, colour in (
-        ("turns_per_s", "ended", _GREY),
-        ("goodput_turns_per_s", "met every limit (goodput)", _BLUE),
+        ("turns_per_s", "ended", GREY),
+        ("goodput_turns_per_s", "met every limit (goodput)", BLUE),
     ):
         rows = [point for point in points if point[key] is not None]
         if rows:
@@ -108,7 +112,7 @@ def _diverged(points: list[dict[str, Any]]) -> list[Figure]:
     levels = [point["level"] for point in points if point["verdict"] == "diverged"]
     if not levels:
         return []
-    marker = {"color": _RED, "symbol": "x", "size": 10}
+    marker = {"color": RED, "symbol": "x", "size": 10}
     place = {"xaxis": "x", "yaxis": "y", "legend": "legend", "hovertemplate": "turns in flight grow without end"}
     data = {"x": levels, "y": [0] * len(levels), "marker": marker}
     return [{"type": "scatter", "mode": "markers", "name": "diverged", **data, **place}]
@@ -124,7 +128,7 @@ def _layout(found: Mapping[str, Any], points: list[dict[str, Any]]) -> Figure:
         "xaxis": {"title": {"text": found["unit"]}, "type": "log", "anchor": "y3", **_ticks(points)},
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
-        "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": _GREY, "activecolor": _BLUE},
+        "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": GREY, "activecolor": BLUE},
     }
     for number, title in enumerate(_PANELS):
         name = "" if number == 0 else str(number + 1)
@@ -152,10 +156,10 @@ def _lines(found: Mapping[str, Any]) -> list[Figure]:
     shapes += [_across("y", 100 * share) for share in sorted(wanted)]
     answer, knee = found["answer"] or {}, found["knee"] or {}
     for level, colour, dash in (
-        (answer.get("holds"), _GREEN, "solid"),
-        (answer.get("breaks"), _RED, "solid"),
-        (answer.get("estimate"), _BLUE, "dash"),
-        (knee.get("level"), _GREY, "dot"),
+        (answer.get("holds"), GREEN, "solid"),
+        (answer.get("breaks"), RED, "solid"),
+        (answer.get("estimate"), BLUE, "dash"),
+        (knee.get("level"), GREY, "dot"),
     ):
         if level is not None:
             line = {"color": colour, "width": 1.4, "dash": dash}
@@ -166,7 +170,7 @@ def _lines(found: Mapping[str, Any]) -> list[Figure]:
 
 
 def _across(axis: str, at: float) -> Figure:
-    line = {"color": _GREY, "width": 1.2, "dash": "dash"}
+    line = {"color": GREY, "width": 1.2, "dash": "dash"}
     return {"type": "line", "xref": "paper", "yref": axis, "x0": 0, "x1": 1, "y0": at, "y1": at, "line": line}
 
 

@@ -4,14 +4,36 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from markupsafe import Markup
-
 from inferload import rundir
 from inferload.errors import UsageError
+from inferload.measure.texttable import short
 
-from . import report, searchcharts
+from . import searchcharts
+from .comparison.curves import curve
+from .comparison.sides import Side, read_run
+from .pages import shell
+from .pictures import load
+from .pictures.load import FIGURES
+from .pictures.picture import Picture
+from .reporttables import Table
 from .wording import NOT_KNOWN, duration, number, percent
 
+_POINTS = "turns/s: ended well in the window. Goodput: planned in it, and kept every limit; in a short window that may be more."
+_SURE = (
+    "Turns share a queue and its luck: the effective number says how many independent ones would say as much. A window holds or "
+    "breaks a condition only where its whole interval does."
+)
+_SURE_COLUMNS = (
+    "load",
+    "condition",
+    "verdict",
+    "values",
+    "effective",
+    "relaxation",
+    "error by",
+    "turns in flight grew",
+)
+_UNSTEADY = ("diverged", "invalid", "failed")
 _WORDS = {"invalid": "not valid", "failed": "could not be made"}
 
 
@@ -20,8 +42,8 @@ def make_search(folder: Path) -> tuple[str, Path, Path]:
     found = rundir.read_json(folder / rundir.SEARCH)
     text, page = folder / "search.md", folder / "search.html"
     try:
-        report.write_text(text, markdown(found))
-        report.write_text(page, html(found, report.packed_plotly()))
+        shell.write_text(text, markdown(found))
+        shell.write_text(page, html(found, folder))
     except OSError as error:
         raise UsageError(f"page of {folder}: {error.strerror}; make the directory writable") from error
     return headline(found), text, page
@@ -37,19 +59,30 @@ def headline(found: Mapping[str, Any]) -> str:
 
 def markdown(found: Mapping[str, Any]) -> str:
     """Tables only."""
-    environment = report.environment(escape=False)
-    environment.filters["cell"] = lambda text: str(text).replace("|", "\\|").replace("\n", " ")
-    return environment.get_template("search.md.j2").render(**_model(found))
+    return shell.markdown("search.md.j2", **_model(found))
 
 
-def html(found: Mapping[str, Any], plotly: str) -> str:
-    """One page. `plotly`: plotly.js as `report.packed` has it."""
-    picture = searchcharts.figure(found)
-    return (
-        report.environment(escape=True)
-        .get_template("search.html.j2")
-        .render(**_model(found), figure=None if picture is None else report.script_json(picture), plotly=Markup(plotly))
-    )
+def html(found: Mapping[str, Any], folder: Path | None = None, plotly: str | None = None) -> str:
+    """One page. `folder`: where the runs of the points are, for what search.json does not say; `plotly`: as of `shell.html`."""
+    drawn = (searchcharts.picture(found), None if folder is None else _throughput(found, folder))
+    return shell.html("search.html.j2", [one for one in drawn if one is not None], plotly, **_model(found))
+
+
+def _throughput(found: Mapping[str, Any], folder: Path) -> Picture | None:
+    """Throughput against latency, from the runs of the points that reached a steady state; None where they are not at hand."""
+    points = [point for point in found["points"] if point["verdict"] not in _UNSTEADY]
+    runs = [folder / run for point in points for run in point["runs"]]
+    whole = [path for path in runs if (path / rundir.MANIFEST).is_file() and (path / rundir.SUMMARY).is_file()]
+    if not whole:
+        return None
+    side = Side("", tuple(read_run(path, FIGURES) for path in whole))
+    return load.picture([curve(side)], _limits(found), "load")
+
+
+def _limits(found: Mapping[str, Any]) -> dict[str, float]:
+    """The SLO of the search, by measure."""
+    conditions = [one for point in found["points"] for one in point["conditions"]]
+    return {one["label"].partition("(")[2].rstrip(")"): one["limit"] for one in conditions if "(" in one["label"]}
 
 
 def _model(found: Mapping[str, Any]) -> dict[str, Any]:
@@ -73,6 +106,7 @@ def _model(found: Mapping[str, Any]) -> dict[str, Any]:
     if answer is not None:
         facts.append(("ended because", answer["ended_text"]))
         facts.append(("error", f"{percent(spent['error'])} spent of {percent(spent['error_allowed'])}, over all looks"))
+    columns = (found["unit"], "verdict", *labels, "turns/s", "goodput, turns/s", "mean turn, s", "measured", "run")
     return {
         "title": f"Search: {found['scenario']['name']}" if answer else f"Sweep: {found['scenario']['name']}",
         "headline": headline(found),
@@ -80,26 +114,15 @@ def _model(found: Mapping[str, Any]) -> dict[str, Any]:
         "knee": found["knee"] and found["knee"]["text"],
         "facts": facts,
         "notes": notes,
-        "columns": [
-            found["unit"],
-            "verdict",
-            *labels,
-            "turns/s",
-            "goodput, turns/s",
-            "mean turn, s",
-            "measured",
-            "run",
-        ],
-        "rows": [_row(point, labels) for point in found["points"]],
-        "details": _details(found),
-        "drawn": any(point["turns_per_s"] is not None for point in found["points"]),
+        "points": Table("points", "Points", columns, tuple(_row(point, labels) for point in found["points"]), _POINTS),
+        "sure": Table("sure", "How sure", _SURE_COLUMNS, _details(found), _SURE),
     }
 
 
-def _row(point: Mapping[str, Any], labels: list[str]) -> list[str]:
+def _row(point: Mapping[str, Any], labels: list[str]) -> tuple[str, ...]:
     held = {one["label"]: one for one in point["conditions"]}
-    return [
-        number(point["level"], 4),
+    return (
+        short(point["level"]),
         _WORDS.get(point["verdict"], point["verdict"]),
         *(_held(held.get(label), point) for label in labels),
         number(point["turns_per_s"]),
@@ -107,7 +130,7 @@ def _row(point: Mapping[str, Any], labels: list[str]) -> list[str]:
         number(point["turn_mean_s"]),
         duration(point["measured_s"]),
         ", ".join(run.rpartition("/")[2] for run in point["runs"]),
-    ]
+    )
 
 
 def _held(one: Mapping[str, Any] | None, point: Mapping[str, Any]) -> str:
@@ -123,20 +146,20 @@ def _held(one: Mapping[str, Any] | None, point: Mapping[str, Any]) -> str:
     return f"{figure}; {percent(one['value'])} within ({percent(one['low'])} to {percent(one['high'])})"
 
 
-def _details(found: Mapping[str, Any]) -> list[list[str]]:
+def _details(found: Mapping[str, Any]) -> tuple[tuple[str, ...], ...]:
     """How sure each value is, and why."""
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for point in found["points"]:
         growth = point["in_flight_growth"]
         grown = NOT_KNOWN if growth is None else f"{number(growth['per_s'])} a second (p {number(growth['p'])})"
         for one in point["conditions"]:
             how = f"{one['batches']} batches" if one["batches"] else "effective number"
             rows.append(
-                [
-                    *(number(point["level"], 4), one["condition"], one["verdict"], f"{one['values']:,}"),
+                (
+                    *(short(point["level"]), one["condition"], one["verdict"], f"{one['values']:,}"),
                     *(number(one["effective"]), f"{number(one['relaxation_s'])} s", how, grown),
-                ]
+                )
             )
         if not point["conditions"]:
-            rows.append([number(point["level"], 4), "", point["verdict"], "", "", "", "", grown])
-    return rows
+            rows.append((short(point["level"]), "", point["verdict"], "", "", "", "", grown))
+    return tuple(rows)

@@ -12,9 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from inferload.analysis import frames, reconcile, report, timeline
 from inferload.analysis.damaged import Notes
-from inferload.analysis.definitions import DEFINITIONS, SAME, TEXTS, anchor, meant
+from inferload.analysis.definitions import DEFINITIONS, IN_TABLE, SAME, anchor
+from inferload.analysis.pages.terms import meant
 from inferload.analysis.pictures import cachehits, heat, lanes, load, spectrum
 from inferload.analysis.pictures.all import Pictures, pictures
+
+from inferload.measure.console import TASK_ROWS
 
 
 @pytest.fixture(scope="module")
@@ -176,16 +179,44 @@ def test_lanes_keep_to_what_a_page_can_hold(run: frames.RunFrames, monkeypatch: 
     assert "--minute" in lanes.picture(part).note
 
 
-def test_every_word_of_a_table_has_its_definition(tmp_path: Path) -> None:
-    page = report.make(synthetic.write(tmp_path / "run")).html.read_text()
-    for key in ("latency", "rates", "books", "servers", "client", "parts"):
-        rows = re.search(rf'<section id="{key}">.*?<tbody>(.*?)</tbody>', page, re.DOTALL)[1]  # type: ignore[index]
-        firsts = re.findall(r"<tr><td[^>]*>(.*?)</td>", rows)
-        plain = [cell for cell in firsts if "<a" not in cell]
-        assert firsts
-        assert plain == (firsts if key == "parts" else []), key
-    links = set(re.findall(r'href="#(def-[^"]+)"', page))
-    assert links <= set(re.findall(r'<tr id="([^"]+)"', page))
+def page_with_everything(folder: Path) -> str:
+    """A report whose tables have every row that there is."""
+    summary = copy.deepcopy(synthetic.SUMMARY)
+    summary["steps"] = [step(users, 100.0 * users, 300.0) for users in (1, 4, 8)]
+    counted = {"hit_rate": 0.4, "hits": 400, "queries": 1000}
+    told = {"hit_rate": 0.4, "cached_tokens": 400, "input_tokens": 1000}
+    expected = told | {"hit_rate_at_most": 0.6, "cached_tokens_at_most": 600, "exactness": "exact"}
+    summary["cache"] = {"block_size": 16, "counted": counted, "per_turn": told, "expected": expected}
+    block = {"turns": {"ok": 3, "failed": 1, "unfinished": 0, "output_tokens": 90}, "latency": summary["latency"]}
+    summary["by_target"] = summary["by_model"] = {"one": block, "other": block}
+    times = dict.fromkeys(TASK_ROWS, summary["latency"]["ttft_ms"])
+    counts = {"begun": 4, "done": 3, "stalled": 1, "input_per_output": 90.5, "cached_share": 0.9}
+    shares = [{"from": 0, "to": 3, "turns": 9, "share": 0.7}]
+    summary["tasks"] = {"agent": times | counts | {"cached_share_by_step": shares}}
+    reason = {"code": "loop_lag", "phase": "measure", "value": 9.0, "limit": 5.0, "text": "9 ms late"}
+    summary["verdict"] |= {"measurement": "suspect", "reasons": [reason]}
+    return report.make(synthetic.write(folder / "run", summary)).html.read_text()
+
+
+def test_every_number_of_a_table_leads_to_its_definition(tmp_path: Path) -> None:
+    page = page_with_everything(tmp_path)
+    body, _, definitions = page.partition('<section id="definitions">')
+    body = re.sub(r'<table class="definitions">.*?</table>', "", body, flags=re.DOTALL)  # what to try: no figures
+    cells = re.findall(r"<td(?: class=\"[a-z ]+\")?>(.*?)</td>", body)
+    numbers = [cell for cell in cells if re.search(r"\d", cell)]
+    assert len(numbers) > 250
+    assert [cell for cell in numbers if not re.match(r'<a class="n" tabindex="-1" href="#def-[^"]+">', cell)] == []
+    links = set(re.findall(r'href="#(def-[^"]+)"', body))
+    assert links == set(re.findall(r'<tr id="([^"]+)"', definitions))
+    assert {"def-loop_lag", "def-p50", "def-first-call", "def-server-TTFT-ms", "def-failed_ratio"} <= links
+
+
+def test_words_have_one_definition_each() -> None:
     assert len({anchor(term) for term, _, _ in DEFINITIONS}) == len(DEFINITIONS)
-    assert all(term in TEXTS for term in SAME.values())
+    assert all(meant(term) for term in SAME.values())
+    assert all(meant(word, table) for table, words in IN_TABLE.items() for word in words)
     assert meant("chat") is None
+    assert meant("p99(ttft_ms) < 2000") == "ttft_ms"
+    assert meant("TTFT p50, ms") == "ttft_ms"
+    assert meant("TTFT p50, ms", "servers") == "server TTFT, ms"
+    assert meant("requests at http://b:8000", "agreement") == "requests"

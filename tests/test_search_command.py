@@ -267,7 +267,7 @@ def found(kept: dict[float, float]) -> dict[str, Any]:
 def test_the_page_says_what_is_sure_and_what_counts_for_nothing(golden: Callable[..., Any]) -> None:
     text = searchpage.markdown(found({4.0: 0.995, 8.0: 0.985, 12.0: 0.95, 16.0: 0.7}))
     golden("search.md", text)
-    page = searchpage.html(found({4.0: 0.995, 8.0: 0.985, 12.0: 0.95, 16.0: 0.7}), "")
+    page = searchpage.html(found({4.0: 0.995, 8.0: 0.985, 12.0: 0.95, 16.0: 0.7}), plotly="")
     assert "a worker used 99 % of a core" in page
     assert "no steady value" in page
 

@@ -39,9 +39,8 @@ def picture(summary: Mapping[str, Any] | None) -> Picture | None:
         }
     ]
     plan = layout(
-        90 + 46 * len(rows), {"title": title("of the input tokens, %"), "range": [0, 100]}, {"automargin": True}
+        116 + 46 * len(rows), {"title": title("of the input tokens, %"), "range": [0, 100]}, {"automargin": True}
     )
-    plan["margin"] = plan["margin"] | {"t": 8}
     note = (
         "Over the whole run. Fewer hits than an endless cache would have had were evicted, or never shared as planned."
     )

@@ -136,7 +136,7 @@ def picture(
         data += [_trace(line, name) | {"x0": every / 2, "dx": every} for line in lines]
     plan["xaxis"] |= {"anchor": f"y{len(found)}" if len(found) > 1 else "y"}
     plan |= {"hovermode": "x unified", "hoversubplots": "axis"}
-    plan["shapes"] = [_shade(span, len(timeline)) for span in phases] + [_mark(mark) for mark in marks]
+    plan["shapes"] = [*_shades(phases, len(timeline)), *(_mark(mark) for mark in marks)]
     plan["annotations"] = [label for span in phases if (label := _phase_label(span, len(timeline)))]
     each = "One value per second" if every == 1 else f"One value per {every} seconds: the mean, of a p95 the highest"
     listed = ", listed below" if marks else ""
@@ -204,20 +204,20 @@ def _trace(drawn: _Drawn, axis: str) -> Figure:
     }
 
 
-def _shade(span: PhaseSpan, seconds: int) -> Figure:
-    """What is not measured is shaded; the measure phase stays clear."""
-    return {
-        "type": "rect",
-        "xref": "x",
-        "yref": "paper",
-        "x0": round(span.start_s, 3),
-        "x1": round(seconds if span.end_s is None else span.end_s, 3),
-        "y0": 0,
-        "y1": 1,
-        "layer": "below",
-        "line": {"width": 0},
-        "fillcolor": "rgba(128,134,145,0.16)" if span.phase != "measure" else "rgba(0,0,0,0)",
-    }
+def _shades(phases: Sequence[PhaseSpan], seconds: int) -> list[Figure]:
+    """What is not measured is shaded, the time before the first phase too; nothing where no phase was measured."""
+    measured = next((span for span in phases if span.phase == "measure"), None)
+    if measured is None:
+        return []
+    end_s = seconds if measured.end_s is None else measured.end_s
+    spans = ((0.0, measured.start_s), (end_s, float(seconds)))
+    look = {"layer": "below", "line": {"width": 0}, "fillcolor": "rgba(128,134,145,0.16)"}
+    return [
+        {"type": "rect", "xref": "x", "yref": "paper", "x0": round(low, 3), "x1": round(high, 3), "y0": 0, "y1": 1}
+        | look
+        for low, high in spans
+        if high > low
+    ]
 
 
 def _mark(mark: Mapping[str, Any]) -> Figure:

@@ -1,4 +1,4 @@
-// Draws the pictures in the reader's colours, and again when they change.
+// Draws the pictures in the reader's colours, and again when they change; says what a number means where the mouse is over it.
 (async function () {
   "use strict";
   const root = document.documentElement;
@@ -39,7 +39,7 @@
   // Narrow pages have no room for a legend beside a title, nor for wide margins.
   function fitted(layout) {
     if (window.innerWidth < 640) {
-      layout.margin = Object.assign({}, layout.margin, { l: 46, r: 8 });
+      layout.margin = Object.assign({}, layout.margin, { l: 46, r: 10 });
       layout.font.size = 10.5;
       for (const axis of Object.keys(layout).filter((name) => name.startsWith("xaxis"))) layout[axis].nticks = 5;
     }
@@ -49,7 +49,7 @@
   function draw(place, figure) {
     const layout = fitted(Object.assign({ font: { family: getComputedStyle(document.body).fontFamily, size: 12 } }, figure.layout));
     set(layout, colours(layout));
-    return Plotly.react(place, figure.data, layout, OPTIONS);
+    return Plotly.react(place, figure.data, layout, Object.assign({ displayModeBar: window.innerWidth >= 640 }, OPTIONS));
   }
 
   // --- the turns of one minute -------------------------------------------------------------------------------------------
@@ -125,11 +125,23 @@
   window.addEventListener("beforeprint", () => { worn = root.dataset.theme || ""; root.dataset.theme = "light"; recolour(); });
   window.addEventListener("afterprint", () => { if (worn) root.dataset.theme = worn; else delete root.dataset.theme; recolour(); });
 
+  // --- definitions -------------------------------------------------------------------------------------------------------
+  const meaning = (link) => (document.getElementById(link.hash.slice(1)) || { cells: [] }).cells[2]?.textContent || "";
+  document.addEventListener("mouseover", (event) => {
+    const link = event.target.closest && event.target.closest("a.n");
+    if (!link || link.title) return;
+    const cell = link.closest("td");
+    const heads = cell ? [cell.parentElement.cells[0], cell.closest("table").tHead.rows[0].cells[cell.cellIndex]] : [];
+    const links = heads.map((head) => head.querySelector("a.term")).filter(Boolean);
+    link.title = (links.length ? links : [link]).map((one) => `${links.length ? one.textContent + ": " : ""}${meaning(one)}`).join("\n");
+  });
+
+  const source = document.getElementById("figures");
+  if (!source) { root.dataset.drawn = "all"; return; }
   if (typeof DecompressionStream === "undefined") {
     places.forEach((place) => { place.textContent = "This browser is too old to draw the pictures; the figures are in the tables."; });
     return;
   }
-  const source = document.getElementById("figures");
   const text = source.type === "text/plain" ? await unpacked(source.textContent) : source.textContent;
   const { figures, lanes, chosen } = JSON.parse(text);
   const library = document.createElement("script");

@@ -1,0 +1,1 @@
+"""Pages: the shell that all of them share, their templates, their style and their script."""
