@@ -23,6 +23,7 @@ from inferload import rundir
 from inferload.errors import UsageError
 from inferload.measure.serverseries import ServerSeries, by_target
 from inferload.scrapefile import read_scrapes
+from inferload.turnfile import strangers
 
 from .foreign import vllmlog
 from .foreign.vllmlog import ServerLog
@@ -122,7 +123,7 @@ def load(run_dir: Path, server_log: Path | None = None) -> RunFrames:
     notes: list[str] = []
     manifest = _document(run_dir / rundir.MANIFEST, notes) or {}
     summary = _document(run_dir / rundir.SUMMARY, notes)
-    tables = _turn_tables(run_dir, notes)
+    tables = _turn_tables(run_dir, manifest.get("id"), notes)
     marks = _marks(run_dir / rundir.MARKS)
     servers = _servers(run_dir, notes)
     start_wall_ns = _start(manifest, marks, tables, servers)
@@ -198,10 +199,15 @@ def _servers(run_dir: Path, notes: list[str]) -> dict[str, ServerSeries]:
     return servers
 
 
-def _turn_tables(run_dir: Path, notes: list[str]) -> list[pa.Table]:
-    """One table per file, its metadata with it; a file that is not whole is left out and said."""
+def _turn_tables(run_dir: Path, run_id: object, notes: list[str]) -> list[pa.Table]:
+    """One table per file, its metadata with it; a file that is not whole, or not of this run, is left out and said."""
     tables = []
-    for path in sorted((run_dir / rundir.TURNS).glob("*.parquet")):
+    paths = sorted((run_dir / rundir.TURNS).glob("*.parquet"))
+    strange = strangers(paths, run_id if isinstance(run_id, str) else None)
+    for path in paths:
+        if path in strange:
+            notes.append(f"{rundir.TURNS}/{path.name} {strange[path]}, and is left out")
+            continue
         try:
             table = pq.read_table(path)
         except (pa.ArrowInvalid, OSError):

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 
+from inferload.errors import UsageError
 from inferload.measure.arrow import pa
 from inferload.rundir import SERVER_METRICS
 
@@ -112,16 +113,16 @@ def read_scrapes(
 
     `metrics`: the server's own names to read, where not all are wanted. `without`: endings of names that are left out (the
     buckets of histograms are most of a page). `unreadable`: takes the names of files that are not whole, which are then
-    left out; without it such a file is an error.
+    left out; without it such a file is a UsageError.
     """
     wanted = None if metrics is None else frozenset(metrics)
     tables = []
     for path in _live(run_dir / SERVER_METRICS, unreadable):
         try:
             tables.append(_read(path, wanted, without))
-        except (pa.ArrowInvalid, OSError):
+        except (ValueError, OSError) as error:  # Arrow's own are ValueErrors; so is a file with other columns
             if unreadable is None:
-                raise
+                raise UsageError(f"{path}: cannot be read as scrapes; remove it to go on without them") from error
             unreadable.append(path.name)
     if not tables:
         return SCHEMA.empty_table()

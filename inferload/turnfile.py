@@ -8,7 +8,9 @@ between the join and the removal of the parts counts nothing twice.
 import json
 import re
 from array import array
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +23,7 @@ from inferload.measure.arrow import pa
 from inferload.measure.clock import Anchor
 from inferload.measure.exact import exact_values
 from inferload.measure.record import TurnRecord
-from inferload.rundir import TURNS
+from inferload.rundir import MANIFEST, TURNS, read_json
 
 __all__ = [
     "SCHEMA",
@@ -36,6 +38,7 @@ __all__ = [
     "read_turns",
     "rows",
     "stamp",
+    "strangers",
     "to_table",
     "warm_up",
     "write_part",
@@ -319,20 +322,55 @@ def join_parts(folder: Path, worker: str) -> None:
 
 
 def read_turns(run_dir: Path, columns: Sequence[str] | None = None) -> pa.Table:
-    """All turns of a run that are at hand; no rows where there are none. `columns`: the ones to read, all when None."""
+    """All turns of a run that are at hand; no rows where there are none. `columns`: the ones to read, all when None.
+
+    UsageError names a file that cannot be read, or is not of this run: its rows would be counted as the run's.
+    """
     wanted = SCHEMA if columns is None else pa.schema([SCHEMA.field(name) for name in columns])
-    tables = [_read(path, wanted.names).replace_schema_metadata(None) for path in live(run_dir / TURNS)]
+    tables = [_read(path, wanted.names).replace_schema_metadata(None) for path in _own(run_dir)]
     return pa.concat_tables(tables) if tables else wanted.empty_table()
 
 
 def anchors(run_dir: Path) -> dict[str, Anchor]:
     """Each worker's clock anchor."""
     found = {}
-    for path in live(run_dir / TURNS):
+    for path in _own(run_dir):
         metadata = _metadata(path)
         worker = metadata[b"worker"].decode()
         found[worker] = Anchor(int(metadata[b"anchor_wall_ns"]), int(metadata[b"anchor_mono_ns"]))
     return found
+
+
+def strangers(paths: Iterable[Path], run_id: str | None) -> dict[Path, str]:
+    """Files that are not of a run, and why. `run_id`: the run's; None: not known, then it is that of most of the files.
+
+    A file that names no run is of before they did, and the folder's. A file that cannot be read is not judged here.
+    """
+    stamps: dict[Path, Stamp | None] = {}
+    for path in paths:
+        with suppress(UsageError):
+            stamps[path] = stamp(path)
+    named = Counter(one.run_id for one in stamps.values() if one is not None and one.run_id)
+    wanted = run_id or max(named, key=lambda name: named[name], default="")
+    found = {}
+    for path, one in stamps.items():
+        if one is None:
+            found[path] = "holds no turns of a run"
+        elif one.run_id and one.run_id != wanted:
+            found[path] = f"holds turns of another run, {one.run_id}"
+    return found
+
+
+def _own(run_dir: Path) -> list[Path]:
+    """The files that count; UsageError where one is not of this run."""
+    paths = live(run_dir / TURNS)
+    try:
+        run_id = read_json(run_dir / MANIFEST).get("id")
+    except (UsageError, UnicodeDecodeError):
+        run_id = None  # of a run that was cut off
+    for path, why in strangers(paths, run_id if isinstance(run_id, str) else None).items():
+        raise UsageError(f"{path}: {why}; take it out of the folder")
+    return paths
 
 
 def _gathered(paths: Iterable[Path]) -> Iterable[pa.Table]:

@@ -141,6 +141,24 @@ def test_turns_of_another_version_are_named_by_what_they_lack(tmp_path: Path) ->
     assert len(frames.load(path).turns) == synthetic.TURNS - 10
 
 
+def test_parquet_of_something_else_is_left_out_and_said(tmp_path: Path) -> None:
+    path = synthetic.write(tmp_path / "run")
+    for folder in (rundir.TURNS, rundir.SERVER_METRICS):
+        pq.write_table(pa.table({"a": [1]}), path / folder / "z-copied.parquet")
+    file = path / rundir.TURNS / "w0-0000.parquet"
+    table = pq.read_table(file)
+    other = table.replace_schema_metadata({**table.schema.metadata, b"run_id": b"another"})
+    ids = pa.array([f"other-{row}" for row in range(len(table))])
+    pq.write_table(
+        other.set_column(table.schema.get_field_index("turn_id"), "turn_id", ids), file.with_name("w0-9.parquet")
+    )
+    said = notes_of(path)
+    assert "turns/z-copied.parquet holds no turns of a run, and is left out" in said
+    assert "turns/w0-9.parquet holds turns of another run, another, and is left out" in said
+    assert "server_metrics/z-copied.parquet cannot be read and is left out" in said
+    assert len(frames.load(path).turns) == synthetic.TURNS
+
+
 def test_the_last_line_of_a_history_that_was_cut_is_not_read(tmp_path: Path) -> None:
     path = synthetic.write(tmp_path / "run")
     file = path / rundir.LOCUST_HISTORY

@@ -4,13 +4,14 @@ from array import array
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from records import MS, S, turn, turns
 
-from inferload import turnfile
+from inferload import rundir, turnfile
 from inferload.errors import UsageError
 from inferload.measure.clock import Anchor
 from inferload.measure.exact import batched_values
@@ -143,6 +144,22 @@ def test_a_file_that_is_no_parquet_is_named(tmp_path: Path) -> None:
     (tmp_path / TURNS / "host-b-00001.parquet").write_bytes(b"not this")
     with pytest.raises(UsageError, match="host-b-00001"):
         turnfile.read_turns(tmp_path)
+
+
+def test_a_file_that_is_not_of_this_run_is_named_and_never_counted(tmp_path: Path) -> None:
+    for run in ("one", "two"):
+        (tmp_path / run / TURNS).mkdir(parents=True)
+        columns = columns_of([turn(turn_id=f"t-{run}", session_id="s")])
+        turnfile.write_part(tmp_path / run / TURNS, "w0", 1, columns, Anchor(5, 7), run_id=run)
+    rundir.write_json(tmp_path / "one" / rundir.MANIFEST, {"id": "one"})
+    strange = tmp_path / "one" / TURNS / "copied.parquet"
+    (tmp_path / "two" / TURNS / "w0-00001.parquet").rename(strange)
+    with pytest.raises(UsageError, match=r"copied.parquet: holds turns of another run, two"):
+        turnfile.read_turns(tmp_path / "one")
+    pq.write_table(pa.table({"turn_id": ["x"]}), strange)
+    for read in (turnfile.read_turns, turnfile.anchors):
+        with pytest.raises(UsageError, match=r"copied.parquet: holds no turns of a run"):
+            read(tmp_path / "one")
 
 
 def test_no_turns_are_an_empty_table(tmp_path: Path) -> None:

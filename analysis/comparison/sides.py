@@ -254,8 +254,9 @@ def _flat(data: Mapping[str, Any], path: str = "") -> list[tuple[str, Any]]:
 
 def _server_start(path: Path) -> str | None:
     """When the server that was asked was started, as its own metrics say; None where they do not."""
-    started = read_scrapes(path, [PROCESS_START])
-    if not len(started):
+    unreadable: list[str] = []
+    started = read_scrapes(path, [PROCESS_START], unreadable=unreadable)
+    if unreadable or not len(started):
         return None
     stamps = sorted({(str(row["target"]), round(row["value"], 1)) for row in started.to_pylist()})
     return "; ".join(f"{target} at {value}" for target, value in stamps)
