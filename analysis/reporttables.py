@@ -9,7 +9,7 @@ from inferload.measure.console import TASK_ROWS, step_level, step_range
 from inferload.measure.measures import MEASURES
 
 from .damaged import Notes
-from .wording import NOT_KNOWN, bracket, mean_max, number, percent, words
+from .wording import NOT_KNOWN, bracket, mean_max, number, percent, sureness, words
 
 STATISTICS = ("count", "mean", "p50", "p90", "p95", "p99", "p999", "min", "max")
 
@@ -56,11 +56,8 @@ def _gates(summary: Mapping[str, Any]) -> Table:
 
 def _sure(gate: Mapping[str, Any]) -> str:
     """The interval of a gate's value; where it holds the limit, that nobody can tell."""
-    if "low" not in gate:
-        return ""
-    low, high = gate["low"], gate["high"]
-    known = f"under {number(high)}" if low is None else bracket([low, high])
-    return f"{', but inconclusive' if gate.get('answer') == 'inconclusive' else ''} (95 %: {known})"
+    known = sureness(gate)
+    return f"{', but inconclusive' if gate.get('answer') == 'inconclusive' else ''} (95 %: {known})" if known else ""
 
 
 def _split(summary: Mapping[str, Any], column: str) -> Table:

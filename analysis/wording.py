@@ -57,6 +57,16 @@ def bracket(bounds: list[float | None] | None) -> str:
     return f"{number(low)} to {number(high)}"
 
 
+def sureness(gate: Mapping[str, Any]) -> str:
+    """The 95 % interval of a gate's value; empty where such a value has none."""
+    if "low" not in gate:
+        return ""
+    low, high = gate["low"], gate.get("high")
+    if low is None:
+        return "too short to tell" if high is None else f"under {number(high)}"
+    return bracket([low, high])
+
+
 def mean_max(gauge: Mapping[str, Any] | None, as_percent: bool = False) -> str:
     """A gauge's mean and highest value in one cell."""
     say = percent if as_percent else number

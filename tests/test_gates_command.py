@@ -5,6 +5,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from inferload.analysis.wording import sureness
 
 from inferload import cli, rundir
 
@@ -83,3 +84,11 @@ def test_a_summary_that_is_not_whole_is_refused_by_name(
     rundir.write_json(tmp_path / rundir.SUMMARY, document)
     assert cli.main(["gates", str(tmp_path)]) == 2
     assert f"summary.json: has no {missing}; is " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "said"),
+    [(None, 64.0, "under 64"), (55.0, None, "over 55"), (None, None, "too short to tell"), (1.0, 2.0, "1 to 2")],
+)
+def test_an_interval_with_open_ends_is_said(low: float | None, high: float | None, said: str) -> None:
+    assert sureness({"low": low, "high": high}) == said

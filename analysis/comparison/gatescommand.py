@@ -72,10 +72,10 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _said(gate: Mapping[str, Any]) -> str:
     """One gate in words."""
-    from ..wording import bracket, number
+    from ..wording import number, sureness
 
     value = "is not known" if gate.get("value") is None else f"is {number(gate['value'])}"
-    sure = f" (95 %: {bracket([gate['low'], gate['high']])})" if gate.get("low") is not None else ""
+    sure = f" (95 %: {sureness(gate)})" if sureness(gate) else ""
     note = f"; {gate['note']}" if gate.get("note") else ""
     return f"{gate['gate']}: {value}{sure}{note}"
 
@@ -104,16 +104,15 @@ def annotations(summaries: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, s
 
 def markdown(summaries: Mapping[str, Mapping[str, Any]]) -> str:
     """A row for each gate."""
-    from ..wording import NOT_KNOWN, bracket, number
+    from ..wording import NOT_KNOWN, number, sureness
     from .output import piped
 
     rows: list[Sequence[str]] = [("run", "measurement", "gate", "value", "95 %", "")]
     for name, summary in summaries.items():
         verdict = summary["verdict"]
         for gate in verdict["gates"] or [{"gate": "no turn fails", "passed": verdict["passed"]}]:
-            sure = bracket([gate["low"], gate["high"]]) if gate.get("low") is not None else ""
             value = number(gate["value"]) if gate.get("value") is not None else NOT_KNOWN if "value" in gate else ""
-            rows.append((name, verdict["measurement"], f"`{gate['gate']}`", value, sure, _outcome(gate)))
+            rows.append((name, verdict["measurement"], f"`{gate['gate']}`", value, sureness(gate), _outcome(gate)))
     return piped(rows, right=False) + "\n"
 
 

@@ -77,6 +77,8 @@ def _sure(gate: Mapping[str, Any]) -> str:
     if "low" not in gate:
         return ""
     low, high = gate["low"], gate["high"]
+    if low is None and high is None:
+        return "INCONCLUSIVE, too short to tell: turns are too few, or hang together too long"
     known = f"over {short(low)}" if high is None else f"under {short(high)}"
     ends = known if None in (low, high) else f"{short(low)} to {short(high)}"
     return ("INCONCLUSIVE, " if gate["answer"] == "inconclusive" else "") + f"95 %: {ends}"
@@ -84,7 +86,7 @@ def _sure(gate: Mapping[str, Any]) -> str:
 
 def _gates_error(gates: Sequence[Mapping[str, Any]]) -> str:
     """What several intervals together may err."""
-    count = sum("low" in gate for gate in gates)
+    count = sum(gate.get("low") is not None or gate.get("high") is not None for gate in gates)
     if not count:
         return ""
     family = f", one of these {count} in at most {min(1, count * ONE_SIDED):.1%}" if count > 1 else ""

@@ -86,7 +86,7 @@ def batched_values(table: pa.Table, name: str, batches: int, phase: str = "measu
     """
     if name not in _OF:
         return []
-    table = table.filter(pc.equal(table["phase"], phase))
+    table = table.filter(pc.and_(pc.is_null(table["failure"]), pc.equal(table["phase"], phase)))
     planned_ns = table["planned_ns"].to_numpy()
     place = np.zeros(len(planned_ns), dtype=np.int64)
     worker = table["worker"].cast(pa.string()).to_numpy(zero_copy_only=False)
@@ -94,7 +94,9 @@ def batched_values(table: pa.Table, name: str, batches: int, phase: str = "measu
         mine = worker == one
         start_ns, length_ns = planned_ns[mine].min(), max(1, int(np.ptp(planned_ns[mine])))
         place[mine] = np.minimum(batches - 1, (planned_ns[mine] - start_ns) * batches // length_ns)
-    return [exact_values(table.filter(pa.array(place == at)), phase)[name] for at in range(batches)]
+    values, row = values_by_turn(table, name)
+    at = place[row]
+    return np.split(values[np.argsort(at, kind="stable")], np.cumsum(np.bincount(at, minlength=batches))[:-1])
 
 
 def values_by_turn(table: pa.Table, name: str) -> tuple[Floats, Ints]:

@@ -15,11 +15,15 @@ from math import ceil, floor, sqrt
 import numpy as np
 import numpy.typing as npt
 
+from inferload.measure.relaxation import autocovariance, relaxation
 from inferload.measure.sketch import rank
 
 Floats = npt.NDArray[np.float64]
 
 BATCHES = 20
+SLICES = 200  # of equal time: fine enough to see how long turns hang together
+_RELAXATIONS = 5  # a batch should last so many relaxation times
+_FITTING = 16  # such batches; with fewer even a wider interval errs too often
 _FEWEST = 10  # batches with values in them; with fewer nobody can tell how they scatter
 _BEYOND = 10  # effective samples that must lie beyond a percentile for that end of its interval to be known
 _Z = 1.959964  # of the normal distribution, two-sided 0.95
@@ -27,57 +31,75 @@ _Z = 1.959964  # of the normal distribution, two-sided 0.95
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """95 % of a figure. None: that end is open. `effective`: independent samples that would scatter as much."""
+    """95 % of a figure. None: that end is open; both: the run is too short to tell. `effective`: independent samples that
+    would scatter as much."""
 
     low: float | None
     high: float | None
     effective: float
 
 
-def quantile_interval(batches: Sequence[Floats], q: float) -> Interval | None:
-    """Of the q quantile; None where batches are too few, or both ends would be open. `batches`: values by time, in order."""
-    full = [batch for batch in batches if len(batch)]
-    if len(full) < _FEWEST or not 0 < q < 1:
-        return None
-    values = np.sort(np.concatenate(full))
+def quantile_interval(slices: Sequence[Floats], q: float) -> Interval | None:
+    """Of the q quantile; None where there are no values, both ends open where the run is too short to tell.
+
+    `slices`: values in SLICES parts of equal time, in order; a part may be empty.
+    """
+    values = np.sort(np.concatenate([np.zeros(0), *slices]))
     count = len(values)
+    if not count or not 0 < q < 1:
+        return None
     limit = values[rank(q, count) - 1]
-    below = [float(np.count_nonzero(batch <= limit)) for batch in full]
-    spread, t = _spread(below, [float(len(batch)) for batch in full])
-    effective = min(float(count), q * (1 - q) / spread**2) if spread > 0 else float(count)
+    below = np.array([np.count_nonzero(one <= limit) for one in slices], dtype=np.float64)
+    error, t = _error(below, _counts(slices))
+    effective = min(float(count), q * (1 - q) / error**2) if error > 0 else float(count)
+    if t is None:
+        return Interval(None, None, effective)
     low_q, high_q = _wilson(q, effective, t)
     low = float(values[max(1, floor(count * low_q)) - 1]) if effective * q >= _BEYOND else None
     high = float(values[min(count, ceil(count * high_q) + 1) - 1]) if effective * (1 - q) >= _BEYOND else None
-    return None if low is None and high is None else Interval(low, high, effective)
+    return Interval(low, high, effective)
 
 
-def mean_interval(batches: Sequence[Floats]) -> Interval | None:
-    """Of the mean; None where batches are too few."""
-    full = [batch for batch in batches if len(batch)]
-    if len(full) < _FEWEST:
+def mean_interval(slices: Sequence[Floats]) -> Interval | None:
+    """Of the mean; None where there are no values, both ends open where the run is too short to tell. `slices`: as above."""
+    values = np.concatenate([np.zeros(0), *slices])
+    if not len(values):
         return None
-    values = np.concatenate(full)
     mean, variance = float(values.mean()), float(values.var())
-    spread, t = _spread([float(batch.sum()) for batch in full], [float(len(batch)) for batch in full])
-    spread = max(spread, sqrt(variance / len(values)))
-    effective = variance / spread**2 if spread > 0 else float(len(values))
-    return Interval(mean - t * spread, mean + t * spread, effective)
+    error, t = _error(np.array([float(one.sum()) for one in slices]), _counts(slices))
+    error = max(error, sqrt(variance / len(values)))
+    effective = variance / error**2 if error > 0 else float(len(values))
+    return Interval(None, None, effective) if t is None else Interval(mean - t * error, mean + t * error, effective)
 
 
-def _spread(sums: Sequence[float], counts: Sequence[float]) -> tuple[float, float]:
-    """Standard error of sum / count, and the t that goes with it: of the batches, or of pairs of them, whichever is wider.
+def _counts(slices: Sequence[Floats]) -> Floats:
+    return np.array([len(one) for one in slices], dtype=np.float64)
 
-    Batches that still hang together are too short to count as independent; pairs of them then scatter more.
+
+def _error(sums: Floats, counts: Floats) -> tuple[float, float | None]:
+    """Standard error of sum / count over slices, and the t that goes with it; None: the run is too short to tell.
+
+    It is that of batches, of pairs of them, or of the autocovariances of the slices, whichever makes the interval widest:
+    batches that still hang together are too short to count as independent. Where too few batches of five relaxation
+    times would fit, none of the three is to be trusted.
     """
-    single = np.asarray(sums), np.asarray(counts)
-    even = len(sums) // 2 * 2
-    paired = tuple(values[:even].reshape(-1, 2).sum(axis=1) for values in single)
-    found = [(_ratio_error(*batches), student_t(len(batches[0]) - 1)) for batches in (single, paired)]
-    return max(found, key=lambda pair: pair[0] * pair[1])
+    rests = sums - float(sums.sum()) / float(counts.sum()) * counts
+    _, long_run = autocovariance([rests])
+    alone = sqrt(len(rests) * long_run) / float(counts.sum())
+    fitting = len(rests) / (_RELAXATIONS * relaxation([rests]))
+    found = [(alone, student_t(max(4, min(BATCHES, int(fitting)) - 1)))]
+    for batches in (BATCHES, BATCHES // 2):
+        parts = [(np.array([part.sum() for part in np.array_split(one, batches)])) for one in (sums, counts)]
+        full = parts[1] > 0
+        if np.count_nonzero(full) >= min(_FEWEST, batches):
+            found.append((_ratio_error(parts[0][full], parts[1][full]), student_t(int(np.count_nonzero(full)) - 1)))
+    error, t = max(found, key=lambda pair: pair[0] * pair[1])
+    enough = fitting >= _FITTING and np.count_nonzero(counts) >= BATCHES and len(found) == 3
+    return error, t if enough else None
 
 
 def _ratio_error(sums: Floats, counts: Floats) -> float:
-    """Standard error of a ratio of sums over batches, by linearisation (Cochran, Sampling Techniques, 6.4)."""
+    """Standard error of a ratio of sums over batches with values, by linearisation (Cochran, Sampling Techniques, 6.4)."""
     batches, total = len(sums), float(counts.sum())
     residuals = sums - float(sums.sum()) / total * counts
     return sqrt(batches / (batches - 1) * float((residuals**2).sum())) / total

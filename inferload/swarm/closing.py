@@ -7,7 +7,7 @@ from inferload import scrapefile
 from inferload.measure import evidence, servers, summary, validity
 from inferload.measure.arrow import pa, pc
 from inferload.measure.exact import batched_values, exact_values
-from inferload.measure.intervals import BATCHES
+from inferload.measure.intervals import SLICES
 from inferload.measure.record import PHASES, Phase
 from inferload.measure.splits import split
 from inferload.measure.tasks import tasks_by_class
@@ -63,7 +63,7 @@ def _input(run: EndedRun, turns: pa.Table | None, cache: CacheFigures) -> summar
         verdict=judged,
         gates=list(scenario.gates),
         inconclusive=run.inconclusive,
-        batches=None if turns is None else lambda name: batched_values(turns, name, BATCHES),
+        batches=None if turns is None else lambda name: batched_values(turns, name, SLICES),
         stamps=facts.stamps,
         reader=_reader(run),
         step_windows={w.step: lasted_s(w) for w in run.stepped if w.step is not None},

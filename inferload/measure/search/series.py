@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from inferload.measure.relaxation import autocovariance, relaxation
 from inferload.measure.search.seen import Window, lasting_s
 
 Floats = npt.NDArray[np.float64]
@@ -45,32 +46,7 @@ def bin_width_s(windows: Sequence[Window]) -> float:
 
 def relaxation_s(series: Sequence[Floats], width_s: float) -> float:
     """Relaxation time of binned series of the same thing: half of the integrated autocorrelation time."""
-    variance, long_run = autocovariance(series)
-    return width_s * max(0.5, long_run / variance / 2) if variance > 0 else width_s / 2
-
-
-def autocovariance(series: Sequence[Floats]) -> tuple[float, float]:
-    """(variance, long-run variance) per bin of series whose means are taken out together."""
-    together = np.concatenate(series)
-    mean = float(together.mean())
-    count = len(together)
-    most = min(len(one) for one in series)
-    gamma = np.zeros(most)
-    for one in series:
-        gamma += _products(one - mean)[:most]
-    gamma /= count
-    pairs = gamma[: most - most % 2].reshape(-1, 2).sum(axis=1)
-    stop = np.argmax(pairs <= 0) if bool((pairs <= 0).any()) else len(pairs)
-    monotone = np.minimum.accumulate(pairs[:stop])
-    return float(gamma[0]), max(float(gamma[0]) * 1e-12, float(2 * monotone.sum() - gamma[0]))
-
-
-def _products(centred: Floats) -> Floats:
-    """Sums of products at each lag, by the Fourier transform."""
-    size = 1 << (2 * len(centred) - 1).bit_length()
-    spectrum = np.fft.rfft(centred, size)
-    sums: Floats = np.fft.irfft(spectrum * np.conj(spectrum), size)[: len(centred)]
-    return sums
+    return width_s * relaxation(series)
 
 
 def binned(window: Window, at_s: Floats, weights: Floats, width_s: float) -> Floats:
