@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 
 import numpy as np
@@ -111,6 +112,11 @@ _NUMBERS = (
 )
 _WORDS = ("class", "worker", "phase", "target", "model", "finish_reason", "failure", "pause")
 _FIGURES = ("server_queue_ms", "server_ttft_ms", "server_generation_ms")
+_numbers_of = attrgetter(*_NUMBERS)
+_figures_of = attrgetter(*_FIGURES)
+_words_of = attrgetter("class_name", *_WORDS[1:])
+_IDS = tuple(map(attrgetter, ("turn_id", "session_id", "request_id")))
+_EVENTS, _TOKENS, _HASHES = map(attrgetter, ("event_ns", "event_tokens", "block_hashes"))
 
 _NONE = -(2**63)  # stands for None among whole numbers until the table is made
 _JOINED = "all"
@@ -131,39 +137,35 @@ class TurnColumns:
         self._events = _Lists("q")
         self._tokens = _Lists("i")
         self._hashes = _Lists("q")
+        self._latest: tuple[tuple[str | None, ...], list[int]] = ((), [])  # words of the newest turn, and their codes
 
     def __len__(self) -> int:
         return self._rows
 
     def append(self, turn: TurnRecord) -> None:
         """Add one turn."""
-        numbers = (
-            *(turn.planned_ns, turn.closed_ns, turn.sent_ns, turn.written_ns),
-            *(turn.first_event_ns, turn.first_ns, turn.first_visible_ns, turn.last_ns),
-            *(turn.turn_index, turn.connect_ns, turn.input_tokens, turn.output_tokens, turn.cached_tokens),
-            *(turn.client_delay_max_ns, turn.attempts, turn.max_tokens, turn.step, turn.status, turn.final),
-        )
+        self.extend((turn,))
+
+    def extend(self, turns: Sequence[TurnRecord]) -> None:
+        """Add several turns: of many, each costs a part of what it costs alone."""
+        numbers = [number for turn in turns for number in _numbers_of(turn)]
         self._numbers.extend([_NONE if number is None else number for number in numbers])
-        figures = (turn.server_queue_ms, turn.server_ttft_ms, turn.server_generation_ms)
+        figures = [figure for turn in turns for figure in _figures_of(turn)]
         self._figures.extend([np.nan if figure is None else figure for figure in figures])
-        words = (
-            turn.class_name,
-            turn.worker,
-            turn.phase,
-            turn.target,
-            turn.model,
-            turn.finish_reason,
-            turn.failure,
-            turn.pause,
-        )
-        for word, known in zip(words, self._known, strict=True):
-            self._codes.append(-1 if word is None else known.setdefault(word, len(known)))
-        for texts, text in zip(self._ids, (turn.turn_id, turn.session_id, turn.request_id), strict=True):
-            texts.append(text)
-        self._events.append(turn.event_ns)
-        self._tokens.append(turn.event_tokens)
-        self._hashes.append(turn.block_hashes)
-        self._rows += 1
+        for turn in turns:
+            words = _words_of(turn)
+            if words != self._latest[0]:  # most turns have those of the one before
+                known = zip(words, self._known, strict=True)
+                self._latest = (
+                    words,
+                    [-1 if word is None else codes.setdefault(word, len(codes)) for word, codes in known],
+                )
+            self._codes.extend(self._latest[1])
+        for texts, get in zip(self._ids, _IDS, strict=True):
+            texts.extend([get(turn) for turn in turns])
+        for lists, get in ((self._events, _EVENTS), (self._tokens, _TOKENS), (self._hashes, _HASHES)):
+            lists.extend([get(turn) for turn in turns])
+        self._rows += len(turns)
 
     def arrays(self, anchor_mono_ns: int) -> dict[str, pa.Array]:
         """One array per column of SCHEMA; nothing may be appended afterwards."""
@@ -196,11 +198,12 @@ class _Texts:
         self._ends = array("i", [0])
         self._missing = array("b")
 
-    def append(self, text: str | None) -> None:
-        if text is not None:
-            self._bytes += text.encode("utf-8", "replace")
-        self._ends.append(len(self._bytes))
-        self._missing.append(text is None)
+    def extend(self, texts: Sequence[str | None]) -> None:
+        for text in texts:
+            if text is not None:
+                self._bytes += text.encode("utf-8", "replace")
+            self._ends.append(len(self._bytes))
+            self._missing.append(text is None)
 
     def to_array(self) -> pa.Array:
         validity = pa.array(np.frombuffer(self._missing, dtype=np.int8) == 0).buffers()[1]
@@ -216,11 +219,12 @@ class _Lists:
         self._ends = array("i", [0])
         self._missing = array("b")
 
-    def append(self, values: "array[int] | None") -> None:
-        if values is not None:
-            self._flat.extend(values)
-        self._ends.append(len(self._flat))
-        self._missing.append(values is None)
+    def extend(self, lists: "Sequence[array[int] | None]") -> None:
+        for values in lists:
+            if values is not None:
+                self._flat.extend(values)
+            self._ends.append(len(self._flat))
+            self._missing.append(values is None)
 
     def to_array(self) -> pa.Array:
         flat = np.frombuffer(self._flat, dtype=np.dtype(self._flat.typecode))

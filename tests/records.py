@@ -1,11 +1,11 @@
 """Turn records made for tests: by hand, and at random within what a turn can be."""
 
 from array import array
-from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from inferload.measure.record import PHASES, Failure, TurnRecord
 

@@ -1,15 +1,16 @@
 """summary.json and the tables on the terminal, from turns of which every figure is known."""
 
+import dataclasses
 import json
 from array import array
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from records import MS, S, turn
 
 from inferload.measure.clock import Anchor
@@ -85,7 +86,7 @@ def given_by(records: list[TurnRecord], slo: Slo | None = None, **changes: Any) 
     health.at("w1", "measure").beat([0.1, 0.2], [], 15.0, 60.0, 0.0)
     health.at("w2", "measure").beat([0.1, 0.4], [], 18.0, 60.0, 0.0)
     plain = SummaryInput(RUN, tallies, health, SECONDS, VALID, "kernel", servers=[SERVER])
-    return replace(plain, **changes)
+    return dataclasses.replace(plain, **changes)
 
 
 def exact_of(records: list[TurnRecord], class_name: str | None = None) -> dict[str, Any]:
@@ -283,7 +284,7 @@ def test_tables_of_an_invalid_run_on_the_simulator(golden: Callable[[str, str], 
     told.health.at("w1", "measure").beat([80.0] * 60, [12.0], 59.5, 60.0, None)
     told.health.at("w1", "warmup").beat([20.0], [], 1.0, 10.0, None)
     evidence = gather(told.tallies, told.health, SECONDS, RunFacts("kernel", workers=2, lost_workers=1))
-    summary = build(replace(told, verdict=judge(evidence)))
+    summary = build(dataclasses.replace(told, verdict=judge(evidence)))
     text = tables(summary)
     golden("console-invalid.txt", text)
     first = text.splitlines()[0]

@@ -30,11 +30,11 @@ def test_the_end_waits_for_a_part_that_is_being_written(tmp_path: Path, monkeypa
     monkeypatch.setattr(turnwriter, "PART_S", 0.01)
     turns = tmp_path / "turns"
     writer = TurnWriter(turns, "w0", Anchor(0, 0))
-    writer.append(record(0))
+    writer.extend([record(0)])
     with gevent.Timeout(20):
         while not writing.is_set():
             gevent.sleep(0.01)
-        writer.append(record(1))
+        writer.extend([record(1)])
         ending = gevent.spawn(writer.finish)
         ending.join(0.3)
         assert not ending.ready(), "the parts were joined while one was still being written"

@@ -159,7 +159,7 @@ class Tally:
             return
         self.sketch("itl_ms").gather(gaps)
         if float(gaps.max()) > STALL_MS:
-            self._count_stalls(record, gaps, pauses)
+            self.count_stalls(record, gaps, pauses)
         for name, per_event in _PER_EVENT:
             values = per_event(record)
             if len(values):
@@ -176,7 +176,7 @@ class Tally:
         self.window_in_flight_ns += happened.in_flight_ns
         self.window_sessions += happened.session_begun
 
-    def _count_stalls(self, record: TurnRecord, gaps: Floats, pauses: Sequence[Pause]) -> None:
+    def count_stalls(self, record: TurnRecord, gaps: Floats, pauses: Sequence[Pause]) -> None:
         """A gap counts against the server unless this client stood still for half of it or more."""
         assert record.event_ns is not None
         assert record.sent_ns is not None

@@ -2,15 +2,15 @@
 
 from array import array
 from bisect import bisect_left
-from dataclasses import dataclass
+
+import msgspec
 
 from inferload.measure.record import PhaseWindow, TurnRecord
 
 _NO_EVENTS: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Happened:
+class Happened(msgspec.Struct, frozen=True, gc=False):
     """Counts over the half-open window. Over windows that follow each other they add up to the turn's own."""
 
     events: int = 0

@@ -1,14 +1,16 @@
 """What Locust's own tables and events learn of a turn: one request, and rows beside Aggregated for TTFT and ITL."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from inferload.measure.clock import NS_PER_MS
-from inferload.measure.measures import Floats, gaps_ms, span_ms
+from inferload.measure.manyturns import gaps_of_many_ms
+from inferload.measure.measures import span_ms
 from inferload.measure.record import TurnRecord
 from inferload.swarm import events
-from inferload.swarm.compat import log_many
+from inferload.swarm.compat import log_many, only_locust_listens
 from inferload.wire.turn import TurnResult
 
 
@@ -24,34 +26,60 @@ def response_time_ms(record: TurnRecord) -> float:
 
 
 class LocustBooks:
-    """Books results with Locust. TTFT and ITL rows are gathered, and written by `flush`: many samples cost little more than one."""
+    """Books results with Locust: its tables, its `request`, and the events of ours."""
 
     def __init__(self, environment: Any) -> None:
         self._environment = environment
-        self._samples: dict[tuple[str, str], list[Floats]] = {}
 
-    def book(self, result: TurnResult) -> None:
-        """Fire `request`, `first_token` and `turn_end`. Listeners may block: not for the event loop."""
+    def book(self, results: Sequence[TurnResult]) -> None:
+        """Fire `request`, `first_token` and `turn_end` of each, and fill the rows. Listeners may block: not for the event loop."""
+        self._fill_rows(
+            [result.record for result in results if result.record.ok and result.record.first_ns is not None]
+        )
+        unheard = only_locust_listens(self._environment)
+        if unheard:
+            self._enter([result.record for result in results if result.record.ok])
+        for result in results:
+            if result.record.finished and not (result.record.ok and unheard):
+                self._fire_request(result.record)
+            self._fire_own(result)
+
+    def _fill_rows(self, records: Sequence[TurnRecord]) -> None:
+        for name, some in _by_class(records).items():
+            ttft_ms = [span_ms(record.sent_ns, record.first_ns) for record in some]
+            log_many(self._environment.stats.get(name, "TTFT"), np.array(ttft_ms))
+            log_many(self._environment.stats.get(name, "ITL"), gaps_of_many_ms(some))
+
+    def _enter(self, records: Sequence[TurnRecord]) -> None:
+        """What Locust does when it hears of answered requests, many at once."""
+        for name, some in _by_class(records).items():
+            times_ms = np.array([response_time_ms(record) for record in some])
+            for entry in (self._environment.stats.total, self._environment.stats.get(name, _TURN)):
+                log_many(entry, times_ms)
+
+    def _fire_request(self, record: TurnRecord) -> None:
+        self._environment.events.request.fire(
+            request_type=_TURN,
+            name=record.class_name,
+            response_time=response_time_ms(record),
+            response_length=0,
+            exception=None if record.ok else TurnFailed(f"{record.failure} {record.status or ''}".strip()),
+            context={"turn_id": record.turn_id},
+        )
+
+    def _fire_own(self, result: TurnResult) -> None:
         record = result.record
         ttft_ms = span_ms(record.sent_ns, record.first_ns) if record.ok else None
-        if ttft_ms is not None:
-            self._samples.setdefault((record.class_name, "TTFT"), []).append(np.array([ttft_ms]))
-            self._samples.setdefault((record.class_name, "ITL"), []).append(gaps_ms(record))
-        if record.finished:
-            self._environment.events.request.fire(
-                request_type="TURN",
-                name=record.class_name,
-                response_time=response_time_ms(record),
-                response_length=0,
-                exception=None if record.ok else TurnFailed(f"{record.failure} {record.status or ''}".strip()),
-                context={"turn_id": record.turn_id},
-            )
         if ttft_ms is not None:
             events.first_token.fire(record=record, ttft_ms=ttft_ms)
         events.turn_end.fire(record=record, detail=result.detail)
 
-    def flush(self) -> None:
-        """Write what was gathered into Locust's rows."""
-        samples, self._samples = self._samples, {}
-        for (name, row), arrays in samples.items():
-            log_many(self._environment.stats.get(name, row), np.concatenate(arrays))
+
+_TURN = "TURN"
+
+
+def _by_class(records: Sequence[TurnRecord]) -> dict[str, list[TurnRecord]]:
+    found: dict[str, list[TurnRecord]] = {}
+    for record in records:
+        found.setdefault(record.class_name, []).append(record)
+    return found

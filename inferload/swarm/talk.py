@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -101,7 +101,7 @@ class Talk:
             if admitted is None:
                 return Ended(now_ns(), complete=False)
             try:
-                result = self._ask(self._request(effect, path, number, planned_ns), bodies, effect)
+                result = self._ask(self._request(effect, path, number, planned_ns, bodies.body(effect)), effect)
             except Exception as error:  # noqa: BLE001  as above
                 return self._unmade(error, path, number, planned_ns)
             finally:
@@ -179,13 +179,13 @@ class Talk:
             return None
         return Admitted(run.gate)
 
-    def _request(self, ask: Ask | None, path: str, number: int, planned_ns: int) -> TurnRequest:
-        """A turn as the wire wants it, still without its body; of None, one that nobody could make."""
+    def _request(self, ask: Ask | None, path: str, number: int, planned_ns: int, body: bytes = b"") -> TurnRequest:
+        """A turn as the wire wants it; of None, one that nobody could make."""
         session = self._session
         window = self._run.window_of(planned_ns)
         first = not path and not number
         return TurnRequest(
-            body=b"",
+            body=body,
             turn_id=f"s{session.index}{path}.{number}",
             session_id=f"s{session.index}{path}",
             turn_index=number,
@@ -200,8 +200,8 @@ class Talk:
             headers=(*self._headers, *(() if ask is None else ask.headers)),
         )
 
-    def _ask(self, request: TurnRequest, bodies: BodyWriter, ask: Ask) -> TurnResult:
-        turn = self._run.start_turn(replace(request, body=bodies.body(ask)), self._session.index)
+    def _ask(self, request: TurnRequest, ask: Ask) -> TurnResult:
+        turn = self._run.start_turn(request, self._session.index)
         cut_ns = None if ask.cancel_after_s is None else request.planned_ns + round(ask.cancel_after_s * NS_PER_S)
         if cut_ns is not None and not turn.wait_until(cut_ns):
             turn.cancel()

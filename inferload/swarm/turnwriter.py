@@ -1,5 +1,6 @@
 """Turn records on their way to disk: gathered in columns by the event loop, written in parts by a native thread."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import gevent
@@ -28,9 +29,9 @@ class TurnWriter:
         folder.mkdir(parents=True, exist_ok=True)
         turnfile.warm_up()  # the first table of a process would hold up its event loop
 
-    def append(self, record: TurnRecord) -> None:
-        """Keep a record; it is on disk within two parts' time."""
-        self._columns.append(record)
+    def extend(self, records: Sequence[TurnRecord]) -> None:
+        """Keep records; they are on disk within two parts' time."""
+        self._columns.extend(records)
 
     def finish(self) -> None:
         """Write what is left and join all parts into one."""

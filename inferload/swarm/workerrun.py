@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import gevent
-import gevent.queue
+import gevent.event
 from gevent.threadpool import ThreadPool
 
 from inferload import rundir
 from inferload.errors import UsageError
 from inferload.measure.clock import NS_PER_MS, NS_PER_S, Anchor, WallWatch, now_ns
 from inferload.measure.health import HealthSet
+from inferload.measure.manyturns import delays_many, fold_many
 from inferload.measure.record import PhaseWindow
 from inferload.measure.slo import Slo
 from inferload.measure.tally import TallySet
@@ -44,6 +45,8 @@ REPORT_S = 1.0
 TIDY_S = 600.0
 SWITCH_S = 0.001
 WORK_THREADS = 64
+GATHER_S = 0.05  # turns that end within so long are counted together
+MOST_AT_ONCE = 64  # but so many at once take a millisecond
 
 
 def slo_of(scenario: scenarios.Scenario, class_name: str) -> Slo | None:
@@ -98,8 +101,11 @@ class WorkerRun:
             settings = client_settings(self.scenario, Target.parse(url), assignment.model, own, assignment.name)
             self._clients.append(Client(settings, partial(self._on_turn, place)))
         self._turns = TurnWriter(self.folder / rundir.TURNS, assignment.name, self.anchor, assignment.run_id)
-        self._results: gevent.queue.SimpleQueue = gevent.queue.SimpleQueue()
+        self._ended: list[list[TurnResult]] = [[] for _ in self._clients]  # not counted yet, by client
+        self._counted: list[TurnResult] = []  # not booked yet
+        self._news = gevent.event.Event()
         self._unbooked = 0
+        self._awaits = any(client.reader == "python" for client in self._clients)
         self._starting = 0  # turns that will be sent as soon as it is their greenlet's turn: a drain waits for them
         self._books = LocustBooks(environment)
         self._booker = gevent.spawn(self._book)
@@ -158,7 +164,12 @@ class WorkerRun:
         return sum(client.in_flight for client in self._clients) + self._unbooked + self._starting
 
     def await_turn(self) -> None:
-        """Wait until this greenlet may build its request: a crowd that became ready at once would hold up all reads."""
+        """Wait until this greenlet may build its request: a crowd that became ready at once would hold up all reads.
+
+        Where a thread reads there are none to hold up.
+        """
+        if not self._awaits:
+            return
         self._starting += 1
         try:
             self._clients[0].pump.wait()
@@ -186,31 +197,47 @@ class WorkerRun:
         return place_of(self.scenario.seed, session, len(self._clients))
 
     def _on_turn(self, place: int, result: TurnResult) -> None:
-        """Take a result from the event loop: count it, keep it, and leave what may block to the booker."""
-        record = result.record
-        pauses = self._clients[
-            place
-        ].pauses()  # a thread that reads on while the event loop stands still has pauses of its own
-        self.tallies.fold(
-            record, self._windows, self._slos[record.class_name], self._pulse.pauses if pauses is None else pauses
-        )
-        self.health.delays(record, result.reads_unstamped)
-        self._turns.append(record)
+        """Take a result from the event loop; it is counted with others, and what may block is left to the booker."""
         self._unbooked += 1
-        self._results.put(result)
+        self._ended[place].append(result)
+        if len(self._ended[place]) >= MOST_AT_ONCE:
+            self._count()
+        self._news.set()
+
+    def _count(self) -> None:
+        """Count and keep the turns that have ended since the last call: of many, each costs a part of what it costs alone."""
+        for place, results in enumerate(self._ended):
+            if not results:
+                continue
+            self._ended[place] = []
+            records = [result.record for result in results]
+            # A thread that reads on while the event loop stands still has pauses of its own.
+            pauses = self._clients[place].pauses()
+            fold_many(
+                self.tallies, records, self._windows, self._slos, self._pulse.pauses if pauses is None else pauses
+            )
+            delays_many(self.health, records, [result.reads_unstamped for result in results])
+            self._turns.extend(records)
+            self._counted += results
 
     def _book(self) -> None:
         while True:
-            result = self._results.get()
-            self._tell_first(result)
-            self._books.book(result)
-            self._unbooked -= 1
+            self._news.wait()
+            gevent.sleep(GATHER_S)
+            self._news.clear()
+            self._count()
+            results, self._counted = self._counted, []
+            for result in results:
+                if result.record.failure is not None and result.record.finished:
+                    self._tell_first(result)
+            for start in range(0, len(results), MOST_AT_ONCE):
+                self._books.book(results[start : start + MOST_AT_ONCE])
+                gevent.sleep(0)
+            self._unbooked -= len(results)
 
     def _tell_first(self, result: TurnResult) -> None:
         """One line for the first failure of each kind; the rest are in the tables."""
         failure = result.record.failure
-        if failure is None or not result.record.finished:
-            return
         kind = f"{failure} {result.record.status or ''}".strip()
         if kind not in self._told:
             self._told.add(kind)
@@ -221,7 +248,7 @@ class WorkerRun:
     def report(self) -> Report:
         """What happened since the last report."""
         self._take_pulse()
-        self._books.flush()
+        self._count()
         seq, self._seq = self._seq, self._seq + 1
         tallies, health = self.tallies.take().to_wire(), self.health.take().to_wire()
         name = self.assignment.name

@@ -10,7 +10,7 @@ from inferload.measure.record import Failure, TurnRecord
 from inferload.wire import readers
 from inferload.wire.answers import ANSWERS
 from inferload.wire.dial import Dialer, TlsSettings, reader_thread
-from inferload.wire.http1 import request_bytes
+from inferload.wire.http1 import request_head, with_body
 from inferload.wire.pump import Pump
 from inferload.wire.reply import AnyConnection
 from inferload.wire.stream import scanner
@@ -193,8 +193,9 @@ def with_headers(headers: dict[str, str], more: tuple[tuple[str, str], ...]) -> 
 def _head_maker(settings: ClientSettings, prefix: str) -> Callable[[bytes, tuple[tuple[str, str], ...]], bytes]:
     headers = {"Accept": "text/event-stream", "Content-Type": "application/json", **standing_headers(settings)}
     path = prefix + settings.target.api + ENDPOINTS[settings.endpoint].path
+    standing = request_head("POST", path, headers)
 
     def head(body: bytes, own: tuple[tuple[str, str], ...]) -> bytes:
-        return request_bytes("POST", path, with_headers(headers, own) if own else headers, body)
+        return with_body(request_head("POST", path, with_headers(headers, own)) if own else standing, body)
 
     return head

@@ -21,10 +21,19 @@ _READ_BYTES = 2_048  # more would be allocated, cleared by the kernel and given 
 _ANCILLARY_BYTES = socket.CMSG_SPACE(16)
 
 
+def offered(sock: Any, data: bytes) -> bytes | memoryview:
+    """What is left of the data when a socket of gevent's has taken all that it takes at once."""
+    try:
+        taken = sock._sock.send(data)
+    except (BlockingIOError, InterruptedError):
+        return data
+    return b"" if taken == len(data) else memoryview(data)[taken:]
+
+
 class Connection:
     """A connected socket that reads for one reply at a time. `watch` registers it with an event loop.
 
-    `sock` is one whose `sendall` may block the calling greenlet (gevent's); reads go to the plain socket below it.
+    `sock` is one of gevent's, whose `sendall` may block the calling greenlet; what need not block goes to the plain socket below.
     """
 
     __slots__ = ("_plain", "_recvmsg", "_reply", "_sock", "_tls", "_watcher", "closed", "turns")
@@ -51,9 +60,13 @@ class Connection:
         self.turns += 1
         return self._reply
 
-    def send(self, data: bytes) -> None:
-        """Hand all of it to the kernel; OSError where the peer is gone. May block this greenlet."""
-        self._sock.sendall(data if self._tls is None else self._tls.encrypt(data))
+    def offer(self, data: bytes) -> bytes | memoryview:
+        """Hand it to the kernel as far as it has room; what is left. OSError where the peer is gone."""
+        return offered(self._sock, data if self._tls is None else self._tls.encrypt(data))
+
+    def send_rest(self, rest: bytes | memoryview) -> None:
+        """Hand the kernel what it had no room for; OSError where the peer is gone. Blocks this greenlet."""
+        self._sock.sendall(rest)
 
     def release(self) -> None:
         """The reply is over; what is read from now on belongs to nobody and ends the connection."""

@@ -66,7 +66,8 @@ class Fetcher:
         try:
             with gevent.Timeout(self._timeout_s):
                 reply = connection.expect(done.set)
-                connection.send(request)
+                if rest := connection.offer(request):
+                    connection.send_rest(rest)
                 done.wait()
             return self._fetched(reply)
         except gevent.Timeout:

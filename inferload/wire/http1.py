@@ -35,10 +35,19 @@ class ReplyHead:
 
 def request_bytes(method: str, path: str, headers: dict[str, str], body: bytes) -> bytes:
     """One request as it goes over the wire, head and body in one piece so that one segment can carry it."""
-    lines = [f"{method} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
-    if body or method != "GET":
-        lines.append(f"Content-Length: {len(body)}")
-    return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + body
+    head = request_head(method, path, headers)
+    return with_body(head, body) if body or method != "GET" else head + b"\r\n"
+
+
+def request_head(method: str, path: str, headers: dict[str, str]) -> bytes:
+    """What all requests with these headers begin with."""
+    lines = [f"{method} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items()), ""]
+    return "\r\n".join(lines).encode("latin-1")
+
+
+def with_body(head: bytes, body: bytes) -> bytes:
+    """A request of such a beginning."""
+    return b"%bContent-Length: %d\r\n\r\n%b" % (head, len(body), body)
 
 
 def parse_head(buffer: bytes) -> tuple[ReplyHead, bytes] | None:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from inferload.wire import _native
+from inferload.wire.connection import offered
 from inferload.wire.http1 import Framing, Http1Error, parse_head
 from inferload.wire.reply import Arrivals, ConnectionLost, Reply
 
@@ -87,9 +88,13 @@ class NativeConnection:
         self.turns += 1
         return self._reply
 
-    def send(self, data: bytes) -> None:
-        """Hand all of it to the kernel; OSError where the peer is gone. May block this greenlet."""
-        self._sock.sendall(data)
+    def offer(self, data: bytes) -> bytes | memoryview:
+        """As Connection.offer."""
+        return offered(self._sock, data)
+
+    def send_rest(self, rest: bytes | memoryview) -> None:
+        """As Connection.send_rest."""
+        self._sock.sendall(rest)
 
     def release(self) -> None:
         """The reply is over; what is read from now on belongs to nobody and ends the connection."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import gevent
+import msgspec
 import numpy as np
 from gevent.event import Event
 
@@ -33,8 +34,7 @@ _DETAIL_BYTES = 300
 _LOOK_NS = NS_PER_S // 4
 
 
-@dataclass(frozen=True, slots=True)
-class TurnRequest:
+class TurnRequest(msgspec.Struct, frozen=True, gc=False):
     """What is to be sent, and whose it is. `planned_ns` is on this process's monotonic clock."""
 
     body: bytes
@@ -52,8 +52,7 @@ class TurnRequest:
     model: str = ""  # "": the client's
 
 
-@dataclass(frozen=True, slots=True)
-class TurnResult:
+class TurnResult(msgspec.Struct, frozen=True, gc=False):
     """The record, what the model said (for live history), and in words what went wrong ("" where nothing did)."""
 
     record: TurnRecord
@@ -200,29 +199,49 @@ class Turn:
         self._arrived_ns: int | None = None
         self._sent_ns: int | None = None
         self._written_ns: int | None = None
-        self._sender = gevent.spawn(self._send, self._reply)
+        connection = self._client.idle_connection()
+        if connection is None:
+            self._sender = gevent.spawn(self._dial, self._reply)
+        else:
+            self._send(connection)
 
-    def _send(self, reply: Reply) -> None:
+    def _dial(self, reply: Reply) -> None:
+        begun_ns = now_ns()
         try:
-            connection = self._client.idle_connection()
-            if connection is None:
-                begun_ns = now_ns()
-                connection = self._client.dial()
-                self._connect_ns = now_ns() - begun_ns
-            if reply.done:  # given up while we dialled
-                connection.close()
-                return
-            self._connection = connection
-            request = self._client.request_bytes(self.request.body, self.request.headers)
-            self._reply = reply = connection.expect(self._on_reply_done, self.digest)
-            reply.floor_ns = self._sent_ns = now_ns()
-            connection.send(request)
-            self._written_ns = now_ns()
+            connection = self._client.dial()
         except DialError as error:
             self._failure, self._detail = error.failure, error.why
             reply.finish(complete=False)
+            return
+        self._connect_ns = now_ns() - begun_ns
+        if reply.done:  # given up while we dialled
+            connection.close()
+        else:
+            self._send(connection)
+
+    def _send(self, connection: AnyConnection) -> None:
+        """Send the request; a greenlet sees to what the kernel has no room for."""
+        self._connection = connection
+        request = self._client.request_bytes(self.request.body, self.request.headers)
+        self._reply = reply = connection.expect(self._on_reply_done, self.digest)
+        reply.floor_ns = self._sent_ns = now_ns()
+        try:
+            rest = connection.offer(request)
         except OSError as error:  # a reply that is there already, a refusal say, counts for more
             reply.finish(complete=False, error=error)
+            return
+        if rest:
+            self._sender = gevent.spawn(self._send_rest, connection, rest, reply)
+        else:
+            self._written_ns = now_ns()
+
+    def _send_rest(self, connection: AnyConnection, rest: bytes | memoryview, reply: Reply) -> None:
+        try:
+            connection.send_rest(rest)
+        except OSError as error:
+            reply.finish(complete=False, error=error)
+        else:
+            self._written_ns = now_ns()
 
     # -- the reply is over; runs in the event loop
 

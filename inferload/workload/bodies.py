@@ -3,7 +3,7 @@
 A body of half a megabyte is mostly history; so every message is kept as bytes and a turn only joins them.
 """
 
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass
 from itertools import pairwise
 from random import Random
@@ -62,6 +62,7 @@ class Texts:
         self._seed = seed
         self._texts: dict[Piece, str] = {}
         self._shared: dict[tuple[str, tuple[Piece, ...]], bytes] = {}
+        self._endings: dict[tuple[str, int, bool, int | None], tuple[Request, bytes]] = {}
 
     def of(self, piece: Piece) -> str:
         """The piece's text."""
@@ -92,6 +93,16 @@ class Texts:
             if len(self._shared) < _SHARED_KEPT:
                 self._shared[first_line, pieces] = found
         return found
+
+    def ending(self, salt: str, settings: "Settings", output_tokens: int | None, make: Callable[[], bytes]) -> bytes:
+        """What stands behind the messages of all bodies that have these in common; `make` it where it is not known yet."""
+        key = salt, id(settings.request), settings.token_ids, output_tokens  # the request is held, so that it stays it
+        found = self._endings.get(key)
+        if found is None:
+            found = settings.request, make()
+            if len(self._endings) < _SHARED_KEPT:
+                self._endings[key] = found
+        return found[1]
 
     def _encode(self, pieces: tuple[Piece, ...], first_line: str) -> bytes:
         text = first_line + "".join(self._spaced(pieces))
@@ -142,6 +153,12 @@ class BodyWriter:
 
     def _options(self, ask: Ask) -> bytes:
         """What follows the messages, closing brace included."""
+        if ask.tools or ask.tool_choice is not None or ask.extra_body:
+            return self._made_options(ask)
+        salt = self._isolation.value if self._isolation.kind == "salt" else ""
+        return self._texts.ending(salt, self._settings, ask.output_tokens, lambda: self._made_options(ask))
+
+    def _made_options(self, ask: Ask) -> bytes:
         request = self._settings.request
         options = self._dialect.options(request, ask)
         if self._isolation.kind == "salt":

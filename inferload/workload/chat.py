@@ -1,9 +1,11 @@
 """Conversations of people as scripts: each turn adds one message and waits for the answer."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from random import Random
 from typing import Any
+
+from msgspec.structs import replace
 
 from inferload.workload.chatkind import ONE, Chat
 from inferload.workload.context import Sent, fit

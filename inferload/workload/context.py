@@ -1,7 +1,9 @@
 """What becomes of a conversation that has grown to its limit. Pure."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
+
+from msgspec.structs import replace
 
 from inferload.workload.chatkind import ContextLimit
 from inferload.workload.messages import Message, Piece

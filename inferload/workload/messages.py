@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+import msgspec
+
 Role = Literal["system", "user", "assistant", "tool"]
 
 # Pieces whose key begins so are the same in every session of a run: their text is kept, not made anew.
@@ -16,8 +18,7 @@ SHARED = "shared/"
 BLOCK = "trace/"
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(msgspec.Struct, frozen=True):
     """A stretch of text. `literal` None: words drawn by the run's seed and `key`, of `tokens` tokens; equal pieces are
     equal text in all sessions of a run. With a literal, `tokens` is what it is thought to cost; None: not known.
     `whole`: it is only the beginning, of `tokens` tokens, of the text that a piece of that many would be."""
@@ -44,8 +45,7 @@ class ToolCall:
     arguments: str
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(msgspec.Struct, frozen=True):
     """One message. `reasoning`: what the assistant thought before it, sent back only where there is any."""
 
     role: Role

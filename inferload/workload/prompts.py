@@ -26,6 +26,7 @@ _TABLE = 1 << 16  # one 16-bit random number names one word
 _PASSAGE = 64  # words of a ready-made passage; a long text begins with single words and goes on in passages
 _PASSAGES = _TABLE // _PASSAGE
 _LONG = 1024  # so many words at once are taken as passages: half a megabyte of single words would hold up every stream
+_PLACES_KEPT = 4_096  # lengths for which the first words that they allow are remembered
 _STRIDE = 40_503  # odd, so that its multiples visit all of a table whose size is a power of two
 
 
@@ -54,11 +55,14 @@ class Vocabulary:
     _passage_costs: tuple[int, ...] = field(init=False, repr=False, compare=False)
     _by_cost: Mapping[int, tuple[str, ...]] = field(init=False, repr=False, compare=False)
     _step: int = field(init=False, repr=False, compare=False)
+    _dearest: int = field(init=False, repr=False, compare=False)
+    _places: dict[int, list[int]] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         size = len(self.words)
         costs = self.costs or ()
         object.__setattr__(self, "_step", math.gcd(*costs))
+        object.__setattr__(self, "_dearest", max(costs, default=0))
         object.__setattr__(self, "_reach", _sums_of(set(costs), _TAIL + _MAX_COST))
         by_cost: dict[int, tuple[str, ...]] = {}
         for word, cost in zip(self.words, costs, strict=False):
@@ -87,7 +91,7 @@ class Vocabulary:
         wanted = next(n for n in range(max(1, n_tokens), n_tokens + _TAIL) if self._starts(n))
         place = rng.choice(self._starts(wanted))
         words, left = [self.firsts[place]], wanted - self.first_costs[place]
-        dearest = max(self.costs)
+        dearest = self._dearest
         tail = 0 if dearest == 1 else _TAIL
         while left > tail:
             some, spent = self._bulk(max(1, (left - tail) // dearest), rng)
@@ -143,7 +147,12 @@ class Vocabulary:
 
     def _starts(self, tokens: int) -> list[int]:
         """The first words after which the rest of the count can be made."""
-        return [i for i, cost in enumerate(self.first_costs) if self._can(tokens - cost)]
+        found = self._places.get(tokens)
+        if found is None:
+            found = [i for i, cost in enumerate(self.first_costs) if self._can(tokens - cost)]
+            if len(self._places) < _PLACES_KEPT:
+                self._places[tokens] = found
+        return found
 
     def to_wire(self) -> dict[str, Any]:
         """Plain lists, numbers and text, for a message between processes."""

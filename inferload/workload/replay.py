@@ -1,11 +1,12 @@
 """Recorded sessions as scripts: prompts of the recorded lengths that share what the trace says they shared."""
 
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from random import Random
 from typing import Any
+
+from msgspec.structs import replace
 
 from inferload.workload.data import Data, Notes, same_as_master
 from inferload.workload.files import find

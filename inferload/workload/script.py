@@ -7,16 +7,17 @@ tells what a scenario will do before it does it.
 """
 
 from collections.abc import Callable, Generator, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
+
+import msgspec
 
 from inferload.measure.record import CANCELLED
 from inferload.workload.messages import Message, Piece, ToolCall
 from inferload.workload.tooltext import json_tokens
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
+class Ask(msgspec.Struct, frozen=True):
     """One turn to be sent. `messages`: its whole context, earlier answers included.
 
     `pause_s` (think or tool time) counts from the end of the answer before it, of a first turn from the session's arrival.
@@ -33,12 +34,11 @@ class Ask:
     model: str | None = None  # None: the run's
     cancel_after_s: float | None = None  # the caller goes away so long after it was planned
     final: bool | None = False  # whether the session ends with the answer; None: unless that calls a tool
-    extra_body: Mapping[str, Any] = field(default_factory=dict)  # on top of the scenario's
+    extra_body: Mapping[str, Any] = msgspec.field(default_factory=dict)  # on top of the scenario's
     headers: tuple[tuple[str, str], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(msgspec.Struct, frozen=True):
     """What a turn came to. `text` None: nothing was sent, this is a plan's reply of `output_tokens` tokens."""
 
     text: str | None

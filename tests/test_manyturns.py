@@ -1,0 +1,99 @@
+"""Turns counted many at a time against turns counted one by one."""
+
+from array import array
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from records import MS, S, turn, turns
+
+from inferload.measure.clock import Anchor
+from inferload.measure.health import HealthSet
+from inferload.measure.manyturns import delays_many, fold_many
+from inferload.measure.record import Failure, PhaseWindow, TurnRecord
+from inferload.measure.tally import Slo, TallySet
+from inferload.turnfile import TurnColumns, to_table
+
+SLO = Slo(ttft_ms=200, tpot_ms=50, e2e_ms=None, itl_ms=300, from_plan=False)
+WINDOWS = (
+    PhaseWindow("warmup", 0, 10 * S),
+    PhaseWindow("measure", 10 * S, 20 * S, 0),
+    PhaseWindow("measure", 20 * S, 40 * S, 1),
+    PhaseWindow("drain", 40 * S),
+)
+PAUSES = ((11 * S, 11 * S + 300 * MS),)
+
+
+@st.composite
+def plain_turns(draw: st.DrawFn) -> TurnRecord:
+    """Turns that nothing is odd about, on either side of the bounds between phases."""
+    sent_ns = draw(st.sampled_from([5, 10, 15, 20, 40])) * S + draw(st.integers(-400, 400)) * MS
+    offsets = sorted(draw(st.lists(st.integers(1, 900 * MS), min_size=1, max_size=6)))
+    return turn(
+        planned_ns=sent_ns - draw(st.integers(0, 3)) * MS,
+        sent_ns=sent_ns,
+        written_ns=sent_ns + 5,
+        first_event_ns=sent_ns + offsets[0],
+        first_ns=sent_ns + offsets[0],
+        first_visible_ns=sent_ns + offsets[-1],
+        last_ns=sent_ns + offsets[-1],
+        closed_ns=sent_ns + offsets[-1] + draw(st.integers(0, MS)),
+        event_ns=array("q", offsets),
+        output_tokens=draw(st.sampled_from([len(offsets), len(offsets), 7])),
+        connect_ns=draw(st.none() | st.integers(1, 50 * MS)),
+        turn_index=draw(st.integers(0, 1)),
+        step=draw(st.none() | st.integers(0, 1)),
+        phase=draw(st.sampled_from(["warmup", "measure"])),
+        server_queue_ms=draw(st.none() | st.floats(0, 9)),
+        delay_ns=array("q", offsets),
+    )
+
+
+many = st.lists(turns() | plain_turns() | plain_turns(), max_size=12)
+
+
+@settings(max_examples=150)
+@given(many, st.none() | st.just(SLO))
+def test_counting_many_turns_is_counting_each(records: list[TurnRecord], slo: Slo | None) -> None:
+    one_by_one, together = TallySet(), TallySet()
+    for record in records:
+        one_by_one.fold(record, WINDOWS, slo, PAUSES)
+    fold_many(together, records, WINDOWS, lambda _name: slo, PAUSES)
+    assert together == one_by_one
+
+
+def test_nearly_all_turns_are_counted_together() -> None:
+    records = [turn(planned_ns=place * S, sent_ns=place * S + MS) for place in range(3)]
+    folded: list[TurnRecord] = []
+
+    class Watching(TallySet):
+        def fold(self, record: TurnRecord, *_rest: object) -> None:
+            folded.append(record)
+
+    fold_many(Watching(), [*records, turn(failure=Failure.CUT)], WINDOWS, {"chat": None})
+    assert [record.failure for record in folded] == [Failure.CUT]
+
+
+@settings(max_examples=50)
+@given(many)
+def test_delays_of_many_turns_are_the_delays_of_each(records: list[TurnRecord]) -> None:
+    one_by_one, together = HealthSet(), HealthSet()
+    for number, record in enumerate(records):
+        one_by_one.delays(record, number)
+    delays_many(together, records, range(len(records)))
+    assert together == one_by_one
+
+
+@settings(max_examples=50)
+@given(many, many)
+def test_columns_of_many_turns_are_the_columns_of_each(first: list[TurnRecord], second: list[TurnRecord]) -> None:
+    one_by_one, together = TurnColumns(), TurnColumns()
+    for record in first + second:
+        one_by_one.extend([record])
+    together.extend(first)
+    together.extend(second)
+    assert len(together) == len(first + second)
+    assert to_table(together, Anchor(0, 0), "w").equals(to_table(one_by_one, Anchor(0, 0), "w"))
+    assert np.array_equal(
+        to_table(together, Anchor(0, 0), "w")["planned_ns"].to_numpy(), [one.planned_ns for one in first + second]
+    )
