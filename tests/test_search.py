@@ -1,6 +1,7 @@
 """The maths of a search: what a window says, when a load diverges, where the curve crosses, and which load comes next."""
 
 import json
+from dataclasses import replace
 from math import exp, log
 from random import Random
 from statistics import NormalDist
@@ -14,10 +15,10 @@ from hypothesis import strategies as st
 from scipy import signal
 from search_offline import Scene
 
-from inferload.measure.search import attainment, divergence, isotonic, plan, series, wanted
+from inferload.measure.search import attainment, divergence, edge, isotonic, plan, series, wanted
 from inferload.measure.search.answer import answer, document
-from inferload.measure.search.attainment import Errors
-from inferload.measure.search.judged import Look
+from inferload.measure.search.attainment import Errors, Held
+from inferload.measure.search.judged import Look, Point
 from inferload.measure.search.knee import knee
 from inferload.measure.search.plan import Ended, Settings
 from inferload.measure.search.seen import Samples, Window
@@ -109,6 +110,48 @@ def test_a_window_too_short_for_its_relaxation_time_decides_nothing() -> None:
     held = attainment.held(P95[0], 0, [correlated(3, 8.0, tau_s=20.0, breached=0.5)], Errors(0.01, 0.01))
     assert held.verdict == "undecided"
     assert held.batches == 0
+
+
+def drawn(seed: int, edge: float, loads: list[float], windows: int = 2) -> list[Point]:
+    """Points whose share of turns in time falls through 95 % at a load; the breaches of a window come in clumps."""
+    rng = np.random.default_rng(seed)
+    points = []
+    for load in loads:
+        missed = 1 / (1 + 19 * (load / edge) ** -5)
+        parts = tuple((1 - float(missed * rng.gamma(8, 1 / 8)), int(load * 120)) for _ in range(windows))
+        value = sum(share for share, _ in parts) / windows
+        held = Held(P95[0], value, 0, 1, None, 0, 1, "undecided", 1, 1, 1, 0, parts=parts)
+        points.append(Point(load, "undecided", (held,), None, 240, 260, windows, 1, 0.01))
+    return points
+
+
+def test_all_windows_near_the_edge_together_say_where_it_is_and_how_sure_that_is() -> None:
+    loads, widths, covered = [8.0, 13.0, 14.5, 15.5, 16.5, 18.0], [], 0
+    for seed in range(40):
+        found = edge.edge(P95, drawn(seed, 15.0, loads), 0.05)
+        assert found is not None
+        assert found.at == pytest.approx(15.0, rel=0.12)
+        covered += found.low <= 15.0 <= found.high
+        widths.append(found.width)
+    assert covered >= 35
+    assert np.median(widths) < 0.2
+
+
+def test_an_edge_that_the_windows_do_not_show_has_no_interval() -> None:
+    points = drawn(1, 15.0, [8.0, 13.0, 14.5, 15.5, 16.5, 18.0])
+    assert edge.edge(P95, points[:3], 0.05) is None  # all below it
+    assert edge.edge(P95, drawn(1, 15.0, [14.5, 15.5]), 0.05) is None  # too few
+    diverged = [replace(point, state="diverged") if point.level == 15.5 else point for point in points]
+    assert edge.edge(P95, diverged, 0.05) is None  # what did not diverge above a load that did had luck
+
+
+def test_an_interval_beside_what_is_sure_is_not_told() -> None:
+    settings = Settings(P95, 10.0, 1000.0, 120.0, 5.0)
+    points = drawn(1, 15.0, [8.0, 13.0, 14.5, 15.5, 16.5, 18.0])
+    seen = plan.edge_of(settings, points)
+    assert seen is not None
+    assert answer(settings, points, "budget").edge == seen
+    assert plan.edge_of(settings, [*points, replace(points[0], level=25.0, state="holds")]) is None
 
 
 def test_failed_turns_break_every_condition() -> None:

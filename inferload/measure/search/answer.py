@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
+from inferload.measure.search.edge import Edge
 from inferload.measure.search.judged import BROKEN, Bounds, Point, bounds
 from inferload.measure.search.knee import Knee, knee
-from inferload.measure.search.plan import Settings, Why, crossing
+from inferload.measure.search.plan import Settings, Why, crossing, edge_of, pinned
 from inferload.measure.search.wanted import text_of
 from inferload.measure.texttable import short
 
@@ -27,24 +28,34 @@ _ENDS: dict[Why, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The highest load that holds. `estimate`: where the fit loses the SLO; `low`, `high`: what is sure; None: not known."""
+    """The highest load that holds. `estimate`: where the fit loses the SLO; `low`, `high`: what is sure; None: not known.
+
+    `edge`: the interval of the estimate, by all windows together; None where they do not show it.
+    """
 
     why: Why
     estimate: float | None
     low: float | None
     high: float | None
     resolved: bool
+    edge: Edge | None = None
+    pinned: bool = True  # the two sure loads are as near to each other as was asked for
 
     def text(self, unit: str, whole: bool = False) -> str:
         """One sentence."""
         low, high = (None if at is None else f"{short(at)} {unit}" for at in (self.low, self.high))
+        between = "" if self.edge is None else f" ({short(self.edge.low)} to {short(self.edge.high)})"
         if self.why == "contradiction":
             return f"not resolved: {low} held the SLO, and {high} did not"
+        if self.resolved and not self.pinned:
+            did = [f"{low} did" if low else "", f"{high} did not" if high else ""]
+            sure = " and ".join(one for one in did if one) or "no single load did or did not"
+            return f"about {short(self.estimate)} {unit} at most hold the SLO{between}; for sure {sure}"
         if self.resolved and whole:
             return f"{low or f'not even 1 {unit}'} at most holds the SLO" if low else f"not even 1 {unit} holds the SLO"
         if self.resolved:
             return f"about {short(self.estimate)} {unit} at most hold the SLO ({low} did, {high} did not)"
-        guess = "" if self.estimate is None else f"; most likely about {short(self.estimate)} {unit}"
+        guess = "" if self.estimate is None else f"; most likely about {short(self.estimate)} {unit}{between}"
         if low is not None and high is not None:
             return f"not resolved between {low}, which held the SLO, and {high}, which did not{guess}"
         if low is not None:
@@ -57,12 +68,13 @@ class Answer:
 def answer(settings: Settings, points: Sequence[Point], why: Why) -> Answer:
     """From all points."""
     sure: Bounds = bounds(points)
-    found = crossing(points)
+    seen = edge_of(settings, points)
+    found = crossing(points) if seen is None else seen.at
     if found is not None and not sure.contradict:
         found = min(max(found, sure.low or 0.0), sure.high or float("inf"))
     if settings.whole and found is not None:
         found = float(int(found))
-    return Answer(why, found, sure.low, sure.high, why == "resolved")
+    return Answer(why, found, sure.low, sure.high, why == "resolved", seen, pinned(settings, sure))
 
 
 def knee_of(points: Sequence[Point]) -> Knee | None:
@@ -86,6 +98,7 @@ def document(settings: Settings, points: Sequence[Point], why: Why | None, unit:
             "text": found.text(unit, settings.whole),
             "resolved": found.resolved,
             "estimate": found.estimate,
+            "interval": found.edge and [found.edge.low, found.edge.high],
             "holds": found.low,
             "breaks": found.high,
             "level": 1 - settings.alpha,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import inf, isfinite, isnan, log, nan, sqrt
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -52,6 +52,7 @@ class Held:
     figure_low: float | None = None  # interval of the figure; None at an end that is beyond all values
     figure_high: float | None = None
     failed: float = 0.0  # of a mean: the part of the turns that failed, and are not in it
+    parts: tuple[tuple[float, int], ...] = ()  # of each window: its share or mean by itself, and how many values it has
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +87,10 @@ class _Data:
             found.append((np.concatenate([lost_s, well_s]), each))
         return replace(self, values=found)
 
+    def parts(self, of: Callable[[Floats], Any]) -> tuple[tuple[float, int], ...]:
+        """A figure of each window's values, and how many there are."""
+        return tuple((float(of(value)), len(value)) for _, value in self.values if len(value))
+
     @property
     def together(self) -> Floats:
         return np.concatenate([value for _, value in self.values])
@@ -100,8 +105,10 @@ def held(condition: Condition, number: int, windows: Sequence[Window], errors: E
     if not count:  # no turn has a value: nothing is known, and nothing follows
         return Held(condition, nan, nan, nan, None, nan, 0.0, "undecided", 0, 0.0, data.state_s, 0)
     if condition.share is not None:
-        return _share(condition, condition.share, data, errors)
-    return _mean_and_failures(condition, data, Errors(errors.holds, errors.breaks / 2))
+        parts = data.parts(lambda value: (value <= condition.limit).mean())
+        return replace(_share(condition, condition.share, data, errors), parts=parts)
+    found = _mean_and_failures(condition, data, Errors(errors.holds, errors.breaks / 2))
+    return replace(found, parts=data.ended().parts(np.mean))
 
 
 def _mean_and_failures(condition: Condition, data: _Data, errors: Errors) -> Held:
@@ -124,8 +131,8 @@ def _mean_and_failures(condition: Condition, data: _Data, errors: Errors) -> Hel
 def _mean(condition: Condition, data: _Data, errors: Errors) -> Held:
     count = len(data.together)
     found = data.mean()
-    low = max(0.0, found.mean - _t(errors.breaks, found.freedom) * found.error)
-    high = found.mean + _t(errors.holds, found.freedom) * found.error
+    low = max(0.0, found.mean - student_t(errors.breaks, found.freedom) * found.error)
+    high = found.mean + student_t(errors.holds, found.freedom) * found.error
     spread = max(found.error / found.mean, 1e-6) if found.mean > 0 else 1.0
     return Held(
         condition=condition,
@@ -160,9 +167,9 @@ def _share(condition: Condition, share: float, data: _Data, errors: Errors) -> H
         near = data.within(quantile)
         effect, freedom = max(effect, _design_effect(near)), min(freedom, near.freedom)
     effective = count / effect
-    low, _ = wilson(found.mean, effective, _t(errors.holds, freedom))
-    _, high = wilson(found.mean, effective, _t(errors.breaks, freedom))
-    half = _t(errors.holds, freedom) * sqrt(share * (1 - share) / effective)
+    low, _ = wilson(found.mean, effective, student_t(errors.holds, freedom))
+    _, high = wilson(found.mean, effective, student_t(errors.breaks, freedom))
+    half = student_t(errors.holds, freedom) * sqrt(share * (1 - share) / effective)
     around = [_ordered(ordered, share - half), _ordered(ordered, share + half)]
     sure = (found.mean * effective + _FEW) / (effective + 2 * _FEW)
     return Held(
@@ -210,7 +217,8 @@ def _logit(share: float) -> float:
 
 
 @lru_cache(maxsize=1024)
-def _t(alpha: float, freedom: int) -> float:
+def student_t(alpha: float, freedom: int) -> float:
+    """One-sided quantile; infinite without a degree of freedom."""
     if freedom < 1:
         return inf
     from scipy import stats  # half a second: only where a search is made

@@ -16,6 +16,7 @@ from typing import Literal
 import numpy as np
 
 from inferload.measure.search import isotonic
+from inferload.measure.search.edge import Edge, edge
 from inferload.measure.search.judged import BROKEN, Bounds, Look, Point, bounds, fitted, judge
 from inferload.measure.search.wanted import Condition
 
@@ -90,7 +91,7 @@ def next_load(settings: Settings, looks: Sequence[Look], points: Sequence[Point]
     sure = bounds(points)
     if sure.contradict:
         return Ended("contradiction")
-    if _resolved(settings, sure):
+    if pinned(settings, sure) or narrow(settings, edge_of(settings, points)):
         return Ended("resolved")
     if len(looks) >= _FAILURES and all(not look.windows and not look.invalid for look in looks[-_FAILURES:]):
         return Ended("failures")
@@ -105,7 +106,8 @@ def next_load(settings: Settings, looks: Sequence[Look], points: Sequence[Point]
     return _rounded(settings, wanted, points, sure)
 
 
-def _resolved(settings: Settings, sure: Bounds) -> bool:
+def pinned(settings: Settings, sure: Bounds) -> bool:
+    """Whether the two sure loads are as near to each other as was asked for."""
     if sure.low is None or sure.high is None:
         return settings.whole and sure.high is not None and sure.high <= 1
     if settings.whole and sure.high - sure.low <= 1:
@@ -212,6 +214,20 @@ def crossing(points: Sequence[Point]) -> float | None:
     return isotonic.crossing(given.levels, given.margins, given.weights, given.errors)
 
 
+def edge_of(settings: Settings, points: Sequence[Point]) -> Edge | None:
+    """Where all windows together say that the SLO is lost; None where they do not, or where what is sure says otherwise."""
+    sure, found = bounds(points), edge(settings.conditions, points, settings.alpha / 2)
+    if found is None or sure.contradict:
+        return None
+    beside = (sure.low is not None and found.high < sure.low) or (sure.high is not None and found.low > sure.high)
+    return None if beside else found
+
+
+def narrow(settings: Settings, found: Edge | None) -> bool:
+    """Whether an interval is as narrow as was asked for."""
+    return found is not None and found.width <= log(1 + settings.precision)
+
+
 def search(settings: Settings, measure: Measure, looks: Sequence[Look] = ()) -> tuple[list[Look], Ended]:
     """Look until there is an answer or no time left. `measure`: a load and the number of the look. Looks so far count."""
     done = list(looks)
@@ -222,4 +238,16 @@ def search(settings: Settings, measure: Measure, looks: Sequence[Look] = ()) -> 
         done.append(measure(wanted, len(done)))
 
 
-__all__ = ["BROKEN", "Ended", "Measure", "Settings", "crossing", "next_load", "points_of", "search"]
+__all__ = [
+    "BROKEN",
+    "Ended",
+    "Measure",
+    "Settings",
+    "crossing",
+    "edge_of",
+    "narrow",
+    "next_load",
+    "pinned",
+    "points_of",
+    "search",
+]

@@ -58,6 +58,10 @@ def summed_up(found: Mapping[str, Any]) -> list[str]:
         lines.append(f"{found['slo']}: {found['answer']['text']}")
         wrong = percent(1 - found["answer"]["level"])
         lines.append(f"  {found['answer']['ended_text']}; the two sure loads are wrong in at most {wrong} of searches")
+        if found["answer"]["interval"] is not None:
+            lines.append(
+                "  the interval of the estimate is by a line through all points near it, and made for the same error"
+            )
     if found["knee"] is not None:
         lines.append(f"  knee: {found['knee']['text']}")
     budget = "" if spent["budget_s"] is None else f" of {spent['budget_s'] / 60:.3g}"
