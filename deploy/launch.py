@@ -26,6 +26,8 @@ from .running import Server
 from .variant import document
 
 PROGRESS_S = 5.0
+# What a first process that has ended leaves behind gets this long to end, too: alone it will not answer.
+ORPHANS_S = 5.0
 POLL_S = 0.1
 GRACE_S = 15.0
 TAIL_BYTES = 200_000
@@ -165,11 +167,14 @@ def wait(server: Server, limit_s: float, say: Say = to_stderr) -> float:
     UsageError with the log's cause where it ended first, or where the limit passed; then it is stopped.
     """
     began_ns = clock.now_ns()
-    told_s = 0.0
+    told_s = led_s = 0.0
     while not probe.healthy(running.reachable(server.host), server.port):
         waited_s = (clock.now_ns() - began_ns) / clock.NS_PER_S
-        if not running.group(server):
-            running.forget(server)
+        members = running.group(server)
+        if any(process.pid == server.pid for process in members):
+            led_s = waited_s
+        if not members or waited_s - led_s > ORPHANS_S:
+            stop(server)
             raise UsageError(f"{server.engine} ended before it answered: {why(server)}")
         if waited_s > limit_s:
             stop(server)

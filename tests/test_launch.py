@@ -401,6 +401,17 @@ def test_children_that_outlive_their_leader_are_found_and_ended(program: Started
     eventually(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)
 
 
+def test_a_server_whose_first_process_ends_is_not_waited_for(program: Started, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "ORPHANS_S", 0.2)
+    server = program("import os, time\nif os.fork(): raise SystemExit('inferload: out of luck')\ntime.sleep(600)")
+    eventually(lambda: server.pid not in {process.pid for process in running.group(server)})
+    (child,) = running.group(server)
+    with pytest.raises(UsageError, match=r"ended before it answered: inferload: out of luck"):
+        launch.wait(server, 600, lambda _: None)
+    assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
+    assert not running.state_file(server.port).exists()
+
+
 def test_a_process_id_that_was_given_to_another_program_is_left_alone(state: Path, program: Started) -> None:
     server = program("print('ready')")
     eventually(lambda: running.group(server) == [])

@@ -201,6 +201,19 @@ def test_what_cannot_start_says_why_in_one_line(start: Run, tmp_path: Path) -> N
         assert done.stderr == f"start.sh: port {port}: somebody listens there; name another with --port\n"
 
 
+@pytest.mark.soak
+def test_a_server_whose_first_process_ends_is_not_waited_for(start: Run, tmp_path: Path) -> None:
+    dies, port = tmp_path / "dies", probe.free_port()
+    dies.write_text("#!/bin/sh\nsleep 600 &\necho 'inferload: out of luck' >&2\nexit 2\n")
+    dies.chmod(0o755)
+    done = start("tiny-all", "--engine", "simulator", "--program", str(dies), "--port", str(port), "--wait-s", "600")
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].startswith(
+        "start.sh: simulator ended before it answered: inferload: out of luck"
+    )
+    assert [path.suffix for path in (tmp_path / "state").iterdir()] == [".log"]
+
+
 def test_without_a_home_it_says_which_folder_it_wants(start: Run) -> None:
     done = start("status", INFERLOAD_STATE="", HOME="")
     assert (done.returncode, done.stdout) == (2, "")
