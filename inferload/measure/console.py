@@ -246,9 +246,7 @@ def _client(summary: Mapping[str, Any]) -> str:
         ["loop_lag_ms", *(short(client["loop_lag_ms"][name]) for name in ("p50", "p99", "max"))],
         ["gc_pause_ms", *(short(client["gc_pause_ms"][name]) for name in ("p50", "p99", "max"))],
     ]
-    stolen = (
-        "" if client["steal_share"] is None else f", {short(client['steal_share'] * 100)} % stolen by the hypervisor"
-    )
+    stolen = f", {short(client['steal_share'] * 100)} % stolen by the hypervisor" if client["steal_share"] else ""
     title = f"client: {short(share)} % of a core (worst worker){stolen}, {client['stamps']} receive stamps"
     return f"{title}\n" + align([["", "p50", "p99", "max"], *rows], "lrrr")
 
