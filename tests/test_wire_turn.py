@@ -250,6 +250,13 @@ TEXT = b"HTTP/1.1 %s\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n%s"
         (TEXT % (b"302 Found", b"text/plain", 0, b""), Failure.HTTP_OTHER, "HTTP 302"),
         (TEXT % (b"200 OK", b"text/html", 14, b"<html>hi</html"), Failure.NOT_SSE, "text/html"),
         (chunked(event("a"), b'data: {"error": {"message": "boom"}}\n\n', DONE), Failure.SERVER_ERROR, "boom"),
+        (chunked(event("a"), b'data: {"object": "error", "message": "boom"}\n\n', DONE), Failure.SERVER_ERROR, "boom"),
+        (
+            chunked(event("a"), event("", finish="abort"), usage(7, 1), DONE),
+            Failure.SERVER_ERROR,
+            "finish_reason abort",
+        ),
+        (chunked(event("a"), event("", finish="error"), DONE), Failure.SERVER_ERROR, "finish_reason error"),
         (chunked(event("a"), b"data: {nonsense\n\n", DONE), Failure.BAD_EVENT, "nonsense"),
         (chunked(event("a")), Failure.CUT, "DONE"),
         (chunked(event("a"))[:-5], Failure.CUT, "closed"),

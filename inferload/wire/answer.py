@@ -17,6 +17,7 @@ from inferload.wire.tokenids import TokenIds
 from inferload.wire.toolcalls import ToolCalls
 
 DONE = b"[DONE]"
+_BROKEN_OFF = ("abort", "error")  # vLLM's and SGLang's words for an answer that they gave up
 _NONE = msgspec.Raw()
 
 
@@ -71,6 +72,7 @@ class _Event(msgspec.Struct):
     usage: _Usage | None = None
     metrics: PerRequestMetrics | None = None
     error: Any = None
+    object: str | None = None
     prompt_token_ids: msgspec.Raw = _NONE
 
 
@@ -175,7 +177,7 @@ class Answer:
         self._take(event, at_ns, data)
 
     def _take(self, event: _Event, at_ns: int, data: bytes) -> None:
-        if event.error is not None:
+        if event.error is not None or event.object == "error":  # the second is how vLLM said it before it had the first
             self._fail(Failure.SERVER_ERROR, data)
             return
         if event.usage is None and self.uncounted and self.first_visible_ns is not None and len(event.choices) == 1:
@@ -227,6 +229,9 @@ class Answer:
 
     def conclude(self, reply_complete: bool) -> None:
         """Say what became of the whole: to be called once, after the last event."""
+        if self.failure is None and self.finish_reason in _BROKEN_OFF:
+            self.failure = Failure.SERVER_ERROR
+            self.detail = f"the server broke the answer off: finish_reason {self.finish_reason}"
         if self.failure is None and not (self.closed or (reply_complete and self.finish_reason)):
             self.failure = Failure.CUT
             self.detail = "the stream ended without [DONE] or a finish reason"
@@ -323,7 +328,13 @@ class Answer:
 
 def _only_text(event: _Event) -> bool | None:
     """Whether an event brings visible text (True) or reasoning (False), and neither a count nor an end; None for any other."""
-    if event.error is not None or event.usage is not None or event.metrics is not None or len(event.choices) != 1:
+    if (
+        event.error is not None
+        or event.object == "error"
+        or event.usage is not None
+        or event.metrics is not None
+        or len(event.choices) != 1
+    ):
         return None
     choice, delta = event.choices[0], event.choices[0].delta
     if choice.finish_reason is not None or choice.token_ids is not None:
