@@ -148,6 +148,13 @@ def test_the_words_name_the_figure_and_the_remedy() -> None:
     )
 
 
+def test_large_figures_are_written_out() -> None:
+    said = judge([replace(GOOD, lag_mean_ms=664.3, turn_mean_s=1.0304)]).reasons[0].text
+    assert said.startswith("turns left 664 ms late on average, and take 1,030 ms;")
+    said = judge([replace(GOOD, clock_steps=1, clock_stepped_s=-3600.0)]).reasons[0].text
+    assert "by -3,600.0 s in all" in said
+
+
 def test_evidence_comes_from_books_and_health() -> None:
     tallies, health = TallySet(), HealthSet()
     for number in range(20):

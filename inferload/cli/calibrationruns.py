@@ -128,6 +128,7 @@ def _finding(text: str) -> str:
 def serving(streams: int, pace: Pace, limit_s: float, cores: tuple[int, ...] | None) -> Iterator[int]:
     """The simulator on a free port of loopback; it ends with the block, and by itself if that never comes."""
     command = [sys.executable, "-m", "inferload", "simulator", "--port", "0", "--exit-after-s", f"{limit_s:.0f}"]
+    command.append("--disable-log-stats")
     command += ["--ttft-ms", str(pace.ttft_ms), "--itl-ms", str(pace.gap_ms), "--max-num-seqs", str(streams + 16)]
     command += ["--num-gpu-blocks", str(max(8192, _BLOCKS_PER_STREAM * streams)), "--no-enable-prefix-caching"]
     with on_cores(cores):

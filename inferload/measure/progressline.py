@@ -58,7 +58,7 @@ def _load(now: Snapshot) -> str:
     recent = now.recent
     return (
         f"sessions/s {short(recent.offered_sessions_per_s)} offered, {short(recent.achieved_sessions_per_s)} achieved"
-        f" · turns/s {short(recent.turns_per_s)} · output tok/s {short(recent.output_tok_per_s)}"
+        f" · ended: {short(recent.turns_per_s)} turns/s, {short(recent.output_tok_per_s)} output tok/s"
     )
 
 

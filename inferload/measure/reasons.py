@@ -169,7 +169,7 @@ def _stamped(e: Evidence) -> float | None:
 
 
 def _short(value: float | None) -> str:
-    return "?" if value is None else f"{value:.3g}"
+    return "?" if value is None else f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
 
 
 def _percent(value: float | None) -> str:
@@ -336,7 +336,7 @@ RULES: tuple[Rule, ...] = (
         0,
         None,
         "times that a worker's wall clock was set",
-        lambda e: f"the wall clock of the workers was set while they measured, by {e.clock_stepped_s:+.3g} s in all",
+        lambda e: f"the wall clock of the workers was set while they measured, by {e.clock_stepped_s:+,.1f} s in all",
         "durations are on the monotonic clock and stay right; of what was just being read, the kernel's stamp is not believed, "
         "or is off by a small step; logs of other programs lie apart by as much. A machine that slept looks the same",
         "set the clock before a run, and have it slewed while it lasts (chrony, ntpd -x)",

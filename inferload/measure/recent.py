@@ -13,7 +13,10 @@ SPAN_S = 10
 
 @dataclass(frozen=True, slots=True)
 class RecentFigures:
-    """Rates a second and percentiles of what was reported in the last `span_s`; None where nothing was."""
+    """Rates a second and percentiles of what was reported in the last `span_s`; None where nothing was.
+
+    A turn is reported once it has ended, with all its tokens: while long answers stream, these rates lag behind.
+    """
 
     span_s: float
     offered_sessions_per_s: float | None
