@@ -289,6 +289,30 @@ def test_results_of_other_clients_are_sides(name: str) -> None:
     assert faults(one.figures, one.concurrency, one.input_tokens, one.output_tokens) == []
 
 
+@pytest.mark.parametrize(
+    ("changes", "value", "said"),
+    [
+        ({"completed": 0, "failed": 560, "mean_ttft_ms": 0.0}, None, "560 of its 560 requests failed"),
+        ({"mean_ttft_ms": float("nan")}, None, ""),
+        ({"failed": 140}, 50.0, "140 of its 700 requests failed, and are in no latency"),
+    ],
+)
+def test_what_a_result_of_another_client_cannot_say_is_not_known(
+    tmp_path: Path, changes: dict[str, Any], value: float | None, said: str
+) -> None:
+    file = tmp_path / "r.json"
+    file.write_text(json.dumps(json.loads((RESULTS / "vllm-bench.json").read_text()) | changes))
+    (one,) = read_side(file).runs
+    assert one.value("mean(ttft_ms)") == (None if value is None else pytest.approx(value, rel=0.2))
+    assert said in " ".join(one.notes)
+
+
+def test_the_tpot_of_guidellm_counts_no_first_token() -> None:
+    (one,) = read_side(RESULTS / "guidellm.json").runs
+    assert one.value("mean(tpot_ms)") == pytest.approx(10, rel=0.03)
+    assert one.value("mean(itl_ms)") is None
+
+
 def test_results_of_two_clients_do_not_compare() -> None:
     found = compared(read_side(RESULTS / "vllm-bench.json"), read_side(RESULTS / "aiperf.json"))
     assert said.headline(found).startswith(

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from inferload.analysis import recommendsearch
 from inferload.analysis.comparison.sides import NAMES, Level, Run, Served, Side, served
 from inferload.analysis.comparison.tables import ab_block, matrix
 from inferload.analysis.recommend import Advice, Recommendation, recommend
@@ -18,7 +19,7 @@ from inferload.analysis.recommendslo import SLOS, held
 from inferload.analysis.recommendtext import json_text, markdown, text
 from test_compare import write_run
 
-from inferload import cli
+from inferload import cli, rundir
 from inferload.measure.cost import Prices
 
 CHAT = SLOS[0]
@@ -288,3 +289,62 @@ def test_the_command_reads_folders_and_sweeps(tmp_path: Path, capsys: pytest.Cap
     (tmp_path / "empty" / "sweep.yaml").write_text("baseline: x\n")
     assert cli.main(["recommend", str(tmp_path / "empty")]) == 2
     assert "holds no finished runs" in capsys.readouterr().err
+
+
+def searched(folder: Path, holds: float | None, breaks: float | None, **more: Any) -> Path:
+    """A search.json with an answer; the estimate lies between the two."""
+    folder.mkdir(parents=True)
+    estimate = None if holds is None or breaks is None else (holds + breaks) / 2
+    answer = {"holds": holds, "breaks": breaks, "estimate": estimate, "text": "as found"}
+    asked = {"slo": "p95(ttft_ms) < 800", "unit": "sessions/s", "scenario": {"name": "chat-open", "digest": "d"}}
+    rundir.write_json(folder / rundir.SEARCH, asked | {"answer": answer} | more)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("base", "new", "variant", "said"),
+    [
+        ((10.0, 12.0), (12.0, 15.0), "new", "each other breaks for sure"),
+        ((10.0, 13.0), (12.0, 15.0), "new", "not certain: the bounds of the searches overlap"),
+        ((10.0, None), (12.0, 15.0), "new", "not certain: the bounds of the searches overlap"),
+        ((None, 4.0), (None, 5.0), None, "no load is sure to hold it"),
+    ],
+)
+def test_searches_say_who_serves_most(
+    tmp_path: Path, base: tuple[float, float], new: tuple[float, float], variant: str | None, said: str
+) -> None:
+    found = [
+        recommendsearch.read(f"{name}={searched(tmp_path / name, *at)}") for name, at in (("base", base), ("new", new))
+    ]
+    (row,) = recommendsearch.advise(found, "base")
+    assert row.variant == variant
+    assert said in row.why
+    assert row.value == (None if variant is None else 12.0)
+    if base == (10.0, 12.0):
+        assert row.change == pytest.approx(13.5 / 11 - 1)
+        assert "between +0.0% and +50.0% by the bounds" in row.why
+
+
+def test_searches_of_other_questions_are_rows_of_their_own(tmp_path: Path) -> None:
+    one = searched(tmp_path / "base", 10.0, 12.0)
+    other = searched(tmp_path / "new", 99.0, 120.0, slo="p95(ttft_ms) < 9000")
+    rows = recommendsearch.advise([recommendsearch.read(str(path)) for path in (one, other)], "base")
+    assert [(row.variant, row.change) for row in rows] == [("base", None), ("new", None)]
+    assert all("the only variant that was searched" in row.why for row in rows)
+
+
+def test_the_command_takes_searches_beside_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sides = [f"{name}={write_run(tmp_path / name, 1, 100.0)}" for name in ("base", "tuned")]
+    found = searched(tmp_path / "s", 10.0, 12.0)
+    assert cli.main(["recommend", *sides, "--search", f"base={found}"]) == 0
+    assert "most users, searched with chat-open: base" in capsys.readouterr().out
+    for options, why in (
+        (["--search", f"x={found}"], "no such variant; there are base, tuned"),
+        (["--search", f"base={tmp_path}"], "holds no search.json"),
+        ([str(found)], "a search; give it as --search NAME=DIR"),
+    ):
+        assert cli.main(["recommend", *sides, *options]) == 2
+        assert why in capsys.readouterr().err
+    rundir.write_json(found / rundir.SEARCH, {"answer": None, "slo": "x", "unit": "users", "scenario": {"name": "s"}})
+    assert cli.main(["recommend", *sides, "--search", f"base={found}"]) == 2
+    assert "no sweep of --rates" in capsys.readouterr().err

@@ -8,6 +8,7 @@ are said in `notes`; what a file does not hold stays None.
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,7 @@ def read(path: Path) -> Imported:
             if is_it(document):
                 try:
                     result = reader(document)
-                except (KeyError, TypeError, IndexError, AttributeError) as error:
+                except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
                     raise UsageError(
                         f"{path}: looks like {reader.__doc__}, but {error!r} came of reading it; is the file complete?"
                     ) from error
@@ -54,7 +55,10 @@ def read(path: Path) -> Imported:
 
 
 def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    """None for what is none, NaN and infinity among them: JSON of Python holds both."""
+    if not isinstance(value, int | float) or isinstance(value, bool) or not isfinite(value):
+        return None
+    return float(value)
 
 
 def _latencies(
@@ -67,6 +71,13 @@ def _latencies(
             value = of(theirs, q)
             found[f"{q}({ours})"] = None if value is None else value * to_ms
     return found
+
+
+def _lost(failed: float | None, completed: float | None) -> tuple[str, ...]:
+    """What to say of requests that failed: those that are left may be the quick ones."""
+    if not failed:
+        return ()
+    return (f"{failed:g} of its {failed + (completed or 0):g} requests failed, and are in no latency",)
 
 
 def _vllm(said: Document) -> Imported:
@@ -86,6 +97,9 @@ def _vllm(said: Document) -> Imported:
         found[f"p50({ours})"] = _number(said.get(f"median_{theirs}"))
         for q in ("p90", "p95", "p99"):
             found[f"{q}({ours})"] = _number(said.get(f"{q}_{theirs}"))
+    if not completed:  # it writes 0 for every latency of nothing
+        found = dict.fromkeys(found)
+    lost = _lost(_number(said.get("failed")), completed)
     return Imported(
         client="vllm bench serve",
         figures=found,
@@ -97,6 +111,7 @@ def _vllm(said: Document) -> Imported:
         started_at=str(said.get("date") or ""),
         notes=(
             "its TTFT ends at the first event of any kind (our first_event_ms); it does not say how true its clock was",
+            *lost,
         ),
     )
 
@@ -152,8 +167,7 @@ def _guidellm(said: Document) -> Imported:
 
     latencies = {
         "ttft_ms": "time_to_first_token_ms",
-        "tpot_ms": "time_per_output_token_ms",
-        "itl_ms": "inter_token_latency_ms",
+        "tpot_ms": "inter_token_latency_ms",  # one mean per turn without the first token, as our TPOT
     }
     found = {"turns_per_s": of("requests_per_second"), "output_tok_per_s": of("output_tokens_per_second")}
     found["total_tok_per_s"] = of("tokens_per_second")
@@ -168,7 +182,9 @@ def _guidellm(said: Document) -> Imported:
         output_tokens=of("output_token_count"),
         concurrency=_number(strategy.get("streams")),
         started_at=str(one.get("start_time") or ""),
-        notes=("its ITL is one mean per turn, weighted by tokens, and its TPOT counts the first token's time",),
+        notes=(
+            "its ITL is our TPOT, with turns weighted by their tokens; its own TPOT counts the first token's time, and is left out",
+        ),
     )
 
 
@@ -191,7 +207,10 @@ def _genai(said: Document) -> Imported:
         input_tokens=_number(statistics["num_input_tokens"].get("mean")),
         output_tokens=_number(statistics["num_output_tokens"].get("mean")),
         concurrency=_number(all_in.get("num_concurrency")),
-        notes=("it has no gaps between tokens, so ITL is not known",),
+        notes=(
+            "it has no gaps between tokens, so ITL is not known",
+            *_lost(_number(all_in.get("num_error_requests")), _number(all_in.get("num_completed_requests"))),
+        ),
     )
 
 

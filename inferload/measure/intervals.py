@@ -79,22 +79,22 @@ def _counts(slices: Sequence[Floats]) -> Floats:
 def _error(sums: Floats, counts: Floats) -> tuple[float, float | None]:
     """Standard error of sum / count over slices, and the t that goes with it; None: the run is too short to tell.
 
-    It is that of batches, of pairs of them, or of the autocovariances of the slices, whichever makes the interval widest:
-    batches that still hang together are too short to count as independent. Where too few batches of five relaxation
-    times would fit, none of the three is to be trusted.
+    It is that of batches or of pairs of them, whichever makes the interval wider: batches that still hang together are too
+    short to count as independent. Where batches last less than five relaxation times the autocovariances of the slices
+    have a say too; where far less, nothing is to be trusted.
     """
     rests = sums - float(sums.sum()) / float(counts.sum()) * counts
     _, long_run = autocovariance([rests])
     alone = sqrt(len(rests) * long_run) / float(counts.sum())
     fitting = len(rests) / (_RELAXATIONS * relaxation([rests]))
-    found = [(alone, student_t(max(4, min(BATCHES, int(fitting)) - 1)))]
+    found = [(alone, student_t(max(4, int(fitting) - 1)))] if fitting < BATCHES else []
     for batches in (BATCHES, BATCHES // 2):
         parts = [(np.array([part.sum() for part in np.array_split(one, batches)])) for one in (sums, counts)]
         full = parts[1] > 0
         if np.count_nonzero(full) >= min(_FEWEST, batches):
             found.append((_ratio_error(parts[0][full], parts[1][full]), student_t(int(np.count_nonzero(full)) - 1)))
-    error, t = max(found, key=lambda pair: pair[0] * pair[1])
-    enough = fitting >= _FITTING and np.count_nonzero(counts) >= BATCHES and len(found) == 3
+    error, t = max(found, key=lambda pair: pair[0] * pair[1], default=(alone, 0.0))
+    enough = fitting >= _FITTING and np.count_nonzero(counts) >= BATCHES
     return error, t if enough else None
 
 
