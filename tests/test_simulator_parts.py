@@ -1,10 +1,12 @@
 """The simulator's pure parts: blocks, scheduler, words, HTTP, requests, faults, lateness, metrics."""
 
+from array import array
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from inferload.deploy.simulator import tally
 from inferload.deploy.simulator.blocks import BlockPool, chain_hashes
 from inferload.deploy.simulator.buckets import token_bounds
 from inferload.deploy.simulator.chaos import KINDS, Chaos, ChaosError, parse_plan
@@ -370,6 +372,24 @@ class TestNumbers:
         found = lateness.quantile_ms(share)
         assert found is not None
         assert found == max(values) / 1e6 if true_ms >= 199.99 else true_ms <= found <= true_ms + 0.01
+
+    @given(st.lists(st.integers(-5, 400), max_size=60), st.lists(st.integers(0, 300), min_size=1, unique=True))
+    def test_many_at_once_are_those_one_by_one_in_python_and_in_c(self, values: list[int], edges: list[int]) -> None:
+        bounds, compiled = array("d", sorted(edges)), tally.COMPILED
+        below, steps = Histogram(bounds), [0] * 7
+        for value in values:
+            below.observe(value)
+            steps[max(0, min(value // 40, 6))] += 1
+        for count_steps, count_below in (
+            (tally.python_count_steps, tally.python_count_below),
+            *([(tally.count_steps, tally.count_below)] if compiled else []),
+        ):
+            into = array("q", [0] * 7)
+            assert count_steps(values, 40, into) == (sum(values), max([0, *values]))
+            assert into.tolist() == steps
+            into = array("q", [0] * (len(bounds) + 1))
+            assert count_below(values, bounds, into) == sum(values)
+            assert into.tolist() == below.counts
 
     def test_no_events_no_quantile(self) -> None:
         assert Lateness().summary() == {"count": 0, "mean": None, "p50": None, "p99": None, "p999": None, "max": None}

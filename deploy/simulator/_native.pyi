@@ -1,5 +1,7 @@
 """Types of the extension in native/; `outbox` has the same in Python, and says what each means."""
 
+from array import array
+
 class Line:
     trouble: int
     index: int
@@ -22,6 +24,8 @@ class Ring:
     def last_ns(self) -> int | None: ...
     def write(self, now_ns: int, until_ns: int, other_ns: int, /) -> tuple[int, Line | None, int, int]: ...
 
+def count_below(values: list[int], bounds: array[float], counts: array[int], /) -> int: ...
+def count_steps(values: list[int], step: int, counts: array[int], /) -> tuple[int, int]: ...
 def use_words(words: tuple[bytes, ...], /) -> None: ...
 def write_batch(
     lines: list[Line],

@@ -1,10 +1,11 @@
 """How late the simulator itself was: write time less due time of every event, in buckets of 10 microseconds."""
 
-from collections import Counter
+from array import array
 from collections.abc import Callable
 from typing import Any
 
 from .metrics import Histogram
+from .tally import count_steps as _count_steps
 
 STEP_NS = 10_000
 BUCKETS = 20_000  # the last one holds everything from 200 ms on
@@ -28,7 +29,7 @@ class Lateness:
     def reset(self) -> None:
         """Back to nothing."""
         self.fresh.clear()
-        self._counts = [0] * BUCKETS
+        self._counts = array("q", bytes(8 * BUCKETS))
         self.count = 0
         self.sum_ns = 0
         self.max_ns = 0
@@ -39,11 +40,9 @@ class Lateness:
         fresh = self.fresh
         if len(fresh) < least:
             return
-        for index, times in Counter(map(STEP_NS.__rfloordiv__, fresh)).items():
-            self._counts[min(index, BUCKETS - 1)] += times
+        sum_ns, latest_ns = _count_steps(fresh, STEP_NS, self._counts)
         self.count += len(fresh)
-        self.sum_ns += sum(fresh)
-        latest_ns = max(fresh)
+        self.sum_ns += sum_ns
         self.max_ns = max(self.max_ns, latest_ns)
         fresh.clear()
 

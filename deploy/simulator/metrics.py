@@ -1,12 +1,14 @@
 """vLLM 0.32's metrics by name, label and bucket bound, as counts in memory. No I/O, no clock."""
 
-from bisect import bisect_left, bisect_right
+from array import array
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .buckets import Bounds, histogram_bounds
 from .speculation import SpecCounts
+from .tally import count_below
 
 SOURCES = ("local_compute", "local_cache_hit", "external_kv_transfer")
 CACHE_TIERS = ("device", "host", "p2p", "disk", "external_unspecified")
@@ -31,15 +33,10 @@ class Histogram:
         self.sum += value * times
 
     def observe_all(self, values: list[int], unit: float) -> None:
-        """Count many values that are so many of a unit each; they are left in order."""
-        values.sort()
-        seen = 0
-        for place, bound in enumerate(self.bounds):
-            below = bisect_right(values, bound / unit, seen)
-            self.counts[place] += below - seen
-            seen = below
-        self.counts[-1] += len(values) - seen
-        self.sum += sum(values) * unit
+        """Count many values that are so many of a unit each."""
+        counts = array("q", self.counts)
+        self.sum += count_below(values, array("d", [bound / unit for bound in self.bounds]), counts) * unit
+        self.counts = counts.tolist()
 
     def reset(self) -> None:
         """Back to nothing."""

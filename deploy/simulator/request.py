@@ -33,7 +33,11 @@ class Words:
             part = self.tokens[len(hashes) * block_size : inside * block_size]
             hashes += chain_hashes(part, block_size, self.salt, hashes[-1] if hashes else None)
         while len(hashes) < blocks:
-            block = self._block(len(hashes) * block_size, block_size)
+            start = len(hashes) * block_size
+            if hashes and self.answers is not None and start >= len(self.tokens):  # nearly always
+                hashes.append(hash((hashes[-1], *self.answers(start - len(self.tokens), block_size))))
+                continue
+            block = self._block(start, block_size)
             hashes += chain_hashes(block, block_size, self.salt, hashes[-1] if hashes else None)
 
     def _block(self, start: int, size: int) -> tuple[Hashable, ...]:

@@ -11,6 +11,8 @@ static PyMethodDef functions[] = {
      "write_batch(lines, place, due_ns, event_ns, horizon_ns, until_ns, late) -> (now_ns, place, due_ns, why)\n\n"
      "Writes lines from `place` on, one every event_ns. Why it stopped: 1 lines[place] has more to it than one plain token, 2 the one before was "
      "not taken whole."},
+    {"count_steps", count_steps, METH_VARARGS, "count_steps(values, step, counts) -> (sum, max): each into bucket value / step; the last takes all above."},
+    {"count_below", count_below, METH_VARARGS, "count_below(values, bounds, counts) -> sum: each into the first bucket whose bound is not below it."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -24,4 +24,6 @@ int set_words(PyObject *words);
 void write_next(Line *line); /* the event of token `index`; sets `trouble` */
 int append_ns(PyObject *list, int64_t ns);
 int read_ns(PyObject *const *values, Py_ssize_t count, int64_t *into);
+PyObject *count_steps(PyObject *module, PyObject *args);
+PyObject *count_below(PyObject *module, PyObject *args);
 PyObject *write_batch(PyObject *module, PyObject *const *values, Py_ssize_t count);
