@@ -58,6 +58,40 @@ class TestBlocks:
         assert pool.allocate(2) is not None  # the one that was never used, then the older
         assert pool.longest_prefix([7]) == newer
 
+    @settings(max_examples=60)
+    @given(st.lists(st.tuples(st.sampled_from("ahsr"), st.integers(0, 7), st.integers(0, 5)), max_size=80))
+    def test_the_order_of_eviction_is_that_of_one_list(self, acts: list[tuple[str, int, int]]) -> None:
+        """Against a plain list of free blocks: taken from its front, shared out of its middle, given back at one of its ends."""
+        pool, free = BlockPool(6, caching=True), list(range(6))
+        held: list[list[int]] = []
+        hashed: dict[int, int] = {}  # block: its hash
+        for act, which, count in acts:
+            if act == "a" and count:
+                taken = pool.allocate(count)
+                assert taken == (free[:count] if count <= len(free) else None)
+                if taken is not None:
+                    del free[:count]
+                    held.append(taken)
+                    for block in taken:
+                        hashed.pop(block, None)
+            elif act == "h" and held:
+                blocks = [each for each in held[which % len(held)] if each not in hashed]
+                pool.publish(blocks, [hash((block, which)) for block in blocks])
+                hashed |= {block: hash((block, which)) for block in blocks}
+            elif act == "s" and hashed:
+                block = sorted(hashed)[which % len(hashed)]
+                assert pool.longest_prefix([hashed[block]]) == [block]
+                pool.share([block])
+                held.append([block])
+                if block in free:
+                    free.remove(block)
+            elif act == "r" and held:
+                given_back = held.pop(which % len(held))
+                pool.release(given_back)
+                gone = [each for each in reversed(given_back) if not any(each in others for others in held)]
+                free = [b for b in gone if b not in hashed] + free + [b for b in gone if b in hashed]
+            assert pool.free == len(free)
+
     def test_too_many_takes_nothing(self) -> None:
         pool = BlockPool(2, caching=True)
         assert pool.allocate(3) is None

@@ -370,7 +370,8 @@ class TestTogether:
     def test_what_is_looked_at_together_is_what_comes_out_one_by_one(
         self, plan: list[Plan], bounds_: Limits, blocks: int, aborts: set[int]
     ) -> None:
-        wide = replace(bounds_, blocks=blocks, max_num_seqs=6)
+        ahead = bounds_.lookahead_tokens if bounds_.speculative_tokens else 0  # there is none without drafts
+        wide = replace(bounds_, blocks=blocks, max_num_seqs=6, lookahead_tokens=ahead)
         assert self.played(Scheduler, plan, wide, aborts) == self.played(OneByOne, plan, wide, aborts)
 
     @staticmethod

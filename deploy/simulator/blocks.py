@@ -5,7 +5,7 @@ goes to the front of the free list. Usage counts referenced blocks only. Two blo
 block of a prompt that is cached in full is computed again): both are kept, the older is found first.
 """
 
-from collections import OrderedDict
+from collections import deque
 from collections.abc import Hashable, Iterable, Sequence
 
 _Holders = int | dict[int, None]  # blocks with the same tokens; a dict, in order of age, only where there are several
@@ -29,20 +29,19 @@ class BlockPool:
     def __init__(self, blocks: int, caching: bool) -> None:
         self.size = blocks
         self.caching = caching
-        self._free: OrderedDict[int, None] = OrderedDict.fromkeys(range(blocks))
+        self.free = blocks  # that nobody references, cached ones among them
+        self._queue = deque(
+            range(blocks)
+        )  # those, next to be taken first; one that was shared since leaves its entry behind
+        self._left: dict[int, int] = {}  # how many such entries a block has; they stand before its true one
         self._references = [0] * blocks
         self._hashes: list[int | None] = [None] * blocks
         self._by_hash: dict[int, _Holders] = {}  # a dict, in order of age, only where there are several
 
     @property
-    def free(self) -> int:
-        """Blocks that nobody references, cached ones among them."""
-        return len(self._free)
-
-    @property
     def usage(self) -> float:
         """Share of the blocks that is referenced."""
-        return 1.0 - len(self._free) / self.size
+        return 1.0 - self.free / self.size
 
     def longest_prefix(self, hashes: Iterable[int]) -> list[int]:
         """The cached blocks that hold a prompt's leading blocks, up to the first that is not there."""
@@ -62,23 +61,24 @@ class BlockPool:
         """Take one more reference to blocks that were found in the cache."""
         for block in blocks:
             if self._references[block] == 0:
-                del self._free[block]
+                self.free -= 1
+                self._left[block] = self._left.get(block, 0) + 1
             self._references[block] += 1
 
     def allocate(self, count: int) -> list[int] | None:
         """New blocks, evicting what they held; None, and nothing is taken, where there are not enough."""
-        free, references, hashes, by_hash = self._free, self._references, self._hashes, self._by_hash
-        if count > len(free):
+        references, hashes, by_hash = self._references, self._hashes, self._by_hash
+        if count > self.free:
             return None
-        taken = []
-        for _ in range(count):
-            block, _none = free.popitem(False)
+        self.free -= count
+        take = self._next if self._left else self._queue.popleft
+        taken = [take() for _ in range(count)]
+        for block in taken:
             if (value := hashes[block]) is not None:
                 hashes[block] = None
                 if (known := by_hash.pop(value)) != block:
                     by_hash[value] = _without(known, block)
             references[block] = 1
-            taken.append(block)
         return taken
 
     def publish(self, blocks: Sequence[int], values: Sequence[int]) -> None:
@@ -93,22 +93,35 @@ class BlockPool:
             if (known := by_hash.setdefault(value, block)) != block:
                 by_hash[value] = _with(known, block)
 
+    def _next(self) -> int:
+        """The next free block, past entries that blocks have left behind."""
+        left = self._left
+        while (count := left.get(block := self._queue.popleft(), 0)) > 0:
+            if count > 1:
+                left[block] = count - 1
+            else:
+                del left[block]
+        return block
+
     def release(self, blocks: Sequence[int]) -> None:
         """Give references back, last block first, so that the front of a prompt is evicted last."""
-        free, references, hashes = self._free, self._references, self._hashes
+        references, hashes, queue = self._references, self._hashes, self._queue
         first: list[int] = []
+        last: list[int] = []
         for block in reversed(blocks):
             left = references[block] = references[block] - 1
             if not left:
-                free[block] = None
-                if hashes[block] is None:
-                    first.append(block)
-        for block in reversed(first):
-            free.move_to_end(block, last=False)
+                (first if hashes[block] is None else last).append(block)
+        queue.extend(last)
+        queue.extendleft(reversed(first))
+        self.free += len(first) + len(last)
+        if len(queue) > 2 * self.size:
+            self._queue = deque([self._next() for _ in range(self.free)])
+            self._left.clear()
 
     def reset_cache(self) -> bool:
         """Forget every hash; False, and nothing is forgotten, while blocks are referenced."""
-        if len(self._free) != self.size:
+        if self.free != self.size:
             return False
         self._by_hash.clear()
         self._hashes = [None] * self.size

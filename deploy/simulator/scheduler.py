@@ -112,8 +112,8 @@ class Scheduler(Queues):
     def _continue_running(self, step: Step, threshold: int) -> int:
         """Tokens for those that run; what is left of the budget.
 
-        Nearly all have one plain token, in a block at hand or in a new one. As long as there are blocks enough for whatever this
-        step may ask for, the order in which they are handed out changes nothing, and new ones are handed out together.
+        Nearly all have one plain token, in a block at hand or in a new one. Those are booked together, with their new blocks, as
+        long as there are blocks enough for whatever this step may ask for.
         """
         running, budget, spare = self.running, self.limits.max_num_batched_tokens, self.limits.draft_slots
         plenty = self.pool.free > 2 * len(running) + budget // self._block_size
@@ -126,7 +126,7 @@ class Scheduler(Queues):
                 if emitted >= stop:
                     growing.append(request)
                 continue
-            budget -= self._take(step, running[since:place])
+            budget -= self._take(step, running[since:place], growing)
             since = place + 1
             if budget <= spare:
                 step.decode_context = sum(each.length for each in step.sampled)
@@ -137,16 +137,17 @@ class Scheduler(Queues):
             budget -= taken + spare if taken else 0
             end = since + budget - spare
         else:
-            budget -= self._take(step, running[since:])
-        if growing:
-            self._grow_together(growing)
+            budget -= self._take(step, running[since:], growing)
         return budget
 
-    def _take(self, step: Step, plain: list[Request]) -> int:
+    def _take(self, step: Step, plain: list[Request], growing: list[Request]) -> int:
         """Those that go on with one plain token each; how many."""
         step.sampled += plain
         step.tokens += len(plain)
         self._context += len(plain)
+        if growing:
+            self._grow_together(growing)
+            growing.clear()
         return len(plain)
 
     def _grow_together(self, growing: list[Request]) -> None:

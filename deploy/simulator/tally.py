@@ -3,6 +3,7 @@
 from array import array
 from bisect import bisect_left
 from collections import Counter
+from collections.abc import Callable
 
 from .outbox import COMPILED
 
@@ -22,7 +23,8 @@ def python_count_below(values: list[int], bounds: "array[float]", counts: "array
     return sum(values)
 
 
-count_below, count_steps = python_count_below, python_count_steps
+count_below: Callable[[list[int], "array[float]", "array[int]"], int] = python_count_below
+count_steps: Callable[[list[int], int, "array[int]"], tuple[int, int]] = python_count_steps
 if COMPILED:
     from . import _native
 
