@@ -168,7 +168,7 @@ def _lines(found: Mapping[str, Any]) -> list[Figure]:
             )
     if answer.get("interval"):
         low, high = answer["interval"]
-        band = {"fillcolor": _BLUE, "opacity": 0.1, "line": {"width": 0}, "layer": "below"}
+        band = {"fillcolor": BLUE, "opacity": 0.1, "line": {"width": 0}, "layer": "below"}
         shapes.append({"type": "rect", "xref": "x", "yref": "paper", "x0": low, "x1": high, "y0": 0, "y1": 1, **band})
     return shapes
 
