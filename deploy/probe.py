@@ -21,14 +21,25 @@ def key() -> str | None:
     return os.environ.get("VLLM_API_KEY") or None
 
 
-def text(host: str, port: int, path: str, body: dict[str, Any] | None = None, timeout_s: float = TIMEOUT_S) -> str:
-    """One exchange: the answer as text; OSError or HTTPException where there is no answer, UsageError where it is not 200."""
+def text(
+    host: str,
+    port: int,
+    path: str,
+    body: dict[str, Any] | None = None,
+    timeout_s: float = TIMEOUT_S,
+    *,
+    method: str | None = None,
+) -> str:
+    """One exchange: the answer as text; OSError or HTTPException where there is no answer, UsageError where it is not 200.
+
+    `method` None: POST where there is a body, else GET.
+    """
     connection = http.client.HTTPConnection(host.strip("[]"), port, timeout=timeout_s)
     headers = {"Content-Type": "application/json"}
     if key():
         headers["Authorization"] = f"Bearer {key()}"
     try:
-        connection.request("POST" if body else "GET", path, json.dumps(body) if body else None, headers)
+        connection.request(method or ("POST" if body else "GET"), path, json.dumps(body) if body else None, headers)
         response = connection.getresponse()
         content = response.read().decode(errors="replace")
     finally:
@@ -45,6 +56,15 @@ def ask(host: str, port: int, path: str, body: dict[str, Any] | None = None, tim
         return json.loads(content) if content.strip() else None
     except ValueError as error:
         raise UsageError(f"{path} answered something else than JSON: {content[:100]!r}") from error
+
+
+def empty_prefix_cache(host: str, port: int) -> bool:
+    """Have a server forget what it has cached of prompts; whether it did: vLLM wants VLLM_SERVER_DEV_MODE=1 for that."""
+    try:
+        text(host, port, "/reset_prefix_cache", method="POST")
+    except (OSError, http.client.HTTPException, UsageError):
+        return False
+    return True
 
 
 def healthy(host: str, port: int) -> bool:

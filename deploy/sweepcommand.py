@@ -64,7 +64,10 @@ def run(arguments: argparse.Namespace) -> int:
     print("\n".join(_said(sweep, plan, by_name)), flush=True)
     if arguments.dry_run:
         return 0
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--into {folder}: {error.strerror}; name a folder that can be written") from error
     try:
         with sweepjournal.alone(folder), signals_interrupt():
             journal = _begun(sweep, folder, plan, retry=arguments.resume is not None and not arguments.no_retry)

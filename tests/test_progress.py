@@ -163,17 +163,19 @@ def test_a_run_on_a_terminal_shows_its_lines(tmp_path: Path, simulator: Callable
     environment = {**os.environ, "TERM": "xterm", "PYTHONPATH": str(ROOT)}
     run = subprocess.Popen(command, stdout=theirs, stderr=theirs, env=environment, start_new_session=True)
     os.close(theirs)
-    text = ""
+    written = b""
     try:
         while True:
             try:
-                text += os.read(ours, 65536).decode()
+                written += os.read(ours, 65536)
             except OSError:  # nobody has it open any more
                 break
     finally:
         if run.poll() is None:
             run.wait(30)
         os.close(ours)
+    text = written.decode()
+    assert (tmp_path / "run" / "summary.json").exists(), text
     assert run.returncode == contract_code(summary_of(tmp_path / "run")), text
     frames = re.findall(r"measure 0:0\d · 0:0\d left · \d+ in flight · 0 failed\r\n(.*)\r\n(.*)\r\n", text)
     assert len(frames) >= 4, text

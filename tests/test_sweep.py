@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ from inferload.deploy import launch, places, probe, running, runprocess, sweepfi
 from inferload.deploy.engines import Command, Wanted
 from inferload.deploy.sweepfile import Sweep
 from inferload.deploy.sweepjournal import Journal, alone, clear_up
-from inferload.deploy.sweeprun import port_for
+from inferload.deploy.sweeprun import Performer, Place, port_for
+from simulator_process import Simulator
 
 from inferload import cli
 from inferload.errors import UsageError
@@ -108,6 +110,8 @@ def test_what_a_file_names_must_be_there(tmp_path: Path, capsys: pytest.CaptureF
     assert "bundled are" in capsys.readouterr().err
     assert cli.main(["sweep", "--resume", str(tmp_path)]) == 2
     assert "no sweep was begun there" in capsys.readouterr().err
+    assert cli.main(["sweep", "tiny", "--into", f"{file}/out"]) == 2
+    assert f"--into {file}/out: Not a directory; name a folder that can be written" in capsys.readouterr().err
 
 
 def test_a_journal_that_a_kill_cut_off_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
@@ -212,6 +216,29 @@ def test_a_sweep_survives_a_signal_a_kill_and_a_variant_that_fails(tmp_path: Pat
     assert variant["memory_mb"] > 1
     assert variant["startup_s"] > 0
     assert Journal(out).servers == Journal(out).under_way == {}
+
+
+def test_between_runs_on_one_start_the_cache_is_emptied(
+    tmp_path: Path, simulator: Callable[..., Simulator], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port = simulator("--ttft-ms", "1", "--itl-ms", "1").port
+    body = {"model": "simulator", "prompt": "one two three four five six seven eight " * 40, "max_tokens": 1}
+    cached: list[int] = []
+
+    def ask(_self: Performer, run: sweepplan.PlannedRun, _server: running.Server) -> None:
+        usage = [probe.ask("127.0.0.1", port, "/v1/completions", body)["usage"] for _ in range(2)]
+        cached.extend(one["prompt_tokens_details"]["cached_tokens"] for one in usage)
+
+    server = running.Server("simulator", "tiny", "127.0.0.1", port, 0, "", (), tmp_path / "log")
+    monkeypatch.setattr(Performer, "_run", ask)
+    monkeypatch.setattr(Performer, "_up", lambda *_: server)
+    monkeypatch.setattr(launch, "stop", lambda _server: True)
+    start = sweepplan.starts(small(scenarios=("smoke", "demo")), {"smoke": "smoke", "demo": "demo"})[0]
+    Performer(small(), Place(tmp_path, {}), Journal(tmp_path), print).perform([start])
+    assert len(cached) == 4
+    assert cached[0] == cached[2] == 0
+    assert cached[1] == cached[3] > 0
+    assert not probe.empty_prefix_cache("127.0.0.1", probe.free_port())
 
 
 def servers_of(out: Path) -> list[running.Server]:
