@@ -16,7 +16,7 @@ export VENV_VLLM
 BROWSER := chromium chromium-driver
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-vllm demo demo-vllm browser sshd screenshots test test-vllm soak-vllm lint bench bench-client bench-simulator bench-quick bench-report bench-arrivals bench-peers bench-programs soak clean
+.PHONY: help setup setup-vllm demo demo-vllm browser sshd screenshots test test-vllm soak-vllm lint bench bench-client bench-simulator bench-quick bench-report bench-arrivals bench-workloads bench-peers bench-programs soak clean
 
 help:            ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
@@ -98,7 +98,7 @@ bench-programs: $(BENCH)/paced_server $(BENCH)/reader  ## the paced server and t
 bench-peers:     ## other load generators for `make bench`, each in an environment of its own (large downloads)
 	$(PYTHON) benchmarks/install_peers.py --into .cache/peers
 
-bench: bench-client bench-report bench-arrivals  ## all three of these
+bench: bench-client bench-report bench-arrivals bench-workloads  ## all four of these
 
 bench-client: $(READY) bench-programs  ## how true and how cheap: writes docs/accuracy.md (CASES, SIZES, PEERS narrow it)
 	$(BIN)/python -m benchmarks.bench --cases $(CASES) --sizes $(SIZES) --clients reader inferload $(PEERS) $(BENCH_OPTIONS)
@@ -108,6 +108,9 @@ bench-report: $(READY)  ## how fast a report of a large run is made: an hour, 10
 
 bench-arrivals: $(READY) bench-programs  ## 200 sessions a second on two workers: achieved rate and lag
 	$(BIN)/python -m benchmarks.arrivals
+
+bench-workloads: $(READY)  ## what planning, a million sessions and a large ShareGPT file cost: writes docs/workload-cost.md
+	$(BIN)/python -m benchmarks.workloads --write docs/workload-cost.md
 
 bench-simulator: $(READY) bench-programs  ## how fast the simulator is: writes docs/simulator-speed.md
 	$(BIN)/python -m benchmarks.simulated --write docs/simulator-speed.md

@@ -17,7 +17,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
-from benchmarks import bench, bigrun, peers, table  # noqa: E402
+from benchmarks import bench, bigrun, peers, table, workloads  # noqa: E402
 from benchmarks.cases import CASES, Case  # noqa: E402
 from benchmarks.clients import INFERLOAD, READER, Load, scenario_text  # noqa: E402
 from benchmarks.reported import Reported, Row, Sample, Spent, Streaming, marks, peak_while_streaming, streaming  # noqa: E402
@@ -400,3 +400,20 @@ def test_the_large_run_comes_out_of_its_report_whole(tmp_path: Path) -> None:
     assert list(bigrun.complaints(path, small, took)) == []
     lost = bigrun.Size(length_s=90, turns=401, events_per_turn=30, limit_page_mb=0.1)
     assert len(list(bigrun.complaints(path, lost, took))) == 2
+
+
+def test_what_workloads_cost_is_held_against_its_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workloads, "SCENARIOS", ("smoke",))
+    monkeypatch.setattr(workloads, "WHERE", tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    small = workloads.Size(turns=20, sessions=200, conversations=30)
+    found = json.loads(json.dumps({name: part(small) for name, part in workloads.PARTS.items()}))
+    assert found["sharegpt"]["facts"]["source"]["sessions"] == 30
+    assert found["planning"]["smoke"]["plan_us"] > 0
+    text = workloads.page(found, {"date": "today"})
+    assert "| smoke: planning, " in text
+    assert {figure.limit for figure in workloads.figures(found)} == {5.0, 20.0, 500.0, None}
+    found["planning"]["smoke"]["plan_us"] = 1.0
+    found["sharegpt"] |= {"index_cpu_s": 21.0, "memory_mb": 400.0}
+    (broken,) = (figure for figure in workloads.figures(found) if not figure.holds)
+    assert broken.row() == "| index of a ShareGPT file of 0 MB, processor time | 21 s | under 20 s | DOES NOT HOLD |"

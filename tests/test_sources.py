@@ -530,7 +530,7 @@ TWO = conversation("Hi", "Ho")
         ("sharegpt", '[\n{"conversations": [}]', ":2: expecting value"),
         ("sharegpt", '[\n{"conversations": [\n"\xe9"]}]'.encode("latin-1"), ":3: not UTF-8; save the file as UTF-8"),
         ("sharegpt", json.dumps([TWO]).encode("utf-16"), ":1: not UTF-8; save the file as UTF-8"),
-        ("sharegpt", json.dumps([conversation("a")] * 3), ": no conversation in it can be used: 3 one side only"),
+        ("sharegpt", f'[\n{json.dumps([conversation("a")] * 3)[1:]}', ":2: no conversation in it can be used: 3 one side only"),
         ("jsonl", "", ": empty; it should hold conversations"),
         ("jsonl", '{"prompt": "a"}\n{"prompt": \n', ":2: not JSON: "),
         ("jsonl", '[{"prompt": "a"}]\n', ":1: not a JSON object; each line is one, {prompt: ...} say"),

@@ -166,6 +166,15 @@ def test_a_prompt_keeps_just_as_many_tokens_as_the_trace_says(tmp_path: Path, vo
         before = now
 
 
+def test_a_recorded_beginning_that_the_session_never_said_is_counted(tmp_path: Path) -> None:
+    opened = steps(tmp_path, (500, 300, 40), (700, 540, 40), (900, 850, 40))
+    notes = Notes()
+    turns = [*outline(opened.script(0, Random(0), notes), 0)]
+    assert [turn.input_tokens for turn in turns] == [500, 700, 900]
+    assert list(notes.values()) == [2]  # the first has said nothing yet, the last but 740 tokens
+    assert "prefix_tokens" in next(iter(notes))
+
+
 def same_letters(one: str, other: str) -> int:
     return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 

@@ -17,7 +17,7 @@ from inferload.workload.script import PlannedTurn, outline
 from inferload.workload.sessions import Sessions
 
 SAMPLE = 1_000  # sessions that are drawn for the means
-SAMPLE_TURNS = 20_000  # no further session is drawn once there are so many turns
+SAMPLE_TURNS = 8_000  # no further session is drawn once there are so many turns
 
 
 @dataclass(frozen=True, slots=True)

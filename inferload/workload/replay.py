@@ -101,7 +101,7 @@ class _Teller:
         """The main agent's turns; sub-agents that stand next to each other work at the same time."""
         begins_s = recorded[0].at_s
         parts = [(sub, list(some)) for sub, some in groupby(self._fitting(recorded), key=lambda turn: bool(turn.agent))]
-        context = _Context(f"text/{self._index}")
+        context = _Context(f"text/{self._index}", self._notes)
         before: RecordedTurn | None = None  # whose answer is waited for
         for number, (is_sub, some) in enumerate(parts):
             last = self._trace.of_agents and number == len(parts) - 1
@@ -117,7 +117,7 @@ class _Teller:
         self, agent: str, turns: Sequence[RecordedTurn], before: RecordedTurn | None, begins_s: float, last: bool
     ) -> Script:
         """A sub-agent's turns; the first one follows the main agent's answer before it."""
-        return self._turns(turns, before, begins_s, _Context(f"text/{self._index}/{agent}"), last)
+        return self._turns(turns, before, begins_s, _Context(f"text/{self._index}/{agent}", self._notes), last)
 
     def _turns(
         self,
@@ -211,15 +211,16 @@ def _ended_s(turn: RecordedTurn) -> float:
 class _Context:
     """A conversation of which only lengths are known: what a turn's prompt keeps of it, and what is new."""
 
-    def __init__(self, key: str) -> None:
-        self._key = key
+    def __init__(self, key: str, notes: Notes) -> None:
+        self._key, self._notes = key, notes
         self._messages: list[Message] = []
         self._made = 0
 
     def grown_to(self, turn: RecordedTurn) -> tuple[Message, ...]:
         """The turn's prompt: what it shares with what was said, to the token, and what is missing to its length.
 
-        It shares all of it where it is longer; else as much as the trace says, and nothing where it says nothing.
+        It shares all of it where it is longer; else as much as the trace says, and nothing where it says nothing. What a
+        first prompt found in the cache is of other sessions; it is noted and sent as new.
         """
         said = sum(message.tokens or 0 for message in self._messages)
         shared = said if said < turn.input_tokens and turn.prefix_tokens is None else turn.prefix_tokens or 0
@@ -234,6 +235,10 @@ class _Context:
             kept.append(message)
             left -= message.tokens or 0
             tokens += message.tokens or 0
+        if tokens < min(
+            turn.prefix_tokens or 0, turn.input_tokens - 1
+        ):  # of another session, which the trace does not name
+            self._notes["prompts whose prefix_tokens are more than the session has said: the rest is sent as new"] += 1
         self._made += 1
         new = Piece(f"{self._key}/{self._made}", turn.input_tokens - tokens)
         if kept and kept[-1].role == "user":  # in one message: many chat templates want user and assistant in turn

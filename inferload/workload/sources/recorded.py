@@ -66,7 +66,7 @@ class Conversations:
         lengths_given = answers.given
         self._kept, self._left_out = self._filtered(answers)
         if not len(self._kept):
-            raise UsageError(f"{reader.name}: no conversation in it can be used: {self._why_none()}")
+            raise UsageError(f"{self._first_place()}: no conversation in it can be used: {self._why_none()}")
         self._unknown = 0 if lengths_given else int((self._index.turns - self._index.known)[self._kept].sum())
         self._order = _shuffled(self._kept, f"{data.seed}/{class_name}") if source.shuffle else self._kept
         self._lengths_given = lengths_given
@@ -149,6 +149,12 @@ class Conversations:
             return units
         tokens = np.maximum(1, np.rint(units / self._counting.chars_per_token)).astype(np.int64)
         return np.where(units < 0, -1, np.where(units == 0, 0, tokens))
+
+    def _first_place(self) -> str:
+        """Where the first of several records stands of which none is a conversation; else the name of the whole."""
+        if len(self._index) or not self._index.skipped:
+            return self._reader.name
+        return self._reader.where(next(iter(self._reader.records())).start)
 
     def _why_none(self) -> str:
         counts = {**self._index.skipped, **self._left_out}

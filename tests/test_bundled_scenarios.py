@@ -1,0 +1,78 @@
+"""Each bundled scenario as its reader meets it: planned in words here, and run against the simulator by `make soak`."""
+
+import json
+from pathlib import Path
+
+import locust_process
+import pytest
+import simulator_process
+
+from inferload.cli import main
+from inferload.workload import catalog, describe
+
+CODE = {"agent-live"}  # what it asks is decided as it runs
+TWELVE = {
+    *("smoke", "chat", "chat-open", "chat-sharegpt", "rag", "agent-static", "agent-dynamic", "agent-tools"),
+    *("agent-subagents", "random-7000x1000", "replay-mooncake", "mixed"),
+}
+NAMES = sorted(catalog.names())
+
+
+@pytest.fixture
+def beside_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a small file in ShareGPT's shape, under the name that the scenario gives it."""
+    said = [{"from": who, "value": f"{who} says something, and then some more of it."} for who in ("human", "gpt") * 2]
+    talks = [{"id": f"c{number}", "conversations": said} for number in range(40)]
+    (tmp_path / "ShareGPT_V3_unfiltered_cleaned_split.json").write_text(json.dumps(talks))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path
+
+
+def test_what_the_texts_promise_is_bundled() -> None:
+    assert set(NAMES) >= TWELVE
+
+
+@pytest.mark.usefixtures("beside_data")
+@pytest.mark.parametrize("name", NAMES)
+def test_each_is_planned_in_words(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(describe, "SAMPLE", 3)
+    assert main(["plan", name]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    said = {line[:10].strip() for line in lines} - {""}
+    wanted = {"scenario", "arrivals", "session", "phases", "slo", "gates"}
+    assert said >= (wanted if name in CODE else wanted | {"request", "load", "numbers", "cache"})
+    assert lines[0].startswith(f"scenario  {name}, seed 0")
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("name", NAMES)
+def test_each_runs_to_its_pages(name: str, beside_data: Path) -> None:
+    simulator = simulator_process.start("--enable-auto-tool-choice", "--tool-call-parser", "hermes")
+    run_dir = beside_data / "run"
+    words = [
+        "--headless",
+        "--scenario",
+        name,
+        "--host",
+        simulator.url,
+        "--run-dir",
+        str(run_dir),
+        "--on-invalid",
+        "warn",
+    ]
+    process = locust_process.start(*words, "-t", "15s", cwd=beside_data)
+    try:
+        code = process.exit_code(360)
+    finally:
+        process.kill()
+        simulator_process.stop(simulator)
+    assert code in (0, 1), process.text  # a gate on latency may fail on a busy machine
+    turns = locust_process.summary_of(run_dir)["turns"]["by_phase"]["all"]
+    assert turns["sent"] > 0
+    assert (turns["failed"], turns["unfinished"]) == (0, 0), process.text
+    assert (run_dir / "report.html").stat().st_size > 100_000
+    assert f"# {name} " in (run_dir / "report.md").read_text()
