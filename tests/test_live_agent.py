@@ -267,6 +267,12 @@ def test_a_live_agent_goes_on_as_the_simulator_s_model_wants(stage: Stage, scene
     assert found["expected"]["hit_rate"] > 0.1
 
 
+def test_nobody_calls_a_cache_warm_by_what_live_agents_have_in_common() -> None:
+    """Each session of the bundled one sends the same first words, which is known only when they are sent."""
+    assert Sessions(load("agent-live")).first_turns_share()
+    assert not Sessions(load("chat")).first_turns_share()
+
+
 def raising(place: Place) -> Ended:
     (place.folder / "mine.py").write_text(OWN)
     server = place.server(model_with_tools)

@@ -104,7 +104,12 @@ class Sessions:
         )
 
     def first_turns_share(self) -> bool:
-        """Whether first turns of different sessions have a beginning in common, so that a cold cache may hit all the same."""
+        """Whether first turns of different sessions have a beginning in common, so that a cold cache may hit all the same.
+
+        Of sessions that are somebody's code nobody knows before they ask: they may.
+        """
+        if not self.repeatable:
+            return True
         firsts = (next(outline(self.begin(index).script, index), None) for index in range(_LOOKED_AT))
         return any(turn is not None and _shares(turn.ask.messages[0]) for turn in firsts)
 
