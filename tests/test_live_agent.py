@@ -21,6 +21,7 @@ from inferload.workload.messages import ToolCall
 from inferload.workload.scenario import Scenario
 from inferload.workload.scenario import load as load_scenario
 from inferload.workload.script import Ask, Reply, Script, Work, Worked, outline
+from inferload.workload.sessions import Sessions
 
 NAME = "inferload.locustfiles.toolagent:ToolAgent"
 OWN = """
@@ -269,8 +270,8 @@ def test_a_live_agent_goes_on_as_the_simulator_s_model_wants(stage: Stage, scene
 
 def test_nobody_calls_a_cache_warm_by_what_live_agents_have_in_common() -> None:
     """Each session of the bundled one sends the same first words, which is known only when they are sent."""
-    assert Sessions(load("agent-live")).first_turns_share()
-    assert not Sessions(load("chat")).first_turns_share()
+    assert Sessions(load_scenario("agent-live")).first_turns_share()
+    assert not Sessions(load_scenario("chat")).first_turns_share()
 
 
 def raising(place: Place) -> Ended:
