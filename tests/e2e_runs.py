@@ -119,6 +119,7 @@ class Fleet:
     master: LocustProcess
     by_hand: list[LocustProcess] = field(default_factory=list)
     web_port: int | None = None
+    to_master: tuple[str, ...] = ()  # what a worker that is started by hand has to say
 
     @property
     def processes(self) -> list[LocustProcess]:
@@ -236,10 +237,17 @@ class Place:
         fleet = Fleet(mode, start(*words, cwd=self.folder, env=env, locustfile=locustfile), web_port=web_port)
         self._fleets.append(fleet)
         if mode == "by_hand":
-            to_master = ["--worker", "--master-host", "127.0.0.1", "--master-port", str(port), *worker_arguments]
+            fleet.to_master = ("--worker", "--master-host", "127.0.0.1", "--master-port", str(port))
             for _ in range(workers):
-                fleet.by_hand.append(start(*to_master, cwd=self.folder, env=env, locustfile=locustfile))
+                self.join(fleet, *worker_arguments, env=env, locustfile=locustfile)
         return fleet
+
+    def join(
+        self, fleet: Fleet, *arguments: str, env: dict[str, str] | None = None, locustfile: Path | None = None
+    ) -> None:
+        """Start a worker more."""
+        one = locust_process.start(*fleet.to_master, *arguments, cwd=self.folder, env=env, locustfile=locustfile)
+        fleet.by_hand.append(one)
 
     @property
     def text(self) -> str:

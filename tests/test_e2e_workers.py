@@ -248,10 +248,12 @@ def test_the_loss_of_every_worker_ends_the_run_and_says_so(stage: Stage, scene: 
 
 
 def sent_home(place: Place) -> Ended:
-    """SIGTERM to one of two workers alone, in mid-run; Ctrl-C once that is noticed."""
+    """A third worker comes in mid-run; SIGTERM to one of the first two alone; Ctrl-C once that is noticed."""
     simulator = place.simulator()
     fleet = place.fleet("by_hand", "--host", simulator.url, "--scenario", str(closed(place)))
     begun(place.run_dir)
+    place.join(fleet)
+    until(lambda: mark(place.run_dir, "worker_late"), "the mark of the worker that came late")
     until(lambda: simulator.stats()["requests"]["running"] == USERS, "streams of all users")
     os.kill(fleet.worker_pids()[0], signal.SIGTERM)
     until(lambda: mark(place.run_dir, "worker_left"), "the mark of the worker that left")
@@ -260,7 +262,7 @@ def sent_home(place: Place) -> Ended:
 
 
 @scenes(sent_home, ())
-def test_a_worker_that_is_stopped_on_its_own_keeps_its_turns_and_spoils_the_measurement(
+def test_one_that_comes_late_is_marked_and_one_that_is_stopped_on_its_own_keeps_its_turns_and_spoils_the_measurement(
     stage: Stage, scene: Scene
 ) -> None:
     ended: Ended = stage.result(scene)
@@ -270,6 +272,49 @@ def test_a_worker_that_is_stopped_on_its_own_keeps_its_turns_and_spoils_the_meas
     everything = ended.summary["turns"]["by_phase"]["all"]
     assert everything["unfinished"] == 0
     assert everything["sent"] == everything["ok"] == len(ended.turns)
+    late = mark(ended.run_dir, "worker_late")
+    assert late is not None
+    assert late["client"] in late["text"]
+    assert {row["worker"] for row in ended.turns} == {"w0", "w1"}
+
+
+# -- not alike
+
+OLDER = """
+from inferload.swarm import agent, plugin
+from inferload.swarm.users import InferenceUser
+
+agent.__version__ = "0.0.9"
+plugin.install(default_scenario="smoke")
+
+
+class ChatUser(InferenceUser):
+    pass
+"""
+
+
+def strangers(place: Place) -> Ended:
+    """Of two workers one is of another version, and the other was started with another scenario than the master."""
+    simulator = place.simulator()
+    older = place.folder / "older.py"
+    older.write_text(OLDER)
+    words = ["--host", simulator.url, "--scenario", str(closed(place))]
+    fleet = place.fleet("by_hand", *words, workers=1, expected=2, worker_arguments=["--scenario", "smoke"])
+    place.join(fleet, locustfile=older)
+    return Ended(place.run_dir, fleet.ended(), fleet.text, simulator.stats()["requests"])
+
+
+@scenes(strangers, ())
+def test_workers_of_another_version_or_scenario_are_refused_by_name_before_any_load(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    errors = [line for line in ended.text.splitlines() if "ERROR" in line]
+    assert len(errors) == 1, ended.text
+    assert " runs 0.0.9, and the master inferload" in errors[0]
+    assert f" was started with scenario {scenarios.load('smoke').digest[:12]}, and the master with " in errors[0]
+    assert "Traceback" not in ended.text
+    assert ended.code == 2
+    assert ended.simulator_stats["started"] <= 1  # the preflight's turn
+    assert not ended.run_dir.exists()
 
 
 # -- never there

@@ -5,6 +5,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from locust import User
+from locust.runners import WorkerNode
 
 from inferload import __version__
 from inferload.cli import run as run_command
@@ -12,7 +14,7 @@ from inferload.errors import UsageError
 from inferload.measure.record import PhaseWindow
 from inferload.passing import PassingParser
 from inferload.runoptions import RUN_OPTIONS
-from inferload.swarm import messages, muster, options, watching
+from inferload.swarm import dispatch, messages, muster, options, watching
 from inferload.swarm.order import Wish, nominal_users, resolve
 from inferload.swarm.roster import Member, Roster
 from inferload.wire.client import Credentials
@@ -189,19 +191,34 @@ def test_inferload_run_is_the_locust_command_it_stands_for() -> None:
     ]
 
 
-def test_a_worker_of_another_version_is_named() -> None:
-    members = [Member(name, name, stripe) for stripe, name in enumerate(("w0", "w1", "w2"))]
-    for member in members:
-        member.facts = {"version": __version__, "host": "here"}
-    muster.check_versions(members)
-    members[1].facts = {"version": "0.0.9", "host": "node2"}
-    members[2].facts = {"version": None, "host": "node3"}
+def test_workers_of_another_version_or_scenario_are_named() -> None:
+    members = [Member(name, name, stripe) for stripe, name in enumerate(("w0", "w1", "w2", "w3"))]
+    mine = scenarios.load("smoke").digest
+    for member, scenario in zip(members, (None, mine, None, None), strict=True):
+        member.facts = {"version": __version__, "host": "here", "scenario": scenario}
+    muster.check_alike(members, "smoke")
+    members[1].facts |= {"version": "0.0.9", "host": "node2"}
+    members[2].facts |= {"version": None, "host": "node3"}
+    members[3].facts |= {"scenario": scenarios.load("chat").digest, "host": "node4"}
     with pytest.raises(UsageError) as refused:
-        muster.check_versions(members)
+        muster.check_alike(members, "smoke")
     assert str(refused.value) == (
         f"workers: w1 on node2 runs 0.0.9, w2 on node3 runs an older one, and the master inferload {__version__}; "
-        "install the same on all"
+        f"install the same on all. w3 on node4 was started with scenario {scenarios.load('chat').digest[:12]}, "
+        f"and the master with {mine[:12]}; workers need no --scenario: leave it out"
     )
+
+
+def test_a_worker_that_comes_late_gets_no_users() -> None:
+    a, b, late = (WorkerNode(id=name) for name in ("host_a", "host_b", "host_late"))
+    dispatcher = dispatch.among({"host_a", "host_b"}.__contains__)([a, b], [User])
+    dispatcher.new_dispatch(target_user_count=4, spawn_rate=2)
+    next(dispatcher)
+    dispatcher.add_worker(late)  # in the midst of a ramp: Locust would move users to it
+    assert list(dispatcher)[-1] == {"host_a": {"User": 2}, "host_b": {"User": 2}}
+    dispatcher.remove_worker(late)
+    dispatcher.new_dispatch(target_user_count=6, spawn_rate=10)
+    assert list(dispatcher)[-1] == {"host_a": {"User": 3}, "host_b": {"User": 3}}
 
 
 def test_a_worker_that_comes_late_is_told_of_once() -> None:

@@ -22,12 +22,16 @@ logger = logging.getLogger(__name__)
 
 
 class Agent:
-    """One per process that runs users: a worker, or the one process of a local run."""
+    """One per process that runs users: a worker, or the one process of a local run.
 
-    def __init__(self, environment: Any, own: OwnSettings) -> None:
+    `scenario`: digest of the scenario that a worker was started with, which must then be the master's; None: it named none.
+    """
+
+    def __init__(self, environment: Any, own: OwnSettings, scenario: str | None = None) -> None:
         self._environment = environment
         self._runner = environment.runner
         self._own = own
+        self._scenario = scenario
         self._run: WorkerRun | None = None
         self._ending = gevent.lock.RLock()
         register = self._runner.register_message
@@ -65,7 +69,7 @@ class Agent:
 
     def _on_ping(self, environment: Any, msg: Any) -> None:
         answer = {"sent_ns": msg.data["sent_ns"], "mono_ns": now_ns(), "wall_ns": wall_ns()}
-        answer |= {"version": __version__, "host": socket.gethostname()}
+        answer |= {"version": __version__, "host": socket.gethostname(), "scenario": self._scenario}
         self._runner.send_message(messages.PONG, answer)
 
     def _on_prepare(self, environment: Any, msg: Any) -> None:

@@ -18,6 +18,7 @@ from inferload import rundir
 from inferload.errors import UsageError
 from inferload.measure import calibration
 from inferload.swarm import arms, compat, finale, inbox, muster, progress
+from inferload.swarm.dispatch import among
 from inferload.swarm.ended import Place
 from inferload.swarm.finale import Outcome
 from inferload.swarm.locust_csv import History
@@ -66,6 +67,7 @@ class Controller:
         self._runner = runner
         self._locust_start, self._locust_stop = runner.start, runner.stop
         runner.start, runner.stop = self.start, self.stop
+        environment.dispatcher_class = among(self._takes_part)
         environment.dispatcher_class = compat.members_only(self._members)
         inbox.attend(runner, lambda: self.run)
 
@@ -109,6 +111,10 @@ class Controller:
         """Locust's ids of the workers that take part in the run; None in a local one, and where there is none."""
         members = [] if self.run is None else self.run.roster.members
         return {member.client_id for member in members if member.client_id is not None} or None
+
+    def _takes_part(self, client_id: str) -> bool:
+        """Whether a worker of Locust's is one of the run's."""
+        return self.run is None or self.run.roster.of_client(client_id) is not None
 
     def _workers_are_silent(self) -> bool:
         return self.under_way and hasattr(self._runner, "clients") and self._runner.worker_count <= 0

@@ -84,7 +84,7 @@ class MasterRun:
         """An answer to a ping."""
         member.heard()
         member.pong(data["sent_ns"], data["mono_ns"], data["wall_ns"], wall_ns())
-        member.facts |= {"version": data.get("version"), "host": data.get("host")}
+        member.facts |= {name: data.get(name) for name in ("version", "host", "scenario")}
 
     def on_ready(self, data: dict[str, Any]) -> None:
         """A worker has taken its assignment, or says why not."""
@@ -196,7 +196,7 @@ class MasterRun:
         """Compare clocks, hand out assignments, begin to scrape; UsageError where a worker cannot take its part."""
         stepping.check(self)
         muster.compare_clocks(self)
-        muster.check_versions(self.roster.members)
+        muster.check_alike(self.roster.members, self.order.origin)
         muster.hand_out(self)
         stepping.check_times(self)
         if self.preflight.metrics_urls:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import gevent
@@ -14,6 +14,7 @@ from inferload.measure.clock import NS_PER_S, now_ns
 from inferload.swarm import messages
 from inferload.swarm.messages import Assignment
 from inferload.swarm.roster import Member
+from inferload.workload import scenario as scenarios
 
 if TYPE_CHECKING:
     from inferload.swarm.masterrun import MasterRun
@@ -63,17 +64,26 @@ def compare_clocks(run: MasterRun) -> None:
                 run.tell(messages.PING, {"sent_ns": now_ns()}, member)
 
 
-def check_versions(members: Iterable[Member]) -> None:
-    """UsageError where a worker runs another version of inferload than this process: what it counts may mean something else."""
-    others = [
-        f"{member.name} on {member.facts.get('host')} runs {member.facts.get('version') or 'an older one'}"
-        for member in members
-        if member.facts.get("version") != __version__
-    ]
-    if others:
-        raise UsageError(
-            f"workers: {', '.join(others)}, and the master inferload {__version__}; install the same on all"
-        )
+def check_alike(members: Sequence[Member], origin: str) -> None:
+    """UsageError where a worker runs another version of inferload, or was started with another scenario, than this process.
+
+    What it counts may then mean something else; and whoever named a scenario means that it is run. `origin`: the master's.
+    """
+    digest = scenarios.load(origin).digest
+    versions, named = [], []
+    for member in members:
+        who, facts = f"{member.name} on {member.facts.get('host')}", member.facts
+        if facts.get("version") != __version__:
+            versions.append(f"{who} runs {facts.get('version') or 'an older one'}")
+        if facts.get("scenario") not in (None, digest):
+            named.append(f"{who} was started with scenario {facts['scenario'][:12]}")
+    wrong = []
+    if versions:
+        wrong.append(f"{', '.join(versions)}, and the master inferload {__version__}; install the same on all")
+    if named:
+        wrong.append(f"{', '.join(named)}, and the master with {digest[:12]}; workers need no --scenario: leave it out")
+    if wrong:
+        raise UsageError(f"workers: {'. '.join(wrong)}")
 
 
 def hand_out(run: MasterRun) -> None:

@@ -32,16 +32,16 @@ def install(default_scenario: str) -> None:
         sys.exit(2)
     compat.check_after_parsing(options.check)
     events.init_command_line_parser.add_listener(lambda parser: options.add_options(parser, default_scenario))
-    events.init.add_listener(begin)
+    events.init.add_listener(lambda **event: begin(default_scenario=default_scenario, **event))
 
 
-def begin(environment: Any, runner: Any, web_ui: Any, **_others: Any) -> None:
+def begin(environment: Any, runner: Any, web_ui: Any, default_scenario: str, **_others: Any) -> None:
     """Set this process up as what Locust made it: a worker, a master, or both in one."""
     parsed = environment.parsed_options
     own = options.own_settings(parsed)
     options.forget_private(parsed)
     if isinstance(runner, WorkerRunner):
-        _begin_worker(environment, own)
+        _begin_worker(environment, own, _named_scenario(parsed, default_scenario))
         return
     controller = _begin_master(environment, own)
     if not hasattr(runner, "clients"):
@@ -50,8 +50,14 @@ def begin(environment: Any, runner: Any, web_ui: Any, **_others: Any) -> None:
         webpage.attach(web_ui, controller)
 
 
-def _begin_worker(environment: Any, own: OwnSettings) -> None:
-    agent = Agent(environment, own)
+def _named_scenario(parsed: Any, default_scenario: str) -> str | None:
+    """Digest of the scenario that a worker's own command line names; None where it names none, or was forked."""
+    named = parsed.scenario if not parsed.processes and parsed.scenario != default_scenario else None
+    return None if named is None else scenarios.load(named).digest
+
+
+def _begin_worker(environment: Any, own: OwnSettings, scenario: str | None) -> None:
+    agent = Agent(environment, own, scenario)
     environment.inferload_agent = agent
     environment.events.quitting.add_listener(lambda **_event: agent.end())
     pressed = [0]
