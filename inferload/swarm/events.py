@@ -2,7 +2,7 @@
 
 from locust.event import EventHook
 
-#: Fired once per turn that gave output, with `record` (a TurnRecord) and `ttft_ms`; after the turn is over, so that no
+#: Fired once per turn that gave output, with `record` (a TurnRecord) and `ttft_ms`; within 50 ms after the turn is over, so that no
 #: listener can delay a stamp. Before `turn_end`.
 first_token = EventHook()
 
