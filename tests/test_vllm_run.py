@@ -9,6 +9,9 @@ from typing import Any
 
 import locust_process
 import pytest
+from inferload.analysis import frames
+from inferload.analysis.reconcile import PARTS, bands
+from inferload.analysis.reconcilechecks import reconcile
 from inferload.deploy import launch
 from inferload.deploy.running import Server
 
@@ -137,6 +140,20 @@ def test_the_server_says_of_each_turn_what_it_did(turns: list[dict[str, Any]]) -
         assert 0 < turn["server_ttft_ms"] <= client_ms  # the server cannot have taken longer than its client waited
         assert turn["sent_ns"] <= turn["written_ns"]
         assert turn["sent_ns"] <= turn["first_event_ns"] <= turn["first_ns"] <= turn["last_ns"] <= turn["closed_ns"]
+
+
+def test_the_parts_of_a_turn_and_the_books_of_both_sides_add_up(run_dir: Path) -> None:
+    found = reconcile(frames.load(run_dir))
+    assert {check.name: check.outcome for check in found.checks} == dict.fromkeys(
+        (
+            *("parts of a turn", "requests", "prompt tokens", "output tokens"),
+            *("turns against histograms", "Little's law, queue"),
+        ),
+        "adds up",
+    )
+    assert found.per_turn
+    for band in bands(found.parts):
+        assert sum(band.means[part] or 0.0 for part in PARTS) == pytest.approx(band.total_ms)
 
 
 def test_pages_of_a_real_server_do_not_speak_of_a_simulator(run_dir: Path) -> None:

@@ -44,6 +44,8 @@ def read(path: Path) -> Imported:
             if is_it(document):
                 try:
                     result = reader(document)
+                except UsageError as error:
+                    raise UsageError(f"{path}: {error}") from error
                 except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
                     raise UsageError(
                         f"{path}: looks like {reader.__doc__}, but {error!r} came of reading it; is the file complete?"
