@@ -3,6 +3,7 @@
 import json
 import random
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from inferload.deploy.simulator.errors import ApiError
 from inferload.deploy.simulator.events import CompletionEvents
 from inferload.deploy.simulator.messages import MessageEvents
 from inferload.deploy.simulator.messages import chat_of as chat_of_message
+from inferload.deploy.simulator.prompt import chat_prompt
 from inferload.deploy.simulator.responses import ResponseEvents
 from inferload.deploy.simulator.responses import chat_of as chat_of_response
 from inferload.deploy.simulator.schema import example
@@ -197,7 +199,40 @@ class TestScript:
             assert cut.script.text(CONTENT, cut.output_tokens) == text[: text.index(stop)]
             assert (cut.stop, cut.finish_reason) == (stop, "stop")
         else:
-            assert cut == whole
+            assert replace(cut, held_back=0) == whole
+
+    @given(st.integers(1, 40), st.text("bdfgkaeiou ", min_size=1, max_size=4), st.integers(0, 30), st.booleans())
+    def test_a_stop_string_counts_only_behind_the_least_tokens_and_may_be_shown(
+        self, limit: int, stop: str, least: int, shown: bool
+    ) -> None:
+        document = {"prompt": "x", "max_tokens": limit, "ignore_eos": True}
+        whole = ask(document).script
+        more = {"stop": stop, "min_tokens": min(least, limit), "include_stop_str_in_output": shown}
+        cut = ask({**document, **more})
+        # One token after another, as vLLM looks: a stop string that ends in what came behind the least tokens.
+        end = None
+        for count in range(min(least, limit) + 1, limit + 1):
+            text, before = whole.text(CONTENT, count), len(whole.text(CONTENT, count - 1))
+            place = text.find(stop, max(0, before + 1 - len(stop)))
+            if place >= 0:
+                end = (count, text[: place + (len(stop) if shown else 0)])
+                break
+        expected = end or (limit, whole.text(CONTENT, limit))
+        assert (cut.output_tokens, cut.script.text(CONTENT, cut.output_tokens)) == expected
+        assert cut.stop == (stop if end else None)
+
+    @pytest.mark.parametrize("chat", [True, False])
+    def test_a_stream_keeps_back_what_a_stop_string_may_begin_with(self, chat: bool) -> None:
+        document = {"messages": HELLO} if chat else {"prompt": "x"}
+        more = {"max_tokens": 12, "ignore_eos": True, "stream": True, "stop": ["zzzzzzzz", "?"]}
+        found = ask({**document, **more}, chat)
+        events, whole, said = events_of(found, shown=Shown(True, True)), found.script.text(CONTENT, 12), ""
+        for place in range(12):
+            data = events.token(place, 1) if place < 11 else events.last_token(place, 1)
+            choice = json.loads(data[6:])["choices"][0]
+            said += choice["delta"]["content"] if chat else choice["text"]
+            spoken = found.script.text(CONTENT, place + 1)
+            assert said == (whole if place == 11 else spoken[: max(0, len(spoken) - 7)])  # empty ones have an event too
 
     @given(
         st.integers(1, 400), st.sampled_from(["required", "auto", {"type": "function", "function": {"name": "look"}}])
@@ -423,3 +458,19 @@ def test_arguments_are_cut_into_tokens_of_their_own() -> None:
     parts = [piece.text for piece in found.script.pieces(0, found.output_tokens) if piece.kind == ARGUMENTS]
     assert "".join(parts).startswith("{")
     assert all(len(part) <= 4 for part in parts)
+
+
+def test_a_picture_is_the_same_tokens_on_every_endpoint_and_refused_where_the_model_takes_none() -> None:
+    url = "data:image/png;base64,aGVsbG8="
+    source = {"type": "base64", "media_type": "image/png", "data": "aGVsbG8="}
+    chat = {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]}]}
+    response = chat_of_response({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": url}]}]})
+    message = chat_of_message(
+        {"max_tokens": 5, "messages": [{"role": "user", "content": [{"type": "image", "source": source}]}]}
+    )
+    taken = [chat_prompt(each, image_tokens=7) for each in (chat, response, message)]
+    assert taken[0] == taken[1] == taken[2]
+    assert sum("<|image_" in token for token in taken[0]) == 7
+    for each in (chat, response, message):
+        with pytest.raises(ApiError, match=r"image|text only"):
+            chat_prompt(each)

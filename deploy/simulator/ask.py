@@ -75,6 +75,7 @@ class Ask:
     prompts: int = 1  # in the request; `choices` is over all of them
     request_id: str = ""  # as the body names it; empty: it does not
     most_output_tokens: int | None = None  # of a prompt's choices, at the last of them; None: at the others
+    held_back: int = 0  # characters of a stream in which a stop string may begin
 
     @property
     def finish_reason(self) -> str:
@@ -90,6 +91,7 @@ class Ask:
         return (
             show.logprobs is None
             and not show.token_ids
+            and not self.held_back
             and show.reasoning
             and self.script.body >= self.output_tokens - 1
         )
@@ -105,6 +107,7 @@ def parse_asks(document: Mapping[str, Any], chat: bool, model: Model, lexicon: L
     wanted = next(((name, value) for name in names if (value := fields.integer(document, name)) is not None), None)
     count, form = fields.integer(document, "n"), _form(document)
     ignore_eos, least = fields.flag(document, "ignore_eos"), fields.integer(document, "min_tokens") or 0
+    shown_stop = fields.flag(document, "include_stop_str_in_output")
     stream, thinks = fields.flag(document, "stream"), chat and _thinks(document, model)
     usage = fields.flag(options, "include_usage")
     continuous = usage and fields.flag(options, "continuous_usage_stats")
@@ -127,7 +130,7 @@ def parse_asks(document: Mapping[str, Any], chat: bool, model: Model, lexicon: L
         if wanted and least > limit:
             raise ApiError(f"min_tokens: {least} is more than max_tokens, {limit}")
         which = salt_seed if choices == 1 else f"{salt_seed}/{place}"
-        demand = _Demand(limit, ignore_eos, least, thinks, tools, form, stops)
+        demand = _Demand(limit, ignore_eos, least, thinks, tools, form, stops, shown_stop)
         ending = _ending(tokens, which, model, demand)
         asks.append(
             Ask(
@@ -150,6 +153,7 @@ def parse_asks(document: Mapping[str, Any], chat: bool, model: Model, lexicon: L
                 choices=choices,
                 prompts=len(prompts),
                 request_id=fields.text(document, "request_id") or "",
+                held_back=0 if shown_stop or not stops or ending.script.calls or form else max(map(len, stops)) - 1,
             )
         )
     each = choices // len(prompts)
@@ -170,6 +174,7 @@ class _Demand:
     tools: Tools
     form: Any  # the JSON schema that the answer has to fit; None: words
     stops: tuple[str, ...]
+    stop_shown: bool
 
 
 def _ending(tokens: Sequence[str], seed: int | str | None, model: Model, demand: _Demand) -> Ending:
@@ -182,7 +187,8 @@ def _ending(tokens: Sequence[str], seed: int | str | None, model: Model, demand:
     calls = choose_calls(demand.tools, dice, model.tool_call_share)
     tail = call_pieces(calls) if calls else _json_pieces(demand.form, dice)
     filled = demand.ignore_eos and demand.tools.choice == "auto" and bool(calls)
-    return plan(answer, Wish(demand.limit, natural, think or 0, tail, calls, filled, demand.stops))
+    stops = (demand.stops, demand.min_tokens, demand.stop_shown)
+    return plan(answer, Wish(demand.limit, natural, think or 0, tail, calls, filled, *stops))
 
 
 def _json_pieces(form: Any, dice: Random) -> tuple[Piece, ...]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from .ask import Ask
+from .heldback import HeldBack
 from .http import LAST_CHUNK, chunk
 from .logprobs import chat_logprobs, text_logprobs
 from .script import ARGUMENTS, CALL, CONTENT, REASONING, Call, Piece
@@ -74,7 +75,7 @@ class CompletionEvents:
 
     __slots__ = (
         *("_after", "_ask", "_before", "_created", "_framed", "_group", "_id", "_lexicon", "_model"),
-        *("_offset", "_start", "_stride", "_think", "_thought_after", "_thought_before", "_word", "quick"),
+        *("_held", "_offset", "_start", "_stride", "_think", "_thought_after", "_thought_before", "_word", "quick"),
     )
 
     def __init__(
@@ -89,6 +90,7 @@ class CompletionEvents:
         self._thought_before, self._thought_after = self._frame("reasoning") if ask.script.think else (b"", b"")
         self._word, self._stride, self._think = ask.script.answer.start, ask.script.answer.stride, ask.script.think
         self._offset = 0
+        self._held = HeldBack(ask.held_back)
         self.quick = ask.plain and not ask.continuous_usage
 
     def _frame(self, key: str) -> tuple[bytes, bytes]:
@@ -227,7 +229,10 @@ class CompletionEvents:
     def _event(self, first: int, count: int, reason: str | None) -> bytes:
         ask, pieces = self._ask, tuple(self._ask.script.pieces(first, count))
         logprobs = self._logprobs(first, pieces)
-        delta = _compact_delta(pieces, ask) if ask.chat else f'"text":{self._text_of(first, pieces)}'
+        said = self._held.pass_on(pieces, last=reason is not None)
+        delta = _compact_delta(said, ask) if ask.chat else f'"text":{self._text_of(first, pieces, said)}'
+        if not delta and ask.held_back and not self._group.shown.reasoning_tokens:
+            delta = '"delta":{"content":""}'  # a parser would leave the event out
         if not delta:
             hidden = not ask.show.reasoning and self._group.shown.reasoning_tokens
             if reason is None and (hidden or (logprobs == "null" and not ask.show.token_ids)):
@@ -242,12 +247,10 @@ class CompletionEvents:
         choice = f'{{"index":{ask.choice},{delta},"logprobs":{logprobs},"finish_reason":{why}{ids}}}'
         return self._piece(f"{self._start}{choice}]{self._usage_part(first + count)}{mark}}}\n\n")
 
-    def _text_of(self, first: int, pieces: Sequence[Piece]) -> str:
-        text = "".join(piece.text for piece in pieces)
-        if first == 0 and self._ask.show.echo:
-            text = " ".join(self._ask.tokens) + " " + text
-        self._offset += len(text)
-        return json.dumps(text, ensure_ascii=False)
+    def _text_of(self, first: int, pieces: Sequence[Piece], said: Sequence[Piece]) -> str:
+        echo = " ".join(self._ask.tokens) + " " if first == 0 and self._ask.show.echo else ""
+        self._offset += len(echo) + sum(len(piece.text) for piece in pieces)
+        return json.dumps(echo + "".join(piece.text for piece in said), ensure_ascii=False)
 
     def _logprobs(self, first: int, pieces: Sequence[Piece]) -> str:
         show = self._ask.show

@@ -2,12 +2,13 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from . import fields
 from .ask import Ask
 from .errors import ApiError, invalid
+from .heldback import HeldBack
 from .http import LAST_CHUNK, chunk
 from .script import ARGUMENTS, CALL, CONTENT, REASONING, SILENT, Piece
 from .usage import Group, Timings
@@ -58,20 +59,32 @@ def _converted(message: Mapping[str, Any], place: int) -> list[dict[str, Any]]:
         return [{"role": message["role"], "content": content}]
     if not isinstance(content, list):
         raise invalid(f"messages.{place}.content", "needs a text or a list of blocks")
-    texts, calls, results = [], [], []
+    parts: list[dict[str, Any]] = []
+    calls, results = [], []
     for block in content:
         kind = block.get("type") if isinstance(block, dict) else None
         if kind == "text":
-            texts.append(str(block.get("text", "")))
+            parts.append({"type": "text", "text": str(block.get("text", ""))})
+        elif kind == "image":
+            parts.append({"type": "image_url", "image_url": _picture(block.get("source"))})
         elif kind == "tool_use":
             arguments = json.dumps(block.get("input") or {}, ensure_ascii=False)
             calls.append({"function": {"name": block.get("name"), "arguments": arguments}})
         elif kind == "tool_result":
             results.append({"role": "tool", "content": _result(block.get("content"))})
         elif kind not in ("thinking", "redacted_thinking"):
-            raise ApiError(f"messages.{place}.content: the simulator reads text and tools only, not {kind}")
-    said = [{"role": message["role"], "content": "\n".join(texts), "tool_calls": calls}] if texts or calls else []
+            raise ApiError(f"messages.{place}.content: the simulator reads text, pictures and tools only, not {kind}")
+    said = [{"role": message["role"], "content": parts, "tool_calls": calls}] if parts or calls else []
     return results + said
+
+
+def _picture(source: Any) -> Any:
+    """The URL of a picture that came as such or as its bytes."""
+    if not isinstance(source, dict):
+        return None
+    if source.get("type") == "url":
+        return source.get("url")
+    return f"data:{source.get('media_type')};base64,{source.get('data')}"
 
 
 def _result(content: Any) -> str:
@@ -105,6 +118,7 @@ class MessageEvents:
     def __init__(self, ask: Ask, group: Group, *, request_id: str, model: str, framed: bool) -> None:
         self._ask, self._group, self._id, self._model, self._framed = ask, group, request_id, model, framed
         self._index = 0
+        self._held = HeldBack(ask.held_back)
         self._kind: str | None = None  # of the block that is open
 
     @property
@@ -128,12 +142,15 @@ class MessageEvents:
 
     def token(self, first: int, count: int) -> bytes:
         """What tokens [first, first + count) add: deltas, and the begin and end of blocks."""
-        return self._bytes("".join(self._add(piece) for piece in self._ask.script.pieces(first, count)))
+        return self._bytes("".join(self._add(piece) for piece in self._said(first, count)))
 
     def last_token(self, first: int, count: int) -> bytes:
         """The last tokens; the block that is open ends."""
-        said = "".join(self._add(piece) for piece in self._ask.script.pieces(first, count))
+        said = "".join(self._add(piece) for piece in self._said(first, count, last=True))
         return self._bytes(said + self._close())
+
+    def _said(self, first: int, count: int, last: bool = False) -> Sequence[Piece]:
+        return self._held.pass_on(tuple(self._ask.script.pieces(first, count)), last)
 
     def closing(self, cached_tokens: int, timings: Timings) -> bytes:
         """Why it ends, and the counts."""

@@ -46,7 +46,7 @@ def _content(content: Any, place: int, image_tokens: int) -> str:
     texts: list[str] = []
     for part in content:
         kind = part.get("type") if isinstance(part, dict) else None
-        if kind == "image_url" and image_tokens:
+        if kind in ("image_url", "input_image") and image_tokens:
             texts.append(_picture(part.get("image_url"), place, image_tokens))
             continue
         text = part.get("text") if isinstance(part, dict) else part

@@ -1,14 +1,15 @@
 """/v1/responses: its requests as chats, and its answers as items and typed events, shaped like vLLM 0.32's. Pure."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from . import fields
 from .ask import Ask
 from .errors import ApiError, invalid
+from .heldback import HeldBack
 from .http import LAST_CHUNK, chunk
-from .script import ARGUMENTS, CALL, CONTENT, REASONING, Call
+from .script import ARGUMENTS, CALL, CONTENT, REASONING, Call, Piece
 from .usage import Group, Timings
 
 
@@ -92,6 +93,7 @@ class ResponseEvents:
         self._items: list[dict[str, Any]] = []  # those that are complete
         self._open: dict[str, Any] | None = None
         self._text = ""
+        self._held = HeldBack(ask.held_back)
 
     @property
     def finish_reason(self) -> str:
@@ -117,12 +119,15 @@ class ResponseEvents:
 
     def token(self, first: int, count: int) -> bytes:
         """What tokens [first, first + count) add: deltas, and the begin and end of items."""
-        return self._bytes("".join(self._add(piece.kind, piece) for piece in self._ask.script.pieces(first, count)))
+        return self._bytes("".join(self._add(piece.kind, piece) for piece in self._said(first, count)))
 
     def last_token(self, first: int, count: int) -> bytes:
         """The last tokens; the item that is open ends."""
-        said = "".join(self._add(piece.kind, piece) for piece in self._ask.script.pieces(first, count))
+        said = "".join(self._add(piece.kind, piece) for piece in self._said(first, count, last=True))
         return self._bytes(said + self._close())
+
+    def _said(self, first: int, count: int, last: bool = False) -> Sequence[Piece]:
+        return self._held.pass_on(tuple(self._ask.script.pieces(first, count)), last)
 
     def closing(self, cached_tokens: int, timings: Timings) -> bytes:
         """The whole response once more, in the event that says that it is complete."""

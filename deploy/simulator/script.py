@@ -125,6 +125,8 @@ class Wish:
     calls: tuple[Call, ...] = ()
     filled: bool = False
     stops: tuple[str, ...] = ()
+    least: int = 0  # tokens before a stop string counts
+    stop_shown: bool = False  # it stays at the end of the text
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,22 +153,24 @@ def plan(answer: Answer, wish: Wish) -> Ending:
         total = head + wish.natural
     ends_itself = total is not None and total <= wish.limit
     ending = Ending(script, total if ends_itself and total is not None else wish.limit, ends_itself)
-    return _stopped(ending, wish.stops) if wish.stops and not wish.tail else ending
+    return _stopped(ending, wish) if wish.stops and not wish.tail else ending
 
 
-def _stopped(ending: Ending, stops: Sequence[str]) -> Ending:
-    """The same answer, ended by the first stop string in it: what follows, and the string itself, is left out.
+def _stopped(ending: Ending, wish: Wish) -> Ending:
+    """The same answer, ended by the first stop string that ends behind `least` tokens; what follows is left out.
 
     Words come again after a round of the vocabulary: what is not in the first round and a little more is nowhere.
     """
-    looked_at = min(ending.tokens, ending.script.think + 1 + len(VOCABULARY) + max(map(len, stops)))
-    text = ending.script.words(looked_at)
-    found = [(text.index(stop) + len(stop), stop) for stop in stops if stop in text]
+    stops = wish.stops
+    looked_at = min(ending.tokens, wish.least + ending.script.think + 1 + len(VOCABULARY) + max(map(len, stops)))
+    text, before = ending.script.words(looked_at), len(ending.script.words(wish.least)) if wish.least else 0
+    places = [(text.find(stop, max(0, before + 1 - len(stop))), stop) for stop in stops]
+    found = [(place + len(stop), stop) for place, stop in places if place >= 0]
     if not found:
         return ending
     end, stop = min(found)
     pieces = list(ending.script.pieces(0, min(looked_at, end)))  # a token may have no letter, and one of them does
-    cut, length, kept = end - len(stop), 0, []
+    cut, length, kept = end if wish.stop_shown else end - len(stop), 0, []
     for piece in pieces:
         kept.append(Piece(piece.kind, piece.text[: max(0, cut - length)], piece.token, piece.call))
         length += len(piece.text)
