@@ -17,6 +17,7 @@ from typing import Any
 
 import locust_process
 import pytest
+import recomputed
 import simulator_process
 from locust_process import LocustProcess, csv_rows, summary_of, turns_of
 from scripted_server import Script, ScriptedServer
@@ -477,6 +478,7 @@ def check_books(ended: Ended) -> None:
         assert by_phase[phase]["sent"] == sum(row["phase"] == phase for row in rows)
     sessions = summary["sessions"]
     assert sessions["planned"] == sessions["dropped"] + sessions["started"]
+    recomputed.check(summary, json.loads((ended.run_dir / "run.json").read_text()), rows)
 
     last: dict[tuple[str, str], int] = {}
     for row in csv_rows(ended.run_dir / "locust_stats_history.csv"):

@@ -1,0 +1,145 @@
+"""The figures of summary.json once more, from the rows of turns/*.parquet and in plain Python: nothing of inferload's is asked."""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable
+from fractions import Fraction
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+Row = dict[str, Any]
+QUANTILES = {"p50": Fraction(1, 2), "p90": Fraction(9, 10), "p95": Fraction(19, 20), "p99": Fraction(99, 100)}
+
+
+def _span(start: str, end: str) -> Callable[[Row], list[float]]:
+    def values(row: Row) -> list[float]:
+        return [] if None in (row[start], row[end]) else [(row[end] - row[start]) / 1e6]
+
+    return values
+
+
+def _gaps(row: Row) -> list[float]:
+    at_ns = row["event_ns"] or []
+    return [(later - one) / 1e6 for one, later in pairwise(at_ns)]
+
+
+def _cancelled(row: Row) -> bool:
+    return row["failure"] is None and row["finish_reason"] == "cancelled"
+
+
+def _tokens(row: Row) -> list[int] | None:
+    """Of each event: as the server counted them, else the turn's own, as evenly as whole numbers can be."""
+    if row["event_tokens"] is not None or row["output_tokens"] is None:
+        return row["event_tokens"]
+    n = len(row["event_ns"] or [])
+    upto = [row["output_tokens"] * k // n for k in range(n + 1)] if n else []
+    return [later - one for one, later in pairwise(upto)]
+
+
+def _tpot(row: Row) -> list[float]:
+    if _cancelled(row) or not row["event_ns"] or row["output_tokens"] is None:
+        return []
+    counted = row["event_tokens"]
+    after = row["output_tokens"] - (counted[0] if counted else row["output_tokens"] / len(row["event_ns"]))
+    return [(row["last_ns"] - row["first_ns"]) / 1e6 / after] if after > 0 else []
+
+
+def _unless_cancelled(values: Callable[[Row], list[float]]) -> Callable[[Row], list[float]]:
+    return lambda row: [] if _cancelled(row) else values(row)
+
+
+MEASURES: dict[str, Callable[[Row], list[float]]] = {
+    "lag_ms": _span("planned_ns", "sent_ns"),
+    "upload_ms": _span("sent_ns", "written_ns"),
+    "ttft_ms": _span("sent_ns", "first_ns"),
+    "first_event_ms": _span("sent_ns", "first_event_ns"),
+    "ttft_planned_ms": _span("planned_ns", "first_ns"),
+    "ttfo_ms": _span("sent_ns", "first_visible_ns"),
+    "e2e_ms": _unless_cancelled(_span("sent_ns", "last_ns")),
+    "e2e_planned_ms": _unless_cancelled(_span("planned_ns", "last_ns")),
+    "itl_ms": _gaps,
+    "tpot_ms": _tpot,
+    "connect_ms": lambda row: [] if row["connect_ns"] is None else [row["connect_ns"] / 1e6],
+}
+
+
+def check_latency(block: dict[str, Any], rows: Iterable[Row], within: float) -> None:
+    """One `latency` of a summary against its rows. `within`: relative, of percentiles."""
+    well = [row for row in rows if row["failure"] is None]
+    for name in MEASURES.keys() & block.keys():
+        of = MEASURES[name]
+        values, shown = sorted(value for row in well for value in of(row)), block[name]
+        assert shown["count"] == len(values), name
+        if values:
+            expected = (sum(values) / len(values), values[0], values[-1])
+            assert (shown["mean"], shown["min"], shown["max"]) == pytest.approx(expected, abs=2e-6), name
+        for key, q in QUANTILES.items():
+            if len(values) * (1 - q) < 10:
+                assert shown[key] is None, (name, key)
+            else:
+                expected_at = values[math.ceil(len(values) * q) - 1]
+                assert shown[key] == pytest.approx(expected_at, rel=within, abs=2e-6), (name, key)
+
+
+def check_turns(counts: dict[str, Any], rows: list[Row]) -> None:
+    """One `turns` of a summary against its rows."""
+    by_failure = Counter(row["failure"] for row in rows if row["failure"] is not None)
+    unfinished = by_failure.pop("unfinished", 0)
+    found = {key: counts[key] for key in ("sent", "ok", "cancelled", "failed", "unfinished")}
+    ok = sum(row["failure"] is None for row in rows)
+    assert found == {
+        "sent": len(rows),
+        "ok": ok,
+        "cancelled": sum(_cancelled(row) for row in rows),
+        "failed": len(rows) - ok - unfinished,
+        "unfinished": unfinished,
+    }
+    assert {key: value for key, value in counts["by_failure"].items() if key != "unfinished"} == by_failure
+
+
+def check_rates(summary: dict[str, Any], manifest: dict[str, Any], rows: list[Row]) -> None:
+    """What came in the measure phase, by each worker's instants brought to the master's clock."""
+    workers, anchor = {one["name"]: one for one in manifest["workers"]}, manifest["anchor"]
+    phase = next(one for one in manifest["phases"] if one["phase"] == "measure")
+    start_ns, end_ns = (phase[key] - anchor["wall_ns"] + anchor["mono_ns"] for key in ("start_wall_ns", "end_wall_ns"))
+    tokens, unknown = 0, False
+    for row in rows:
+        worker = workers[row["worker"]]
+        shift_ns = worker["anchor"]["mono_ns"] - worker["clock_offset_ns"]
+        assert row["phase"] != "measure" or start_ns <= row["planned_ns"] + shift_ns < end_ns
+        inside = [
+            start_ns <= row["sent_ns"] + at_ns + shift_ns < end_ns
+            for at_ns in row["event_ns"] or []
+            if row["sent_ns"] is not None
+        ]
+        counted = _tokens(row)
+        unknown |= counted is None and any(inside)
+        tokens += sum(n for n, here in zip(counted or [], inside, strict=False) if here)
+    window_s, rates = (end_ns - start_ns) / 1e9, summary["rates"]
+    assert summary["window_s"] == pytest.approx(window_s, abs=1e-6)
+    ok = sum(row["phase"] == "measure" and row["failure"] is None for row in rows)
+    assert rates["turns_per_s"] == pytest.approx(ok / window_s)
+    if not unknown:
+        assert rates["output_tok_per_s"] == pytest.approx(tokens / window_s)
+
+
+def check(summary: dict[str, Any], manifest: dict[str, Any], rows: list[Row]) -> None:
+    """All of it."""
+    measured = [row for row in rows if row["phase"] == "measure"]
+    assert MEASURES.keys() <= summary["latency"].keys()
+    check_latency(summary["latency"], measured, 1e-9 if summary["percentiles_from"] == "records" else 0.003)
+    check_turns(summary["turns"], measured)
+    for phase, counts in summary["turns"]["by_phase"].items():
+        check_turns(counts, rows if phase == "all" else [row for row in rows if row["phase"] == phase])
+    for column, key in (("class", "by_class"), ("target", "by_target"), ("model", "by_model")):
+        for name, block in (summary.get(key) or {}).items():
+            mine = [row for row in measured if row[column] == name]
+            check_latency(block["latency"], mine, 0.003)
+    for step in summary["steps"]:
+        mine = [row for row in measured if row["step"] == step["step"]]
+        check_latency(step["latency"], mine, 0.003)
+        check_turns(step["turns"], mine)
+    if any(one["phase"] == "measure" for one in manifest["phases"]):
+        check_rates(summary, manifest, rows)
