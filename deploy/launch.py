@@ -21,12 +21,12 @@ from inferload.measure import clock
 
 from . import places, probe, running
 from .engines import Command, Wanted, command_of
-from .logcause import one_line
+from .logcause import given_up, one_line
 from .running import Server
 from .variant import document
 
 PROGRESS_S = 5.0
-# What a first process that has ended leaves behind gets this long to end, too: alone it will not answer.
+# What a first process that has ended leaves behind, and a server whose log says that it will not come up, get this long to end.
 ORPHANS_S = 5.0
 POLL_S = 0.1
 GRACE_S = 15.0
@@ -171,7 +171,8 @@ def wait(server: Server, limit_s: float, say: Say = to_stderr) -> float:
     while not probe.healthy(running.reachable(server.host), server.port):
         waited_s = (clock.now_ns() - began_ns) / clock.NS_PER_S
         members = running.group(server)
-        if any(process.pid == server.pid for process in members):
+        led = any(process.pid == server.pid for process in members)
+        if led and not given_up(tail(server.log)):
             led_s = waited_s
         if not members or waited_s - led_s > ORPHANS_S:
             stop(server)

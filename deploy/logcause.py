@@ -11,6 +11,8 @@ _ERROR = re.compile(r"^(?:(?:\w+\.)*\w*(?:Error|Exception)\b(?::|$)|[\w. -]+: er
 _ECHO = re.compile(r"[Ss]ee (?:the )?(?:root cause|stack trace|error)|process (?:failed|died) unexpectedly")
 # What pydantic puts around a message.
 _FRAME = re.compile(r"^(?:\w+\.)*ValidationError: \d+ validation errors? for \w+ (?:Value error, )?| \[type=\w+, .*$")
+# After such a line vLLM only clears up, which may take minutes on a busy machine.
+_GIVEN_UP = re.compile(r"EngineCore failed to start|Engine core initialization failed|WorkerProc failed to start")
 _CHATTER = ("For further information", "warnings.warn", 'File "', "^", "~")
 FALLBACK_LINES = 5
 DETAIL_LINES = 2
@@ -24,6 +26,7 @@ REMEDIES = (
     (r"less than desired GPU memory utilization", "stop what runs on the GPU, or --set gpu-memory-utilization=..."),
     (r"No available memory for the cache blocks",
      "raise --set gpu-memory-utilization=..., or VLLM_CPU_KVCACHE_SPACE on the CPU"),
+    (r"less than requested memory for kv", "lower VLLM_CPU_KVCACHE_SPACE"),
     (r"larger than the available KV cache memory|KV cache .*(?:too small|is needed)|cache holds \d+ tokens",
      f"{_LESS}, or give the KV cache more memory or blocks"),
     (r"greater than the derived max_model_len", _LESS),
@@ -46,6 +49,11 @@ def cause(log: str) -> list[str]:
     if not told:
         return [line for line in lines if line.strip()][-FALLBACK_LINES:]
     return [lines[told[-1]], *_details(lines[told[-1] + 1 :])]
+
+
+def given_up(log: str) -> bool:
+    """Whether a log says that the server will not come up, though its processes may be there still."""
+    return _GIVEN_UP.search(log) is not None
 
 
 def _details(following: list[str]) -> list[str]:

@@ -287,13 +287,15 @@ begin() { # a command line: in a process group of its own, with its log in a new
     show "$@"
 }
 
+given_up() { grep -qE 'EngineCore failed to start|Engine core initialization failed|WorkerProc failed to start' "$log"; }
+
 wait_for() {
     began=$(date +%s) waited=0 told=0 led=0
     [ -n "$wait_s" ] || { if [ "$engine" = simulator ]; then wait_s=30; else wait_s=1800; fi; }
     until healthy "$url"; do
         waited=$(($(date +%s) - began))
-        # What a first process that has ended leaves behind gets 5 s to end, too: alone it will not answer.
-        if readlink "/proc/$server/exe" >/dev/null 2>&1; then led=$waited; fi
+        # What a first process that has ended leaves behind, and a server whose log says that it will not come up, get 5 s to end.
+        if readlink "/proc/$server/exe" >/dev/null 2>&1 && ! given_up; then led=$waited; fi
         if ! alive || [ $((waited - led)) -gt 5 ]; then
             end_group
             forget

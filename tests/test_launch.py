@@ -412,6 +412,21 @@ def test_a_server_whose_first_process_ends_is_not_waited_for(program: Started, m
     assert not running.state_file(server.port).exists()
 
 
+def test_a_server_whose_log_says_that_it_will_not_come_up_is_not_waited_for(
+    program: Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launch, "ORPHANS_S", 0.2)
+    log = (
+        "ValueError: 1 GiB is less than requested memory for kv\\n(EngineCore pid=7) ERROR: EngineCore failed to start."
+    )
+    server = program(f"import time\nprint('{log}')\ntime.sleep(600)")
+    with pytest.raises(
+        UsageError, match=r"ended before it answered: ValueError: 1 GiB .*; lower VLLM_CPU_KVCACHE_SPACE"
+    ):
+        launch.wait(server, 600, lambda _: None)
+    assert running.group(server) == []
+
+
 def test_a_process_id_that_was_given_to_another_program_is_left_alone(state: Path, program: Started) -> None:
     server = program("print('ready')")
     eventually(lambda: running.group(server) == [])
