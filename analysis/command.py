@@ -16,7 +16,8 @@ def register(subparsers: Any) -> None:
         help="make timeline.csv, report.md and report.html of a run",
         description="Writes timeline.csv, report.md and report.html into each run directory. Numbers are those of the "
         "run's summary.json; a run that was cut short gets a report that says so. With --locust-csv: of plain Locust's files. "
-        "Of a search's folder: search.md and search.html.",
+        "Of a search's folder: search.md and search.html. Of a sweep's folder, or of a folder of runs: index.html, "
+        "all of them side by side with throughput against latency.",
     )
     parser.add_argument("run_dirs", nargs="*", type=Path, metavar="RUN", help="run directory")
     parser.add_argument("--png", action="store_true", help="every picture as a PNG file too, in RUN/pictures/")
@@ -53,29 +54,61 @@ def register(subparsers: Any) -> None:
         help="with --locust-csv: Parquet scrapes (python -m inferload.wire.scrape), or a saved page of /metrics; repeatable",
     )
     parser.add_argument("--out", type=Path, metavar="DIR", help="with --locust-csv: where to (default: PREFIX-report)")
+    parser.add_argument("--together", type=Path, metavar="DIR", help="also the runs side by side, in DIR/index.html")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Make the reports; 0 whatever their verdict is, since it is the run's own exit code that judges."""
     from .report import Wish, make, make_of_locust  # pandas takes a second: not in the way of the other commands
-    from .searchpage import make_search
 
     _check(arguments)
     wish = Wish(arguments.minute, arguments.png, arguments.server_log, arguments.vllm_bench)
     if arguments.locust_csv is not None:
         reports = [make_of_locust(arguments.locust_csv, arguments.scrape, arguments.out, wish)]
     else:
-        searches = [folder for folder in arguments.run_dirs if (folder / rundir.SEARCH).is_file()]
-        for folder in searches:
-            print("\n  ".join(map(str, make_search(folder))))
-        reports = [make(run_dir, wish) for run_dir in arguments.run_dirs if run_dir not in searches]
+        for lines in filter(None, map(_of_folder, arguments.run_dirs)):
+            print("\n  ".join(map(str, lines)))
+        single = [folder for folder in arguments.run_dirs if _kind(folder) == "run"]
+        reports = [make(run_dir, wish) for run_dir in single]
     for report in reports:
         made = (report.html, report.markdown, report.timeline, *report.pictures)
         print("\n  ".join([report.verdict, *map(str, made)]))
     if arguments.vllm_bench is not None:
         print(f"  {arguments.vllm_bench}")
+    if arguments.together is not None:
+        from .together import make_runs
+
+        print("\n  ".join(map(str, make_runs(single, arguments.together))))
     return 0
+
+
+def _kind(folder: Path) -> str:
+    """A run's directory, or the folder of a search, of a sweep, or of runs."""
+    from .comparison.sweepfolder import is_sweep
+    from .together import runs_below
+
+    if (folder / rundir.SEARCH).is_file():
+        return "search"
+    if is_sweep(folder):
+        return "sweep"
+    return "runs" if runs_below(folder) else "run"
+
+
+def _of_folder(folder: Path) -> tuple[object, ...]:
+    """What was said and written of a folder that is no run; nothing of a run."""
+    from .searchpage import make_search
+    from .together import make_runs, make_sweep, runs_below
+
+    match _kind(folder):
+        case "search":
+            return make_search(folder)
+        case "sweep":
+            return make_sweep(folder)
+        case "runs":
+            return make_runs(runs_below(folder), folder)
+        case _:
+            return ()
 
 
 def _check(arguments: argparse.Namespace) -> None:
@@ -84,6 +117,8 @@ def _check(arguments: argparse.Namespace) -> None:
         raise UsageError("report: name run directories, or --locust-csv PREFIX, one of the two")
     if not locust and (arguments.scrape or arguments.out is not None):
         raise UsageError("report: --scrape and --out belong to --locust-csv; a run directory has its own")
+    if arguments.together is not None and runs < 2:
+        raise UsageError("report: --together wants two run directories or more")
     if runs != 1 and (arguments.vllm_bench is not None or (arguments.server_log is not None and not locust)):
         raise UsageError("report: --vllm-bench and --server-log are for one run directory")
 

@@ -7,6 +7,7 @@ from inferload.measure.console import TASK_ROWS
 from inferload.measure.gates import RATE_NAMES
 from inferload.measure.measures import MEASURES
 
+from .comparison.figures import ALL
 from .diagnosis import rules as causes
 
 _STATISTICS = (
@@ -141,6 +142,16 @@ _SEARCH = (
     ("run", "", "the directory below points/ that holds the point's run"),
 )  # fmt: skip
 
+_COMPARED = (
+    ("input + output tok per s", "tok/s", "the rates of input and of output tokens, summed"),
+    ("runs", "", "runs that the line is the mean of, without those that are not valid"),
+    ("change", "%", "candidate over baseline, less 1: over pairs of runs where there are some, else of the two means"),
+    ("95 %", "%", "interval of the change, from the spread of the pairs"),
+    ("p", "", "chance of such a change, or a larger one, where there is none: a paired t over pairs of runs, by Holm for all but "
+     "the primary figure"),
+    ("p by sign flips", "", "the same without a law of the spread: over all ways to swap the sides of each pair"),
+)  # fmt: skip
+
 _AGREE = (
     ("parts of a turn", "", "whether the times that the server reports with a turn fit into the turn"),
     ("requests", "", "turns that we sent against vllm:request_success_total, between two instants at which the server was idle"),
@@ -179,11 +190,19 @@ _PARTS = (
 DEFINITIONS: tuple[tuple[str, str, str], ...] = (
     *((measure.name, measure.unit, measure.text) for measure in MEASURES),
     *_STATISTICS, *_RATES, *_BOOKS, *_SERVERS, *_CLIENT, *_CACHE, *_LOAD, *_PARTS,
-    *_TURNS, *_TASKS, *_SEARCH, *_AGREE, *_LOCUST, *_JUDGED,
+    *_TURNS, *_TASKS, *_SEARCH, *_COMPARED, *_AGREE, *_LOCUST, *_JUDGED,
 )  # fmt: skip
+
+# A figure of a comparison stands as a column, and as a row with or without a mark.
+_FIGURES = {
+    form.format(figure.title, figure.unit): figure.name.partition("(")[2].rstrip(")") or figure.name.replace("_", " ")
+    for figure in ALL
+    for form in ("{} ({})", "{}, {}", "{}, {} (primary)", "{}")
+}
 
 # Words of a page that mean what another row says.
 SAME = {
+    **_FIGURES, "total tok per s": "input + output tok per s",
     "p90": "p50", "p95": "p50", "p99": "p50", "p999": "p50",
     "TTFT, median": "ttft_ms", "ITL, median": "itl_ms", "E2E, median": "e2e_ms", "Output": "output tok per s",
     "Turns that met the SLO": "slo attainment", "Failed turns": "turns failed",

@@ -69,6 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _sides(paths: list[str]) -> dict[str, list[Any]]:
     """Sides by scenario: of a sweep's folder each of its scenarios, else all that was named as one."""
+    from .comparison import sweepfolder
     from .comparison.output import named_side
     from .comparison.sides import NAMES
     from .comparison.tables import BLOCK_NAMES
@@ -77,29 +78,11 @@ def _sides(paths: list[str]) -> dict[str, list[Any]]:
     for given in paths:
         if (Path(given.partition("=")[2] or given) / rundir.SEARCH).is_file():
             raise UsageError(f"{given}: a search; give it as --search NAME=DIR beside the runs of the variant NAME")
-    if len(paths) == 1 and (Path(paths[0]) / "sweep.yaml").is_file():
-        return _sweep(Path(paths[0]), names)
+    if len(paths) == 1 and sweepfolder.is_sweep(Path(paths[0])):
+        return sweepfolder.read(Path(paths[0]), names)
     sides = [named_side(given, names) for given in paths]
     labels = [side.label for side in sides]
     for given, label in zip(paths, labels, strict=True):
         if labels.count(label) > 1:
             raise UsageError(f"{given}: several variants are called {label}; name each by itself: LABEL={given}")
     return {sides[0].runs[0].scenario or "runs": sides}
-
-
-def _sweep(folder: Path, names: tuple[str, ...]) -> dict[str, list[Any]]:
-    """A sweep keeps `<scenario>/<variant>/<pair>`; its file says which variant is the baseline."""
-    import yaml
-
-    from .comparison.sides import read_side
-
-    baseline = str((yaml.safe_load((folder / "sweep.yaml").read_text(encoding="utf-8")) or {}).get("baseline") or "")
-    found: dict[str, list[Any]] = {}
-    for scenario in sorted(path for path in folder.iterdir() if path.is_dir() and path.name != "comparison"):
-        variants = sorted(path for path in scenario.iterdir() if any(path.glob("[0-9]*/summary.json")))
-        variants.sort(key=lambda path: path.name != baseline.rpartition(":")[2])
-        if variants:
-            found[scenario.name] = [read_side(path, None, names) for path in variants]
-    if not found:
-        raise UsageError(f"{folder}: holds no finished runs; inferload sweep --resume {folder} goes on with it")
-    return found

@@ -75,6 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
             Performer(sweep, place, journal, lambda text: print(text, file=sys.stderr, flush=True)).perform(plan)
             compared = [_compare(sweep, folder, name, named) for name in by_name]
             _index(folder, sweep, journal, list(by_name))
+            _page(folder)
     except KeyboardInterrupt as interrupt:
         print(f"interrupted; go on with: inferload sweep --resume {folder}", file=sys.stderr)
         return 128 + (interrupt.args[0] if isinstance(interrupt, Ended) else signal.SIGINT)
@@ -174,6 +175,13 @@ def _index(folder: Path, sweep: Sweep, journal: Journal, names: Sequence[str]) -
         lines += ["## Runs that could not be made", "", "| run | cause |", "|:---|:---|"]
         lines += [f"| {entry['folder']} | {_one_line(entry['cause'])} |" for entry in journal.failures]
     (folder / "index.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _page(folder: Path) -> None:
+    """All of it as index.html, by the command that anybody else would use; why not, where it cannot be made."""
+    argv = [sys.executable, "-m", "inferload", "report", str(folder)]
+    done = subprocess.run(argv, text=True, capture_output=True, check=False)
+    print(f"\n{done.stdout.strip().rpartition('  ')[2] if done.returncode == 0 else done.stderr.strip()}")
 
 
 def _one_line(text: str) -> str:

@@ -262,6 +262,7 @@ def test_the_command_says_worse_by_its_exit_code(tmp_path: Path, capsys: pytest.
     assert "7 runs on starts that are not known" in capsys.readouterr().out
     assert cli.main([*argv, "--fail-on-regression", "--strict"]) == 4
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "comparison.html",
         "comparison.json",
         "comparison.md",
         "comparison.xml",

@@ -113,7 +113,7 @@ def test_the_knee_is_that_of_searches_and_says_where_nothing_beyond_was_tried(dr
     assert "try higher loads" in edge.note
     two = load.picture([load.of_steps([step(1, 100.0, 300.0), step(2, 150.0, 300.0)])], {})
     assert two is not None
-    assert "needs three loads" in two.note
+    assert "takes three loads" in two.note
     assert load.picture([load.of_steps([step(1, 100.0, 300.0)])], {}) is None
 
 
@@ -124,7 +124,7 @@ def test_several_configurations_are_a_curve_each(tmp_path: Path) -> None:
     ]
     picture = load.picture(curves, {"ttft_ms": 150}, "load")
     assert picture is not None
-    assert [trace["name"] for trace in picture.figure["data"]] == ["base p50", "base p95", "fast p50", "fast p95"]
+    assert [trace["name"] for trace in picture.figure["data"]] == ["base", "base", "fast", "fast"]
     assert len({trace["line"]["color"] for trace in picture.figure["data"]}) == 4
     assert "Knee of fast: 1 users, the lowest that was tried" in picture.note
     assert report.write_pictures(Pictures((picture,), None), tmp_path)[0].read_bytes().startswith(b"\x89PNG")

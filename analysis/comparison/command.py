@@ -49,7 +49,11 @@ def register(subparsers: Any) -> None:
         help="of what is printed (%(default)s); block: an A/B block, metric by metric",
     )
     add(
-        "--write", type=Path, default=None, metavar="DIR", help="also write comparison.md, .json and .xml (JUnit) there"
+        "--write",
+        type=Path,
+        default=None,
+        metavar="DIR",
+        help="also write comparison.md, .html, .json and .xml (JUnit) there",
     )
     add("--junit", type=Path, default=None, metavar="FILE", help="also write JUnit XML there")
     add(
@@ -76,7 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Compare, print, and judge; the exit code."""
     from ..baselines import candidate as as_occasion
     from ..baselines import is_baseline, read
-    from . import github, said, tables  # pandas and scipy take a second: not in the way of the other commands
+    from . import github, page, said, tables  # pandas and scipy take a second: not in the way of the other commands
     from .compare import compare, compare_with_occasions
     from .figures import ALL, DEFAULT_PRIMARY, figure
     from .output import named_side, write_file, write_forms
@@ -104,7 +108,7 @@ def run(arguments: argparse.Namespace) -> int:
     sides = [baseline, *candidates]
     print(tables.ab_block(sides) if wanted == "block" else forms[wanted](comparisons), end="")
     if arguments.write is not None:
-        written = {"md": said.markdown, "json": said.json_text, "xml": said.junit}
+        written = {"md": said.markdown, "json": said.json_text, "xml": said.junit, "html": page.of_comparisons}
         write_forms(arguments.write, "comparison", {suffix: form(comparisons) for suffix, form in written.items()})
     if arguments.junit is not None:
         write_file("--junit", arguments.junit, said.junit(comparisons))

@@ -140,8 +140,8 @@ def text(comparisons: Sequence[Comparison]) -> str:
     parts = [_aligned(sides_table(sides)), _aligned(improvement_table(sides[0], sides[1:]))]
     parts += _cost(sides, _aligned)
     for one in comparisons:
-        parts.append("\n".join([headline(one), *_remarks(one), "", _aligned(effects_table(one))]))
-    return "\n\n".join(parts) + f"\n\n{_family(comparisons)}\n"
+        parts.append("\n".join([headline(one), *remarks(one), "", _aligned(effects_table(one))]))
+    return "\n\n".join(parts) + f"\n\n{family(comparisons)}\n"
 
 
 def markdown(comparisons: Sequence[Comparison]) -> str:
@@ -150,10 +150,10 @@ def markdown(comparisons: Sequence[Comparison]) -> str:
     parts = [*(f"**{headline(one)}**" for one in comparisons)]
     parts += [piped(sides_table(sides)), piped(improvement_table(sides[0], sides[1:])), *_cost(sides, piped)]
     for one in comparisons:
-        remarks = "\n".join(f"* {remark}" for remark in _remarks(one))
-        parts += [f"### {one.candidate.label} against {one.baseline.label}", *([remarks] if remarks else [])]
+        lines = "\n".join(f"* {remark}" for remark in remarks(one))
+        parts += [f"### {one.candidate.label} against {one.baseline.label}", *([lines] if lines else [])]
         parts.append(piped(effects_table(one)))
-    return "\n\n".join([*parts, _family(comparisons)]) + "\n"
+    return "\n\n".join([*parts, family(comparisons)]) + "\n"
 
 
 def _cost(sides: Sequence[Side], form: Callable[[Cells], str]) -> list[str]:
@@ -161,25 +161,27 @@ def _cost(sides: Sequence[Side], form: Callable[[Cells], str]) -> list[str]:
     return [*([] if rows is None else [form(rows)]), costs.note(sides)]
 
 
-def _remarks(one: Comparison) -> list[str]:
-    remarks = [f"compared: {line}" for line in one.differences.compared]
-    remarks += [f"not comparable: {line}" for line in one.differences.refusals]
-    remarks += [f"implausible: {line}" for line in one.implausible]
-    remarks += [f"note: {line}" for line in one.differences.warnings]
+def remarks(one: Comparison) -> list[str]:
+    """Comparability and warnings, a line each."""
+    found = [f"compared: {line}" for line in one.differences.compared]
+    found += [f"not comparable: {line}" for line in one.differences.refusals]
+    found += [f"implausible: {line}" for line in one.implausible]
+    found += [f"note: {line}" for line in one.differences.warnings]
     for side in (one.baseline, one.candidate):
         if side.cut_off:
-            remarks.append(f"{side.label}: left out, for want of a summary: {', '.join(side.cut_off)}")
+            found.append(f"{side.label}: left out, for want of a summary: {', '.join(side.cut_off)}")
         invalid = [run.label for run in side.runs if run.level == "invalid"]
         if invalid and not one.differences.refusals:
-            remarks.append(f"{side.label}: left out with their pairs, as not valid: {', '.join(invalid)}")
+            found.append(f"{side.label}: left out with their pairs, as not valid: {', '.join(invalid)}")
     if one.conditional:
-        remarks.append(f"conditional on these starts: {one.conditional}")
+        found.append(f"conditional on these starts: {one.conditional}")
     if one.unpaired:
-        remarks.append(f"left out, without a partner of the same seed: {', '.join(run.label for run in one.unpaired)}")
-    return remarks
+        found.append(f"left out, without a partner of the same seed: {', '.join(run.label for run in one.unpaired)}")
+    return found
 
 
-def _family(comparisons: Sequence[Comparison]) -> str:
+def family(comparisons: Sequence[Comparison]) -> str:
+    """What is tested, and how often that may go wrong."""
     count = len(comparisons)
     several = "" if count == 1 else f"; {count} candidates: their primary figures together at most {count * ALPHA:g}"
     test = "a paired t over pairs of runs"

@@ -9,14 +9,14 @@ from ..definitions import DEFINITIONS, IN_TABLE, SAME, anchor
 
 _TEXTS = {term: text for term, _, text in DEFINITIONS}
 _CODE = re.compile(r"\(([a-z][a-z_-]+)")  # of a reason, or of a cause, in a sentence
-_GATE = re.compile(r"^(?:\w+\()?(\w+)\)? ?[<>]")  # of `p99(ttft_ms) < 2000` or `failed_ratio < 0.01` the measure
+_GATE = re.compile(r"^(?:\w+\((\w+)\)|(\w+) ?[<>])")  # of `p99(ttft_ms) < 2000` or `failed_ratio < 0.01` the measure
 
 
 def meant(word: str, table: str = "") -> str | None:
     """The term whose definition a word of a page, or of one of its tables, has; None where there is none."""
     plain = word.partition(" at http")[0]
     gate = _GATE.match(plain)
-    term = IN_TABLE.get(table, {}).get(plain) or SAME.get(plain, gate.group(1) if gate else plain)
+    term = IN_TABLE.get(table, {}).get(plain) or SAME.get(plain, (gate.group(1) or gate.group(2)) if gate else plain)
     term = SAME.get(term, term)
     return term if term in _TEXTS else None
 

@@ -128,32 +128,33 @@ def picture(curves: Sequence[Curve], slo: Mapping[str, float], point: str = "ste
 
 
 def _lines(curve: Curve, place: int, count: int) -> Iterator[Figure]:
-    """p50 and p95 in both panels; points of which one of the two coordinates is not known are left out."""
-    for panel, (name, *percentiles, axis) in enumerate(_PANELS):
+    """p95 and p50 in both panels; points of which one of the two coordinates is not known are left out."""
+    named = False
+    for panel, (title_of, *percentiles, axis) in enumerate(_PANELS):
         dark, pale = _COLOURS[place % len(_COLOURS)] if count > 1 else _ALONE[panel]
-        for figure, colour in zip(percentiles, (pale, dark), strict=True):
+        for figure, colour in zip(reversed(percentiles), (dark, pale), strict=True):
             known = [one for one in curve.points if None not in (one.figures.get(THROUGHPUT), one.figures.get(figure))]
             if not known:
                 continue
             statistic = figure.partition("(")[0]
-            yield {
+            alone = {"name": f"{title_of} {statistic}", "legend": f"legend{axis}", "showlegend": True}
+            among = {"name": curve.label, "legendgroup": curve.label, "legend": "legend", "showlegend": not named}
+            named = True
+            yield (alone if count == 1 else among) | {
                 "type": "scatter",
                 "mode": "lines+markers",
-                "name": f"{name} {statistic}" if count == 1 else f"{curve.label} {statistic}",
                 "x": numbers([one.figures[THROUGHPUT] or 0.0 for one in known]),
                 "y": numbers([one.figures[figure] or 0.0 for one in known]),
                 "text": [one.name if count == 1 else f"{curve.label}, {one.name}" for one in known],
                 "line": {"color": colour, "width": 1.8},
                 "marker": {"size": 7, "color": colour},
                 "yaxis": f"y{axis}",
-                "legend": f"legend{axis}",
-                "showlegend": count == 1 or panel == 0,
-                "hovertemplate": "%{text}: %{x:,.4~g} tok/s, %{y:,.4~g} ms<extra></extra>",
+                "hovertemplate": f"%{{text}}: %{{x:,.4~g}} tok/s, {statistic} %{{y:,.4~g}} ms<extra></extra>",
             }
 
 
 def _layout(data: Sequence[Figure], count: int) -> Figure:
-    legend_px = _LEGEND_PX * max(1, -(-2 * count // 4)) if count > 1 else _LEGEND_PX
+    legend_px = _LEGEND_PX * max(1, -(-count // 4))
     height = 34 + 48 + 2 * _PANEL_PX + legend_px + 70
     plan = layout(
         height,
@@ -206,11 +207,13 @@ def _edge(found: Knee) -> str:
 
 def _note(curves: Sequence[Curve], bends: Mapping[str, Knee], point: str) -> str:
     said = [f"A point is a {point}."]
+    if len(curves) > 1:
+        said.append("Dark: p95, pale: p50.")
     for curve in curves:
         if curve.label in bends:
             said.append(_bend(curve, bends[curve.label]))
     if not bends:
-        said.append("No knee can be told: it needs three loads or more.")
+        said.append("No knee can be told: it takes three loads or more of one configuration.")
     return " ".join(said)
 
 
