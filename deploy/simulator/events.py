@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from .ask import Ask
+from .deltas import call_document, compact, delta_of
 from .heldback import HeldBack
 from .http import LAST_CHUNK, chunk
 from .logprobs import chat_logprobs, text_logprobs
-from .script import ARGUMENTS, CALL, CONTENT, REASONING, Call, Piece
+from .script import CONTENT, REASONING, Piece
 from .text import SPACED, Lexicon
 from .usage import Group, Timings
 
@@ -106,7 +107,7 @@ class CompletionEvents:
     def _ids(self, pieces: Sequence[Piece], last: bool) -> str:
         ids = "null"
         if self._ask.show.token_ids and pieces:
-            ids = _compact(self._lexicon.encode(piece.token for piece in pieces))
+            ids = compact(self._lexicon.encode(piece.token for piece in pieces))
         stop = f',"stop_reason":{json.dumps(self._ask.stop) if last else "null"}' if last or not self._ask.chat else ""
         prompt = "" if self._ask.chat else ',"prompt_token_ids":null'
         return f'{stop}{prompt},"token_ids":{ids}'
@@ -146,7 +147,7 @@ class CompletionEvents:
         if not self._ask.chat:
             return b""
         head = '"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}]'
-        ids = _compact(self._lexicon.encode(self._ask.tokens)) if self._ask.show.token_ids else "null"
+        ids = compact(self._lexicon.encode(self._ask.tokens)) if self._ask.show.token_ids else "null"
         more = f'{self._usage_part(0)},"prompt_token_ids":{ids},"prompt_text":null}}\n\n'
         return self._piece(f'{self._start}{{"index":{self._ask.choice},{head}{more}')
 
@@ -169,7 +170,7 @@ class CompletionEvents:
             more: dict[str, Any] = {"usage": self._group.usage(stream=True), "system_fingerprint": FINGERPRINT}
             if self._group.shown.per_request_metrics and self._group.alone:
                 more["metrics"] = timings.document()
-            pieces = self._piece(f"{self._start}],{_compact(more)[1:]}\n\n")
+            pieces = self._piece(f"{self._start}],{compact(more)[1:]}\n\n")
         return pieces + (chunk(DONE) + LAST_CHUNK if self._framed else DONE)
 
     def plain(self, data: bytes) -> bytes:
@@ -230,7 +231,7 @@ class CompletionEvents:
         ask, pieces = self._ask, tuple(self._ask.script.pieces(first, count))
         logprobs = self._logprobs(first, pieces)
         said = self._held.pass_on(pieces, last=reason is not None)
-        delta = _compact_delta(said, ask) if ask.chat else f'"text":{self._text_of(first, pieces, said)}'
+        delta = delta_of(said, ask) if ask.chat else f'"text":{self._text_of(first, pieces, said)}'
         if not delta and ask.held_back and not self._group.shown.reasoning_tokens:
             delta = '"delta":{"content":""}'  # a parser would leave the event out
         if not delta:
@@ -241,7 +242,7 @@ class CompletionEvents:
         why = "null" if reason is None else f'"{reason}"'
         ids = self._ids(pieces, reason is not None)
         if first == 0 and not ask.chat and ask.show.token_ids:
-            prompt = _compact(self._lexicon.encode(ask.tokens))
+            prompt = compact(self._lexicon.encode(ask.tokens))
             ids = ids.replace('"prompt_token_ids":null', f'"prompt_token_ids":{prompt}')
         mark = f',"system_fingerprint":"{FINGERPRINT}"' if reason is not None and not ask.include_usage else ""
         choice = f'{{"index":{ask.choice},{delta},"logprobs":{logprobs},"finish_reason":{why}{ids}}}'
@@ -257,8 +258,8 @@ class CompletionEvents:
         if show.logprobs is None or (not show.reasoning and self._group.shown.reasoning_tokens):
             return "null"
         if self._ask.chat:
-            return _compact(chat_logprobs(self._ask.script, first, pieces, show.logprobs))
-        return _compact(text_logprobs(self._ask.script, first, pieces, show.logprobs, self._offset))
+            return compact(chat_logprobs(self._ask.script, first, pieces, show.logprobs))
+        return compact(text_logprobs(self._ask.script, first, pieces, show.logprobs, self._offset))
 
     def _usage_part(self, completion_tokens: int) -> str:
         if not self._ask.continuous_usage:
@@ -298,45 +299,3 @@ def chat_choice(ask: Ask, events: CompletionEvents) -> dict[str, Any]:
         "token_ids": events.token_ids(),
         "routed_experts": None,
     }
-
-
-def call_document(call: Call) -> dict[str, Any]:
-    """A tool call as it stands in a message."""
-    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-
-
-def _compact_delta(pieces: Sequence[Piece], ask: Ask) -> str:
-    """What the tokens add, as the `delta` of a chunk; empty where they add nothing that is shown."""
-    if len(pieces) == 1 and pieces[0].kind in (CONTENT, REASONING):
-        piece = pieces[0]
-        if piece.kind == REASONING and not ask.show.reasoning:
-            return ""
-        return f'"delta":{{"{piece.kind}":{json.dumps(piece.text, ensure_ascii=False)}}}'
-    delta: dict[str, Any] = {}
-    for kind in (CONTENT, REASONING):
-        if (text := "".join(piece.text for piece in pieces if piece.kind == kind)) and (
-            kind == CONTENT or ask.show.reasoning
-        ):
-            delta[kind] = text
-    calls: list[dict[str, Any]] = []
-    for piece in pieces:
-        _add_call(calls, piece, ask)
-    if calls:
-        delta = {"content": None, **delta, "tool_calls": calls}
-    return f'"delta":{_compact(delta)}' if delta else ""
-
-
-def _add_call(calls: list[dict[str, Any]], piece: Piece, ask: Ask) -> None:
-    if piece.kind == CALL:
-        call = ask.script.calls[piece.call]
-        calls.append({"id": call.id, "type": "function", "index": piece.call, "function": {"name": call.name}})
-    elif piece.kind == ARGUMENTS:
-        if calls and calls[-1]["index"] == piece.call:
-            function = calls[-1]["function"]
-            function["arguments"] = function.get("arguments", "") + piece.text
-        else:
-            calls.append({"index": piece.call, "function": {"arguments": piece.text}})
-
-
-def _compact(document: Any) -> str:
-    return json.dumps(document, ensure_ascii=False, separators=(",", ":"))
