@@ -15,7 +15,7 @@ from inferload.deploy import compose, containers, kubernetes, operators, probe, 
 from inferload.deploy.containers import Images, Plan, plan_of
 from inferload.deploy.variant import named
 
-pytestmark = pytest.mark.soak
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(600)]
 
 ENTRYPOINT = shell.START.with_name("entrypoint.sh")
 ROOT = Path(__file__).parents[1]
@@ -111,7 +111,7 @@ def test_a_run_by_the_files_own_commands_passes(plan: Plan, runs: Path, kind: st
         workers = [stack.enter_context(machine.run([*worker, *to_master], worker_waits)) for _ in range(plan.workers)]
         bound = ["--master-bind-port", str(machine.master_port)]
         first = stack.enter_context(machine.run([*master, *bound], master_waits))
-        code = first.wait(120)
+        code = first.wait(240)
         assert [one.wait(60) for one in workers] == [0] * plan.workers
     assert code in (0, 3), (runs / "log").read_text()
     (run,) = (runs / "runs").iterdir()

@@ -180,9 +180,9 @@ def test_a_run_on_a_terminal_shows_its_lines(tmp_path: Path, simulator: Callable
     frames = re.findall(r"measure 0:0\d · 0:0\d left · \d+ in flight · 0 failed\r\n(.*)\r\n(.*)\r\n", text)
     assert len(frames) >= 4, text
     load, latency = frames[-1]
-    assert re.fullmatch(r"sessions/s [\d.]+ offered, [\d.]+ achieved · turns/s [\d.]+ · output tok/s [\d.]+", load), (
-        load
-    )
+    assert re.fullmatch(
+        r"sessions/s [\d.]+ offered, [\d.]+ achieved · ended: [\d.]+ turns/s, [\d.]+ output tok/s", load
+    ), load
     assert re.fullmatch(
         r"TTFT p50 [\d.]+ p95 [\d.]+ ms · ITL p50 [\d.]+ p95 [\d.]+ ms · KV [\d.]+ % · waiting \d+", latency
     )
