@@ -138,7 +138,8 @@ def _rates(summary: Mapping[str, Any]) -> Table:
     rows = [(words(name), percent(value) if name in shares else number(value)) for name, value in rates.items()]
     stalls = summary.get("stalls") or {}
     rows.append(("turns with a stall (a gap over 250 ms)", number(stalls.get("turns_with_stall"))))
-    rows.append(("longest gap, ms", number(stalls.get("longest_ms"))))
+    none = stalls.get("longest_ms") is None and stalls.get("turns_with_stall") == 0
+    rows.append(("longest gap, ms", "none over 250" if none else number(stalls.get("longest_ms"))))
     rows.append(("tokens per event, mean", number((summary.get("tokens_per_event") or {}).get("mean"))))
     return Table("rates", "Rates", ("", "measure phase"), tuple(rows))
 
