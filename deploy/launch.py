@@ -28,6 +28,7 @@ from .variant import document
 PROGRESS_S = 5.0
 # What a first process that has ended leaves behind, and a server whose log says that it will not come up, get this long to end.
 ORPHANS_S = 5.0
+ORPHANS_GRACE_S = 3.0  # between TERM and KILL for those: there is nothing to save
 POLL_S = 0.1
 GRACE_S = 15.0
 TAIL_BYTES = 200_000
@@ -175,7 +176,7 @@ def wait(server: Server, limit_s: float, say: Say = to_stderr) -> float:
         if led and not given_up(tail(server.log)):
             led_s = waited_s
         if not members or waited_s - led_s > ORPHANS_S:
-            stop(server)
+            stop(server, ORPHANS_GRACE_S)
             raise UsageError(f"{server.engine} ended before it answered: {why(server)}")
         if waited_s > limit_s:
             stop(server)
