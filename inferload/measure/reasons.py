@@ -359,7 +359,8 @@ RULES: tuple[Rule, ...] = (
         "sentences that do not hold",
         lambda e: f"the books do not balance ({'; '.join(e.books)})",
         "turns or sessions were lost or counted twice",
-        "this is a fault of inferload: please report it, with the run directory",
+        "a worker that was lost, or a report that never came, explains it; without either it is a fault of inferload: "
+        "please report it, with the run directory",
     ),
     Rule(
         "server_restart",
