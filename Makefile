@@ -16,7 +16,7 @@ export VENV_VLLM
 BROWSER := chromium chromium-driver
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-vllm demo demo-vllm browser sshd screenshots test test-vllm soak-vllm lint bench bench-client bench-simulator bench-quick bench-report bench-arrivals bench-workloads bench-peers bench-programs soak clean
+.PHONY: help setup setup-vllm demo demo-vllm browser sshd curl screenshots test test-vllm soak-vllm lint bench bench-client bench-simulator bench-quick bench-report bench-arrivals bench-workloads bench-peers bench-programs soak clean
 
 help:            ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
@@ -58,7 +58,16 @@ sshd:            ## the ssh daemon for the tests
 		echo "make: the ssh tests need sshd: apt-get install openssh-server, or your system's like" >&2; \
 	fi
 
-test: $(READY) browser sshd  ## all tests that need no real vLLM
+curl:            ## the client of other people that the simulator's streams are read with
+	@command -v curl >/dev/null || \
+	if command -v apt-get >/dev/null && test "$$(id -u)" = 0; then \
+		{ apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends curl; } \
+			|| echo "make: no curl for the tests: apt-get install curl failed" >&2; \
+	else \
+		echo "make: some tests need curl: apt-get install curl, or your system's like" >&2; \
+	fi
+
+test: $(READY) browser sshd curl  ## all tests that need no real vLLM
 	$(BIN)/python -m pytest
 
 test-vllm: $(READY) setup-vllm  ## the tests that drive real vLLM on the CPU
@@ -67,7 +76,7 @@ test-vllm: $(READY) setup-vllm  ## the tests that drive real vLLM on the CPU
 screenshots: $(READY) browser  ## the pictures of the README, from a demo and a run by hand
 	PYTHONPATH=tests $(BIN)/python docs/screenshots.py
 
-soak: $(READY) browser sshd  ## what takes too long for every change: long streams in flight at each way to end, long runs, many draws
+soak: $(READY) browser sshd curl  ## what takes too long for every change: long streams in flight at each way to end, long runs, many draws
 	INFERLOAD_SOAK=1 INFERLOAD_FRESH=1 $(BIN)/python -m pytest -m "not vllm" tests/test_e2e_stop.py
 	$(BIN)/python -m pytest -m "soak and not vllm"
 

@@ -113,23 +113,33 @@ class TestOfficialClient:
         assert refused.value.param == "input_tokens"
 
 
-def test_curl_streams_a_message(thinker: Simulator) -> None:
+def curled(thinker: Simulator, path: str, body: dict[str, Any]) -> list[str]:
+    """What curl prints, line by line; it must end without complaint."""
     curl = shutil.which("curl")
-    assert curl is not None
-    body = {"model": "simulator", "max_tokens": 300, "stream": True, "messages": HELLO}
-    command = [
-        curl,
-        "-sSN",
-        f"{thinker.url}/v1/messages",
-        "-H",
-        "content-type: application/json",
-        "-d",
-        json.dumps(body),
-    ]
+    assert curl is not None, "install curl"
+    kind = ("-H", "content-type: application/json")
+    command = [curl, "-sSN", "--fail", f"{thinker.url}{path}", *kind, "-d", json.dumps(body)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
-    names = [line[7:] for line in done.stdout.split("\n") if line.startswith("event: ")]
+    assert done.stderr == ""
+    return done.stdout.split("\n")
+
+
+def test_curl_streams_a_message(thinker: Simulator) -> None:
+    body = {"model": "simulator", "max_tokens": 300, "stream": True, "messages": HELLO}
+    names = [line[7:] for line in curled(thinker, "/v1/messages", body) if line.startswith("event: ")]
     assert names[:2] == ["message_start", "content_block_start"]
     assert names[-2:] == ["message_delta", "message_stop"]
+
+
+def test_curl_streams_a_chat_completion(thinker: Simulator) -> None:
+    lines = [line for line in curled(thinker, CHAT, streamed(max_completion_tokens=40, ignore_eos=True)) if line]
+    assert all(line.startswith("data: ") for line in lines)
+    assert lines[-1] == "data: [DONE]"
+    chunks = [json.loads(line[6:]) for line in lines[:-1]]
+    assert {chunk["object"] for chunk in chunks} == {"chat.completion.chunk"}
+    reasons = [choice["finish_reason"] for chunk in chunks for choice in chunk["choices"]]
+    assert set(reasons[:-1]) == {None}
+    assert reasons[-1] == "length"
 
 
 class TestLeaving:
