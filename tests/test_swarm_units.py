@@ -230,3 +230,54 @@ def test_a_worker_that_comes_late_is_told_of_once() -> None:
     clients["gone"] = SimpleNamespace(state="missing")
     assert watching.newcomers(roster, clients, known) == ["late"]
     assert watching.newcomers(roster, clients, known) == []
+
+
+class Watched:
+    """What `look_round` asks of a run, with a roster of its own."""
+
+    def __init__(self, *names: str) -> None:
+        self.roster = Roster(list(names))
+        self.kinds: list[str] = []
+        self.looked = 0
+        self.marks = SimpleNamespace(add=lambda kind, _text, **_facts: self.kinds.append(kind))
+
+    def look_who_is_left(self) -> None:
+        self.looked += 1
+
+
+def test_a_worker_that_was_given_up_is_waited_for_once_it_is_heard_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    at_ns = [0]
+    monkeypatch.setattr("inferload.swarm.roster.now_ns", lambda: at_ns[0])
+    run = Watched("a", "b")
+    one, other = run.roster.members
+    one.heard_ns = other.heard_ns = 0
+    clients = {name: SimpleNamespace(state="running") for name in ("a", "b")}
+    at_ns[0] = 5 * 10**9
+    other.heard()
+    watching.look_round(run, clients, 60)  # type: ignore[arg-type]
+    assert (one.lost, run.roster.awaited, run.kinds, run.looked) == (True, [other], ["worker_lost"], 1)
+    one.heard()
+    clients["a"].state = "missing"  # Locust has not noticed yet
+    watching.look_round(run, clients, 60)  # type: ignore[arg-type]
+    assert (one.lost, run.roster.awaited, run.roster.present, run.looked) == (True, [one, other], [other], 1)
+    at_ns[0] = 10 * 10**9
+    other.heard()
+    watching.look_round(run, clients, 60)  # type: ignore[arg-type]
+    assert (run.roster.awaited, run.kinds, run.looked) == ([other], ["worker_lost"], 2)
+
+
+def test_nobody_is_silent_while_the_master_stands_still(monkeypatch: pytest.MonkeyPatch) -> None:
+    at_ns = [0]
+    for module in ("roster", "watching"):
+        monkeypatch.setattr(f"inferload.swarm.{module}.now_ns", lambda: at_ns[0])
+    run, ears = Watched("a"), watching.Ears()
+    member = run.roster.members[0]
+    member.heard_ns = 0
+    clients = {"a": SimpleNamespace(state="running")}
+    for round_ms in (250, 8_000, *range(8_250, 12_001, 250)):  # it stood still from 0.25 to 8 s
+        at_ns[0] = round_ms * 10**6
+        watching.look_round(run, clients, ears.listening_s())  # type: ignore[arg-type]
+    assert not member.lost
+    at_ns[0] += 250 * 10**6
+    watching.look_round(run, clients, ears.listening_s())  # type: ignore[arg-type]
+    assert member.lost

@@ -277,14 +277,14 @@ class MasterRun:
         drain_s = self.order.scenario.phases.drain_s
         self.tell(messages.DRAIN, {"run_id": self.run_id})
         if not self.drained.wait(drain_s):
-            in_flight = sum(member.in_flight for member in self.roster.present)
+            in_flight = sum(member.in_flight for member in self.roster.awaited)
             self.marks.add(
                 "unfinished_drain", f"{in_flight} turns were still in flight {drain_s:g} s after the last was sent"
             )
             self.abort()
             self.drained.wait(_ABORT_S)
-        self.complete = all(member.drained for member in self.roster.present)
-        late = [member.name for member in self.roster.present if not member.drained]
+        self.complete = all(member.drained for member in self.roster.awaited)
+        late = [member.name for member in self.roster.awaited if not member.drained]
         if late:
             self.marks.add("not_drained", f"workers {', '.join(late)} did not report the end of their drain")
 
@@ -294,7 +294,7 @@ class MasterRun:
         self._look_whether_spent()
 
     def _look_whether_drained(self) -> None:
-        if all(member.drained for member in self.roster.present):
+        if all(member.drained for member in self.roster.awaited):
             self.drained.set()
 
     def tell(self, kind: str, data: dict[str, Any], member: Member | None = None) -> None:

@@ -27,6 +27,7 @@ class Member:
     ready: bool = False
     drained: bool = False
     lost: bool = False
+    back: bool = False  # heard again since it was lost: what it has in flight is waited for
     left: bool = False  # drained by itself while the run went on: somebody stopped it
     spent_ns: int | None = None  # on the master's clock: since when nothing of its load is left
     next_seq: int = 0
@@ -41,6 +42,7 @@ class Member:
         at_ns = now_ns()
         self.longest_silence_s = max(self.longest_silence_s, (at_ns - self.heard_ns) / 1e9)
         self.heard_ns = at_ns
+        self.back = self.lost
 
     def silent_s(self) -> float:
         """How long it has said nothing."""
@@ -112,6 +114,11 @@ class Roster:
     def present(self) -> list[Member]:
         """Those that are not lost."""
         return [member for member in self.members if not member.lost]
+
+    @property
+    def awaited(self) -> list[Member]:
+        """Those whose turns a drain waits for: one that was lost and has been heard again is among them."""
+        return [member for member in self.members if not member.lost or member.back]
 
     @property
     def gone(self) -> list[Member]:

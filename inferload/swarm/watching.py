@@ -8,12 +8,31 @@ from typing import TYPE_CHECKING, Any
 
 import gevent
 
+from inferload.measure.clock import NS_PER_S, now_ns
 from inferload.swarm.roster import LOST_S, Member, Roster
 
 if TYPE_CHECKING:
     from inferload.swarm.masterrun import MasterRun
 
 logger = logging.getLogger(__name__)
+
+_ROUND_S = 0.25
+_STILL_S = 1.0  # a round as late as this: the master stood still, and workers may have spoken meanwhile
+
+
+class Ears:
+    """For how long the master has been listening: while it stands still itself, nobody's silence counts."""
+
+    def __init__(self) -> None:
+        self._round_ns = self._since_ns = now_ns()
+
+    def listening_s(self) -> float:
+        """Asked once a round: for how long there was a round at least every second."""
+        at_ns = now_ns()
+        if at_ns - self._round_ns > (_ROUND_S + _STILL_S) * NS_PER_S:
+            self._since_ns = at_ns
+        self._round_ns = at_ns
+        return (at_ns - self._since_ns) / NS_PER_S
 
 
 def newcomers(roster: Roster, clients: Mapping[str, Any], known: set[str]) -> list[str]:
@@ -28,23 +47,34 @@ def newcomers(roster: Roster, clients: Mapping[str, Any], known: set[str]) -> li
 def watch(run: MasterRun, clients: Any) -> None:
     """Notice who has gone, by Locust's heartbeats (`clients`, None in a local run) or by a silence of our own reports."""
     known: set[str] = set()
+    ears = Ears()
     while True:
-        gevent.sleep(0.25)
+        gevent.sleep(_ROUND_S)
         for client_id in newcomers(run.roster, clients or {}, known):
             text = f"worker {client_id} came while the run was under way: it takes no part in it"
             run.marks.add("worker_late", text, client=client_id)
             logger.warning("%s", text)
-        for member in run.roster.present:
-            if member.client_id is not None and not member.drained and _gone(member, clients):
-                member.lost = True
-                text = f"worker {member.name} lost: nothing heard for {member.silent_s():.1f} s"
-                run.marks.add("worker_lost", text, worker=member.name)
-                logger.error("%s; its part of the load is missing from here on", text)
-                run.look_who_is_left()
+        look_round(run, clients, ears.listening_s())
         if not run.roster.present:
             run.request_stop("the loss of every worker")
 
 
-def _gone(member: Member, clients: Any) -> bool:
+def look_round(run: MasterRun, clients: Any, listening_s: float) -> None:
+    """Mark who has gone since the last round; one that was given up and heard again is waited for until it is silent once more."""
+    for member in run.roster.awaited:
+        if member.client_id is None or member.drained or not _gone(member, clients, listening_s):
+            continue
+        if not member.lost:
+            text = f"worker {member.name} lost: nothing heard for {member.silent_s():.1f} s"
+            run.marks.add("worker_lost", text, worker=member.name)
+            logger.error("%s; its part of the load is missing from here on", text)
+        member.lost, member.back = True, False
+        run.look_who_is_left()
+
+
+def _gone(member: Member, clients: Any, listening_s: float) -> bool:
+    if min(member.silent_s(), listening_s) > LOST_S:
+        return True
     client = clients.get(member.client_id)
-    return member.silent_s() > LOST_S or client is None or client.state == "missing"
+    # Of one that was lost only our own reports count: Locust is slow to take it back.
+    return not member.lost and (client is None or client.state == "missing")
