@@ -1,6 +1,9 @@
 """Each change that we make to Locust, shown at work; a new version of Locust has to pass these."""
 
 import functools
+import os
+import subprocess
+import sys
 import time
 
 import locust
@@ -63,6 +66,20 @@ def test_locusts_time_goes_on_evenly_when_somebody_sets_the_wall_clock(monkeypat
         assert locust.runners.time.time() - before_s == pytest.approx(2)
     assert locust.stats.time is locust.runners.time
     assert locust.runners.time.monotonic is time.monotonic
+
+
+def test_a_worker_of_which_nobody_knows_any_more_how_it_ended_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locust.main, "os", os)
+    child = subprocess.Popen([sys.executable, "-S", "-c", "raise SystemExit(3)"])
+    child_status = os.waitpid(child.pid, 0)[1]
+    with pytest.raises(ChildProcessError):  # what gevent says of a child that it has forgotten
+        locust.main.os.waitpid(child.pid, 0)
+    compat._let_workers_have_ended()
+    compat._let_workers_have_ended()
+    assert locust.main.os.waitpid(child.pid, 0) == locust.main.os.waitpid(child.pid, os.WNOHANG) == (child.pid, 0)
+    other = subprocess.Popen([sys.executable, "-S", "-c", "raise SystemExit(3)"])
+    assert locust.main.os.waitpid(other.pid, 0) == (other.pid, child_status)
+    assert locust.main.os.environ is os.environ
 
 
 @given(st.floats(0.001, 1e7))

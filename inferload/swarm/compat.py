@@ -7,6 +7,7 @@ import contextlib
 import functools
 import logging
 import math
+import os
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -42,6 +43,7 @@ def apply() -> None:
     locust.stats.bucket_response_time = bucket_ms
     _keep_fractions()
     _count_time_evenly()
+    _let_workers_have_ended()
     logging.getLogger("locust.main").addFilter(_not_about_run_time)
 
 
@@ -84,6 +86,21 @@ def _count_time_evenly() -> None:
     steady = SimpleNamespace(**vars(locust.runners.time))
     steady.anchor, steady.time = anchor, lambda: anchor.to_wall_ns(now_ns()) / NS_PER_S
     locust.runners.time = locust.stats.time = steady
+
+
+def _let_workers_have_ended() -> None:
+    """gevent forgets how a child ended once another ends over a minute later. Locust then asks for it again and again for three
+    seconds, writes a traceback each time, and ends with one: so it is told that the child is gone, as it is."""
+    if hasattr(locust.main.os, "lenient"):
+        return
+
+    def waitpid(pid: int, options: int) -> tuple[int, int]:
+        try:
+            return os.waitpid(pid, options)
+        except ChildProcessError:
+            return pid, 0
+
+    locust.main.os = SimpleNamespace(**{**vars(os), "waitpid": waitpid, "lenient": True})
 
 
 def bucket_ms(response_time_ms: float) -> float:
