@@ -76,6 +76,12 @@ def write_part(folder: Path, number: int, table: pa.Table) -> Path:
     return path
 
 
+def clear_up(folder: Path) -> None:
+    """Remove what a writer that was killed had begun to write: the parts that it was made of still stand."""
+    for path in folder.glob("*.parquet.tmp"):
+        path.unlink(missing_ok=True)
+
+
 def next_number(folder: Path) -> int:
     """The number of the first part that is not there yet, joined ones counted."""
     names = [path.name for path in _files(folder)] + sorted(_held(folder))

@@ -22,9 +22,13 @@ from simulator_process import Simulator
 from inferload import scrapefile
 from inferload.errors import UsageError
 from inferload.measure import server_names as names
+from inferload.measure.clock import Anchor
 from inferload.measure.server_names import SCRAPE_DURATION
 from inferload.measure.servers import servers_block, totals
 from inferload.rundir import SERVER_METRICS
+from inferload.swarm.own import OwnSettings
+from inferload.swarm.scraping import Scraping
+from inferload.wire.client import Credentials, TlsSettings
 from inferload.wire.promtext import Sample, parse
 from inferload.wire.scrape import Book, Scrape, gauges, line_of
 from inferload.wire.scrapehttp import MetricsUrl
@@ -282,6 +286,23 @@ def test_parts_join_into_one_and_a_crash_between_counts_nothing_twice(tmp_path: 
         7,
     ]
     assert pq.read_schema(folder / scrapefile.JOINED).names == scrapefile.SCHEMA.names
+
+
+def test_a_scraper_that_was_killed_leaves_nothing_half_written(tmp_path: Path, page: MetricsServer) -> None:
+    folder = tmp_path / SERVER_METRICS
+    folder.mkdir()
+    scrapefile.write_part(folder, 0, book_of(1, 2).to_table())
+    own = OwnSettings(Credentials(), (), TlsSettings(), None)
+    scraping = Scraping(folder, (f"http://127.0.0.1:{page.port}/metrics",), 1.0, own, Anchor.take())
+    try:
+        scraping._process.kill()
+        scraping._process.wait(10)
+        for name in ("all.parquet.tmp", "part-00001.parquet.tmp"):
+            (folder / name).write_bytes(b"cut short")
+    finally:
+        scraping.stop()
+    assert [path.name for path in folder.iterdir()] == ["part-00000.parquet"]
+    assert len(scrapefile.read_scrapes(tmp_path, ["vllm:a"])) == 2
 
 
 def test_no_scrapes_are_an_empty_table(tmp_path: Path) -> None:

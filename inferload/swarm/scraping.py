@@ -10,6 +10,7 @@ from typing import Any
 
 import gevent
 
+from inferload import scrapefile
 from inferload.measure.clock import Anchor
 from inferload.runoptions import API_KEY_VARIABLE
 from inferload.swarm.own import OwnSettings
@@ -27,6 +28,7 @@ class Scraping:
         self, folder: Path, urls: tuple[str, ...], interval_s: float, own: OwnSettings, anchor: Anchor
     ) -> None:
         self.latest: dict[str, dict[str, Any]] = {}
+        self._folder = folder
         command = [
             sys.executable,
             "-m",
@@ -82,6 +84,7 @@ class Scraping:
             logger.warning("the metrics scraper did not end within %g s and was killed", _STOP_S)
             self._process.kill()
             self._process.wait()
+        scrapefile.clear_up(self._folder)
         self._reader.join(timeout=1)
 
     def _read(self) -> None:
