@@ -9,14 +9,15 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from inferload.deploy.simulator.ask import Ask, Model, parse_asks
+from inferload.deploy.simulator.ask import Ask, parse_asks
 from inferload.deploy.simulator.errors import ApiError
 from inferload.deploy.simulator.events import CompletionEvents
 from inferload.deploy.simulator.messages import MessageEvents
 from inferload.deploy.simulator.messages import chat_of as chat_of_message
+from inferload.deploy.simulator.model import Model
 from inferload.deploy.simulator.prompt import chat_prompt
+from inferload.deploy.simulator.responsechat import chat_of as chat_of_response
 from inferload.deploy.simulator.responses import ResponseEvents
-from inferload.deploy.simulator.responses import chat_of as chat_of_response
 from inferload.deploy.simulator.schema import example
 from inferload.deploy.simulator.script import ARGUMENTS, CONTENT, REASONING
 from inferload.deploy.simulator.text import Lexicon

@@ -5,52 +5,31 @@ import json
 import secrets
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from inferload.measure import clock
 
-from . import ask as asks
+from . import about
+from .about import Options
 from .chaos import Chaos, ChaosError, Faults, parse_plan
 from .completions import ENDPOINTS, Completions
 from .connection import Connection
 from .engine import Engine
 from .errors import ApiError, NoRoute, error_document, invalid
-from .exposition import CONTENT_TYPE, CacheInfo, render
+from .exposition import CONTENT_TYPE, render
 from .fields import items, parse_json
 from .http import HttpRequest, Reply, json_reply, reply_bytes
 from .httpmetrics import HttpMetrics
 from .messages import chat_of as chat_of_message
+from .model import check_model
 from .outbox import COMPILED
 from .process import cpu_wait_s, process_now
 from .prompt import chat_prompt, tokenize_prompt
 from .server import Server
 from .serverlog import ServerLog
 from .text import Lexicon
-from .usage import Shown
 
-VERSION = "0.32.0"
 _GUARDED = ("/v1", "/v2", "/inference", "/cohere")  # where vLLM asks for the key
 _HTML = b"<!doctype html><html><head><title>Sign in</title></head><body><h1>Sign in</h1></body></html>\n"
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What the API shows and asks for. `api_key` empty: no key is asked for."""
-
-    model: asks.Model
-    shown: Shown
-    cache: CacheInfo
-    api_key: str
-    chunked: bool
-    max_num_seqs: int
-    api_keys: tuple[str, ...] = ()  # further keys that do
-    request_id_headers: bool = False  # --enable-request-id-headers
-    load_tracking: bool = False  # --enable-server-load-tracking; without it /load says 0
-    log_requests: bool = False  # --enable-log-requests
-    log_stats: bool = True  # not --disable-log-stats
-    log_interval_s: float = 10.0
-    max_num_batched_tokens: int = 2048
-    chunked_prefill: bool = True
 
 
 class Api:
@@ -72,14 +51,14 @@ class Api:
         if options.log_stats:
             self._log.start(clock.now_ns())
         self._routes: dict[tuple[str, str], Callable[[HttpRequest], Reply]] = {
-            ("GET", "/v1/models"): self._models,
+            ("GET", "/v1/models"): lambda _request: json_reply(about.models(options.model)),
             ("GET", "/health"): _empty,
             ("GET", "/ping"): _empty,
             ("POST", "/ping"): _empty,
-            ("GET", "/version"): lambda _request: json_reply({"version": VERSION, "engine": "simulator"}),
+            ("GET", "/version"): lambda _request: json_reply({"version": about.VERSION, "engine": "simulator"}),
             ("GET", "/load"): self._load,
             ("GET", "/metrics"): self._metrics,
-            ("GET", "/server_info"): self._server_info,
+            ("GET", "/server_info"): lambda request: json_reply(about.server_info(options, request.query)),
             ("GET", "/is_sleeping"): lambda _request: json_reply({"is_sleeping": False}),
             ("GET", "/is_paused"): lambda _request: json_reply({"is_paused": False}),
             ("GET", "/kv_event_sources"): lambda _request: json_reply({}),
@@ -175,47 +154,13 @@ class Api:
         connection.write(reply_bytes(body, request.keep_alive))
         connection.answered(close=not request.keep_alive)
 
-    def _models(self, _request: HttpRequest) -> Reply:
-        model, now_s = self._options.model, clock.wall_ns() // 1_000_000_000
-        cards = []
-        for name in (model.name, *model.aliases):
-            card = {"id": name, "object": "model", "created": now_s, "owned_by": "vllm", "root": model.name}
-            card |= {"parent": None, "max_model_len": model.max_model_len, "permission": [_permission(now_s)]}
-            cards.append({**card, "engine": "simulator"})
-        return json_reply({"object": "list", "data": cards})
-
     def _load(self, _request: HttpRequest) -> Reply:
         return json_reply({"server_load": self._engine.load if self._options.load_tracking else 0})
-
-    def _server_info(self, request: HttpRequest) -> Reply:
-        options, cache = self._options, self._options.cache
-        config: dict[str, dict[str, object]] = {
-            "model_config": {"model": options.model.name, "max_model_len": options.model.max_model_len},
-            "scheduler_config": {
-                "max_num_seqs": options.max_num_seqs,
-                "max_num_batched_tokens": options.max_num_batched_tokens,
-                "enable_chunked_prefill": options.chunked_prefill,
-                "policy": "fcfs",
-            },
-            "cache_config": {
-                "block_size": cache.block_size,
-                "num_gpu_blocks": cache.num_gpu_blocks,
-                "enable_prefix_caching": cache.prefix_caching,
-                "kv_cache_size_tokens": cache.num_gpu_blocks * cache.block_size,
-            },
-        }
-        as_json = request.query.get("config_format") == "json"
-        shown = (
-            config
-            if as_json
-            else ", ".join(f"{key}={value}" for part in config.values() for key, value in part.items())
-        )
-        return json_reply({"vllm_config": shown, "vllm_env": {}, "system_env": {}, "engine": "simulator"})
 
     def _tokenize(self, request: HttpRequest) -> Reply:
         document = parse_json(_json_body(request))
         words = tokenize_prompt(document, self._options.model.image_tokens)
-        asks.check_model(document, self._options.model)
+        check_model(document, self._options.model)
         ids = self._lexicon.encode(words)
         strings = words if document.get("return_token_strs") else None
         length = self._options.model.max_model_len
@@ -229,12 +174,12 @@ class Api:
         for place, each in enumerate(ids):
             if type(each) is not int:
                 raise invalid(f"tokens.{place}", "needs a token id")
-        asks.check_model(document, self._options.model)
+        check_model(document, self._options.model)
         return json_reply({"prompt": " ".join(self._lexicon.decode(ids))})
 
     def _count_tokens(self, request: HttpRequest) -> Reply:
         chat = chat_of_message(parse_json(_json_body(request)), counted_only=True)
-        asks.check_model(chat, self._options.model)
+        check_model(chat, self._options.model)
         count = len(chat_prompt(chat, self._options.model.image_tokens))
         return json_reply({"input_tokens": count, "context_management": {"original_input_tokens": count}})
 
@@ -324,15 +269,6 @@ class Api:
 
 def _empty(_request: HttpRequest) -> Reply:
     return Reply(200, b"", "")
-
-
-def _permission(now_s: int) -> dict[str, object]:
-    allowed = {"allow_sampling": True, "allow_logprobs": True, "allow_search_indices": False, "allow_view": True}
-    return {
-        **{"id": f"modelperm-{secrets.token_hex(8)}", "object": "model_permission", "created": now_s},
-        **{"allow_create_engine": False, **allowed, "allow_fine_tuning": False},
-        **{"organization": "*", "group": None, "is_blocking": False},
-    }
 
 
 def _json_body(request: HttpRequest) -> bytes:

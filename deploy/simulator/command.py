@@ -12,9 +12,10 @@ from typing import Any
 from inferload.measure import clock
 
 from . import chaos, flags
-from .api import Api, Options
-from .ask import Model
+from .about import Options
+from .api import Api
 from .exposition import CacheInfo
+from .model import Model
 from .served import Served, served
 from .server import Server, tls_context
 from .usage import Shown

@@ -4,17 +4,18 @@ import itertools
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from inferload.measure import clock
 
-from . import messages, responses
+from . import messages, responsechat
+from .about import Options
 from .ask import Ask, parse_asks
 from .chaos import Faults
 from .choices import Shared
 from .connection import Connection
 from .engine import Engine
-from .events import CompletionEvents, Events
+from .events import CompletionEvents
 from .http import HttpRequest, head_bytes
 from .messages import MessageEvents
 from .request import Request, Words
@@ -23,9 +24,7 @@ from .serverlog import ServerLog
 from .stream import Peer, Stream
 from .text import Lexicon
 from .usage import Group
-
-if TYPE_CHECKING:
-    from .api import Options
+from .written import Events
 
 CHAT, TEXT, RESPONSE, MESSAGE = "/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages"
 ENDPOINTS = (CHAT, TEXT, RESPONSE, MESSAGE)
@@ -44,7 +43,7 @@ class Prepared:
 class Completions:
     """Makes streams of requests. One request is one stream for each of its choices, all on one connection."""
 
-    def __init__(self, options: "Options", engine: Engine, lexicon: Lexicon, log: ServerLog) -> None:
+    def __init__(self, options: Options, engine: Engine, lexicon: Lexicon, log: ServerLog) -> None:
         self._options = options
         self._engine = engine
         self._lexicon = lexicon
@@ -56,7 +55,7 @@ class Completions:
         now_ns, model = clock.now_ns(), self._options.model
         asked: Mapping[str, Any] = document
         if request.path == RESPONSE:
-            asked = responses.check_tools(responses.chat_of(document), model.tool_parser and model.auto_tools)
+            asked = responsechat.check_tools(responsechat.chat_of(document), model.tool_parser and model.auto_tools)
         elif request.path == MESSAGE:
             asked = messages.chat_of(document)
         return Prepared(request, document, parse_asks(asked, request.path != TEXT, model, self._lexicon), now_ns)

@@ -7,8 +7,7 @@ on a last chunk without choices, keys that were never set are left out of a stre
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from .ask import Ask
 from .deltas import call_document, compact, delta_of
@@ -18,57 +17,11 @@ from .logprobs import chat_logprobs, text_logprobs
 from .script import CONTENT, REASONING, Piece
 from .text import SPACED, Lexicon
 from .usage import Group, Timings
+from .written import Run
 
 FINGERPRINT = "vllm-0.32.0-simulator"
 DONE = b"data: [DONE]\n\n"
 _CLOSE = len(b"}\n\n")
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """Tokens up to `end` whose events are `before`, word (word + index * stride) of the vocabulary, `after`."""
-
-    before: bytes
-    after: bytes
-    word: int
-    stride: int
-    end: int
-
-
-class Events(Protocol):
-    """Builds the pieces of one answer."""
-
-    @property
-    def finish_reason(self) -> str:
-        """How it ends, in the words of the metrics: stop or length."""
-
-    @property
-    def quick(self) -> bool:
-        """`quick_token` does for each token but the first and the last."""
-
-    def quick_token(self, index: int) -> bytes:
-        """The event of one token in the middle of an answer that has nothing but words."""
-
-    def run(self, index: int) -> Run | None:
-        """What `quick_token` makes from a token on; None where its event is not of that form."""
-
-    def role(self) -> bytes:
-        """What goes out just before the first token."""
-
-    def token(self, first: int, count: int) -> bytes:
-        """What tokens [first, first + count), not the last of the answer, make the server send; perhaps nothing."""
-
-    def last_token(self, first: int, count: int) -> bytes:
-        """The event of the last tokens, with why it ends."""
-
-    def closing(self, cached_tokens: int, timings: Timings) -> bytes:
-        """What follows at the very end, the end of a chunked body included."""
-
-    def plain(self, data: bytes) -> bytes:
-        """Any bytes as a piece of the body."""
-
-    def document(self, cached_tokens: int, timings: Timings) -> Any:
-        """The whole answer as one JSON document; None while another choice of the request is still on its way."""
 
 
 class CompletionEvents:

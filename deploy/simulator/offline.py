@@ -19,8 +19,9 @@ from .hardware import Build, Preset, find, kv_blocks, step_cost
 from .pipeline import Pipeline
 from .queues import Limits
 from .request import Request
-from .scheduler import Scheduler, Step
+from .scheduler import Scheduler
 from .speculation import Acceptance, SpecCounts
+from .step import Step
 from .steptime import FrontEnd, StepClock, StepCost
 
 NS_PER_S = 1_000_000_000

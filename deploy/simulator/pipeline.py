@@ -8,7 +8,8 @@ takes in what arrived between two steps: only then a request is in the queue.
 from collections import deque
 
 from .request import Request
-from .scheduler import Scheduler, Step
+from .scheduler import Scheduler
+from .step import Step
 from .steptime import StepClock
 
 

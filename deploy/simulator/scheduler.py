@@ -11,32 +11,12 @@ its output tokens count as there, an end of the text is known one step late, and
 it depends on drafts that may be accepted. A stop string is known one step later still, since the front end finds it.
 """
 
-from dataclasses import dataclass, field
-
 from .queues import Limits, Queues
 from .request import Request
 from .speculation import Acceptance
+from .step import Step
 
 __all__ = ["Limits", "Request", "Scheduler", "Step"]
-
-
-@dataclass(slots=True, eq=False)
-class Step:
-    """What one step computes, and who has an output at its end. Places are indexes into `sampled`."""
-
-    sampled: list[Request] = field(default_factory=list)
-    counts: list[int] | None = None  # tokens of each output; None: one each
-    admitted: list[Request] = field(default_factory=list)
-    planned_ns: int = 0  # when; what plans it says so
-    firsts: list[tuple[int, Request]] = field(
-        default_factory=list
-    )  # whose prompt ends: first outputs, and after a loss
-    finishing: list[tuple[int, Request]] = field(default_factory=list)
-    tokens: int = 0
-    prefill_tokens: int = 0
-    decode_context: int = 0  # tokens in the caches of those that decode
-    chunk_context: float = 0.0  # sum over chunks of their tokens times the mean context before each
-    preempted: int = 0
 
 
 class Scheduler(Queues):

@@ -15,7 +15,7 @@ from .engine import Engine
 from .metrics import Metrics
 from .outbox import PLAIN, TROUBLE, Line, batch_writer
 from .pipeline import Pipeline
-from .scheduler import Step
+from .step import Step
 from .steptime import NS_PER_S, FrontEnd
 from .stream import Stream
 

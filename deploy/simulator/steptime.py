@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from math import exp
 from random import Random
 
-from .scheduler import Step
+from .step import Step
 
 NS_PER_S = 1_000_000_000
 

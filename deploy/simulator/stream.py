@@ -5,12 +5,12 @@ from typing import Protocol
 
 from .ask import Ask
 from .chaos import Faults
-from .events import Events
 from .http import LAST_CHUNK, json_reply, reply_bytes
 from .metrics import Finished
 from .outbox import COMPILED, LOST, Line, new_line
 from .request import Request
 from .usage import Timings
+from .written import Events
 
 
 class Peer(Protocol):
