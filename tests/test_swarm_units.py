@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 from types import SimpleNamespace
 
+import gevent
 import pytest
 from locust import User
 from locust.runners import WorkerNode
@@ -14,10 +15,11 @@ from inferload.errors import UsageError
 from inferload.measure.record import PhaseWindow
 from inferload.passing import PassingParser
 from inferload.runoptions import RUN_OPTIONS
-from inferload.swarm import dispatch, messages, muster, options, watching
+from inferload.swarm import agent, dispatch, messages, muster, options, watching
 from inferload.swarm.order import Wish, nominal_users, resolve
+from inferload.swarm.own import OwnSettings
 from inferload.swarm.roster import Member, Roster
-from inferload.wire.client import Credentials
+from inferload.wire.client import Credentials, TlsSettings
 from inferload.workload import scenario as scenarios
 
 HOST = "http://127.0.0.1:8000"
@@ -207,6 +209,21 @@ def test_workers_of_another_version_or_scenario_are_named() -> None:
         f"install the same on all. w3 on node4 was started with scenario {scenarios.load('chat').digest[:12]}, "
         f"and the master with {mine[:12]}; workers need no --scenario: leave it out"
     )
+
+
+def test_a_worker_that_writes_its_files_is_heard_until_it_has_written_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent, "REPORT_S", 0.001)
+    runner = SimpleNamespace(register_message=lambda *_arguments, **_options: None)
+    one = agent.Agent(SimpleNamespace(runner=runner), OwnSettings(Credentials(), (), TlsSettings(), None))
+    sent: list[str] = []
+    monkeypatch.setattr(one, "_send", sent.append)
+    run = SimpleNamespace(closing=True, said_all=False, report=lambda: "report", tidy=lambda: None)
+    with gevent.Timeout(3):
+        reporting = gevent.spawn(one._report, run)
+        while len(sent) < 3:  # it drained long ago, and its parts are being joined
+            gevent.sleep(0.001)
+        run.said_all = True
+        reporting.join()
 
 
 def test_a_worker_that_comes_late_gets_no_users() -> None:

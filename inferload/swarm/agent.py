@@ -129,7 +129,7 @@ class Agent:
         while True:
             due_ns = max(due_ns + round(REPORT_S * 1e9), now_ns())
             gevent.sleep((due_ns - now_ns()) / 1e9)
-            if run.closing:  # the last report is the drain's
+            if run.said_all:  # not before its files are written: a worker that says nothing for so long is lost
                 return
             self._send(run.report())
             run.tidy()

@@ -88,6 +88,7 @@ class WorkerRun:
         self._wall = WallWatch()
         self.open = True
         self.closing = False
+        self.said_all = False  # the last report has been made
         self.finished = False
         self.folder = folder_of(assignment, own)
         self._windows: tuple[PhaseWindow, ...] = ()
@@ -308,6 +309,7 @@ class WorkerRun:
         self.closing = True
         self._booker.kill()
         self._turns.finish()
+        self.said_all = True
         send_report(self.report())
         self.finished = True
         self._pulse.close()
