@@ -126,7 +126,7 @@ def test_several_configurations_are_a_curve_each(tmp_path: Path) -> None:
     assert picture is not None
     assert [trace["name"] for trace in picture.figure["data"]] == ["base", "base", "fast", "fast"]
     assert len({trace["line"]["color"] for trace in picture.figure["data"]}) == 4
-    assert "Knee of fast: 1 users, the lowest that was tried" in picture.note
+    assert "Knee of fast: 1 user, the lowest that was tried" in picture.note
     assert report.write_pictures(Pictures((picture,), None), tmp_path)[0].read_bytes().startswith(b"\x89PNG")
 
 

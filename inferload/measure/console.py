@@ -173,7 +173,7 @@ def _steps(summary: Mapping[str, Any]) -> str:
 def step_level(step: Mapping[str, Any]) -> str:
     """What a step asked for: so many users, or sessions a second."""
     if step.get("users") is not None:
-        return f"{step['users']} users"
+        return "1 user" if step["users"] == 1 else f"{step['users']} users"
     return f"{short(step.get('sessions_per_s'))} sessions/s"
 
 

@@ -8,6 +8,7 @@ import gevent
 
 from inferload.errors import UsageError
 from inferload.measure.clock import NS_PER_S, now_ns
+from inferload.measure.console import step_level
 from inferload.workload.arrivalkinds import Closed, OpenArrivals, Rated, TraceTimes
 from inferload.workload.profiles import Steps
 from inferload.workload.scenario import Scenario
@@ -80,7 +81,7 @@ def follow(run: "MasterRun", start_users: Callable[[int, float], None]) -> None:
 
 def _events(scenario: Scenario) -> Iterator[tuple[float, int | None, str]]:
     """(seconds, users in a closed loop, what to say) of each change."""
-    said = [_said(level) for level in levels(scenario)]
+    said = [step_level(level) for level in levels(scenario)]
     bounds = bounds_s(scenario)
     if isinstance(scenario.arrivals, Closed) and scenario.arrivals.profile is not None:
         for number, (at_s, users) in enumerate(scenario.arrivals.profile.changes()):
@@ -88,7 +89,3 @@ def _events(scenario: Scenario) -> Iterator[tuple[float, int | None, str]]:
         return
     for number, at_s in enumerate(bounds):
         yield at_s, None, f"step {number} begins: {said[number]}"
-
-
-def _said(level: dict[str, Any]) -> str:
-    return ", ".join(f"{value:g} {name.replace('_per_', '/')}" for name, value in level.items())
