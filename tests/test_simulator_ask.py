@@ -202,6 +202,19 @@ class TestScript:
         else:
             assert replace(cut, held_back=0) == whole
 
+    @pytest.mark.parametrize("model", [MODEL, THINKER])
+    @pytest.mark.parametrize("stop", ["{", '"x"', '": ', "}", "none"])
+    def test_a_stop_string_ends_an_answer_in_json_too(self, model: Model, stop: str) -> None:
+        schema = {"type": "object", "properties": {"x": {"type": "string", "minLength": 30}}, "required": ["x"]}
+        form = {"type": "json_schema", "json_schema": {"name": "w", "schema": schema}}
+        document = {"messages": HELLO, "max_tokens": 900, "response_format": form}
+        whole, cut = ask(document, True, model), ask({**document, "stop": stop}, True, model)
+        text, said = (each.script.text(CONTENT, each.output_tokens) for each in (whole, cut))
+        assert json.loads(text)
+        assert (said, cut.stop) == ((text.partition(stop)[0], stop) if stop in text else (text, None))
+        assert cut.output_tokens <= whole.output_tokens
+        assert cut.held_back == len(stop) - 1
+
     @given(st.integers(1, 40), st.text("bdfgkaeiou ", min_size=1, max_size=4), st.integers(0, 30), st.booleans())
     def test_a_stop_string_counts_only_behind_the_least_tokens_and_may_be_shown(
         self, limit: int, stop: str, least: int, shown: bool

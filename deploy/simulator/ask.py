@@ -107,7 +107,7 @@ def _limit(tokens: Sequence[str], chat: bool, wishes: Wishes, model: Model) -> i
 
 def _ask(tokens: Sequence[str], chat: bool, limit: int, wishes: Wishes, ending: Ending) -> Ask:
     tools, stops = wishes.tools, wishes.stops
-    silent = wishes.stop_shown or not stops or ending.script.calls or wishes.form
+    silent = wishes.stop_shown or not stops or ending.script.calls
     return Ask(
         chat=chat,
         tokens=tokens,

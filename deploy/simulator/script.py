@@ -153,7 +153,7 @@ def plan(answer: Answer, wish: Wish) -> Ending:
         total = head + wish.natural
     ends_itself = total is not None and total <= wish.limit
     ending = Ending(script, total if ends_itself and total is not None else wish.limit, ends_itself)
-    return _stopped(ending, wish) if wish.stops and not wish.tail else ending
+    return _stopped(ending, wish) if wish.stops and not wish.calls else ending
 
 
 def _stopped(ending: Ending, wish: Wish) -> Ending:
@@ -163,7 +163,8 @@ def _stopped(ending: Ending, wish: Wish) -> Ending:
     """
     stops = wish.stops
     looked_at = min(ending.tokens, wish.least + ending.script.think + 1 + len(VOCABULARY) + max(map(len, stops)))
-    text, before = ending.script.words(looked_at), len(ending.script.words(wish.least)) if wish.least else 0
+    looked_at = ending.tokens if wish.tail else looked_at
+    text, before = _said(ending.script, looked_at), len(_said(ending.script, wish.least)) if wish.least else 0
     places = [(text.find(stop, max(0, before + 1 - len(stop))), stop) for stop in stops]
     found = [(place + len(stop), stop) for place, stop in places if place >= 0]
     if not found:
@@ -178,5 +179,11 @@ def _stopped(ending: Ending, wish: Wish) -> Ending:
             break
     whole = next((place for place, piece in enumerate(kept) if piece.text != pieces[place].text), len(kept))
     think = min(ending.script.think, len(kept))
-    script = Script(ending.script.answer, think, whole, tuple(kept[whole:]))
+    body = min(whole, ending.script.body)
+    script = Script(ending.script.answer, think, body, tuple(kept[body:]))
     return Ending(script, len(kept), True, stop)
+
+
+def _said(script: Script, count: int) -> str:
+    """All that the first `count` tokens say, of an answer without calls."""
+    return script.words(count) + "".join(piece.text for piece in script.tail[: max(0, count - script.body)])
