@@ -11,6 +11,11 @@ GAP_S = 5.0  # a longer time without a scrape, at several scrapes a second, is s
 def doubts(run: RunFrames) -> list[str]:
     """A sentence each, for the notes of a report."""
     found = []
+    if run.turns_until_s is not None:
+        found.append(
+            f"turns that were in flight when the run was cut off were not written: the client's figures by the second end before "
+            f"{run.turns_until_s:.0f} s, and its counts are of the turns that were written"
+        )
     for server in run.servers.values():
         at_s = run.since_start_s(server.wall_ns)
         gaps = np.diff(at_s)

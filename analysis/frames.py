@@ -115,6 +115,13 @@ class RunFrames:
             ends.append(float(self.users["t_s"].max()) + 1.0)
         return max(ends, default=0.0)
 
+    @property
+    def turns_until_s(self) -> float | None:
+        """Until when each worker's turns were written, of a run that ended before its summary; None where all are there."""
+        if self.summary is not None or not len(self.turns):
+            return None
+        return float(self.turns.groupby("worker")["closed_s"].max().min())
+
 
 def load(run_dir: Path, server_log: Path | None = None) -> RunFrames:
     """Read a run directory; UsageError where it is none. `server_log`: vLLM's log, where it is at hand."""

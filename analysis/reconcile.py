@@ -120,7 +120,7 @@ class IdleSpan:
     start_s: float
     end_s: float
     turns: int  # ours, in the span
-    turns_whole: bool  # all of these ended well, so that both sides counted the same
+    turns_whole: bool  # all of these ended well and were written, so that both sides counted the same
     requests: int | None
     server_means: dict[str, float | None]
     server_e2e_ms: float | None
@@ -172,8 +172,11 @@ def _idle_span(frames: RunFrames, server: ServerSeries, turns: pd.DataFrame, fir
     view = View(server, first, last, int(server.wall_ns[first]), int(server.wall_ns[last]))
     start_s, end_s = (float(at) for at in frames.since_start_s(server.wall_ns[[first, last]]))
     ours = turns[(turns["sent_s"] >= start_s) & (turns["sent_s"] <= end_s)]
-    whole = bool(ours["failure"].isna().all()) and not (
-        "finish_reason" in ours and bool((ours["finish_reason"] == CANCELLED).any())
+    written = frames.turns_until_s is None
+    whole = (
+        written
+        and bool(ours["failure"].isna().all())
+        and not ("finish_reason" in ours and bool((ours["finish_reason"] == CANCELLED).any()))
     )
     means = {name: _mean_ms(view, family) for name, family in _HISTOGRAMS.items()}
     requests, queue_ms = view.delta(names.E2E + "_count"), means["queue_ms"]

@@ -106,7 +106,9 @@ def _counts(name: str, both: tuple[int | None, int | None], span: IdleSpan) -> C
     if theirs is None:
         return Check(name, "not known", "the server does not publish it")
     if not span.turns_whole or ours is None:
-        return Check(name, "not known", f"server {theirs:,}; some of our turns did not end well, or were not counted")
+        return Check(
+            name, "not known", f"server {theirs:,}; some of our turns did not end well, or were not written or counted"
+        )
     said = f"{ours:,} here, {theirs:,} at the server, from idle to idle ({number(span.end_s - span.start_s)} s)"
     if ours == theirs:
         return Check(name, "adds up", said)

@@ -3,7 +3,8 @@
 A second is [t_s, t_s + 1) since the run's start. TTFT stands in the second of the first token, ITL in that of the later
 event, E2E in that of the last token; all three of turns that ended well. `in_flight` is counted at the second's end.
 A server's gauges are means over the second's scrapes; tokens per second come from its counters, read between scrapes by a
-straight line; counts (preemptions, hits and queries) and the cumulative counters are taken at scrapes.
+straight line; counts (preemptions, hits and queries) and the cumulative counters are taken at scrapes. Of a run that was
+cut off, turns in flight were never written: the client's columns end where they would be missing.
 """
 
 from dataclasses import dataclass
@@ -138,7 +139,17 @@ def _client(frames: RunFrames, seconds: int) -> pd.DataFrame:
     for name, (at_s, values) in samples.items():
         found = quantiles_by_second(at_s, values, tuple(q for _, q in QUANTILES), seconds)
         columns |= {f"{name}_{label}": column for (label, _), column in zip(QUANTILES, found, strict=True)}
+    until_s = frames.turns_until_s
+    if until_s is not None:
+        _cut(columns, until_s, float(np.nanmax(closed - sent, initial=0.0)))
     return pd.DataFrame(columns)
+
+
+def _cut(columns: dict[str, Floats], until_s: float, longest_s: float) -> None:
+    """Leave open what turns that were never written would add to: ends from where the rows end, the rest one turn before."""
+    for name, column in columns.items():
+        known_s = until_s if name.startswith(("turns_ended", "turns_failed", "e2e")) else until_s - longest_s
+        column[max(0, int(known_s)) :] = np.nan
 
 
 def _count(at_s: Floats, seconds: int, weights: Floats | None = None) -> Floats:

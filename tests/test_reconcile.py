@@ -171,6 +171,11 @@ def test_turns_that_were_given_up_waited_too_and_are_in_no_histogram(run: RunFra
     assert found["turns against histograms"] == "not known"
 
 
+def test_turns_that_a_cut_run_never_wrote_are_laid_to_nobody(run: RunFrames) -> None:
+    assert outcomes(asked(replace(whole(run), summary={}), histograms(99, e2e=480)))["requests"] == "does not add up"
+    assert outcomes(asked(replace(whole(run), summary=None), histograms(99, e2e=480)))["requests"] == "not known"
+
+
 def test_the_documents_of_a_report_hold_the_parts(tmp_path: Path) -> None:
     folder = synthetic.write(tmp_path / "run")
     made = report.make(folder)

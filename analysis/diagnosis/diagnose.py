@@ -85,7 +85,7 @@ def sentences(diagnosis: Diagnosis) -> list[str]:
     if primary is None:
         return ["No cause could be told: no rule holds, or the server did not say enough."]
     lines = [
-        f"{'Probably: ' if primary.probable else ''}{_TITLES[primary.code]} ({primary.code}).",
+        f"{'Probable cause: ' if primary.probable else ''}{_TITLES[primary.code]} ({primary.code}).",
         *_sentence(primary.said),
     ]
     for other in diagnosis.whole.findings[1:]:

@@ -320,7 +320,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "queue-bound",
-        "Places are taken (max-num-seqs)",
+        "All places of max-num-seqs are taken",
         "somebody waits for capacity, as many run as may at 80 % of these scrapes, KV usage below 85 %, no preemptions",
         "where max-num-seqs is not known, a ceiling that is always touched: probable",
         _cap,
