@@ -124,7 +124,8 @@ def test_a_killed_worker_is_noticed_and_its_older_turns_are_kept(stage: Stage, s
         assert most_at_once(row for row in rows if row["worker"] != seen["worker"]) == USERS // 2  # and not more
     else:
         assert sessions["planned"] == sessions["dropped"] + sessions["started"]
-        assert sessions["planned"] == due(ended.run_dir)
+        # One may have come while the word that it is over was on its way to the worker that was left.
+        assert sessions["planned"] - due(ended.run_dir) in (0, 1)
         # 4 s until it is noticed and 2 s more, at half of the rate
         assert sessions["dropped"] >= RATE / 2 * 3
         assert "dropped_sessions" in ended.codes

@@ -304,39 +304,6 @@ def test_reading_goes_before_the_event_loop_for_every_client(drop: str) -> None:
     assert said in (["[3, 3, 3]"] if drop else ["[10, 10, 10]", "[3, 3, 3]"])  # who may rank above others does
 
 
-def switches() -> int:
-    """How often the reading thread has gone to sleep so far."""
-    texts = [task.joinpath("status").read_text() for task in Path("/proc/self/task").iterdir()]
-    (mine,) = [text for text in texts if text.startswith("Name:\tinferload-read\n")]
-    return int(mine.split("\nvoluntary_ctxt_switches:")[1].split()[0])
-
-
-@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="the kernel does not say how often a thread slept")
-def test_chunks_of_many_streams_gather_a_little_and_none_is_lost(reader: native.Reader) -> None:
-    pairs = [socket.socketpair() for _ in range(100)]
-    numbers = [reader.add(near.fileno()) for near, _far in pairs]
-    for number in numbers:
-        reader.expect(number)
-    due_ns, rounds = now_ns(), 40
-    before = switches()
-    for number in range(rounds):  # each stream has a chunk every 10 ms, one after the other
-        for _near, far in pairs:
-            while now_ns() < due_ns:
-                pass
-            far.sendall(b"x" if number else HEAD)
-            due_ns += 100_000
-    assert switches() - before < rounds * len(pairs) / 2
-    for _near, far in pairs:
-        far.close()
-    closed: set[int] = set()
-    while len(closed) < len(pairs):
-        closed |= {number for number, _ending, _error in next_endings(reader)}
-    for (near, _far), number in zip(pairs, numbers, strict=True):
-        assert reader.waiting(number)[1] == len(HEAD) + rounds - 1
-        reader.forget(number)
-        near.close()
-
-
 @pytest.mark.usefixtures("stamping")
 def test_a_process_that_is_stopped_knows_it_and_dates_what_waited() -> None:
     stopped, release = threading.Event(), threading.Event()

@@ -146,8 +146,11 @@ def test_the_roster_counts_missing_reports() -> None:
     member = roster.of_client("b")
     assert member is not None
     assert member.name == "w1"
-    assert [member.reported(seq, 0) for seq in (0, 1, 4, 4, 3)] == [True, True, True, False, False]
+    assert [member.reported(seq, 0, 0) for seq in (0, 1, 4, 4, 3)] == [True, True, True, False, False]
     assert member.missing_reports == 2
+    member.offset_ns = 5
+    assert member.reported(5, 0, 105)
+    assert member.booked_ns == 100  # on the master's clock
 
 
 def test_the_tightest_ping_gives_the_offset(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from inferload.workload.sessions import Sessions
 
 
 def count_lost_arrivals(run: MasterRun) -> int:
-    """Book the arrivals of lost workers from when they were last heard to the end of the load; how many there were."""
+    """Book the arrivals of lost workers from their last report to the end of the load; how many there were."""
     rate = run.order.rate
     if rate is None or not run.windows:
         return 0
@@ -35,7 +35,7 @@ def _of_worker(run: MasterRun, member: Member, first_rate: float) -> int:
         window = next(w for w in run.stepped if w.holds(due_ns))
         if not quota.take_session(window.phase):
             break
-        if due_ns >= member.heard_ns:
+        if due_ns >= member.booked_ns:
             class_name = sessions.class_of(arrival.index)
             run.seen.tallies.session_planned(window.phase, class_name, step=window.step)
             run.seen.tallies.session_dropped(window.phase, class_name, step=window.step)

@@ -34,10 +34,6 @@
 #define BEAT_MS 20                /* the idle thread wakes this often, to know that it is not held up */
 #define PAUSE_NS (50 * SEC / 1000)  /* a beat as late as this is a pause */
 #define PAUSES 64
-#define CROWD 200                 /* reads in a beat from which on the thread lets them gather */
-#define LONGEST_REST_NS (SEC / 2000)
-#define SHORTEST_REST_NS (SEC / 10000)
-#define RESTS_PER_GAP 20
 #define SHORT_TURN_NS (SEC / 5000)
 #define CONTROL UINT64_MAX
 #define AHEAD 10                 /* nice levels that the thread ranks above the event loop's: nine times its weight */
@@ -88,9 +84,6 @@ struct reader {
     struct queue queue, taken; /* what the thread fills, and what Python took last */
     int64_t pauses[PAUSES][2];
     size_t pauses_seen;
-    int64_t gap_ns;            /* the thread's own: running mean of the time between two reads of a stream */
-    int64_t crowd_since_ns;    /* since when it has counted reads */
-    int crowd, rests;
     char input[READ_SIZE];
 };
 
@@ -189,8 +182,6 @@ static void gather(struct reader *r, struct slot *s, size_t n, int64_t mono_ns, 
         lose(r, s, READ_FAILED, ENOMEM);
         return;
     }
-    if (s->last_ns) r->gap_ns += (mono_ns - s->last_ns - r->gap_ns) / 256;
-    r->crowd++;
     memcpy(s->data + from, r->input, n);
     s->used += n;
     s->reads[s->count++] = (struct one_read){(int64_t)s->used, mono_ns, age_ns};
@@ -241,20 +232,6 @@ static int64_t beat(struct reader *r, int64_t last_ns) {
     return at_ns;
 }
 
-/* Where streams are many, their chunks come one by one all the time: a wake-up for each is most of what reading costs, and takes the
- * core from the event loop. So let a few gather, for a small part of the gap between two chunks of a stream: the kernel's stamps say
- * when each came. Not so while streams are few, nor where a rest would be too short to bring anything. */
-static void rest(struct reader *r, int64_t at_ns) {
-    if (at_ns - r->crowd_since_ns >= BEAT_MS * SEC / 1000) {
-        r->rests = r->crowd >= CROWD && at_ns - r->crowd_since_ns < 2 * BEAT_MS * SEC / 1000;
-        r->crowd = 0, r->crowd_since_ns = at_ns;
-    }
-    int64_t rest_ns = r->gap_ns / RESTS_PER_GAP;
-    if (!r->rests || rest_ns < SHORTEST_REST_NS) return;
-    struct timespec t = {0, rest_ns < LONGEST_REST_NS ? rest_ns : LONGEST_REST_NS};
-    clock_nanosleep(CLOCK_MONOTONIC, 0, &t, NULL);
-}
-
 /* Reading goes before all else that this process does: where a core is full, what is sent late is seen as lag, but what is
  * read late would be taken for the server's. To rank above others needs a privilege; without it the thread of the event loop
  * steps back instead. On Linux each thread has a nice level of its own. */
@@ -289,7 +266,6 @@ static void *run(void *argument) {
         last_ns = beat(r, last_ns);
         for (int i = 0; i < n; i++)
             if (events[i].data.u64 != CONTROL) on_event(r, events[i].data.u64);
-        if (n > 0 && n < EVENTS / 4) rest(r, last_ns);
     }
     return NULL;
 }
