@@ -23,7 +23,7 @@ from inferload.errors import UsageError
 from inferload.measure.arrow import pa
 from inferload.measure.clock import Anchor
 from inferload.measure.exact import exact_values
-from inferload.measure.record import TurnRecord
+from inferload.measure.record import INSTANTS, SERVER_TIMES, TurnRecord
 from inferload.rundir import MANIFEST, TURNS, read_json
 
 __all__ = [
@@ -86,18 +86,8 @@ SCHEMA = pa.schema(
     ]
 )
 
-_INSTANTS = (
-    "planned_ns",
-    "closed_ns",
-    "sent_ns",
-    "written_ns",
-    "first_event_ns",
-    "first_ns",
-    "first_visible_ns",
-    "last_ns",
-)
 _NUMBERS = (
-    *_INSTANTS,
+    *INSTANTS,
     "turn_index",
     "connect_ns",
     "input_tokens",
@@ -111,9 +101,8 @@ _NUMBERS = (
     "final",
 )
 _WORDS = ("class", "worker", "phase", "target", "model", "finish_reason", "failure", "pause")
-_FIGURES = ("server_queue_ms", "server_ttft_ms", "server_generation_ms")
 _numbers_of = attrgetter(*_NUMBERS)
-_figures_of = attrgetter(*_FIGURES)
+_figures_of = attrgetter(*SERVER_TIMES)
 _words_of = attrgetter("class_name", *_WORDS[1:])
 _IDS = tuple(map(attrgetter, ("turn_id", "session_id", "request_id")))
 _EVENTS, _TOKENS, _HASHES = map(attrgetter, ("event_ns", "event_tokens", "block_hashes"))
@@ -173,12 +162,12 @@ class TurnColumns:
         made = {}
         for column, name in enumerate(_NUMBERS):
             values, missing = numbers[:, column].copy(), numbers[:, column] == _NONE
-            if name in _INSTANTS:
+            if name in INSTANTS:
                 values -= anchor_mono_ns
             values[missing] = 0
             made[name] = pa.array(values, mask=missing).cast(SCHEMA.field(name).type)
-        figures = np.frombuffer(self._figures, dtype=np.float64).reshape(self._rows, len(_FIGURES))
-        for column, name in enumerate(_FIGURES):
+        figures = np.frombuffer(self._figures, dtype=np.float64).reshape(self._rows, len(SERVER_TIMES))
+        for column, name in enumerate(SERVER_TIMES):
             made[name] = pa.array(figures[:, column].copy(), mask=np.isnan(figures[:, column]))
         codes = np.frombuffer(self._codes, dtype=np.int32).reshape(self._rows, len(_WORDS))
         for column, (name, known) in enumerate(zip(_WORDS, self._known, strict=True)):

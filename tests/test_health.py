@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from records import MS, turn
 
 from inferload.measure import clock
-from inferload.measure.health import ClientHealth, HealthSet
+from inferload.measure.health import Beat, ClientHealth, HealthSet
 
 times = st.lists(st.floats(0, 500), max_size=5)
 beats = st.tuples(
@@ -26,7 +26,7 @@ beats = st.tuples(
 def health_of(seen: list[tuple]) -> HealthSet:
     health = HealthSet()
     for worker, phase, lags, pauses, cpu_s, wall_s, stolen_s in seen:
-        health.at(worker, phase).beat(lags, pauses, cpu_s, wall_s, stolen_s, processors=2)
+        health.at(worker, phase).beat(Beat(lags, pauses, cpu_s, wall_s, stolen_s), processors=2)
     return health
 
 
@@ -47,9 +47,9 @@ def test_a_delta_arrives_whole(seen: list[tuple]) -> None:
 
 def test_shares_of_one_worker_and_of_all() -> None:
     health = HealthSet()
-    health.at("w1", "measure").beat([1.0, 9.0], [0.5], cpu_s=0.9, wall_s=1.0, stolen_s=0.2, processors=4)
-    health.at("w2", "measure").beat([2.0], [], cpu_s=0.1, wall_s=1.0, stolen_s=None)
-    health.at("w2", "drain").beat([50.0], [], cpu_s=0.0, wall_s=5.0, stolen_s=None)
+    health.at("w1", "measure").beat(Beat([1.0, 9.0], [0.5], cpu_s=0.9, wall_s=1.0, stolen_s=0.2), processors=4)
+    health.at("w2", "measure").beat(Beat([2.0], [], cpu_s=0.1, wall_s=1.0, stolen_s=None))
+    health.at("w2", "drain").beat(Beat([50.0], [], cpu_s=0.0, wall_s=5.0, stolen_s=None))
     one = health.by_worker("measure")["w1"]
     assert (one.cpu_share, one.steal_share, one.steal_s) == (0.9, 0.05, 0.05)
     assert one.longest_pause_ms == 9
@@ -64,11 +64,11 @@ def test_shares_of_one_worker_and_of_all() -> None:
 def test_where_a_thread_reads_only_its_own_pauses_count() -> None:
     health = HealthSet()
     one = health.at("w1", "measure")
-    one.beat([900.0], [], cpu_s=0.1, wall_s=1.0, stolen_s=None, read_pauses_ms=[])
+    one.beat(Beat([900.0], [], cpu_s=0.1, wall_s=1.0, stolen_s=None, read_pauses_ms=[]))
     assert (one.reads_apart, one.longest_pause_ms) == (True, 0)
-    one.beat([5.0], [], cpu_s=0.1, wall_s=1.0, stolen_s=None, read_pauses_ms=[80.0, 70.0])
+    one.beat(Beat([5.0], [], cpu_s=0.1, wall_s=1.0, stolen_s=None, read_pauses_ms=[80.0, 70.0]))
     assert HealthSet.from_wire(health.to_wire()).at("w1", "measure").longest_pause_ms == 80
-    one.beat([5.0], [], cpu_s=0.1, wall_s=1.0, stolen_s=None)  # an event loop read for a while
+    one.beat(Beat([5.0], [], cpu_s=0.1, wall_s=1.0, stolen_s=None))  # an event loop read for a while
     assert (one.reads_apart, one.longest_pause_ms) == (False, 900)
 
 
@@ -104,6 +104,6 @@ def test_a_wall_clock_that_is_set_is_noticed_once_and_one_that_is_slewed_is_not(
         at_ns[0] += clock.NS_PER_S
         wall_ahead_ns[0] += stepped_ns
         seen_s.append(watch.stepped_ns() / clock.NS_PER_S)
-        health.beat([], [], 0.0, 1.0, None, clock_stepped_ns=round(seen_s[-1] * clock.NS_PER_S))
+        health.beat(Beat([], [], 0.0, 1.0, None, clock_stepped_ns=round(seen_s[-1] * clock.NS_PER_S)))
     assert seen_s == [0, -3600, 0, 0, 0.2]
     assert (health.clock_steps, health.clock_stepped_ns) == (2, round(-3599.8 * clock.NS_PER_S))

@@ -16,7 +16,7 @@ from records import MS, S, turn
 from inferload.measure.clock import Anchor
 from inferload.measure.console import tables
 from inferload.measure.evidence import RunFacts, gather
-from inferload.measure.health import HealthSet
+from inferload.measure.health import Beat, HealthSet
 from inferload.measure.measures import MEASURES
 from inferload.measure.record import Failure, PhaseWindow, TurnRecord
 from inferload.measure.sketch import rank
@@ -83,8 +83,8 @@ def given_by(records: list[TurnRecord], slo: Slo | None = None, **changes: Any) 
         tallies.turn_begun(record.phase, record.class_name)
         tallies.fold(record, WINDOWS, slo)
         health.delays(record, 0)
-    health.at("w1", "measure").beat([0.1, 0.2], [], 15.0, 60.0, 0.0)
-    health.at("w2", "measure").beat([0.1, 0.4], [], 18.0, 60.0, 0.0)
+    health.at("w1", "measure").beat(Beat([0.1, 0.2], [], 15.0, 60.0, 0.0))
+    health.at("w2", "measure").beat(Beat([0.1, 0.4], [], 18.0, 60.0, 0.0))
     plain = SummaryInput(RUN, tallies, health, SECONDS, VALID, "kernel", servers=[SERVER])
     return dataclasses.replace(plain, **changes)
 
@@ -281,8 +281,8 @@ def test_tables_of_a_valid_run(golden: Callable[[str, str], None]) -> None:
 
 def test_tables_of_an_invalid_run_on_the_simulator(golden: Callable[[str, str], None]) -> None:
     told = given_by(sixty_seconds(30), run=RUN | {"engine": "simulator"}, servers=[])
-    told.health.at("w1", "measure").beat([80.0] * 60, [12.0], 59.5, 60.0, None)
-    told.health.at("w1", "warmup").beat([20.0], [], 1.0, 10.0, None)
+    told.health.at("w1", "measure").beat(Beat([80.0] * 60, [12.0], 59.5, 60.0, None))
+    told.health.at("w1", "warmup").beat(Beat([20.0], [], 1.0, 10.0, None))
     evidence = gather(told.tallies, told.health, SECONDS, RunFacts("kernel", workers=2, lost_workers=1))
     summary = build(dataclasses.replace(told, verdict=judge(evidence)))
     text = tables(summary)

@@ -9,7 +9,7 @@ from records import MS, S, turn
 
 from inferload.measure import validity
 from inferload.measure.evidence import RunFacts, gather
-from inferload.measure.health import HealthSet
+from inferload.measure.health import Beat, HealthSet
 from inferload.measure.tally import TallySet
 from inferload.measure.validity import RULES, Evidence, judge
 
@@ -162,8 +162,8 @@ def test_evidence_comes_from_books_and_health() -> None:
         tallies.session_started("measure", "chat")
         tallies.turn_begun("measure", "chat")
         tallies.fold(turn(turn_id=f"t{number}"), (), None)
-    health.at("w1", "measure").beat([1.0, 2.0], [0.5], 0.5, 1.0, 0.02, processors=2)
-    health.at("w2", "measure").beat([9.0], [], 0.9, 1.0, 0.2, processors=2)
+    health.at("w1", "measure").beat(Beat([1.0, 2.0], [0.5], 0.5, 1.0, 0.02), processors=2)
+    health.at("w2", "measure").beat(Beat([9.0], [], 0.9, 1.0, 0.2), processors=2)
     tallies.turn_begun("drain", "chat")
     facts = RunFacts("kernel", workers=2, lost_workers=1, clock_uncertainty_ms=0.4)
     evidence = {one.phase: one for one in gather(tallies, health, {"measure": 60.0, "drain": 5.0}, facts)}
@@ -195,7 +195,7 @@ def test_a_server_that_is_slow_to_take_connections_makes_no_client_late(loop_lag
         tallies.turn_begun("measure", "chat")
         late = turn(turn_id=f"t{number}", planned_ns=sent_ns - 102 * MS, connect_ns=100 * MS)
         tallies.fold(late, (), None)
-    health.at("w1", "measure").beat([loop_lag_ms] * 50, [], 0.1, 1.0, None, read_pauses_ms=[])
+    health.at("w1", "measure").beat(Beat([loop_lag_ms] * 50, [], 0.1, 1.0, None, read_pauses_ms=[]))
     (measured,) = gather(tallies, health, {"measure": 60.0}, RunFacts("kernel"))
     assert ("client_lag" in {reason.code for reason in judge([measured]).reasons}) == blamed
 
@@ -206,7 +206,7 @@ def test_the_event_loops_lag_counts_where_it_delays_something(upload_ms: int, la
     sent_ns = turn().sent_ns
     assert sent_ns is not None
     tallies.fold(turn(written_ns=sent_ns + upload_ms * MS), (), None)
-    health.at("w1", "measure").beat([40.0], [], 0.5, 1.0, None, read_pauses_ms=[300.0])
+    health.at("w1", "measure").beat(Beat([40.0], [], 0.5, 1.0, None, read_pauses_ms=[300.0]))
     (measured,) = gather(tallies, health, {"measure": 60.0}, RunFacts("kernel"))
     assert (measured.loop_lag_p99_ms, measured.pause_max_ms) == (lag_ms, 300.0)
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from inferload.measure.arrow import pa, pc
 from inferload.measure.clock import NS_PER_MS
-from inferload.measure.record import CANCELLED
+from inferload.measure.record import CANCELLED, INSTANTS, SERVER_TIMES
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -23,20 +23,12 @@ COLUMNS = (
     "phase",
     "failure",
     "finish_reason",
-    "planned_ns",
-    "sent_ns",
-    "written_ns",
-    "first_event_ns",
-    "first_ns",
-    "first_visible_ns",
-    "last_ns",
+    *INSTANTS[:-1],  # no measure needs the close
     "connect_ns",
     "output_tokens",
     "event_ns",
     "event_tokens",
-    "server_queue_ms",
-    "server_ttft_ms",
-    "server_generation_ms",
+    *SERVER_TIMES,
 )
 
 

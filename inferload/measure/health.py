@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,6 +13,18 @@ from inferload.measure.clock import NS_PER_S
 from inferload.measure.measures import delays_ms
 from inferload.measure.record import PHASES, Phase, TurnRecord
 from inferload.measure.sketch import Sketch
+
+
+class Beat(NamedTuple):
+    """What a worker cost itself since the last beat."""
+
+    loop_lags_ms: Iterable[float]
+    gc_pauses_ms: Iterable[float]
+    cpu_s: float
+    wall_s: float
+    stolen_s: float | None  # by the hypervisor, from all processors together; None where the system does not say
+    read_pauses_ms: Iterable[float] | None = None  # of the thread that reads; None where the event loop does
+    clock_stepped_ns: int = 0  # by how much the wall clock was set
 
 
 @dataclass(slots=True)
@@ -77,35 +89,20 @@ class ClientHealth:
         """The longest time for which nobody read; None before the first beat."""
         return (self.read_pause_ms.max or 0.0) if self.reads_apart else self.loop_lag_ms.max
 
-    def beat(
-        self,
-        loop_lags_ms: Iterable[float],
-        gc_pauses_ms: Iterable[float],
-        cpu_s: float,
-        wall_s: float,
-        stolen_s: float | None,
-        *,
-        read_pauses_ms: Iterable[float] | None = None,
-        processors: int | None = None,
-        clock_stepped_ns: int = 0,
-    ) -> None:
-        """What happened since the last beat. `stolen_s`: from all processors together; None where the system does not say.
-
-        `read_pauses_ms`: of the thread that reads; None where the event loop does. `clock_stepped_ns`: by how much the
-        wall clock was set.
-        """
-        self.clock_steps += clock_stepped_ns != 0
-        self.clock_stepped_ns += clock_stepped_ns
-        self.loop_lag_ms.add_many(np.fromiter(loop_lags_ms, dtype=np.float64))
-        self.gc_pause_ms.add_many(np.fromiter(gc_pauses_ms, dtype=np.float64))
-        self.cpu_ns += round(cpu_s * NS_PER_S)
-        self.wall_ns += round(wall_s * NS_PER_S)
-        if read_pauses_ms is not None:
-            self.apart_ns += round(wall_s * NS_PER_S)
-            self.read_pause_ms.add_many(np.fromiter(read_pauses_ms, dtype=np.float64))
-        if stolen_s is not None:
-            self.steal_ns += round(stolen_s * NS_PER_S / (processors or os.cpu_count() or 1))
-            self.steal_wall_ns += round(wall_s * NS_PER_S)
+    def beat(self, beat: Beat, processors: int | None = None) -> None:
+        """What happened since the last beat; `processors` (None: those of this machine) share what was stolen."""
+        self.clock_steps += beat.clock_stepped_ns != 0
+        self.clock_stepped_ns += beat.clock_stepped_ns
+        self.loop_lag_ms.add_many(np.fromiter(beat.loop_lags_ms, dtype=np.float64))
+        self.gc_pause_ms.add_many(np.fromiter(beat.gc_pauses_ms, dtype=np.float64))
+        self.cpu_ns += round(beat.cpu_s * NS_PER_S)
+        self.wall_ns += round(beat.wall_s * NS_PER_S)
+        if beat.read_pauses_ms is not None:
+            self.apart_ns += round(beat.wall_s * NS_PER_S)
+            self.read_pause_ms.add_many(np.fromiter(beat.read_pauses_ms, dtype=np.float64))
+        if beat.stolen_s is not None:
+            self.steal_ns += round(beat.stolen_s * NS_PER_S / (processors or os.cpu_count() or 1))
+            self.steal_wall_ns += round(beat.wall_s * NS_PER_S)
 
     def absorb(self, other: ClientHealth) -> None:
         """Take in what the other saw; it is left as it was."""

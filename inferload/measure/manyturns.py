@@ -17,24 +17,12 @@ import numpy as np
 from inferload.measure.clock import NS_PER_MS
 from inferload.measure.health import HealthSet
 from inferload.measure.measures import STALL_MS, Floats, Ints, differences_ms, gaps_ms, token_gaps_ms
-from inferload.measure.record import CANCELLED, PhaseWindow, TurnRecord
+from inferload.measure.record import CANCELLED, INSTANTS, SERVER_TIMES, PhaseWindow, TurnRecord
 from inferload.measure.slo import Slo
 from inferload.measure.tally import Key, Pause, Tally, TallySet
 from inferload.measure.within import within
 
-_instants = attrgetter(
-    "planned_ns",
-    "sent_ns",
-    "written_ns",
-    "first_event_ns",
-    "first_ns",
-    "first_visible_ns",
-    "last_ns",
-    "closed_ns",
-    "output_tokens",
-    "turn_index",
-)
-_SAID = ("server_queue_ms", "server_ttft_ms", "server_generation_ms")
+_instants = attrgetter(*INSTANTS, "output_tokens", "turn_index")
 
 
 class _Plain(NamedTuple):
@@ -151,7 +139,7 @@ def _count_spans(tally: Tally, turns: _Plain) -> None:
     _gather(tally, "tpot_ms", ((turns.last - turns.first) / NS_PER_MS)[more] / after[more])
     connects = [record.connect_ns for record in turns.records if record.connect_ns is not None]
     _gather(tally, "connect_ms", np.array(connects, dtype=np.float64) / NS_PER_MS)
-    for name in _SAID:
+    for name in SERVER_TIMES:
         said = [value for value in map(attrgetter(name), turns.records) if value is not None and isfinite(value)]
         _gather(tally, name, np.array(said, dtype=np.float64))
 

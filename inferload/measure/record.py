@@ -19,6 +19,19 @@ CANCELLED = "cancelled"  # the finish reason of a turn that its caller broke off
 Phase = Literal["warmup", "measure", "drain"]
 PHASES: tuple[Phase, ...] = ("warmup", "measure", "drain")
 
+# The fields of a record that are instants, in the order in which a turn passes them, and what the server said of its own part.
+INSTANTS = (
+    "planned_ns",
+    "sent_ns",
+    "written_ns",
+    "first_event_ns",
+    "first_ns",
+    "first_visible_ns",
+    "last_ns",
+    "closed_ns",
+)
+SERVER_TIMES = ("server_queue_ms", "server_ttft_ms", "server_generation_ms")
+
 
 class Failure(StrEnum):
     """Why a turn did not end well: a closed list, so that failures can be counted over workers and runs."""

@@ -6,6 +6,7 @@ from typing import Any
 import gevent
 
 from inferload.measure import clock
+from inferload.measure.health import Beat
 
 _PERIOD_NS = 20 * clock.NS_PER_MS
 _PAUSE_NS = 50 * clock.NS_PER_MS  # a beat as late as this is a pause, which stalls are held against
@@ -27,15 +28,15 @@ class Pulse:
         self._timer.start(self._beat)
         gc.callbacks.append(self._on_gc)
 
-    def take(self) -> tuple[list[float], list[float], float, float, float | None]:
-        """(loop lags in ms, GC pauses in ms, CPU seconds, wall seconds, stolen seconds or None) since the last call."""
+    def take(self) -> Beat:
+        """What the event loop and the process cost since the last call."""
         cpu_ns, at_ns, stolen_s = clock.cpu_ns(), clock.now_ns(), steal_s()
         lags, pauses = self.loop_lags_ms, self.gc_pauses_ms
         self.loop_lags_ms, self.gc_pauses_ms = [], []
         cpu_s, wall_s = (cpu_ns - self._cpu_ns) / 1e9, (at_ns - self._at_ns) / 1e9
         steal = None if stolen_s is None or self._steal_s is None else stolen_s - self._steal_s
         self._cpu_ns, self._at_ns, self._steal_s = cpu_ns, at_ns, stolen_s
-        return lags, pauses, cpu_s, wall_s, steal
+        return Beat(lags, pauses, cpu_s, wall_s, steal)
 
     def close(self) -> None:
         """Stop beating."""

@@ -259,18 +259,10 @@ class WorkerRun:
         at_ns = now_ns()
         phase = self.window_of((self._reported_ns + at_ns) // 2).phase
         self._reported_ns = at_ns
-        loop_lags_ms, gc_pauses_ms, cpu_s, wall_s, stolen_s = self._pulse.take()
-        health = self.health.at(self.assignment.name, phase)
-        read_pauses_ms, stepped_ns = self._read_pauses_ms(), self._wall.stepped_ns()
-        health.beat(
-            loop_lags_ms,
-            gc_pauses_ms,
-            cpu_s,
-            wall_s,
-            stolen_s,
-            read_pauses_ms=read_pauses_ms,
-            clock_stepped_ns=stepped_ns,
+        beat = self._pulse.take()._replace(
+            read_pauses_ms=self._read_pauses_ms(), clock_stepped_ns=self._wall.stepped_ns()
         )
+        self.health.at(self.assignment.name, phase).beat(beat)
 
     def _read_pauses_ms(self) -> list[float] | None:
         """For how long the reading threads were held up, each time since the last call; None where an event loop reads."""
