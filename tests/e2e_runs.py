@@ -478,7 +478,8 @@ def check_books(ended: Ended) -> None:
         assert by_phase[phase]["sent"] == sum(row["phase"] == phase for row in rows)
     sessions = summary["sessions"]
     assert sessions["planned"] == sessions["dropped"] + sessions["started"]
-    recomputed.check(summary, json.loads((ended.run_dir / "run.json").read_text()), rows)
+    overrun_ms = {one["worker"]: one["overrun_ms"] for one in marks_of(ended.run_dir) if one["kind"] == "overrun"}
+    recomputed.check(summary, json.loads((ended.run_dir / "run.json").read_text()), rows, overrun_ms)
 
     last: dict[tuple[str, str], int] = {}
     for row in csv_rows(ended.run_dir / "locust_stats_history.csv"):

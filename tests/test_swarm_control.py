@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from inferload.measure.clock import Anchor
+from inferload.measure.record import PhaseWindow
 from inferload.swarm.cachefigures import as_sent
 from inferload.swarm.controller import Controller, gravest
 from inferload.swarm.workerrun import WorkerRun
@@ -78,3 +79,36 @@ def test_turns_with_token_ids_come_as_they_were_sent_on_any_worker() -> None:
     assert [(row["worker"], row["sent_ns"], row["block_hashes"]) for row in rows] == [
         ("a", 10, [1, 2]), ("b", 5, [3]), ("a", 30, None),
     ]  # fmt: skip
+
+
+class Told:
+    """A worker's run, as far as words of phases go."""
+
+    def __init__(self, last_planned_ns: int) -> None:
+        self.run = run = WorkerRun.__new__(WorkerRun)
+        values: dict[str, Any] = {
+            "_windows": (PhaseWindow("measure", 1_000),),
+            "_latest_ns": last_planned_ns,
+            "overrun_ns": 0,
+            "loop": SimpleNamespace(exhausted=False),
+            "quota": SimpleNamespace(spent=False),
+        }
+        for name, value in values.items():
+            setattr(run, name, value)
+
+    def end(self, at_ns: int) -> int:
+        self.run.set_windows((PhaseWindow("measure", 1_000, at_ns), PhaseWindow("drain", at_ns)))
+        return self.run.overrun_ns
+
+
+def test_turns_planned_after_an_end_that_was_not_heard_of_yet_are_told() -> None:
+    assert Told(5_300).end(5_000) == 300
+    assert Told(5_000).end(5_000) == 1  # the first instant of the drain
+    assert Told(4_999).end(5_000) == 0
+
+
+def test_an_end_that_was_known_beforehand_has_no_turns_after_it() -> None:
+    told = Told(4_000)
+    assert told.end(5_000) == 0
+    told.run._latest_ns = 5_300  # one of the drain
+    assert told.end(5_000) == 0

@@ -145,5 +145,6 @@ class Agent:
             send_stats = getattr(self._runner, "_send_stats", None)
             if send_stats is not None:  # a worker's share of Locust's own tables, complete to the last request
                 send_stats()
-            said = {"run_id": run.assignment.run_id, "name": run.assignment.name, "notes": dict(run.sessions.notes)}
+            said: dict[str, Any] = {"run_id": run.assignment.run_id, "name": run.assignment.name}
+            said |= {"notes": dict(run.sessions.notes), "overrun_ns": run.overrun_ns}
             self._runner.send_message(messages.DRAINED, said)

@@ -14,7 +14,7 @@ import gevent
 from gevent.event import Event
 
 from inferload import rundir
-from inferload.measure.clock import NS_PER_S, Anchor, now_ns, wall_ns
+from inferload.measure.clock import NS_PER_MS, NS_PER_S, Anchor, now_ns, wall_ns
 from inferload.measure.health import HealthSet
 from inferload.measure.recent import Recent
 from inferload.measure.record import Phase, PhaseWindow
@@ -112,6 +112,13 @@ class MasterRun:
             self._look_at_clock(member, health)
             self.seen.health.absorb(health)
 
+    def _look_at_overrun(self, member: Member, overrun_ms: float) -> None:
+        if overrun_ms:
+            late = f"worker {member.name} heard of the end of the measure phase late"
+            text = f"{late}: turns that it planned up to {overrun_ms:.0f} ms after it count as measured"
+            self.marks.add("overrun", text, worker=member.name, overrun_ms=round(overrun_ms, 3))
+            logger.warning("%s", text)
+
     def _look_at_clock(self, member: Member, delta: HealthSet) -> None:
         total = delta.total()
         if total.clock_steps:
@@ -126,6 +133,7 @@ class MasterRun:
         if member is not None and data["run_id"] == self.run_id:
             member.drained = True
             self.notes.update(data.get("notes", {}))
+            self._look_at_overrun(member, data.get("overrun_ns", 0) / NS_PER_MS)
             self._look_whether_drained()
             gevent.spawn_later(_SAME_SIGNAL_S, self._look_whether_left, member)
 
@@ -223,13 +231,10 @@ class MasterRun:
             stepper.start()
             end_ns = self._planned_end_ns(measure_ns)
             self.stop.wait(None if end_ns is None else max(0.0, (end_ns - now_ns()) / NS_PER_S))
-            if self._spent_ns is not None:
-                end_ns = self._spent_ns
-            elif self.stop.is_set():
-                end_ns = now_ns()
             stepper.kill()
-            self._announce(start_ns, min(measure_ns, end_ns or now_ns()), end_ns or now_ns())
-            self._drain()
+            end_ns = self._load_end_ns(end_ns)
+            self._announce(start_ns, min(measure_ns, end_ns), end_ns)
+            self._drain(end_ns)
         finally:
             starter.kill(block=False)
             stepper.kill(block=False)
@@ -266,13 +271,26 @@ class MasterRun:
         measure_s = self.order.scenario.phases.measure_s
         return None if measure_ns is None or measure_s is None else measure_ns + round(measure_s * NS_PER_S)
 
+    def _load_end_ns(self, planned_ns: int | None) -> int:
+        """When the load ends, now that it is to: one that is stopped goes on until every worker knows of its end."""
+        if self._spent_ns is not None:
+            return self._spent_ns
+        if self.stop.is_set() or planned_ns is None:
+            return now_ns() + (_LEAD_NS if self.roster.remote else 0)
+        return planned_ns
+
     def _announce(self, start_ns: int, measure_ns: int | None, end_ns: int | None) -> None:
         """Tell the workers which phases there are, as far as that is known: None where it is not yet."""
         self.phases.set(start_ns, measure_ns, end_ns)
-        self.phases.mark(self.marks, self.anchor, stopping=self.stop.is_set() and not self.drained.is_set())
+        self._mark_phases()
         self.tell(messages.WINDOWS, {"run_id": self.run_id, "windows": windows_to_wire(self.stepped)})
 
-    def _drain(self) -> None:
+    def _mark_phases(self) -> None:
+        self.phases.mark(self.marks, self.anchor, stopping=self.stop.is_set() and not self.drained.is_set())
+
+    def _drain(self, begin_ns: int) -> None:
+        gevent.sleep(max(0.0, (begin_ns - now_ns()) / NS_PER_S))
+        self._mark_phases()
         self._over = True
         drain_s = self.order.scenario.phases.drain_s
         self.tell(messages.DRAIN, {"run_id": self.run_id})

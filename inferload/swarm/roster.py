@@ -113,6 +113,11 @@ class Roster:
         return next((member for member in self.members if member.client_id in (None, client_id)), None)
 
     @property
+    def remote(self) -> bool:
+        """There is a worker in another process: words to it take their time."""
+        return any(member.client_id is not None for member in self.members)
+
+    @property
     def present(self) -> list[Member]:
         """Those that are not lost."""
         return [member for member in self.members if not member.lost]

@@ -90,6 +90,10 @@ class WorkerRun:
         self.closing = False
         self.said_all = False  # the last report has been made
         self.finished = False
+        self.overrun_ns = (
+            0  # how long after the measure phase's end a turn was planned as measured: word of the end came late
+        )
+        self._latest_ns = 0  # when the last turn was planned
         self.folder = folder_of(assignment, own)
         self._windows: tuple[PhaseWindow, ...] = ()
         self._slos = {name: slo_of(self.scenario, name) for name in self.sessions.classes}
@@ -110,11 +114,7 @@ class WorkerRun:
         self._starting = 0  # turns that will be sent as soon as it is their greenlet's turn: a drain waits for them
         self._books = LocustBooks(environment)
         self._booker = gevent.spawn(self._book)
-        # gevent polls for reads at least this often while greenlets run, and a native thread gives the interpreter back so soon.
-        sys.setswitchinterval(SWITCH_S)
-        gc.collect()
-        gc.freeze()  # what stands now stays: no collection need look at it again
-        gc.disable()  # turns leave no cycles behind; what others do is collected between turns, by `tidy`
+        _prepare_interpreter()
         self._pulse = Pulse()
         self._threads = ThreadPool(WORK_THREADS)  # a thread begins when there is work for it
         self.loop: ClosedLoop | OpenLoop = (
@@ -124,8 +124,14 @@ class WorkerRun:
     # -- phases
 
     def set_windows(self, windows: Sequence[PhaseWindow]) -> None:
-        """The phases as they are planned now, on this worker's clock."""
+        """The phases as they are planned now, on this worker's clock.
+
+        Word of an end may come late: `overrun_ns` is how long after it a turn was planned that is taken for measured.
+        """
+        measured = self.window_of(self._latest_ns).phase == "measure"
         self._windows = tuple(windows)
+        if measured and self.window_of(self._latest_ns).phase == "drain":
+            self.overrun_ns = max(1, self._latest_ns - (self.load_end_ns() or self._latest_ns))
         if self._windows and isinstance(self.loop, OpenLoop) and self.open:
             self.loop.begin(self._windows[0].start_ns)
         self.look_whether_spent()
@@ -183,6 +189,7 @@ class WorkerRun:
 
     def start_turn(self, request: TurnRequest, session: int) -> Turn:
         """Send a turn; the books know of it from here on. Sessions take the targets in turn, each keeps to its own."""
+        self._latest_ns = max(self._latest_ns, request.planned_ns)
         self.tallies.turn_begun(request.phase, request.class_name, request.step)
         return self._clients[self._place(session)].start(request)
 
@@ -312,6 +319,15 @@ class WorkerRun:
             client.close()
         gc.enable()
         gc.unfreeze()
+
+
+def _prepare_interpreter() -> None:
+    """No collection in the midst of turns, and short slices for its threads."""
+    # gevent polls for reads at least this often while greenlets run, and a native thread gives the interpreter back so soon.
+    sys.setswitchinterval(SWITCH_S)
+    gc.collect()
+    gc.freeze()  # what stands now stays: no collection need look at it again
+    gc.disable()  # turns leave no cycles behind; what others do is collected between turns, by `tidy`
 
 
 def folder_of(assignment: Assignment, own: OwnSettings) -> Path:
