@@ -47,6 +47,8 @@ class Linear:
 
     def time_of(self, area: float) -> float:
         """The root of area(t) = area that lies in the piece, in the form that loses no digits."""
+        if not self.first and self.slope > 0:  # the same, but a product of two very small numbers would be 0
+            return math.sqrt(2 * area / self.slope)
         return 2 * area / (self.first + math.sqrt(max(0.0, self.first**2 + 2 * self.slope * area)))
 
 
