@@ -156,9 +156,10 @@ def test_a_worker_that_is_not_of_the_run_gets_no_users() -> None:
 
     a, b, stray, late = (WorkerNode(f"host_{name}") for name in "abcd")
     dispatcher = compat.members_only(lambda: {a.id, b.id})([a, b, stray], [One])
-    dispatcher.new_dispatch(target_user_count=8, spawn_rate=8, user_classes=[One])
+    dispatcher.new_dispatch(target_user_count=8, spawn_rate=4, user_classes=[One])
+    next(dispatcher)
+    dispatcher.add_worker(late)  # in the midst of a ramp: Locust would move users to it
     assert list(dispatcher)[-1] == {a.id: {"One": 4}, b.id: {"One": 4}}
-    dispatcher.add_worker(late)
     dispatcher.remove_worker(stray)
     dispatcher.new_dispatch(target_user_count=10, spawn_rate=10, user_classes=[One])
     assert list(dispatcher)[-1] == {a.id: {"One": 5}, b.id: {"One": 5}}

@@ -268,6 +268,7 @@ def test_one_that_comes_late_is_marked_and_one_that_is_stopped_on_its_own_keeps_
 ) -> None:
     ended: Ended = stage.result(scene)
     assert "Traceback" not in ended.text, ended.text
+    assert "a run is being drained" not in ended.text  # nobody asked for another
     assert ended.code == 3
     assert "lost_worker" in ended.codes
     everything = ended.summary["turns"]["by_phase"]["all"]
@@ -295,12 +296,14 @@ class ChatUser(InferenceUser):
 
 
 def strangers(place: Place) -> Ended:
-    """Of two workers one is of another version, and the other was started with another scenario than the master."""
+    """Of two workers one is of another version, and the other, which is forked, was started with another scenario."""
     simulator = place.simulator()
     older = place.folder / "older.py"
     older.write_text(OLDER)
     words = ["--host", simulator.url, "--scenario", str(closed(place))]
-    fleet = place.fleet("by_hand", *words, workers=1, expected=2, worker_arguments=["--scenario", "smoke"])
+    fleet = place.fleet(
+        "by_hand", *words, workers=1, expected=2, worker_arguments=["--scenario", "smoke", "--processes", "1"]
+    )
     place.join(fleet, locustfile=older)
     return Ended(place.run_dir, fleet.ended(), fleet.text, simulator.stats()["requests"])
 
@@ -380,6 +383,7 @@ def test_each_of_these_runs_is_whole(stage: Stage, scene: Scene) -> None:
     assert ended.summary["client"]["reader"] == reader
     manifest = json.loads((ended.run_dir / "run.json").read_text())
     assert {worker["reader"] for worker in manifest["workers"]} == {reader}
+    assert {(worker["one_clock"], worker["clock_offset_ns"]) for worker in manifest["workers"]} == {(True, 0)}
 
 
 @pytest.mark.parametrize("scene", SEEDED[:1], ids=["1 to 3 workers"])

@@ -61,6 +61,22 @@ def test_a_newer_number_of_users_is_not_overridden_by_an_older_one() -> None:
     assert (asked.locust, asked.changes) == ([8, 12], [8, 12])
 
 
+@pytest.mark.parametrize(("users", "said"), [(4, 0), (5, 1)])
+def test_in_a_drain_only_somebodys_own_start_is_answered(
+    users: int, said: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Locust itself starts the users that there are once more whenever a worker goes."""
+    asked = Asked()
+    asked.controller._load_awaited = False
+    asked.controller._runner = SimpleNamespace(target_user_count=4)
+    asked.controller.run = SimpleNamespace(stop=SimpleNamespace(is_set=lambda: True))  # type: ignore[assignment]
+    asked.controller.start(users, 1.0)
+    assert [record.message for record in caplog.records] == said * [
+        "a run is being drained; start again once it is over"
+    ]
+    assert asked.locust == []
+
+
 def test_a_turn_that_fails_while_files_are_joined_is_not_counted() -> None:
     run = WorkerRun.__new__(WorkerRun)  # nothing to count with: it must not come to that
     run.closing = True

@@ -1,21 +1,22 @@
 """The parts of the swarm that need no running Locust: options, orders, the roster, messages."""
 
 import argparse
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import gevent
 import pytest
-from locust import User
-from locust.runners import WorkerNode
 
 from inferload import __version__
 from inferload.cli import run as run_command
 from inferload.errors import UsageError
+from inferload.measure import clock
 from inferload.measure.record import PhaseWindow
 from inferload.passing import PassingParser
 from inferload.runoptions import RUN_OPTIONS
-from inferload.swarm import agent, dispatch, messages, muster, options, watching
+from inferload.swarm import agent, messages, muster, options, watching
 from inferload.swarm.order import Wish, nominal_users, resolve
 from inferload.swarm.own import OwnSettings
 from inferload.swarm.roster import Member, Roster
@@ -162,6 +163,24 @@ def test_the_tightest_ping_gives_the_offset(monkeypatch: pytest.MonkeyPatch) -> 
     assert (one.offset_ns, one.rtt_ns) == (5_900 - 900, 200)
 
 
+def test_a_clock_that_is_the_masters_own_has_no_offset(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("inferload.swarm.roster.now_ns", lambda: 1_000)
+    one = Member("w0", None, 0, heard_ns=0)
+    # The answer was quick, the way there was not.
+    one.pong(sent_ns=800, mono_ns=990, wall_ns=10, here_wall_ns=10, same_clock=True)
+    assert (one.offset_ns, one.wall_offset_ns, one.uncertain_ns, one.one_clock) == (0, 0, 0, True)
+    # A guest that was copied while it ran has the name of the clock, and another clock.
+    one.pong(sent_ns=900, mono_ns=1_100, wall_ns=10, here_wall_ns=10, same_clock=True)
+    assert (one.offset_ns, one.uncertain_ns, one.one_clock) == (150, 50, False)
+
+
+def test_processes_of_one_machine_name_one_clock() -> None:
+    here = clock.clock_id()
+    assert here
+    words = [sys.executable, "-c", "from inferload.measure import clock; print(clock.clock_id())"]
+    assert subprocess.run(words, check=True, capture_output=True, text=True).stdout.strip() == here
+
+
 def test_windows_move_to_the_workers_clock() -> None:
     windows = [PhaseWindow("warmup", 10, 20), PhaseWindow("measure", 20)]
     moved = messages.windows_from_wire(messages.windows_to_wire(windows), offset_ns=5)
@@ -227,18 +246,6 @@ def test_a_worker_that_writes_its_files_is_heard_until_it_has_written_them(monke
             gevent.sleep(0.001)
         run.said_all = True
         reporting.join()
-
-
-def test_a_worker_that_comes_late_gets_no_users() -> None:
-    a, b, late = (WorkerNode(id=name) for name in ("host_a", "host_b", "host_late"))
-    dispatcher = dispatch.among({"host_a", "host_b"}.__contains__)([a, b], [User])
-    dispatcher.new_dispatch(target_user_count=4, spawn_rate=2)
-    next(dispatcher)
-    dispatcher.add_worker(late)  # in the midst of a ramp: Locust would move users to it
-    assert list(dispatcher)[-1] == {"host_a": {"User": 2}, "host_b": {"User": 2}}
-    dispatcher.remove_worker(late)
-    dispatcher.new_dispatch(target_user_count=6, spawn_rate=10)
-    assert list(dispatcher)[-1] == {"host_a": {"User": 3}, "host_b": {"User": 3}}
 
 
 def test_a_worker_that_comes_late_is_told_of_once() -> None:

@@ -3,8 +3,10 @@
 This is the only module of the load path that imports `time`.
 """
 
+import os
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 now_ns = time.monotonic_ns
 wall_ns = time.time_ns
@@ -42,6 +44,21 @@ class Anchor:
     def to_wall_ns(self, mono_ns: int) -> int:
         """Wall time of a monotonic stamp, as the wall clock stood when the anchor was taken."""
         return self.wall_ns + (mono_ns - self.mono_ns)
+
+
+def clock_id() -> str | None:
+    """What this process's monotonic clock is: where it is the same in two processes, they read one clock; None: not known.
+
+    A start of a kernel has one such clock, which containers share; a time namespace moves it (time_namespaces(7)).
+    """
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+    except OSError:
+        return None
+    try:
+        return f"{boot} {os.readlink('/proc/self/ns/time')}"
+    except OSError:  # a kernel before 5.6
+        return boot
 
 
 class WallWatch:

@@ -10,7 +10,7 @@ import gevent.lock
 
 from inferload import __version__
 from inferload.errors import UsageError
-from inferload.measure.clock import now_ns, wall_ns
+from inferload.measure.clock import clock_id, now_ns, wall_ns
 from inferload.swarm import messages
 from inferload.swarm.messages import Assignment, Report, windows_from_wire
 from inferload.swarm.own import OwnSettings
@@ -69,7 +69,12 @@ class Agent:
 
     def _on_ping(self, environment: Any, msg: Any) -> None:
         answer = {"sent_ns": msg.data["sent_ns"], "mono_ns": now_ns(), "wall_ns": wall_ns()}
-        answer |= {"version": __version__, "host": socket.gethostname(), "scenario": self._scenario}
+        answer |= {
+            "version": __version__,
+            "host": socket.gethostname(),
+            "scenario": self._scenario,
+            "clock": clock_id(),
+        }
         self._runner.send_message(messages.PONG, answer)
 
     def _on_prepare(self, environment: Any, msg: Any) -> None:

@@ -87,7 +87,7 @@ def _facts(
     run: EndedRun, turns: pa.Table | None, entries: list[dict[str, Any]], cache: CacheFigures
 ) -> evidence.RunFacts:
     health = [run.seen.health.total(phase) for phase in PHASES]
-    remote = [member.rtt_ns / 2e6 for member in run.roster.members if member.client_id is not None]
+    remote = [member.uncertain_ns / 1e6 for member in run.roster.members if member.client_id is not None]
     restarts = [entry["restarts"] for entry in entries if entry["restarts"] is not None]
     return evidence.RunFacts(
         stamps="kernel" if any(one.reads_stamped for one in health) else "user",

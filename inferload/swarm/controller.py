@@ -18,7 +18,6 @@ from inferload import rundir
 from inferload.errors import UsageError
 from inferload.measure import calibration
 from inferload.swarm import arms, compat, finale, inbox, muster, progress
-from inferload.swarm.dispatch import among
 from inferload.swarm.ended import Place
 from inferload.swarm.finale import Outcome
 from inferload.swarm.locust_csv import History
@@ -67,7 +66,6 @@ class Controller:
         self._runner = runner
         self._locust_start, self._locust_stop = runner.start, runner.stop
         runner.start, runner.stop = self.start, self.stop
-        environment.dispatcher_class = among(self._takes_part)
         environment.dispatcher_class = compat.members_only(self._members)
         inbox.attend(runner, lambda: self.run)
 
@@ -80,7 +78,9 @@ class Controller:
             logger.info("a run is being prepared; %d users are taken up when its load has begun", user_count)
             return
         if self.run is not None and self.run.stop.is_set():
-            logger.warning("a run is being drained; start again once it is over")
+            unchanged = user_count == self._runner.target_user_count
+            if not unchanged or has_request_context():  # else it is Locust of itself: a worker has gone
+                logger.warning("a run is being drained; start again once it is over")
             return
         if self.run is None:
             self._begin(self._order(user_count, spawn_rate))
@@ -111,10 +111,6 @@ class Controller:
         """Locust's ids of the workers that take part in the run; None in a local one, and where there is none."""
         members = [] if self.run is None else self.run.roster.members
         return {member.client_id for member in members if member.client_id is not None} or None
-
-    def _takes_part(self, client_id: str) -> bool:
-        """Whether a worker of Locust's is one of the run's."""
-        return self.run is None or self.run.roster.of_client(client_id) is not None
 
     def _workers_are_silent(self) -> bool:
         return self.under_way and hasattr(self._runner, "clients") and self._runner.worker_count <= 0

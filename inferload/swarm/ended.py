@@ -168,7 +168,7 @@ def _preflight(document: Mapping[str, Any], origin: str) -> Preflight:
     )
 
 
-_KEPT = ("name", "client_id", "stripe", "rtt_ns", "lost", "left", "missing_reports")
+_KEPT = ("name", "client_id", "stripe", "rtt_ns", "one_clock", "lost", "left", "missing_reports")
 
 
 def _member_to_wire(member: Member) -> dict[str, Any]:
@@ -177,6 +177,6 @@ def _member_to_wire(member: Member) -> dict[str, Any]:
 
 def _member(path: Path, wire: Mapping[str, Any]) -> Member:
     """A worker whose turns have been brought here."""
-    member = Member(**{name: wire[name] for name in _KEPT})
+    member = Member(**{name: wire[name] for name in _KEPT if name in wire})
     member.facts = {"reader": wire["reader"], "folder": str(path)}
     return member

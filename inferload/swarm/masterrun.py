@@ -14,7 +14,7 @@ import gevent
 from gevent.event import Event
 
 from inferload import rundir
-from inferload.measure.clock import NS_PER_MS, NS_PER_S, Anchor, now_ns, wall_ns
+from inferload.measure.clock import NS_PER_MS, NS_PER_S, Anchor, clock_id, now_ns, wall_ns
 from inferload.measure.health import HealthSet
 from inferload.measure.recent import Recent
 from inferload.measure.record import Phase, PhaseWindow
@@ -50,6 +50,7 @@ class MasterRun:
         self.place = place
         self.own = own
         self.anchor = Anchor.take()
+        self._clock = clock_id()
         self.run_id = f"{datetime.now(UTC).strftime('%Y%m%dT%H%M%SZ')}-{secrets.token_hex(4)}"
         self.arm: Arm = "cold"
         self.earlier: Earlier | None = None
@@ -83,7 +84,8 @@ class MasterRun:
     def on_pong(self, member: Member, data: dict[str, Any]) -> None:
         """An answer to a ping."""
         member.heard()
-        member.pong(data["sent_ns"], data["mono_ns"], data["wall_ns"], wall_ns())
+        same_clock = self._clock is not None and data.get("clock") == self._clock
+        member.pong(data["sent_ns"], data["mono_ns"], data["wall_ns"], wall_ns(), same_clock=same_clock)
         member.facts |= {name: data.get(name) for name in ("version", "host", "scenario")}
 
     def on_ready(self, data: dict[str, Any]) -> None:

@@ -1,7 +1,7 @@
 """What master and workers say to each other during a run. In a local run both are one process and the road is the same.
 
 master -> worker                                   worker -> master
-  PING     {"sent_ns"}                               PONG     {"sent_ns", "mono_ns", "wall_ns", "version", "host", "scenario"}
+  PING     {"sent_ns"}                               PONG     {"sent_ns", "mono_ns", "wall_ns", "clock", "version", ...}
   PREPARE  an Assignment                             READY    {"run_id", "name", "error", and who it is}
   WINDOWS  {"run_id", "windows"}                     REPORT   a Report, once a second
   RATE     {"run_id", "at_ns", "rate"}               DRAINED  {"run_id", "name", "notes", "overrun_ns"}: the last word on a run

@@ -30,7 +30,7 @@ def install(default_scenario: str) -> None:
     except UsageError as error:
         print(f"inferload: {error}", file=sys.stderr)
         sys.exit(2)
-    compat.check_after_parsing(options.check)
+    compat.check_after_parsing(_look)
     events.init_command_line_parser.add_listener(lambda parser: options.add_options(parser, default_scenario))
     events.init.add_listener(lambda **event: begin(default_scenario=default_scenario, **event))
 
@@ -50,9 +50,15 @@ def begin(environment: Any, runner: Any, web_ui: Any, default_scenario: str, **_
         webpage.attach(web_ui, controller)
 
 
+def _look(parsed: Any) -> None:
+    """Before Locust forks, and makes a worker of every child: check the options, and note whether it was told to be one."""
+    options.check(parsed)
+    parsed.told_to_be_worker = bool(parsed.worker)
+
+
 def _named_scenario(parsed: Any, default_scenario: str) -> str | None:
-    """Digest of the scenario that a worker's own command line names; None where it names none, or was forked."""
-    named = parsed.scenario if not parsed.processes and parsed.scenario != default_scenario else None
+    """Digest of the scenario that a worker's own command line names; None where it names none, or is its master's too."""
+    named = parsed.scenario if parsed.told_to_be_worker and parsed.scenario != default_scenario else None
     return None if named is None else scenarios.load(named).digest
 
 

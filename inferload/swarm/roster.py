@@ -15,7 +15,7 @@ GAP_S = 1.8
 
 @dataclass(slots=True)
 class Member:
-    """One worker of a run. `offset_ns`: its monotonic clock minus the master's, uncertain by half of `rtt_ns`."""
+    """One worker of a run. `offset_ns`: its monotonic clock minus the master's, uncertain by `uncertain_ns`."""
 
     name: str
     client_id: str | None  # Locust's; None in a local run
@@ -23,6 +23,7 @@ class Member:
     offset_ns: int = 0
     rtt_ns: int = 0
     wall_offset_ns: int = 0
+    one_clock: bool = False  # it reads the very clock that the master does: there is nothing to be uncertain about
     facts: dict[str, Any] = field(default_factory=dict)  # what its READY said
     ready: bool = False
     drained: bool = False
@@ -59,13 +60,23 @@ class Member:
         self.booked_ns = at_ns - self.offset_ns
         return True
 
-    def pong(self, sent_ns: int, mono_ns: int, wall_ns: int, here_wall_ns: int) -> None:
-        """An answer to a ping: the tightest round trip gives the offset (as NTP does)."""
+    def pong(self, sent_ns: int, mono_ns: int, wall_ns: int, here_wall_ns: int, *, same_clock: bool = False) -> None:
+        """An answer to a ping: the tightest round trip gives the offset (as NTP does).
+
+        `same_clock`: by its name the worker's clock is the master's. Then a ping can only measure how unevenly the two ways were
+        taken, and the offset is 0; unless that does not agree with the ping (a guest that was copied while it ran, say).
+        """
         rtt_ns = now_ns() - sent_ns
         if self.rtt_ns == 0 or rtt_ns < self.rtt_ns:
             self.rtt_ns = max(1, rtt_ns)
-            self.offset_ns = mono_ns - (sent_ns + rtt_ns // 2)
-            self.wall_offset_ns = wall_ns - (here_wall_ns - rtt_ns // 2)
+            self.one_clock = same_clock and sent_ns <= mono_ns <= sent_ns + rtt_ns
+            self.offset_ns = 0 if self.one_clock else mono_ns - (sent_ns + rtt_ns // 2)
+            self.wall_offset_ns = 0 if self.one_clock else wall_ns - (here_wall_ns - rtt_ns // 2)
+
+    @property
+    def uncertain_ns(self) -> int:
+        """By how much `offset_ns` may be wrong."""
+        return 0 if self.one_clock else self.rtt_ns // 2
 
     def manifest(self) -> dict[str, Any]:
         """What the run's manifest says of it."""
@@ -79,6 +90,7 @@ class Member:
             "reader": self.facts.get("reader"),
             "clock_offset_ns": self.offset_ns,
             "clock_rtt_ns": self.rtt_ns,
+            "one_clock": self.one_clock,
             "wall_offset_ns": self.wall_offset_ns,
             "turns": self.turns,
             "lost": self.lost,
