@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 from inferload.measure.clock import NS_PER_S
 from inferload.measure.health import HealthSet
+from inferload.measure.phasefacts import Evidence, Stamps
 from inferload.measure.record import PHASES, Phase
 from inferload.measure.sketch import Sketch
 from inferload.measure.tally import Tally, TallySet, books
-from inferload.measure.validity import Evidence, Stamps
 
 _CONNECT_TURNS = 2  # of the event loop: until a connection is begun on, and until its greenlet hears that it is there
 _UPLOAD_MS = 5.0  # a request that takes longer has waited for the socket, and so for the event loop

@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from inferload.measure.reasons import RULES, Evidence, Level, Rule, Stamps
+from inferload.measure.phasefacts import Evidence, Stamps
+from inferload.measure.reasons import RULES, Level, Rule
 from inferload.measure.record import Phase
 
 __all__ = ["RULES", "Evidence", "Level", "Measurement", "Reason", "Rule", "Stamps", "Verdict", "document", "judge"]
