@@ -248,6 +248,34 @@ class TestScript:
             spoken = found.script.text(CONTENT, place + 1)
             assert said == (whole if place == 11 else spoken[: max(0, len(spoken) - 7)])  # empty ones have an event too
 
+    @pytest.mark.parametrize("stop", ["<tool", '{"name": "lo', 'look"', "arguments", '"x', ": ", "}\n<", "nowhere"])
+    def test_a_stop_string_ends_a_call_where_the_model_writes_it(self, stop: str) -> None:
+        schema = {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}
+        tool = {"type": "function", "function": {"name": "look", "parameters": schema}}
+        document = {"messages": HELLO, "tools": [tool], "tool_choice": "required", "parallel_tool_calls": False}
+        whole, cut = (ask(document | more, True, THINKER) for more in ({}, {"stop": stop}))
+        (call,) = whole.script.calls_begun(whole.output_tokens)
+        opening = '<tool_call>\n{"name": "look", "arguments": '
+        written = f"{opening}{call.arguments}}}\n</tool_call>"
+        assert list(json.loads(call.arguments)) == ["x"]
+        thought = whole.script.text(REASONING, whole.output_tokens)
+        assert cut.script.text(REASONING, cut.output_tokens) == thought
+        left = written.partition(stop)[0] if stop in written else written
+        said = [call.arguments[: max(0, len(left) - len(opening))]] if 'look"' in left else []
+        assert [each.arguments for each in cut.script.calls_begun(cut.output_tokens)] == said
+        assert (cut.stop, cut.ends_itself) == (stop if stop in written else None, True)
+        assert cut.finish_reason == ("tool_calls" if said else "stop")
+        assert streamed(cut, events_of(cut)).count(b'"name":"look"') == len(said)
+
+    def test_a_stop_string_in_front_of_a_call_leaves_no_call(self) -> None:
+        document = {"messages": HELLO, "tools": [TOOL], "max_tokens": 200, "ignore_eos": True}
+        whole = ask(document, True, THINKER)
+        words = whole.script.text(CONTENT, whole.output_tokens)
+        stop = words.split()[1]
+        cut = ask(document | {"stop": stop}, True, THINKER)
+        assert cut.script.text(CONTENT, cut.output_tokens) == words.partition(stop)[0]
+        assert (cut.stop, cut.finish_reason, cut.script.calls) == (stop, "stop", ())
+
     @given(
         st.integers(1, 400), st.sampled_from(["required", "auto", {"type": "function", "function": {"name": "look"}}])
     )

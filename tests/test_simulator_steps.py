@@ -13,8 +13,11 @@ import simulator_process
 from inferload.deploy import variant
 from inferload.deploy.simulator import flags, served
 from inferload.deploy.simulator.hardware import PRESETS, Build, find, step_cost
+from inferload.deploy.simulator.speculation import Acceptance
 from inferload.deploy.simulator.text import answer_of
 from simulator_process import Simulator
+
+from inferload.errors import UsageError
 
 COMPLETIONS = "/v1/completions"
 Start = Callable[..., Simulator]
@@ -255,6 +258,43 @@ class TestFlags:
         limits = served.served(flags.read(["--speculative-config", config])).limits
         assert (limits.speculative_tokens, limits.lookahead_tokens, limits.draft_slots) == (4, ahead, slots)
         assert (limits.drop_last_hit, limits.async_scheduling) == (drops, overlapped)
+
+    @pytest.mark.parametrize(
+        ("said", "rates"),
+        [
+            ({"synthetic_acceptance_rates": [0.9, 0.6, 0.0, 0.0]}, (0.9, 0.6, 0.0, 0.0)),
+            ({"synthetic_acceptance_length": 3.25}, (1.0, 1.0, 0.25, 0.0)),
+            ({"synthetic_acceptance_length": 5}, (1.0,) * 4),
+        ],
+    )
+    def test_drafts_are_accepted_by_position_as_vllms_synthetic_method_is_told(
+        self, said: dict[str, Any], rates: tuple[float, ...]
+    ) -> None:
+        config = {"method": "mtp", "num_speculative_tokens": 4, "rejection_sample_method": "synthetic"} | said
+        acceptance = Acceptance(
+            4, served.served(flags.read(["--speculative-config", json.dumps(config)])).acceptance, 1
+        )
+        for _ in range(4_000):
+            acceptance.draw(4)
+        counts = acceptance.counts
+        shares = [count / counts.drafts for count in counts.per_position]
+        assert shares == pytest.approx(rates, abs=0.04)  # five standard errors
+
+    @pytest.mark.parametrize(
+        ("said", "fault"),
+        [
+            ({"synthetic_acceptance_length": 2}, "only with rejection_sample_method"),
+            ({"rejection_sample_method": "synthetic"}, "one of the two"),
+            ({"rejection_sample_method": "synthetic", "synthetic_acceptance_rates": [0.5]}, "2 numbers"),
+            ({"rejection_sample_method": "synthetic", "synthetic_acceptance_rates": [0.5, 0.6]}, "none above"),
+            ({"rejection_sample_method": "synthetic", "synthetic_acceptance_rates": [0.5, None]}, "2 numbers"),
+            ({"rejection_sample_method": "synthetic", "synthetic_acceptance_length": 4}, "from 1 to 3"),
+        ],
+    )
+    def test_rates_that_make_no_sense_are_refused(self, said: dict[str, Any], fault: str) -> None:
+        config = json.dumps({"method": "mtp", "num_speculative_tokens": 2} | said)
+        with pytest.raises(UsageError, match=fault):
+            served.served(flags.read(["--speculative-config", config]))
 
     def test_what_changes_nothing_is_named(self) -> None:
         arguments = flags.read(["m", "--trust-remote-code", "--tokenizer", "t", "--data-parallel-size", "1"])

@@ -1,4 +1,6 @@
-"""Agents against real vLLM on the CPU: hits are the expected ones, and a shared prefix saves time only where it is cached."""
+"""Agents against real vLLM on the CPU: hits are the expected ones, a shared prefix saves time only where it is cached, and
+agents as code call their tools on what the model really said.
+"""
 
 import json
 from collections.abc import Callable, Iterator
@@ -36,6 +38,34 @@ TOOL_LOOP: dict[str, Any] = ONE_TURN | {
     "output_tokens": 20,
     "tools": [{"name": "look", "time_s": 0.05, "result_tokens": 150}],
 }
+# What an agent as code needs of its server; a forced call of a model with random weights ends only in a tight grammar.
+CALLS = (
+    *("--enable-auto-tool-choice", "--tool-call-parser", "hermes"),
+    *("--structured-outputs-config", '{"backend": "xgrammar", "disable_any_whitespace": true}'),
+)
+LIVE_AGENT = """
+import json
+from pathlib import Path
+from inferload.locustfiles.toolagent import TOOLS, ToolAgent, definition
+from inferload.workload.liveagent import Say
+
+SUM = definition("calculate", "Calculate.", expression="a sum")
+SUM["function"]["parameters"]["properties"]["expression"] = {"enum": ["20 + 22"]}
+SUM["function"]["parameters"]["additionalProperties"] = False
+FORCED = {"type": "function", "function": {"name": "calculate"}}
+
+
+class Clerk(ToolAgent):
+    def step(self, messages):
+        with Path(__file__).with_name("seen.jsonl").open("a") as file:
+            file.write(json.dumps([self.session, messages]) + "\\n")
+        say = super().step(messages)
+        if say is None or self.session == 0:  # the first one may do as it likes, which is noise
+            return say
+        if messages:
+            return Say(say.messages, TOOLS, tool_choice="none", output_tokens=4)
+        return Say(say.messages, [SUM], tool_choice=FORCED, output_tokens=3 if self.session == 2 else 200)
+"""
 ARMS = [("none", "start"), *((stamp, where) for stamp in ("static", "dynamic") for where in ("start", "end"))]
 
 
@@ -46,7 +76,7 @@ def on_cores() -> tuple[Any, Any]:
 
 @pytest.fixture(scope="module")
 def cached(on_cores: tuple[Any, Any]) -> Iterator[Server]:
-    wanted = Wanted(engine="vllm-cpu", model=MODEL, port=probe.free_port(), cores=on_cores[1])
+    wanted = Wanted(engine="vllm-cpu", model=MODEL, port=probe.free_port(), cores=on_cores[1], extra=CALLS)
     with launch.serving(wanted) as server:
         yield server
 
@@ -66,14 +96,16 @@ def stamped(timestamp: str, where: str) -> dict[str, Any]:
 def play(on_cores: tuple[Any, Any], tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[str, Any]]:
     """Runs a workload one session after another; its summary."""
 
-    def run(server: Server, workload: dict[str, Any]) -> dict[str, Any]:
-        folder: Path = tmp_path_factory.mktemp("runs")
+    def run(
+        server: Server, workload: dict[str, Any], folder: Path | None = None, sessions: int = SESSIONS
+    ) -> dict[str, Any]:
+        folder = folder or tmp_path_factory.mktemp("runs")
         document = {
             "schema": 1,
             "name": "agent",
             "workload": workload,
             "arrivals": {"kind": "closed", "users": 1, "spawn_per_s": 1},
-            "phases": {"sessions": SESSIONS, "measure_s": 200, "drain_s": 60},
+            "phases": {"sessions": sessions, "measure_s": 200, "drain_s": 60},
         }
         (folder / "agent.yaml").write_text(json.dumps(document))
         with launch.on_cores(on_cores[0]):
@@ -145,3 +177,33 @@ def test_a_cached_prefix_halves_ttft_and_one_that_begins_otherwise_does_not(
     assert ttft_ms["static"] < without_ms["static"] / 2
     assert ttft_ms["dynamic"] > ttft_ms["static"] * 2
     assert ttft_ms["dynamic"] > without_ms["dynamic"] / 2
+
+
+def test_an_agent_as_code_goes_on_with_what_the_model_really_said(
+    cached: Server, play: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    """Three sessions: noise that calls nothing, a forced call with a real tool's result behind it, and a call that was cut."""
+    (tmp_path / "clerk.py").write_text(LIVE_AGENT)
+    workload = {"kind": "live_agent", "agent": "clerk.py:Clerk", "output_tokens": 12}
+    summary = play(cached, workload, tmp_path, sessions=3)
+    seen: dict[int, list[Any]] = {}
+    for line in (tmp_path / "seen.jsonl").read_text().splitlines():
+        session, messages = json.loads(line)
+        seen.setdefault(session, []).append(messages)
+    assert {session: len(steps) for session, steps in seen.items()} == {0: 2, 1: 3, 2: 3}
+    assert "tool_calls" not in seen[0][-1][-1]
+    for session, arguments, result in ((1, {"expression": "20 + 22"}, "42"), (2, None, "error: JSONDecodeError")):
+        _question, answer, said, last = seen[session][-1]
+        (call,) = answer["tool_calls"]
+        assert call["function"]["name"] == "calculate"
+        if arguments is not None:
+            assert json.loads(call["function"]["arguments"]) == arguments
+        assert (said["role"], said["tool_call_id"]) == ("tool", call["id"])
+        assert said["content"].startswith(result)
+        assert "tool_calls" not in last
+    (block,) = summary["tasks"].values()
+    assert (block["begun"], block["done"]) == (3, 3)
+    assert summary["turns"]["by_phase"]["all"]["failed"] == 0
+    notes = json.loads((tmp_path / "run" / "run.json").read_text())["workload"]["notes"]
+    assert notes["tool calls to live agents whose arguments are no JSON object"] == 1
+    assert notes["answers to live agents cut at their limit of tokens"] >= 1

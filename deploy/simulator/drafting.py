@@ -1,6 +1,7 @@
 """What a `--speculative-config` asks of the scheduler, by method (vLLM 0.32: `config/speculative.py`, `config/vllm.py`)."""
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +38,7 @@ class Speculation:
     draft_slots: int = 0
     drop_last_hit: bool = False
     overlapped: bool = True
+    rates: tuple[float, ...] | None = None  # chance of each draft, given those before it, where the object says it
 
 
 def speculation(said: Mapping[str, Any]) -> Speculation | None:
@@ -58,7 +60,46 @@ def speculation(said: Mapping[str, Any]) -> Speculation | None:
         draft_slots=_draft_slots(name, tokens, bool(said.get("parallel_drafting"))),
         drop_last_hit=method.reads_states and not said.get("disable_eagle_block_drop"),
         overlapped=method.overlapped and not said.get("disable_padded_drafter_batch"),
+        rates=_rates(said, tokens),
     )
+
+
+def _rates(said: Mapping[str, Any], tokens: int) -> tuple[float, ...] | None:
+    """What vLLM's synthetic rejection sampling would accept, by position: p(i) / p(i - 1) of the shares that it is given."""
+    rates, length = said.get("synthetic_acceptance_rates"), said.get("synthetic_acceptance_length")
+    if said.get("rejection_sample_method") != "synthetic":
+        if rates is not None or length is not None:
+            raise UsageError(
+                "--speculative-config: synthetic_acceptance_*: only with rejection_sample_method synthetic; "
+                "else --spec-acceptance says it here"
+            )
+        return None
+    if (rates is None) == (length is None):
+        raise UsageError(
+            "--speculative-config: rejection_sample_method synthetic: needs synthetic_acceptance_rates or "
+            "synthetic_acceptance_length, one of the two"
+        )
+    shares = _of_length(length, tokens) if rates is None else rates
+    if not _are_shares(shares, tokens):
+        raise UsageError(
+            f"--speculative-config: synthetic_acceptance_rates {rates}: {tokens} numbers from 0 to 1, none above the one before"
+        )
+    return tuple(share / before if before else 0.0 for share, before in zip(shares, (1.0, *shares[:-1]), strict=True))
+
+
+def _of_length(length: Any, tokens: int) -> list[float]:
+    """Shares by position with this mean length, as vLLM lays them out: whole ones first, then what is left."""
+    if isinstance(length, bool) or not isinstance(length, int | float) or not 1 <= length <= tokens + 1:
+        raise UsageError(f"--speculative-config: synthetic_acceptance_length {length}: from 1 to {tokens + 1}")
+    return [min(1.0, max(0.0, length - 1 - place)) for place in range(tokens)]
+
+
+def _are_shares(shares: Any, tokens: int) -> bool:
+    if not isinstance(shares, Sequence) or len(shares) != tokens:
+        return False
+    if not all(isinstance(each, int | float) and 0 <= each <= 1 for each in shares):
+        return False
+    return all(after <= before for before, after in itertools.pairwise(shares))
 
 
 def _draft_slots(method: str, tokens: int, parallel: bool) -> int:

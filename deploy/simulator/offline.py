@@ -56,7 +56,7 @@ class Offline:
     limits: Limits
     cost: StepCost
     front_end: FrontEnd = field(default_factory=FrontEnd)
-    acceptance_rate: float = 0.0
+    acceptance_rate: float | tuple[float, ...] = 0.0  # of each draft, given those before it
     seed: int = 0
     max_s: float | None = None
 

@@ -153,37 +153,57 @@ def plan(answer: Answer, wish: Wish) -> Ending:
         total = head + wish.natural
     ends_itself = total is not None and total <= wish.limit
     ending = Ending(script, total if ends_itself and total is not None else wish.limit, ends_itself)
-    return _stopped(ending, wish) if wish.stops and not wish.calls else ending
+    return _stopped(ending, wish) if wish.stops else ending
 
 
 def _stopped(ending: Ending, wish: Wish) -> Ending:
     """The same answer, ended by the first stop string that ends behind `least` tokens; what follows is left out.
 
-    Words come again after a round of the vocabulary: what is not in the first round and a little more is nowhere.
+    Words come again after a round of the vocabulary: what is not in the first round and a little more is nowhere. A call is
+    looked through as the model writes it, its name and marks included.
     """
     stops = wish.stops
+    script = ending.script
     looked_at = min(ending.tokens, wish.least + ending.script.think + 1 + len(VOCABULARY) + max(map(len, stops)))
     looked_at = ending.tokens if wish.tail else looked_at
-    text, before = _said(ending.script, looked_at), len(_said(ending.script, wish.least)) if wish.least else 0
+    text, before = _said(script, looked_at), len(_said(script, wish.least)) if wish.least else 0
     places = [(text.find(stop, max(0, before + 1 - len(stop))), stop) for stop in stops]
     found = [(place + len(stop), stop) for place, stop in places if place >= 0]
     if not found:
         return ending
     end, stop = min(found)
-    pieces = list(ending.script.pieces(0, min(looked_at, end)))  # a token may have no letter, and one of them does
+    pieces = list(script.pieces(0, min(looked_at, end)))  # a token may have no letter, and one of them does
     cut, length, kept = end if wish.stop_shown else end - len(stop), 0, []
     for piece in pieces:
-        kept.append(Piece(piece.kind, piece.text[: max(0, cut - length)], piece.token, piece.call))
-        length += len(piece.text)
+        kept.append(_until(piece, max(0, cut - length)))
+        length += len(_written(piece))
         if length >= end:
             break
-    whole = next((place for place, piece in enumerate(kept) if piece.text != pieces[place].text), len(kept))
-    think = min(ending.script.think, len(kept))
-    body = min(whole, ending.script.body)
-    script = Script(ending.script.answer, think, body, tuple(kept[body:]))
-    return Ending(script, len(kept), True, stop)
+    whole = next((place for place, piece in enumerate(kept) if piece != pieces[place]), len(kept))
+    think = min(script.think, len(kept))
+    body = min(whole, script.body)
+    calls = script.calls[: sum(piece.kind == CALL for piece in kept)]
+    return Ending(Script(script.answer, think, body, tuple(kept[body:]), calls), len(kept), True, stop)
 
 
 def _said(script: Script, count: int) -> str:
-    """All that the first `count` tokens say, of an answer without calls."""
-    return script.words(count) + "".join(piece.text for piece in script.tail[: max(0, count - script.body)])
+    """All that the first `count` tokens write."""
+    return script.words(count) + "".join(map(_written, script.tail[: max(0, count - script.body)]))
+
+
+def _written(piece: Piece) -> str:
+    """What a token writes before a parser takes calls out of it: calls in Hermes' form, the end of the text nothing."""
+    if piece.kind == CALL:
+        return f'{_NAMED}{piece.text}", "arguments": '
+    return _MARKS.get(piece.token, "") if piece.kind == SILENT else piece.text
+
+
+_NAMED = '{"name": "'
+_MARKS = {CALL_OPEN: f"{CALL_OPEN}\n", CALL_CLOSE: f"}}\n{CALL_CLOSE}"}
+
+
+def _until(piece: Piece, most: int) -> Piece:
+    """A token of which only so many characters count: a call whose name is not whole is none."""
+    if piece.kind == CALL:
+        return piece if most >= len(_NAMED) + len(piece.text) + 1 else Piece(SILENT, "", piece.token)
+    return piece if piece.kind == SILENT else Piece(piece.kind, piece.text[:most], piece.token, piece.call)

@@ -38,7 +38,7 @@ class Served:
     front_end: FrontEnd
     hardware: str | None
     speculation: Speculation | None
-    acceptance: float
+    acceptance: float | tuple[float, ...]
     seed: int
     stream_interval: int
     max_queued: tuple[int | None, int | None]
@@ -95,7 +95,7 @@ def served(arguments: argparse.Namespace) -> Served:
         front_end=_front_end(arguments, preset),
         hardware=None if paced else preset.name,
         speculation=drafting,
-        acceptance=arguments.spec_acceptance,
+        acceptance=drafting.rates if drafting is not None and drafting.rates is not None else arguments.spec_acceptance,
         seed=arguments.seed,
         stream_interval=arguments.stream_interval,
         max_queued=(arguments.max_num_queued_reqs, arguments.max_num_queued_tokens),

@@ -1,5 +1,6 @@
 """Speculative decoding as a scheduler sees it: so many drafts a step, of which a run from the front is accepted."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
 
@@ -24,19 +25,21 @@ class SpecCounts:
 
 
 class Acceptance:
-    """Each draft is accepted with the same chance, given that all before it were: a truncated geometric length."""
+    """Each draft is accepted with a chance, given that all before it were: the same for all, which makes a truncated geometric
+    length, or one for each position.
+    """
 
-    def __init__(self, tokens: int, rate: float, seed: int) -> None:
+    def __init__(self, tokens: int, rate: float | Sequence[float], seed: int) -> None:
         self.counts = SpecCounts(tokens)
-        self._rate = rate
+        self._rates = (rate,) * tokens if isinstance(rate, int | float) else tuple(rate)
         self._dice = Random(f"{seed}/speculation")
 
     def draw(self, drafts: int) -> int:
         """How many of so many drafts are accepted; counted."""
         if not drafts:
             return 0
-        counts, accepted = self.counts, 0
-        while accepted < drafts and self._dice.random() < self._rate:
+        counts, accepted, rates = self.counts, 0, self._rates
+        while accepted < drafts and self._dice.random() < rates[accepted]:
             counts.per_position[accepted] += 1
             accepted += 1
         counts.drafts += 1

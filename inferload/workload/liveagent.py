@@ -167,8 +167,27 @@ def _script(workload: Kind, make: "partial[LiveAgent]", rng: Random, notes: Note
         reply = yield _ask(said, following, drawn, pause)
         assert isinstance(reply, Reply)
         said += (reply.message(keep_reasoning=True),)
+        _count(reply, notes)
         pause = "tool" if reply.tool_calls else "think"
     notes[f"live agents ended by max_steps {workload.max_steps}"] += 1
+
+
+def _count(reply: Reply, notes: Notes) -> None:
+    """Note what of an answer an agent can do little with: it is shown all of it, and says itself what comes next."""
+    broken = sum(not _is_object(call.arguments) for call in reply.tool_calls)
+    if broken:
+        notes["tool calls to live agents whose arguments are no JSON object"] += broken
+    if reply.finish_reason == "length":
+        notes["answers to live agents cut at their limit of tokens"] += 1
+
+
+def _is_object(arguments: str) -> bool:
+    """Whether a call's arguments can be read; none at all are none needed."""
+    try:
+        msgspec.json.decode(arguments or "{}", type=dict)
+    except msgspec.MsgspecError:
+        return False
+    return True
 
 
 def _close(agent: LiveAgent) -> None:

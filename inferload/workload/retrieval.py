@@ -2,6 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Callable
+from functools import lru_cache
 from itertools import accumulate
 from random import Random
 
@@ -10,6 +11,7 @@ from inferload.workload.distributions import draw_count
 from inferload.workload.messages import SHARED, Piece
 
 _TRIES = 64
+_KEPT = 4096  # documents of which a session's plan need not draw the length again
 
 
 class Shelf:
@@ -20,6 +22,7 @@ class Shelf:
         self._text = text
         self._seed = seed
         self._sums = [*accumulate(1 / (rank + 1) ** documents.zipf for rank in range(documents.count))]
+        self._document = lru_cache(maxsize=_KEPT)(self._drawn)
 
     def beside(self, question: tuple[Piece, ...], rng: Random) -> tuple[Piece, ...]:
         """A question with the documents of its turn."""
@@ -38,7 +41,7 @@ class Shelf:
         others = (number for number in range(self._documents.count) if number not in numbers)
         return [*numbers, *(next(others) for _ in range(self._documents.per_turn - len(numbers)))]
 
-    def _document(self, number: int) -> Piece:
+    def _drawn(self, number: int) -> Piece:
         tokens = draw_count(self._documents.tokens, Random(f"{self._seed}/document/{number}"))
         return self._text(f"{SHARED}document/{number}", tokens)
 

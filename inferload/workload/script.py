@@ -105,8 +105,7 @@ class Session:
     arrives_s: float | None = None  # where a trace says when; else the schedule does
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedTurn:
+class PlannedTurn(msgspec.Struct, frozen=True):
     """A turn as a plan has it. `path`: names of the forks that lead to it, "" for the session's own."""
 
     ask: Ask

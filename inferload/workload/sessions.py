@@ -31,6 +31,23 @@ OPENERS: Mapping[str, Callable[[Any, str, Data], Opened]] = {
 REACTING: frozenset[str] = frozenset({"live_agent"})
 
 
+# Kinds in which nothing is drawn: to seed random numbers for each session would take a sixth of its planning.
+_RECORDED: frozenset[str] = frozenset({"replay"})
+
+
+class _NoDice(Random):
+    """What a session of such a kind is given: that it is drawn from is a mistake here."""
+
+    def random(self) -> float:
+        raise AssertionError("a recorded session draws nothing")
+
+    def getrandbits(self, k: int, /) -> int:
+        raise AssertionError("a recorded session draws nothing")
+
+
+_NO_DICE = _NoDice()
+
+
 class Sessions:
     """All sessions of a run, by index; nothing is drawn, and no data opened, before it is asked for."""
 
@@ -71,7 +88,7 @@ class Sessions:
     def begin(self, index: int) -> Session:
         """Session `index`, its script at the beginning: drawn anew at each call, and always the same."""
         class_name, workload = self._classes[self._place(index)]
-        rng = Random(f"{self._seed}/session/{index}")
+        rng = _NO_DICE if workload.kind in _RECORDED else Random(f"{self._seed}/session/{index}")
         if workload.kind in OPENERS:
             script = self._open(class_name, workload).script(index, rng, self.notes)
         else:

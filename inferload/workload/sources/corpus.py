@@ -143,6 +143,7 @@ class Prose:
         self._seed = data.seed
         self._counting = counting(source.chars_per_token, data.of(class_name))
         self._shared = lru_cache(maxsize=1024)(self._written)
+        self._subject = lru_cache(maxsize=4096)(self._subject_drawn)
 
     def given(self, index: int, rng: Random) -> Given | None:
         """Nothing whole: the scenario says how many turns, and how long."""
@@ -155,11 +156,12 @@ class Prose:
     def _written(self, key: str, tokens: int) -> Piece:
         rng = Random(f"{self._seed}/{key}")
         chars = max(1, round(tokens * self._counting.chars_per_token))
-        if key.startswith(SHARED):
-            text = document(rng, chars)
-        else:
-            text = message(rng, Random(f"{self._seed}/{key.rpartition('/')[0]}").choice(_NAMES), chars)
+        shared, session = key.startswith(SHARED), key.rpartition("/")[0]
+        text = document(rng, chars) if shared else message(rng, self._subject(session), chars)
         return Piece(key, self._counting.tokens(len(text)), text)
+
+    def _subject_drawn(self, session: str) -> str:
+        return Random(f"{self._seed}/{session}").choice(_NAMES)
 
     def sample(self) -> Sequence[str]:
         """Documents and messages, where their counts are to be measured."""

@@ -89,7 +89,7 @@ class _Elements:
     def _element(self) -> Raw:
         while True:
             try:
-                _, end = self._json.raw_decode(self._text, self._place)
+                document, end = self._json.raw_decode(self._text, self._place)
                 break
             except json.JSONDecodeError as error:  # of a record that goes on beyond the block, or of a fault
                 if self._ended or len(self._text) - self._place > _LONGEST_BYTES:
@@ -97,7 +97,10 @@ class _Elements:
                     raise self._fault(error.pos, f"{cut}{error.msg[:1].lower()}{error.msg[1:]}") from None
                 self._read_on()
         start, self._place = self._place, end
-        data = self._text[start:end].encode("latin-1")
+        text = self._text[start:end]
+        if text.isascii():  # then it says what its bytes say
+            return Raw(self._before + start, len(text), document)
+        data = text.encode("latin-1")
         try:
             document = decode_json(data)
         except UnicodeDecodeError as error:

@@ -2,11 +2,11 @@
 
 import codecs
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from inferload.workload.traces.turn import RecordedTurn, TraceFault, blocks_of, count_of, json_object, number_of
 

@@ -1,13 +1,17 @@
 """A trace file by its sessions: read once to know where and when each begins, then only the lines that are asked for."""
 
+import os
+import weakref
 from array import array
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import BinaryIO
 
 import msgspec
+from msgspec.structs import replace
 
 from inferload.errors import UsageError
 from inferload.workload.files import sha256_of
@@ -28,11 +32,12 @@ class Window:
 
 
 _OUTSIDE = "of sessions that begin outside the window"
+_PLACE = 3  # numbers of a turn's place
 
 
 @dataclass(slots=True)
 class _Session:
-    """Where a session's turns stand: (offset of the line, which turn of that line) one after the other.
+    """Where a session's turns stand: (offset of the line, its bytes, which turn of that line) one after the other.
 
     `turns`: of lines that hold a whole session its turns themselves, but for their blocks.
     """
@@ -79,27 +84,31 @@ class TraceIndex:
             return self._sessions[index].turns
         places = self._sessions[index].places
         turns: list[RecordedTurn] = []
-        with self.path.open("rb") as file:
-            known: dict[int, list[RecordedTurn]] = {}
-            for offset, part in zip(places[::2], places[1::2], strict=True):
-                if offset not in known:
-                    file.seek(offset)
-                    known = {offset: list(self._parser(file.readline().decode("utf-8" if offset else "utf-8-sig")))}
-                turns.append(known[offset][part])
-        return sorted(turns, key=lambda turn: turn.at_s)
+        known, of_line = -1, turns
+        for offset, length, part in zip(places[::_PLACE], places[1::_PLACE], places[2::_PLACE], strict=True):
+            if offset != known:
+                line = os.pread(self._file, length, offset).decode("utf-8" if offset else "utf-8-sig")
+                known, of_line = offset, list(self._parser(line))
+            turns.append(of_line[part])
+        return sorted(turns, key=_at_s)
+
+    @cached_property
+    def _file(self) -> int:
+        """The file, open for as long as this lives: a session is read at its place, from any thread."""
+        file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        weakref.finalize(self, os.close, file)
+        return file
 
     def lines_of(self, index: int) -> int:
         """How many lines are read for a session."""
-        return 0 if self.form.nested is not None else len(self._sessions[index].places) // 2
+        return 0 if self.form.nested is not None else len(self._sessions[index].places) // _PLACE
 
     def whole(self, turn: RecordedTurn) -> RecordedTurn:
         """A turn of `session` with its blocks."""
         if turn.where is None or self.form.nested is None:
             return turn
         offset, length = turn.where
-        with self.path.open("rb") as file:
-            file.seek(offset)
-            return self.form.nested.whole(file.read(length).decode(), turn)
+        return self.form.nested.whole(os.pread(self._file, length, offset).decode(), turn)
 
     def _header(self, file: BinaryIO) -> tuple[Parser, int]:
         if self.form.parser is not None:
@@ -127,7 +136,7 @@ class TraceIndex:
                 if not turn.input_tokens or not turn.output_tokens:
                     self.left_out["without a prompt or an answer"] += 1
                     continue
-                self._take(turn, start, part, by_name, first_s)
+                self._take(turn, (start, len(raw), part), by_name, first_s)
             if self._past(last_s, first_s):
                 break
         if self.form.timed and not self.form.ordered:  # only now it is known when the first one began
@@ -137,7 +146,7 @@ class TraceIndex:
         self._sessions.sort(key=lambda session: session.begins_s)
 
     def _take(
-        self, turn: RecordedTurn, start: int, part: int, by_name: dict[str, _Session | None], first_s: float
+        self, turn: RecordedTurn, place: tuple[int, int, int], by_name: dict[str, _Session | None], first_s: float
     ) -> None:
         """Put a turn to its session, or begin one, if that begins in the window; one that does not is known as None."""
         session = by_name.get(turn.session) if turn.session is not None else None
@@ -157,7 +166,7 @@ class TraceIndex:
         if self.form.nested is not None:
             session.turns.append(turn)
         else:
-            session.places.extend((start, part))
+            session.places.extend(place)
         self.turns += 1
         self.of_agents = self.of_agents or bool(turn.agent) or turn.after == "tool"
 
@@ -165,8 +174,8 @@ class TraceIndex:
         """Whether a session begins in the window; what is left out is counted."""
         kept = self._window.holds(session.begins_s - first_s)
         if not kept:
-            self.turns -= len(session.places) // 2
-            self.left_out[_OUTSIDE] += len(session.places) // 2
+            self.turns -= len(session.places) // _PLACE
+            self.left_out[_OUTSIDE] += len(session.places) // _PLACE
         return kept
 
     def _turns(self, raw: bytes, number: int, start: int) -> list[RecordedTurn]:
@@ -204,3 +213,7 @@ class TraceIndex:
             else ""
         )
         return UsageError(f"{self._name}:{number}: {text or 'is not of this form'} (format: {self.form.name})")
+
+
+def _at_s(turn: RecordedTurn) -> float:
+    return turn.at_s
