@@ -49,9 +49,15 @@ from pathlib import Path
 from inferload.locustfiles.toolagent import TOOLS, ToolAgent, definition
 from inferload.workload.liveagent import Say
 
-SUM = definition("calculate", "Calculate.", expression="a sum")
-SUM["function"]["parameters"]["properties"]["expression"] = {"enum": ["20 + 22"]}
-SUM["function"]["parameters"]["additionalProperties"] = False
+
+def strict(expression):
+    tool = definition("calculate", "Calculate.", expression="")
+    tool["function"]["parameters"] |= {"properties": {"expression": expression}, "additionalProperties": False}
+    tool["function"]["strict"] = True  # else any JSON will do, which random weights seldom end
+    return tool
+
+
+SUM, ENDLESS = strict({"enum": ["20 + 22"]}), strict({"type": "string", "minLength": 4000})
 FORCED = {"type": "function", "function": {"name": "calculate"}}
 
 
@@ -64,7 +70,8 @@ class Clerk(ToolAgent):
             return say
         if messages:
             return Say(say.messages, TOOLS, tool_choice="none", output_tokens=4)
-        return Say(say.messages, [SUM], tool_choice=FORCED, output_tokens=3 if self.session == 2 else 200)
+        tool, tokens = (SUM, 600) if self.session == 1 else (ENDLESS, 120)  # blanks between the marks are many
+        return Say(say.messages, [tool], tool_choice=FORCED, output_tokens=tokens)
 """
 ARMS = [("none", "start"), *((stamp, where) for stamp in ("static", "dynamic") for where in ("start", "end"))]
 

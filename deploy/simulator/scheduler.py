@@ -100,11 +100,13 @@ class Scheduler(Queues):
         since, end = 0, budget - spare
         growing: list[Request] = []
         for place, request in enumerate(running):  # a preemption shortens the list at its end
-            emitted, stop = request.emitted, request.stop
-            if place < end and (emitted < stop or (plenty and 0 < stop < request.output_tokens - 1)):
+            emitted = request.emitted
+            if emitted < request.stop and place < end:
                 request.emitted = emitted + 1
-                if emitted >= stop:
-                    growing.append(request)
+                continue
+            if place < end and plenty and 0 < request.stop < request.output_tokens - 1:
+                request.emitted = emitted + 1
+                growing.append(request)
                 continue
             budget -= self._take(step, running[since:place], growing)
             since = place + 1
