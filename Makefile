@@ -68,7 +68,7 @@ curl:            ## the client of other people that the simulator's streams are 
 	fi
 
 test: $(READY) browser sshd curl  ## all tests that need no real vLLM
-	$(BIN)/python -m pytest
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python tests/side_by_side.py
 
 test-vllm: $(READY) setup-vllm  ## the tests that drive real vLLM on the CPU
 	$(BIN)/python -m pytest -m "vllm and not soak"

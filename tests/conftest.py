@@ -26,8 +26,10 @@ import locust  # noqa: F401
 
 del os.environ["LOCUST_SKIP_MONKEY_PATCH"]
 
-# A busy machine is no fault of what is tested: hypothesis' limit on the time of an example is off.
-hypothesis.settings.register_profile("inferload", deadline=None)
+# A busy machine is no fault of what is tested: hypothesis' limits on the time of an example and of its making are off.
+hypothesis.settings.register_profile(
+    "inferload", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
 hypothesis.settings.load_profile("inferload")
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -4,6 +4,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import side_by_side
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -20,3 +21,17 @@ def test_the_environment_of_vllm_is_named_so_that_it_is_found_from_any_folder(sa
         env={"PATH": "/usr/bin:/bin"},
     )
     assert shown.stdout.strip() == str(ROOT / ".venv-vllm")
+
+
+def test_every_test_is_in_one_part_and_the_scenes_in_the_first() -> None:
+    staged, starting, computing = side_by_side.parts()
+    assert sorted([*staged, *starting, *computing]) == sorted(side_by_side.TESTS.glob("test_*.py"))
+    playing = {file for file in (*starting, *computing) if "(stage: Stage" in file.read_text()}
+    assert playing <= {Path(__file__)}
+
+
+@pytest.mark.parametrize(
+    ("codes", "one"), [([0, 0, 0], 0), ([5, 0, 5], 0), ([5, 5, 5], 5), ([0, 0, 1], 1), ([1, 0, 0], 1), ([5, 2, 5], 2)]
+)
+def test_a_failure_of_any_part_of_the_tests_is_one_of_all(codes: list[int], one: int) -> None:
+    assert side_by_side.exit_code(codes) == one

@@ -1,0 +1,65 @@
+"""All tests: first the scenes, which fill the cores by themselves, then the others in two pytest processes at once.
+
+`make test` runs this. `pytest` alone runs the same tests one after another. Words given here go to each pytest.
+"""
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+TESTS = Path(__file__).parent
+# Where scenes are played, several at a time.
+STAGED = ("test_e2e_*.py", "test_live_agent.py")
+# What starts programs and waits for them, or is timed: it goes before what only computes, which gives way to it.
+STARTING = (
+    *("test_browser.py", "test_report_browser.py", "test_sweep.py", "test_benchmarks.py", "test_calibration.py"),
+    *("test_launch.py", "test_remote.py", "test_search_command.py", "test_simulator*.py", "test_swarm_*.py"),
+    *("test_ssh*.py", "test_wire_*.py", "test_native_*.py", "test_progress.py", "test_containers_side_by_side.py"),
+)
+GIVE_WAY = ("nice", "-n", "5")
+NOTHING_SELECTED = 5  # pytest's exit code where the words leave no test to it
+
+
+def parts() -> tuple[list[Path], list[Path], list[Path]]:
+    """Files of tests: those of the stage, those that start programs, those that compute."""
+    staged, starting = files(*STAGED), files(*STARTING)
+    return staged, starting, [file for file in files("test_*.py") if file not in (*staged, *starting)]
+
+
+def files(*patterns: str) -> list[Path]:
+    return [file for pattern in patterns for file in sorted(TESTS.glob(pattern))]
+
+
+def main(words: list[str]) -> int:
+    """Pytest's exit code: the first of a part that fails."""
+    staged, starting, computing = ([*pytest(words, part), *map(str, part)] for part in parts())
+    codes = [subprocess.run(staged, check=False).returncode]
+    with tempfile.TemporaryFile() as said:
+        beside = subprocess.Popen(starting, stdout=said, stderr=subprocess.STDOUT)
+        try:
+            codes += [subprocess.run([*GIVE_WAY, *computing], check=False).returncode, beside.wait()]
+        finally:
+            beside.terminate()
+            beside.wait()
+            said.seek(0)
+            sys.stdout.buffer.write(said.read())
+            sys.stdout.flush()
+    return exit_code(codes)
+
+
+def pytest(words: list[str], part: list[Path]) -> list[str]:
+    # A cache of its own: each would keep only its own failures.
+    cache = f".pytest_cache/from_{part[0].stem}"
+    return [sys.executable, "-m", "pytest", *words, "-o", f"cache_dir={cache}"]
+
+
+def exit_code(codes: list[int]) -> int:
+    """Of all: the first failure, else 0 where at least one had tests and they passed."""
+    if all(code == NOTHING_SELECTED for code in codes):
+        return NOTHING_SELECTED
+    return next((code for code in codes if code not in (0, NOTHING_SELECTED)), 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
