@@ -308,6 +308,42 @@ def test_what_a_result_of_another_client_cannot_say_is_not_known(
     assert said in " ".join(one.notes)
 
 
+@pytest.mark.parametrize(
+    ("client", "changes", "told"),
+    [
+        (
+            "aiperf",
+            {"request_count": {"avg": 380.0}, "error_request_count": {"avg": 20.0}},
+            ["20 of its 400 requests failed, and are in no latency"],
+        ),
+        (
+            "aiperf",
+            {"error_summary": [{"count": 3}, {"count": 2}], "was_cancelled": True},
+            ["5 of its requests failed, and are in no latency", "it was broken off before its end"],
+        ),
+        ("aiperf", {"request_count": {"avg": 400.0}, "error_summary": [], "was_cancelled": False}, []),
+        (
+            "guidellm",
+            {"request_totals": {"successful": 380, "incomplete": 19, "errored": 20, "total": 419}},
+            [
+                "20 of its 400 requests failed, and are in no latency",
+                "19 of its requests were not over when it ended, and are in no latency",
+            ],
+        ),
+        ("guidellm", {"request_totals": {"successful": 400, "incomplete": 0, "errored": 0, "total": 400}}, []),
+    ],
+)
+def test_requests_that_another_client_lost_are_told(
+    tmp_path: Path, client: str, changes: dict[str, Any], told: list[str]
+) -> None:
+    document = json.loads((RESULTS / f"{client}.json").read_text())
+    (document if client == "aiperf" else document["benchmarks"][0]["metrics"]).update(changes)
+    file = tmp_path / "r.json"
+    file.write_text(json.dumps(document))
+    (one,) = read_side(file).runs
+    assert list(one.notes[1:]) == told
+
+
 def test_the_tpot_of_guidellm_counts_no_first_token() -> None:
     (one,) = read_side(RESULTS / "guidellm.json").runs
     assert one.value("mean(tpot_ms)") == pytest.approx(10, rel=0.03)

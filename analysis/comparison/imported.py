@@ -79,7 +79,13 @@ def _lost(failed: float | None, completed: float | None) -> tuple[str, ...]:
     """What to say of requests that failed: those that are left may be the quick ones."""
     if not failed:
         return ()
-    return (f"{failed:g} of its {failed + (completed or 0):g} requests failed, and are in no latency",)
+    of_all = "" if completed is None else f"{failed + completed:g} "
+    return (f"{failed:g} of its {of_all}requests failed, and are in no latency",)
+
+
+def _unfinished(count: float | None) -> tuple[str, ...]:
+    """What to say of requests that were still under way at its end."""
+    return (f"{count:g} of its requests were not over when it ended, and are in no latency",) if count else ()
 
 
 def _vllm(said: Document) -> Imported:
@@ -134,6 +140,10 @@ def _aiperf(said: Document) -> Imported:
     found["total_tok_per_s"] = of("total_token_throughput")
     found["goodput_turns_per_s"] = of("goodput")
     found |= _latencies(latencies, lambda name, q: of(name, "avg" if q == "mean" else q))
+    failed = of("error_request_count")
+    if failed is None:  # it leaves out a metric that has no value; the list of errors is always there
+        failed = float(sum(_number(one.get("count")) or 0.0 for one in said.get("error_summary") or ()))
+    cut_off = ("it was broken off before its end",) if said.get("was_cancelled") else ()
     asked = said.get("input_config") or {}
     models = (asked.get("models") or {}).get("items") or [{}]
     phase = (asked.get("phases") or [{}])[-1]
@@ -147,7 +157,11 @@ def _aiperf(said: Document) -> Imported:
         output_tokens=of("output_sequence_length"),
         concurrency=_number(phase.get("concurrency")),
         started_at=str(said.get("start_time") or ""),
-        notes=("its inter_chunk_latency is our ITL, its inter_token_latency our TPOT",),
+        notes=(
+            "its inter_chunk_latency is our ITL, its inter_token_latency our TPOT",
+            *_lost(failed, of("request_count")),
+            *cut_off,
+        ),
     )
 
 
@@ -175,6 +189,7 @@ def _guidellm(said: Document) -> Imported:
     found["total_tok_per_s"] = of("tokens_per_second")
     found |= _latencies(latencies, of) | _latencies({"e2e_ms": "request_latency"}, of, 1000.0)
     strategy = config.get("strategy") or {}
+    ended = metrics.get("request_totals") or {}
     return Imported(
         client=f"GuideLLM {(said.get('metadata') or {}).get('guidellm_version', '')}".strip(),
         figures=found,
@@ -186,6 +201,8 @@ def _guidellm(said: Document) -> Imported:
         started_at=str(one.get("start_time") or ""),
         notes=(
             "its ITL is our TPOT, with turns weighted by their tokens; its own TPOT counts the first token's time, and is left out",
+            *_lost(_number(ended.get("errored")), _number(ended.get("successful"))),
+            *_unfinished(_number(ended.get("incomplete"))),
         ),
     )
 
