@@ -238,6 +238,19 @@ def test_books_say_what_does_not_add_up() -> None:
     assert "1 turns were begun, but 0 ended well" in books(tallies)[2]
 
 
+def test_sessions_that_a_lost_worker_had_not_begun_are_dropped() -> None:
+    tallies = TallySet()
+    tallies.session_planned("measure", "chat", 5)
+    tallies.session_started("measure", "chat", 2)
+    tallies.session_dropped("measure", "chat")
+    tallies.session_planned("measure", "agent", 3)
+    tallies.session_started("measure", "agent", 3)
+    assert tallies.drop_waiting() == 2
+    assert books(tallies) == []
+    assert tallies.by_class("measure")["chat"].sessions_dropped == 3
+    assert tallies.drop_waiting() == 0
+
+
 @pytest.mark.parametrize(
     ("pauses", "server", "client"),
     [

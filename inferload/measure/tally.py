@@ -232,6 +232,15 @@ class TallySet:
         """Started sessions whose last turn ended well."""
         self.at(phase, class_name, step).sessions_completed += n
 
+    def drop_waiting(self) -> int:
+        """Count sessions as dropped that were planned and then neither dropped nor started; how many there were."""
+        dropped = 0
+        for tally in self._tallies.values():
+            waiting = max(0, tally.sessions_planned - tally.sessions_dropped - tally.sessions_started)
+            tally.sessions_dropped += waiting
+            dropped += waiting
+        return dropped
+
     def turn_held(self, phase: Phase, class_name: str, wait_ns: int, step: int | None = None) -> None:
         """A turn that waited so long because max_in_flight was reached."""
         self.at(phase, class_name, step).turns_held += 1

@@ -9,11 +9,13 @@ from inferload.workload.sessions import Sessions
 
 
 def count_lost_arrivals(run: MasterRun) -> int:
-    """Book the arrivals of lost workers from their last report to the end of the load; how many there were."""
-    rate = run.order.rate
-    if rate is None or not run.windows:
+    """Book the arrivals of lost workers as dropped: those that they had not begun when they last reported, and those that
+    were due from then to the end of the load. How many there were.
+    """
+    if not run.roster.gone or not run.windows:
         return 0
-    return sum(_of_worker(run, member, rate) for member in run.roster.gone)
+    waiting, rate = run.seen.tallies.drop_waiting(), run.order.rate
+    return waiting + (0 if rate is None else sum(_of_worker(run, member, rate) for member in run.roster.gone))
 
 
 def _of_worker(run: MasterRun, member: Member, first_rate: float) -> int:
