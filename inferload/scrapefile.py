@@ -102,7 +102,7 @@ def join_parts(folder: Path) -> None:
             with pq.ParquetFile(path) as source:
                 for group in range(source.num_row_groups):
                     writer.write_table(
-                        source.read_row_group(group).cast(SCHEMA).replace_schema_metadata(schema.metadata)
+                        _as_scrapes(source.read_row_group(group)).replace_schema_metadata(schema.metadata)
                     )
     temporary.replace(folder / JOINED)
     for name in held:
@@ -142,7 +142,7 @@ def _read(path: Path, wanted: frozenset[str] | None, without: tuple[str, ...]) -
     groups = [SCHEMA.empty_table()]
     with pq.ParquetFile(path) as source:
         for number in range(source.num_row_groups):
-            group = source.read_row_group(number).cast(SCHEMA).replace_schema_metadata(None)
+            group = _as_scrapes(source.read_row_group(number)).replace_schema_metadata(None)
             for batch in group.to_batches():
                 metric = batch.column("metric")
                 kept = [
@@ -151,6 +151,11 @@ def _read(path: Path, wanted: frozenset[str] | None, without: tuple[str, ...]) -
                 rows = np.flatnonzero(np.array(kept, dtype=np.bool_)[metric.indices.to_numpy()]) if kept else ()
                 groups.append(pa.Table.from_batches([batch if all(kept) else batch.take(pa.array(rows, pa.int64()))]))
     return pa.concat_tables(groups)
+
+
+def _as_scrapes(table: pa.Table) -> pa.Table:
+    """In SCHEMA's columns; a table that has them is not cast, for which pyarrow would import all that it can compute."""
+    return table if table.schema.equals(SCHEMA) else table.cast(SCHEMA)
 
 
 def _files(folder: Path) -> list[Path]:

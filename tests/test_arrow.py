@@ -20,6 +20,21 @@ assert len(exact_values(table, None)["ttft_ms"]) == 1
 assert "numpy" in sys.modules and "pandas" not in sys.modules
 """
 
+SCRAPER = """
+import sys
+from pathlib import Path
+import inferload.wire.scrape
+from inferload import scrapefile
+folder = Path({folder!r})
+for number in range(2):
+    columns = scrapefile.ScrapeColumns()
+    columns.append(number, "http://one", "vllm:x", (("engine", "0"),), 1.0)
+    scrapefile.write_part(folder, number, columns.to_table())
+scrapefile.join_parts(folder)
+assert [one.name for one in folder.iterdir()] == [scrapefile.JOINED]
+assert not {{"pandas", "pyarrow.compute"}} & sys.modules.keys()
+"""
+
 WITH = """
 import sys
 from inferload.measure.arrow import pa
@@ -38,6 +53,10 @@ def outcome(code: str) -> str:
 
 def test_where_tokens_are_stamped_there_is_no_pandas() -> None:
     assert outcome(WITHOUT.format(tests=str(Path(__file__).parent))) == ""
+
+
+def test_a_scraper_starts_without_what_it_does_not_use(tmp_path: Path) -> None:
+    assert outcome(SCRAPER.format(folder=str(tmp_path))) == ""
 
 
 def test_whoever_wants_pandas_has_it() -> None:

@@ -3,13 +3,18 @@
 pyarrow imports pandas at the first array that it makes, only to ask whether it was given one of pandas' own: 40 MB and half
 a second of a core, in every worker and scraper, and in the middle of a run. It asks once; here it asks while there is none
 to be found. A program that wants pandas imports it all the same, before or after, and `to_pandas` still works.
+
+`pc` is imported when it is first asked for: a fourth of a second of a core that a scraper does not need.
 """
 
+import importlib
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
+
+if TYPE_CHECKING:
+    import pyarrow.compute as pc
 
 __all__ = ["pa", "pc"]
 
@@ -34,3 +39,9 @@ def _ask_without_pandas() -> None:
 
 
 _ask_without_pandas()
+
+
+def __getattr__(name: str) -> Any:
+    if name == "pc":
+        return importlib.import_module("pyarrow.compute")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
