@@ -6,12 +6,14 @@ from typing import Any
 from .pictures.picture import BLUE, GREEN, GREY, ORANGE, RED, VIOLET, Figure, Picture
 
 _NOTE = (
-    "Bars: intervals at the error that each look may spend. Green: the highest load that is sure to hold; red: the lowest that is "
-    "sure not to; blue, dashed: where the fit loses the SLO; grey, dotted: the knee. Dashed across: the SLO."
+    "Bars: intervals at the error that each look may spend. Cross: turns in flight grew without end. Green: the highest load that "
+    "is sure to hold; red: the lowest that is sure not to; blue, dashed: where the fit loses the SLO; grey, dotted: the knee. "
+    "Dashed across: the SLO."
 )
 _COLOURS = (BLUE, ORANGE, GREEN, VIOLET, RED)
-_PANELS = ("kept the limit, %", "of its limit, %", "turns/s")
-_GAP = 0.075
+_KEPT, _FIGURES, _RATES = "", "2", "3"  # the panels, by the ends of their axes' names
+_PANELS = {_KEPT: "kept the limit, %", _FIGURES: "of its limit, %", _RATES: "turns/s"}
+_PANEL_PX, _TOP = 273, 300.0  # of a limit, %: more is beyond the panel
 
 
 def picture(found: Mapping[str, Any]) -> Picture | None:
@@ -27,10 +29,18 @@ def picture(found: Mapping[str, Any]) -> Picture | None:
             (point, one) for point in points for one in point["conditions"] if one["label"] == label and one["values"]
         ]
         data += [trace for trace in (_attainment(rows, label, colour), _figures(rows, label, colour)) if trace["x"]]
+    panels = _panels(found)
     data += _throughput(points)
-    data += _diverged(points)
+    data += _diverged(points, panels[0])
     terms = ("turns per s", "goodput turns per s", *(["knee"] if found["knee"] else []))
-    return Picture("curve", "Over the load", _NOTE, {"data": data, "layout": _layout(found, points)}, terms)
+    return Picture("curve", "Over the load", _NOTE, {"data": data, "layout": _layout(found, points, panels)}, terms)
+
+
+def _panels(found: Mapping[str, Any]) -> list[str]:
+    """A mean is kept or not as a whole: where the SLO has nothing but means no share of turns kept a limit."""
+    conditions = [one for point in found["points"] for one in point["conditions"]]
+    means = bool(conditions) and all(one["share"] is None for one in conditions)
+    return [_FIGURES, _RATES] if means else list(_PANELS)
 
 
 Rows = list[tuple[dict[str, Any], dict[str, Any]]]
@@ -107,21 +117,23 @@ def _throughput(points: list[dict[str, Any]]) -> list[Figure]:
     return found
 
 
-def _diverged(points: list[dict[str, Any]]) -> list[Figure]:
-    """Loads above the server's capacity have no attainment: a cross at the foot of the first panel."""
+def _diverged(points: list[dict[str, Any]], panel: str) -> list[Figure]:
+    """Loads above the server's capacity have no value: a cross at that edge of the first panel where nothing is kept."""
     levels = [point["level"] for point in points if point["verdict"] == "diverged"]
     if not levels:
         return []
     marker = {"color": RED, "symbol": "x", "size": 10}
-    place = {"xaxis": "x", "yaxis": "y", "legend": "legend", "hovertemplate": "turns in flight grow without end"}
-    data = {"x": levels, "y": [0] * len(levels), "marker": marker}
+    place = {"xaxis": "x", "yaxis": f"y{panel}", "legend": f"legend{panel}", "cliponaxis": False}
+    place |= {"hovertemplate": "turns in flight grow without end"}
+    data = {"x": levels, "y": [0.0 if panel == _KEPT else _TOP] * len(levels), "marker": marker}
     return [{"type": "scatter", "mode": "markers", "name": "diverged", **data, **place}]
 
 
-def _layout(found: Mapping[str, Any], points: list[dict[str, Any]]) -> Figure:
-    height = (1 - _GAP * len(_PANELS)) / len(_PANELS)
+def _layout(found: Mapping[str, Any], points: list[dict[str, Any]], panels: list[str]) -> Figure:
+    gap = 0.225 / len(panels)
+    height = (1 - gap * len(panels)) / len(panels)
     layout: Figure = {
-        "height": 820,
+        "height": 1 + _PANEL_PX * len(panels),
         "margin": {"l": 58, "r": 14, "t": 30, "b": 46},
         "hovermode": "x unified",
         "hoversubplots": "axis",
@@ -130,13 +142,13 @@ def _layout(found: Mapping[str, Any], points: list[dict[str, Any]]) -> Figure:
         "plot_bgcolor": "rgba(0,0,0,0)",
         "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": GREY, "activecolor": BLUE},
     }
-    for number, title in enumerate(_PANELS):
-        name = "" if number == 0 else str(number + 1)
-        top = 1 - number * (height + _GAP) - _GAP
+    for number, name in enumerate(panels):
+        top = 1 - number * (height + gap) - gap
+        title = _PANELS[name]
         axis = {"domain": [max(0.0, top - height), top], "title": {"text": title, "standoff": 6}, "rangemode": "tozero"}
         layout[f"yaxis{name}"] = axis
         layout[f"legend{name}"] = {"orientation": "h", "x": 1, "xanchor": "right", "y": top, "yanchor": "bottom"}
-    layout["yaxis2"]["range"] = [0, 300]
+    layout["yaxis2"]["range"] = [0, _TOP]
     layout["shapes"] = _lines(found)
     return layout
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from inferload import rundir
 from inferload.errors import UsageError
+from inferload.measure.search.knee import Knee
 from inferload.measure.texttable import short
 
 from . import searchcharts
@@ -75,8 +76,20 @@ def _throughput(found: Mapping[str, Any], folder: Path) -> Picture | None:
     whole = [path for path in runs if (path / rundir.MANIFEST).is_file() and (path / rundir.SUMMARY).is_file()]
     if not whole:
         return None
-    side = Side("", tuple(read_run(path, FIGURES) for path in whole))
-    return load.picture([curve(side)], _limits(found), "load")
+    drawn = curve(Side("", tuple(read_run(path, FIGURES) for path in whole)))
+    return load.picture([drawn], _limits(found), "load", knees(found, drawn))
+
+
+def knees(found: Mapping[str, Any], drawn: load.Curve) -> dict[str, Knee]:
+    """The search's own knee, where its load is on the curve.
+
+    A run's E2E begins at the send, and so a knee by it may be another than that of the time from a turn's plan to its end.
+    """
+    bend = found["knee"]
+    point = next((one for one in found["points"] if bend and one["level"] == bend["level"]), None)
+    if point is None or not any(one.load == bend["level"] for one in drawn.points):
+        return {}
+    return {drawn.label: Knee(bend["level"], bend["below"], bend["above"], point["turns_per_s"], point["turn_mean_s"])}
 
 
 def _limits(found: Mapping[str, Any]) -> dict[str, float]:
@@ -89,7 +102,7 @@ def _model(found: Mapping[str, Any]) -> dict[str, Any]:
     labels = list(dict.fromkeys(one["label"] for point in found["points"] for one in point["conditions"]))
     spent, answer = found["spent"], found["answer"]
     notes = [
-        f"{point['level']:g} {found['unit']}: {note}"
+        f"{short(point['level'])} {found['unit']}: {note}"
         for point in found["points"]
         for note in (*point["causes"], *point.get("remarks", ()))
     ]

@@ -186,6 +186,33 @@ def test_a_mean_of_gaps_counts_each_failed_turn_once() -> None:
     assert (held.failed, held.verdict) == (pytest.approx(0.25), "breaks")
 
 
+@hypothesis.settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.floats(0, 1e4), min_size=2, max_size=60),
+    st.sampled_from([1, 3, 10]),
+    st.sampled_from(["mean(ttft_ms) < 100", "p95(ttft_ms) < 100"]),
+)
+def test_no_window_says_more_than_its_values_would_independently(values: list[float], again: int, slo: str) -> None:
+    """Values that alternate, and so make up for each other in every bin, among them."""
+    value = np.array(values * again)
+    at_s = np.linspace(0, 60, len(value), endpoint=False)
+    window = Window(60.0, (Samples(at_s, value),), at_s, at_s + 1.0)
+    held = attainment.held(wanted.parse(slo)[0], 0, [window], Errors(0.01, 0.01))
+    assert 0 <= held.effective <= held.count * (1 + 1e-9)
+    if "mean" in slo and held.figure_high is not None and np.isfinite(held.figure_high):
+        alone = float(np.std(value)) / len(value) ** 0.5
+        assert held.figure_high - held.value >= attainment.student_t(0.01, 1000) * alone * (1 - 1e-9)
+
+
+def test_values_that_make_up_for_each_other_count_as_many_as_they_are() -> None:
+    at_s = np.arange(0, 400, 0.5)
+    value = np.where(np.arange(len(at_s)) % 2, 90.0, 110.0)
+    window = Window(400.0, (Samples(at_s, value),), at_s, at_s + 0.1)
+    held = attainment.held(wanted.parse("mean(ttft_ms) < 100.5")[0], 0, [window], Errors(0.01, 0.01))
+    assert held.effective == pytest.approx(len(value))
+    assert held.verdict == "undecided"  # 100 with an error of 0.35
+
+
 def flight(seed: int, arrive: float, served: float, lasts_s: float) -> np.ndarray:
     """Turns in flight each second of a queue that serves at random."""
     rng = np.random.default_rng(seed)

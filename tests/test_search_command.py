@@ -1,24 +1,36 @@
 """`inferload search`: what is refused before any load, the files of its points, its page, and one search on the simulator."""
 
+import fcntl
+import io
 import json
+import os
+import signal
+import struct
+import subprocess
+import sys
+import termios
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import synthetic_run
-from inferload.analysis import searchpage
+from inferload.analysis import searchcharts, searchpage
+from inferload.analysis.pictures import load
 
 from inferload import cli
 from inferload.cli import gathering
+from inferload.cli.ending import end
+from inferload.cli.foot import Foot
 from inferload.cli.search import asked, points
 from inferload.errors import UsageError
 from inferload.measure.search import plan, wanted
 from inferload.measure.search.answer import document
 from inferload.measure.search.judged import Look
 from inferload.measure.search.plan import Settings
-from inferload.measure.search.said import line
+from inferload.measure.search.said import going, line, summed_up
 from inferload.measure.search.seen import Samples, Window
 from inferload.workload import scenario as scenarios
 from inferload.workload.scenariotext import as_yaml
@@ -216,8 +228,70 @@ def test_what_is_doubtful_in_a_point_is_said_with_it() -> None:
     settings = Settings(wanted.parse(SLO), 20.0, 1000.0, 60.0, 5.0)
     (point,) = plan.points_of(settings, [Look(20.0, (window,), 65.0, remarks=remarks)])
     assert point.remarks == ("a worker was busy; use more workers",)
-    assert line(point, 1, 65.0, "sessions/s").endswith("; but a worker was busy; use more workers")
-    assert document(settings, [point], "budget", "sessions/s")["points"][0]["remarks"] == list(point.remarks)
+    assert line(point, 1, 65.0, "sessions/s").endswith("; but a worker was busy")
+    twice = replace(point, remarks=(*remarks, "the clock jumped; set it"))
+    assert line(twice, 1, 65.0, "sessions/s").endswith("; but a worker was busy (and 1 more)")
+    told = document(settings, [point], "budget", "sessions/s")
+    assert told["points"][0]["remarks"] == list(point.remarks)
+    assert any("measured with doubts: 1 of 1 loads" in text for text in summed_up(told))
+    (lost,) = plan.points_of(settings, [Look(20.0, (), 65.0, invalid=True, cause="it was late; use more workers")])
+    assert line(lost, 1, 65.0, "sessions/s").endswith("no limit of the server: it was late")
+
+
+@pytest.mark.parametrize(
+    ("latest", "said"),
+    [
+        (None, "starting"),
+        ({"phase": None, "elapsed_s": 0.0, "measured_s": None, "in_flight": 0}, "about to begin · 0 in flight"),
+        ({"phase": "warmup", "elapsed_s": 1.6, "measured_s": None, "in_flight": 3}, "warm-up 2 of 5 s · 3 in flight"),
+        ({"phase": "measure", "elapsed_s": 9.2, "measured_s": 4.2, "in_flight": 7}, "measure 4 of 40 s · 7 in flight"),
+        ({"phase": "drain", "elapsed_s": 46.0, "measured_s": 41.0, "in_flight": 2}, "drain · 2 in flight"),
+    ],
+)
+def test_a_point_that_is_under_way_says_how_far_it_is(latest: dict[str, Any] | None, said: str) -> None:
+    assert going(latest, 5.0, 40.0) == said
+
+
+def test_only_a_terminal_is_told_and_a_line_never_breaks() -> None:
+    master, other = os.openpty()
+    with open(other, "w", encoding="utf-8") as terminal:
+        fcntl.ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        foot = Foot(terminal)
+        foot.show("x" * 200)
+        assert os.read(master, 1000).decode() == "\r\x1b[2K" + "x" * 79
+        foot.clear()
+        assert os.read(master, 1000).decode() == "\r\x1b[2K"
+    os.close(master)
+    pipe = io.StringIO()
+    Foot(pipe).show("x")
+    assert pipe.getvalue() == ""
+
+
+def test_the_last_whole_line_of_a_progress_file_counts(tmp_path: Path) -> None:
+    file = tmp_path / "01.progress"
+    assert points.latest(file) is None
+    file.write_text("".join(json.dumps({"in_flight": number}) + "\n" for number in range(200)) + '{"in_fl')
+    assert points.latest(file) == {"in_flight": 199}
+
+
+def test_a_second_interrupt_leaves_no_run_behind() -> None:
+    """The run takes the first one's SIGTERM as an occasion for another Ctrl-C, and goes on."""
+    code = (
+        "import os, signal\n"
+        "signal.signal(signal.SIGTERM, lambda *_: os.kill(os.getppid(), signal.SIGINT))\n"
+        "print('ready', flush=True)\n"
+        "while True: signal.pause()"
+    )
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        process = subprocess.Popen([sys.executable, "-S", "-c", code], stdout=subprocess.PIPE, start_new_session=True)
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        with process.stdout, pytest.raises(KeyboardInterrupt):
+            end(process, 60.0)
+        assert process.returncode == -signal.SIGKILL
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_turns_that_pile_up_are_seen_in_a_progress_file() -> None:
@@ -276,6 +350,38 @@ def test_a_sweep_has_no_answer_and_a_page_all_the_same() -> None:
     plain = found({4.0: 0.99, 8.0: 0.9}) | {"answer": None}
     assert searchpage.headline(plain).startswith("Sweep of chat-open at 4 loads")
     assert "Sweep: chat-open" in searchpage.markdown(plain)
+
+
+def test_a_page_tells_of_one_knee_though_runs_measure_from_the_send() -> None:
+    """By the runs' own E2E the knee would be the lowest load: the page keeps to the search's, from plan to end."""
+    told = found({4.0: 0.995, 8.0: 0.985, 12.0: 0.95, 16.0: 0.7})
+    figures = {load.THROUGHPUT: 1.0, load.RATE: 1.0}
+    drawn = load.Curve(
+        "",
+        "sessions/s",
+        tuple(load.Point(f"{n}", n, figures | {load.WHOLE: n * 100.0}) for n in (4.0, 8.0, 12.0, 16.0)),
+    )
+    assert drawn.knee is not None
+    assert drawn.knee.level != told["knee"]["level"]
+    kept = searchpage.knees(told, drawn)
+    assert (kept[""].level, kept[""].below, kept[""].above) == tuple(
+        told["knee"][n] for n in ("level", "below", "above")
+    )
+    assert searchpage.knees(told | {"knee": None}, drawn) == {}
+
+
+def test_an_slo_of_means_alone_has_no_picture_of_shares() -> None:
+    settings = Settings(wanted.parse("mean(ttft_ms) < 100"), 10.0, 1000.0, 60.0, 5.0)
+    at_s = np.arange(0, 60, 0.05)
+    steady = Window(60.0, (Samples(at_s, np.full(len(at_s), 50.0)),), at_s, at_s + 0.1)
+    over = Window(60.0, (Samples(at_s, at_s * 100),), at_s, at_s * 2 + 1)
+    looks = [Look(4.0, (steady,), 65.0), Look(8.0, (over,), 65.0)]
+    picture = searchcharts.picture(document(settings, plan.points_of(settings, looks), "budget", "sessions/s"))
+    assert picture is not None
+    assert {trace["yaxis"] for trace in picture.figure["data"]} == {"y2", "y3"}
+    assert "yaxis" not in picture.figure["layout"]
+    (cross,) = (trace for trace in picture.figure["data"] if trace["name"] == "diverged")
+    assert (cross["x"], cross["y"]) == ([8.0], [300.0])
 
 
 @pytest.mark.soak

@@ -107,15 +107,25 @@ def _number(value: Any) -> float | None:
     return float(value) if isinstance(value, int | float) else None
 
 
-def picture(curves: Sequence[Curve], slo: Mapping[str, float], point: str = "step") -> Picture | None:
-    """None where fewer than two points are known of all. `point`: what one is called."""
+def picture(
+    curves: Sequence[Curve],
+    slo: Mapping[str, float],
+    point: str = "step",
+    told: Mapping[str, Knee] | None = None,
+) -> Picture | None:
+    """None where fewer than two points are known of all.
+
+    `point`: what one is called. `told`: the knees of the curves, by label, where somebody has found them already, so that
+    two are never told of the same loads; None: those of the curves themselves.
+    """
     data = [trace for place, curve in enumerate(curves) for trace in _lines(curve, place, len(curves))]
     shown = {name for trace in data for name in trace["text"]}
     if len(shown) < 2:
         return None
     plan = _layout(data, len(curves))
     shapes, words = _limits(slo, plan)
-    bends = {curve.label: found for curve in curves if (found := curve.knee) is not None}
+    own = {curve.label: found for curve in curves if (found := curve.knee) is not None}
+    bends = own if told is None else told
     for curve in curves:
         if curve.label in bends:
             shapes.append(_knee_line(curve, bends[curve.label], len(curves)))
@@ -123,7 +133,8 @@ def picture(curves: Sequence[Curve], slo: Mapping[str, float], point: str = "ste
     plan |= {"shapes": shapes, "annotations": words}
     terms = ("output tok per s", "ttft_ms", "itl_ms", *(["knee"] if bends else []))
     return Picture(
-        KEY, "Throughput against latency", _note(curves, bends, point), {"data": data, "layout": plan}, terms
+        *(KEY, "Throughput against latency", _note(curves, bends, point, told is not None)),
+        *({"data": data, "layout": plan}, terms),
     )
 
 
@@ -205,14 +216,14 @@ def _edge(found: Knee) -> str:
     return "lowest" if found.below is None else "highest"
 
 
-def _note(curves: Sequence[Curve], bends: Mapping[str, Knee], point: str) -> str:
+def _note(curves: Sequence[Curve], bends: Mapping[str, Knee], point: str, told: bool) -> str:
     said = [f"A point is a {point}."]
     if len(curves) > 1:
         said.append("Dark: p95, pale: p50.")
     for curve in curves:
         if curve.label in bends:
             said.append(_bend(curve, bends[curve.label]))
-    if not bends:
+    if not bends and not told:
         said.append("No knee can be told: it takes three loads or more of one configuration.")
     return " ".join(said)
 

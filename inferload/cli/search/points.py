@@ -7,8 +7,9 @@ import os
 import re
 import signal
 import subprocess
-from collections.abc import Mapping
-from dataclasses import dataclass
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +18,20 @@ import numpy as np
 from inferload import rundir, turnfile
 from inferload.cli import gathering
 from inferload.cli.ending import end
+from inferload.cli.foot import Foot
 from inferload.cli.run import locust_command, locustfile
-from inferload.cli.search.asked import Asked, at
+from inferload.cli.search.asked import Asked, at, unit
 from inferload.errors import UsageError
 from inferload.measure import clock
 from inferload.measure.exact import COLUMNS
+from inferload.measure.progressline import clock as elapsed
 from inferload.measure.search import divergence, fromturns, judged
 from inferload.measure.search.judged import Look
 from inferload.measure.search.plan import Settings
+from inferload.measure.search.said import going
 from inferload.measure.search.seen import Window
 from inferload.measure.search.wanted import Condition
+from inferload.measure.texttable import short
 from inferload.runoptions import RUN_OPTIONS
 from inferload.workload import catalog
 from inferload.workload.scenario import Scenario
@@ -41,6 +46,7 @@ _POLL_S = 0.5
 _END_S = 20.0  # for a run that is told to end
 _PREFIX = re.compile(r"^\[[^]]*\] \S+: ")  # of a line of the log: when, where, how grave
 _PATIENCE_S = 180.0  # for all of a run but its phases
+_TAIL_BYTES = 1024  # of a progress file, with its last line
 _NOW_S = 3.0  # after an early end, what is in flight is given up
 
 
@@ -75,6 +81,7 @@ class Performer:
     scenario: Scenario
     settings: Settings
     journal: Journal
+    foot: Foot = field(default_factory=lambda: Foot(sys.stderr))
 
     def earlier(self) -> list[Look]:
         """The looks of a search that goes on, read anew from their runs."""
@@ -90,7 +97,7 @@ class Performer:
         origin = str(catalog.resolve(self.said.scenario))
         file.write_text(at(self.scenario, origin, self.said, load, self.said.seed + number), encoding="utf-8")
         began_ns = clock.now_ns()
-        code, early = self._run(file, run_dir)
+        code, early = self._run(file, run_dir, self._teller(load, number, run_dir))
         entry: dict[str, Any] = {
             "kind": "look",
             "level": load,
@@ -132,7 +139,20 @@ class Performer:
             remarks=remarks,
         )
 
-    def _run(self, file: Path, run_dir: Path) -> tuple[int | None, bool]:
+    def _teller(self, load: float, number: int, run_dir: Path) -> Callable[[], None]:
+        """Says on a terminal how far this look is."""
+        spent_s = sum(entry["spent_s"] for entry in self.journal.entries() if entry.get("kind") == "look")
+        began_ns, progress = clock.now_ns(), run_dir.with_suffix(".progress")
+        name = f"{short(load)} {unit(self.scenario)}"
+
+        def tell() -> None:
+            used_s = spent_s + (clock.now_ns() - began_ns) / clock.NS_PER_S
+            state = going(latest(progress), self.said.warmup_s, self.said.window_s)
+            self.foot.show(f"{number + 1:3}  {elapsed(used_s)}  {name}: {state}")
+
+        return tell if self.foot.wanted else lambda: None
+
+    def _run(self, file: Path, run_dir: Path, tell: Callable[[], None]) -> tuple[int | None, bool]:
         """(exit code, whether it was ended early)."""
         progress = run_dir.with_suffix(".progress")
         progress.unlink(missing_ok=True)
@@ -148,11 +168,18 @@ class Performer:
                 start_new_session=True,  # Ctrl-C is ours: the run is ended as a run is
             )
         try:
-            return self._watch(process, progress)
+            return self._watch(process, progress, tell)
+        except KeyboardInterrupt:
+            self.foot.clear()
+            print(f"the run ends, in {_END_S:.0f} s at most; Ctrl-C again ends it at once", file=sys.stderr)
+            raise
         finally:
             end(process, _END_S)
+            self.foot.clear()
 
-    def _watch(self, process: subprocess.Popen[bytes], progress: Path) -> tuple[int | None, bool]:
+    def _watch(
+        self, process: subprocess.Popen[bytes], progress: Path, tell: Callable[[], None]
+    ) -> tuple[int | None, bool]:
         phases, waiting = self.scenario.phases, list(judged.EARLY)
         limit_s = self.said.warmup_s + self.said.window_s + phases.drain_s + _PATIENCE_S
         if self.scenario.cache.arm != "cold":
@@ -162,6 +189,7 @@ class Performer:
         while (clock.now_ns() - began_ns) / clock.NS_PER_S < limit_s:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 return process.wait(_POLL_S), False
+            tell()
             seconds = _seconds(progress) if waiting and self.settings.whole is False else []
             if not seconds or seconds[-1][0] < waiting[0] * self.said.window_s:
                 continue
@@ -223,6 +251,17 @@ def _seconds(progress: Path) -> list[tuple[float, float, float]]:
             if one["phase"] == "measure" and one["measured_s"] is not None:
                 found.append((one["measured_s"], one["turns_begun"], one["in_flight"]))
     return found
+
+
+def latest(progress: Path) -> dict[str, Any] | None:
+    """The last whole line of a progress file; None where there is none yet."""
+    with contextlib.suppress(OSError), progress.open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
+        for line in reversed(file.read().splitlines()):
+            with contextlib.suppress(ValueError):
+                found: dict[str, Any] = json.loads(line)
+                return found
+    return None
 
 
 def _end_early(process: subprocess.Popen[bytes]) -> int | None:

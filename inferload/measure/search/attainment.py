@@ -129,11 +129,17 @@ def _mean_and_failures(condition: Condition, data: _Data, errors: Errors) -> Hel
 
 
 def _mean(condition: Condition, data: _Data, errors: Errors) -> Held:
+    """A mean, its error never less than that of as many independent values.
+
+    A short window may seem to say more, where its bins happen to make up for each other; that is not to be counted on.
+    """
     count = len(data.together)
     found = data.mean()
-    low = max(0.0, found.mean - student_t(errors.breaks, found.freedom) * found.error)
-    high = found.mean + student_t(errors.holds, found.freedom) * found.error
-    spread = max(found.error / found.mean, 1e-6) if found.mean > 0 else 1.0
+    alone = float(np.std(data.together)) / sqrt(count)
+    error = max(found.error, alone)
+    low = max(0.0, found.mean - student_t(errors.breaks, found.freedom) * error)
+    high = found.mean + student_t(errors.holds, found.freedom) * error
+    spread = max(error / found.mean, 1e-6) if found.mean > 0 else 1.0
     return Held(
         condition=condition,
         value=found.mean,
@@ -146,7 +152,7 @@ def _mean(condition: Condition, data: _Data, errors: Errors) -> Held:
         weight=1 / spread**2,
         verdict="holds" if high < condition.limit else "breaks" if low >= condition.limit else "undecided",
         count=count,
-        effective=count if found.error == 0 else (found.mean / found.error) ** 2,
+        effective=count if error == 0 else count * (alone / error) ** 2,
         relaxation_s=found.relaxation_s,
         batches=found.batches,
     )

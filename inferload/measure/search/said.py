@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from math import isfinite
 from typing import Any
 
+from inferload.measure.progressline import clock
 from inferload.measure.search.attainment import Held
 from inferload.measure.search.judged import Point
 from inferload.measure.texttable import short
@@ -13,14 +14,44 @@ from inferload.measure.texttable import short
 
 def line(point: Point, number: int, used_s: float, unit: str) -> str:
     """One look: its load, each condition with its interval, what follows."""
-    minutes, left = divmod(int(used_s), 60)
-    text = f"{number:3}  {minutes}:{left:02}  {short(point.level)} {unit}: {verdict(point)}"
+    text = f"{number:3}  {clock(used_s)}  {short(point.level)} {unit}: {verdict(point)}"
     if point.state in ("invalid", "failed"):
-        return f"{text}: {' '.join(point.causes[-1].split()) if point.causes else 'no reason given'}"
+        return f"{text}: {_cause(point)}"
     if point.state == "diverged":
         assert point.growth is not None
         return f"{text}: turns in flight grew by {short(point.growth.per_s)} a second"
-    return f"{text}; " + "; ".join([_condition(one) for one in point.held] + [f"but {one}" for one in point.remarks])
+    return f"{text}; " + "; ".join([_condition(one) for one in point.held] + _remarks(point))
+
+
+def _cause(point: Point) -> str:
+    """Whole where nothing could be made of it; else what was seen: the remedy stands in search.md, and once is enough."""
+    if not point.causes:
+        return "no reason given"
+    text = " ".join(point.causes[-1].split())
+    return text if point.state == "failed" else _seen(text)
+
+
+def _remarks(point: Point) -> list[str]:
+    """The first, and how many more there are: all of them, with what to do, are in search.md."""
+    more = len(point.remarks) - 1
+    return [f"but {_seen(one)}" + (f" (and {more} more)" if more > 0 else "") for one in point.remarks[:1]]
+
+
+def _seen(text: str) -> str:
+    """What a remark says was seen, without its remedy."""
+    return text.partition(";")[0]
+
+
+def going(latest: Mapping[str, Any] | None, warmup_s: float, window_s: float) -> str:
+    """A run that is under way. `latest`: the last line of its progress file; None: there is none yet."""
+    if latest is None:
+        return "starting"
+    phase, in_flight = latest["phase"], latest["in_flight"]
+    if phase == "measure" and latest["measured_s"] is not None:
+        return f"measure {latest['measured_s']:.0f} of {window_s:.0f} s · {in_flight} in flight"
+    if phase == "warmup":
+        return f"warm-up {latest['elapsed_s']:.0f} of {warmup_s:.0f} s · {in_flight} in flight"
+    return f"{phase or 'about to begin'} · {in_flight} in flight"
 
 
 def verdict(point: Point) -> str:
@@ -64,6 +95,11 @@ def summed_up(found: Mapping[str, Any]) -> list[str]:
             )
     if found["knee"] is not None:
         lines.append(f"  knee: {found['knee']['text']}")
+    doubted = sum(bool(point["causes"] or point["remarks"]) for point in found["points"])
+    if doubted:
+        lines.append(
+            f"  measured with doubts: {doubted} of {spent['loads']} loads; search.md says which, and what to do"
+        )
     budget = "" if spent["budget_s"] is None else f" of {spent['budget_s'] / 60:.3g}"
     lines.append(f"  {spent['looks']} runs at {spent['loads']} loads took {spent['used_s'] / 60:.3g}{budget} min")
     return lines
