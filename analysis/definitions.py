@@ -206,7 +206,7 @@ SAME = {
     "p90": "p50", "p95": "p50", "p99": "p50", "p999": "p50",
     "TTFT, median": "ttft_ms", "ITL, median": "itl_ms", "E2E, median": "e2e_ms", "Output": "output tok per s",
     "Turns that met the SLO": "slo attainment", "Failed turns": "turns failed",
-    "TTFT, ms": "ttft_ms", "E2E, ms": "e2e_ms", "longest gap": "longest gap, ms", "lag, ms": "lag_ms",
+    "TTFT, ms": "ttft_ms", "E2E, ms": "e2e_ms", "E2E from plan, ms": "e2e_planned_ms", "lag, ms": "lag_ms",
     **{f"{name} {q}, ms": f"{name.lower()}_ms" for name in ("TTFT", "ITL") for q in ("mean", "p50", "p95", "p99")},
     "offered sessions/s": "offered sessions per s", "achieved sessions/s": "achieved sessions per s",
     "output tok/s": "output tok per s", "turns/s": "turns per s", "failed turns": "turns failed", "ok": "turns ok",

@@ -60,7 +60,9 @@ def source(found: Reconciled) -> str:
 
 def tables(found: Reconciled) -> tuple[Table, ...]:
     """For the report: the parts, and the checks."""
-    note = f"Means of the turns of each band, from the planned instant to the last token. {source(found)}"
+    note = (
+        f"In milliseconds: means of the turns of each band, from the planned instant to the last token. {source(found)}"
+    )
     checks = tuple((one.name, one.outcome, one.text) for one in found.checks)
     made = (
         Table("parts", "Where the time of a turn went", COLUMNS, tuple(rows(found)), note),

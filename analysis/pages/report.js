@@ -36,18 +36,35 @@
   const places = [...document.querySelectorAll(".plot")];
   const recolour = () => places.filter((place) => place.layout).forEach((place) => Plotly.relayout(place, colours(place.layout)));
 
+  // Of the ticks of a logarithmic axis those that stand clear of each other, so that none has to lean.
+  function clear(axis, width) {
+    const [low, high] = axis.range, values = [], texts = [];
+    let free = -Infinity;
+    axis.tickvals.forEach((value, i) => {
+      const at = (Math.log10(value) - low) / (high - low) * width, half = axis.ticktext[i].length * 3.5 + 4;
+      if (at < -1 || at - half < free) return;
+      free = at + half;
+      values.push(value);
+      texts.push(axis.ticktext[i]);
+    });
+    return Object.assign(axis, { tickvals: values, ticktext: texts, tickangle: 0 });
+  }
+
   // Narrow pages have no room for a legend beside a title, nor for wide margins.
-  function fitted(layout) {
+  function fitted(layout, width) {
     if (window.innerWidth < 640) {
-      layout.margin = Object.assign({}, layout.margin, { l: 46, r: 10 });
+      layout.margin = Object.assign({}, layout.margin, { l: 62, r: 10 });
       layout.font.size = 10.5;
-      for (const axis of Object.keys(layout).filter((name) => name.startsWith("xaxis"))) layout[axis].nticks = 5;
+      for (const axis of Object.keys(layout).filter((name) => name.startsWith("xaxis"))) {
+        layout[axis].nticks = 5;
+        if (layout[axis].type === "log" && layout[axis].tickvals) layout[axis] = clear(Object.assign({}, layout[axis]), 0.65 * width);
+      }
     }
     return layout;
   }
 
   function draw(place, figure) {
-    const layout = fitted(Object.assign({ font: { family: getComputedStyle(document.body).fontFamily, size: 12 } }, figure.layout));
+    const layout = fitted(Object.assign({ font: { family: getComputedStyle(document.body).fontFamily, size: 12 } }, figure.layout), place.clientWidth);
     set(layout, colours(layout));
     return Plotly.react(place, figure.data, layout, Object.assign({ displayModeBar: window.innerWidth >= 640 }, OPTIONS));
   }

@@ -17,6 +17,7 @@ from .picture import (
     ORANGE,
     PALE_BLUE,
     PALE_ORANGE,
+    PLAIN_NUMBERS,
     RED,
     TEAL,
     VIOLET,
@@ -30,6 +31,7 @@ from .picture import (
 _PANEL_PX = 168  # of a panel with the room above it
 _GAP_PX = 46  # room for a panel's legend
 _MOST_POINTS = 4000
+_ROOMY = 0.08  # of the picture's width: a phase over which its name has room
 _DASHES = ("solid", "dash", "dot", "dashdot")
 
 
@@ -131,7 +133,7 @@ def picture(
         name = "" if number == 0 else str(number + 1)
         top, bottom = 1 - (number * _PANEL_PX + _GAP_PX) / inner, 1 - (number + 1) * _PANEL_PX / inner
         domain = [round(max(0.0, bottom), 5), round(top, 5)]
-        plan[f"yaxis{name}"] = {"domain": domain, "title": title(panel.title), "rangemode": "tozero"}
+        plan[f"yaxis{name}"] = PLAIN_NUMBERS | {"domain": domain, "title": title(panel.title), "rangemode": "tozero"}
         plan[f"legend{name}"] = {"orientation": "h", "x": 0, "xanchor": "left", "y": domain[1], "yanchor": "bottom"}
         data += [_trace(line, name) | {"x0": every / 2, "dx": every} for line in lines]
     plan["xaxis"] |= {"anchor": f"y{len(found)}" if len(found) > 1 else "y"}
@@ -227,10 +229,18 @@ def _mark(mark: Mapping[str, Any]) -> Figure:
 
 
 def _phase_label(span: PhaseSpan, seconds: int) -> Figure | None:
-    """The phase's name at its middle, along the picture's upper edge; None where it has no room."""
-    end_s = seconds if span.end_s is None else span.end_s
-    if end_s - span.start_s < 0.08 * seconds:
-        return None
-    middle = (span.start_s + end_s) / 2
-    place = {"xref": "x", "yref": "paper", "x": round(middle, 3), "y": 1, "xanchor": "center", "yanchor": "bottom"}
+    """The phase's name at its middle, along the picture's upper edge.
+
+    A short one at either end has its name at that end, over its neighbour's long upper edge; one between two others has none.
+    """
+    end_s = seconds if span.end_s is None else min(span.end_s, seconds)
+    at_s, anchor = (span.start_s + end_s) / 2, "center"
+    if end_s - span.start_s < _ROOMY * seconds:
+        if span.start_s < _ROOMY * seconds:
+            at_s, anchor = span.start_s, "left"
+        elif end_s > (1 - _ROOMY) * seconds:
+            at_s, anchor = float(seconds), "right"
+        else:
+            return None
+    place = {"xref": "x", "yref": "paper", "x": round(at_s, 3), "y": 1, "xanchor": anchor, "yanchor": "bottom"}
     return place | {"text": span.phase, "showarrow": False, "font": {"size": 11, "color": GREY}}

@@ -41,17 +41,21 @@ class Picture:
         return int(self.figure["layout"]["height"])
 
 
+# Every axis writes 12,000, as the tables do, and neither 12000 nor 12k.
+PLAIN_NUMBERS: Figure = {"separatethousands": True, "exponentformat": "none"}
+
+
 def layout(height: int, x: Figure, y: Figure, **more: Any) -> Figure:
     """A layout with one x and one y axis; the reader's colours come with the page."""
     legend = {"orientation": "h", "x": 0, "xanchor": "left", "y": 1, "yanchor": "bottom"}
     base: Figure = {
         "height": height,
-        "margin": {"l": 62, "r": 18, "t": 34, "b": 48},
+        "margin": {"l": 72, "r": 18, "t": 34, "b": 48},
         "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": GREY, "activecolor": BLUE},
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
-        "xaxis": {"zeroline": False} | x,
-        "yaxis": {"zeroline": False} | y,
+        "xaxis": {"zeroline": False} | PLAIN_NUMBERS | x,
+        "yaxis": {"zeroline": False} | PLAIN_NUMBERS | y,
         "legend": legend,
         "hovermode": "closest",
     }

@@ -12,11 +12,13 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure as Canvas
-from matplotlib.ticker import NullLocator
+from matplotlib.ticker import NullLocator, StrMethodFormatter
+from matplotlib.transforms import blended_transform_factory
 
 from .picture import Figure, Picture
 
 _DPI, _WIDTH_PX = 110, 1160
+_LETTERS = 150  # of a legend in one row, eight for each sign
 _DASHES: Mapping[str, Any] = {"solid": "-", "dash": "--", "dot": ":", "dashdot": "-."}
 _INK, _GRID = "#1b1f27", "#dfe3e9"
 
@@ -30,7 +32,7 @@ def draw(picture: Picture, path: Path) -> Path:
     canvas.suptitle(picture.title, x=0.01, ha="left", fontsize=12, fontweight="bold", color=_INK)
     barred = any("colorbar" in trace or "colorbar" in trace.get("marker", {}) for trace in picture.figure["data"])
     left, right = (
-        (230 if layout["yaxis"].get("automargin") else 78) / _WIDTH_PX,
+        (230 if layout["yaxis"].get("automargin") else 92) / _WIDTH_PX,
         1 - (120 if barred else 20) / _WIDTH_PX,
     )
     bottom, top = 56 / height, 1 - (layout["margin"]["t"] + 30) / height
@@ -45,7 +47,7 @@ def draw(picture: Picture, path: Path) -> Path:
     for name, axis in axes.items():
         own = [trace for trace in picture.figure["data"] if (trace.get("yaxis") or "y") == name]
         _traces(canvas, axis, own, layout)
-        _shapes(axis, name, layout)
+        _shapes(axis, name, layout, top)
         last = axis is axes[names[-1]]
         axis.tick_params(labelbottom=last, colors=_INK, labelsize=8)
         axis.set_xlabel(layout["xaxis"]["title"]["text"] if last else "", fontsize=9, color=_INK)
@@ -60,6 +62,8 @@ def _axis(axes: Axes, x: Figure, y: Figure) -> None:
         if axis.get("type") == "log":
             getattr(axes, f"set_{side}scale")("log")
             getattr(axes, f"{side}axis").set_minor_locator(NullLocator())
+        elif "type" not in axis and "automargin" not in axis:  # numbers, not words
+            getattr(axes, f"{side}axis").set_major_formatter(StrMethodFormatter("{x:,.10g}"))
         if "range" in axis:
             low, high = (10**value if axis.get("type") == "log" else value for value in axis["range"])
             getattr(axes, f"set_{side}lim")(low, high)
@@ -80,10 +84,11 @@ def _traces(canvas: Canvas, axes: Axes, traces: Sequence[Figure], layout: Figure
         _DRAW[trace["type"]](canvas, axes, trace, stacked)
     y = layout["yaxis"]
     if y.get("rangemode") == "tozero" and y.get("type") != "log":
-        axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
+        axes.set_ylim(bottom=min(0.0, axes.dataLim.y0))
     named = [len(trace["name"]) for trace in traces if trace.get("showlegend", True) and trace.get("name")]
     if named:
-        ncols = max(1, min(len(named), 150 // (max(named) + 8)))
+        one_row = sum(named) + 8 * len(named) <= _LETTERS
+        ncols = len(named) if one_row else max(1, _LETTERS // (max(named) + 8))
         axes.legend(
             loc="lower left", bbox_to_anchor=(0, 1.0), ncols=ncols, fontsize=8, frameon=False, borderaxespad=0.1
         )
@@ -161,8 +166,8 @@ def _heatmap(canvas: Canvas, axes: Axes, trace: Figure, _: dict[str, float]) -> 
 _DRAW: Mapping[str, Any] = {"scatter": _scatter, "bar": _bar, "heatmap": _heatmap}
 
 
-def _shapes(axes: Axes, name: str, layout: Figure) -> None:
-    """Those on this axis, and those that run over the whole picture's height."""
+def _shapes(axes: Axes, name: str, layout: Figure, top: float) -> None:
+    """Those on this axis, and those that run over the whole picture's height, up to `top` of the file's."""
     for shape in layout.get("shapes", ()):
         if shape["xref"] == "paper" and shape["yref"] == name:
             axes.axhline(shape["y0"], **_stroke(shape))
@@ -175,10 +180,13 @@ def _shapes(axes: Axes, name: str, layout: Figure) -> None:
         style = {"fontsize": 8, "color": words["font"]["color"]}
         if words["yref"] == name:
             height = 10 ** words["y"] if log else words["y"]
-            axes.text(0.005, height, words["text"], transform=axes.get_yaxis_transform(), va="bottom", **style)
-        elif words["yref"] == "paper" and name == "y":
             axes.text(
-                words["x"], 1.0, words["text"], transform=axes.get_xaxis_transform(), ha="center", va="bottom", **style
+                0.005, height, words["text"], transform=axes.get_yaxis_transform(), va="bottom", clip_on=True, **style
+            )
+        elif words["yref"] == "paper" and name == "y":
+            edge = blended_transform_factory(axes.transData, axes.figure.transFigure)  # above the first panel's legend
+            axes.text(
+                words["x"], top, words["text"], transform=edge, ha=words.get("xanchor", "center"), va="bottom", **style
             )
 
 
