@@ -197,7 +197,7 @@ def test_what_a_cap_holds_back_is_counted(stage: Stage, scene: Scene) -> None:
         assert summary["latency"]["lag_ms"]["max"] > 300
         assert "turns waited" in reason["text"]
     else:
-        assert summary["latency"]["lag_ms"]["p50"] < 100
+        assert summary["latency"]["lag_ms"]["mean"] < 300  # nobody waited for a place
         assert "sessions were dropped" in reason["text"]
 
 

@@ -236,7 +236,7 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
     "cut": ({"after_events": 2}, "cut"),
     "error_event": ({"after_events": 2}, "server_error"),
     "garbage": ({"after_events": 2}, "bad_http"),
-    "stall": ({"ms": 3000, "after_events": 2}, "timeout_between_events"),
+    "stall": ({"ms": 6000, "after_events": 2}, "timeout_between_events"),
     "html": ({}, "not_sse"),
 }
 TIMES = 3
@@ -244,7 +244,7 @@ TIMES = 3
 
 def faults(place: Place, mode: str) -> Ended:
     simulator = place.simulator()
-    file = scenario(place.folder, request={"timeouts": {"between_events_s": 1.0}})
+    file = scenario(place.folder, request={"timeouts": {"between_events_s": 2.0}})
     fleet = place.fleet(mode, "--host", simulator.url, "--scenario", str(file), "--on-invalid", "warn", env=NO_KEY)
     begun(place.run_dir)
     for kind, (values, _) in FAULTS.items():

@@ -280,7 +280,7 @@ def raising(place: Place) -> Ended:
     document = scenario(
         place.folder,
         workload={"kind": "live_agent", "agent": "mine.py:Parrot"},
-        phases={"measure_s": 1.5, "drain_s": 20},
+        phases={"measure_s": 3, "drain_s": 20},
         request={"ignore_eos": False},
     )
     fleet = place.fleet("local", "--host", server.url, "--scenario", str(document), "--on-invalid", "warn")

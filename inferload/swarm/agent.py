@@ -10,7 +10,7 @@ import gevent.lock
 
 from inferload import __version__
 from inferload.errors import UsageError
-from inferload.measure.clock import clock_id, now_ns, wall_ns
+from inferload.measure.clock import NS_PER_S, clock_id, now_ns, wall_ns
 from inferload.swarm import messages
 from inferload.swarm.messages import Assignment, Report, windows_from_wire
 from inferload.swarm.own import OwnSettings
@@ -19,6 +19,8 @@ from inferload.swarm.workerrun import REPORT_S, WorkerRun
 from inferload.workload.schedules import times_digest
 
 logger = logging.getLogger(__name__)
+
+_WORD_S = 0.8  # for so long a worker that got a signal waits for its master's word, who says when the load ends for all
 
 
 class Agent:
@@ -52,6 +54,13 @@ class Agent:
             return run.loop.user(free_ns)
         gevent.sleep(1)
         return None
+
+    def stop(self) -> None:
+        """End as `end` does, after a signal. The master may have had it too: then all workers end their load at its word."""
+        run, until_ns = self._run, now_ns() + round(_WORD_S * NS_PER_S)
+        while run is not None and run.open and run.load_start_ns() is not None and now_ns() < until_ns:
+            gevent.sleep(0.01)
+        self.end()
 
     def end(self) -> None:
         """Finish the run that is under way, if there is one: nothing begins, what is in flight is waited for."""

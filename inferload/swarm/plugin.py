@@ -65,7 +65,7 @@ def _named_scenario(parsed: Any, default_scenario: str) -> str | None:
 def _begin_worker(environment: Any, own: OwnSettings, scenario: str | None) -> None:
     agent = Agent(environment, own, scenario)
     environment.inferload_agent = agent
-    environment.events.quitting.add_listener(lambda **_event: agent.end())
+    environment.events.quitting.add_listener(lambda **_event: agent.stop())
     pressed = [0]
 
     def interrupt() -> None:
@@ -74,7 +74,7 @@ def _begin_worker(environment: Any, own: OwnSettings, scenario: str | None) -> N
         if pressed[0] > 1:
             agent.give_up()
             return
-        agent.end()
+        agent.stop()
         environment.runner.quit()
 
     gevent.signal_handler(signal.SIGINT, interrupt)
