@@ -254,6 +254,10 @@ class MasterRun:
         """The phases, the measure phase by the steps of the load."""
         return self.phases.stepped
 
+    def earliest_ns(self) -> int:
+        """The first instant of which every worker can be told before it comes."""
+        return now_ns() + (_LEAD_NS if self.roster.remote else 0)
+
     def elapsed_s(self) -> float:
         """Since the load began."""
         return self.phases.elapsed_s()
@@ -278,7 +282,7 @@ class MasterRun:
         if self._spent_ns is not None:
             return self._spent_ns
         if self.stop.is_set() or planned_ns is None:
-            return now_ns() + (_LEAD_NS if self.roster.remote else 0)
+            return self.earliest_ns()
         return planned_ns
 
     def _announce(self, start_ns: int, measure_ns: int | None, end_ns: int | None) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from inferload.measure.clock import now_ns
 from inferload.swarm import messages
 from inferload.swarm.order import Order
 from inferload.workload.arrivalkinds import Closed
@@ -31,7 +30,7 @@ class Steering:
         if rate is None or isinstance(arrivals, Closed):
             run.marks.add("users", text, users=users)
             return
-        at_ns, key = now_ns(), arrivals.rate_key
+        at_ns, key = run.earliest_ns(), arrivals.rate_key
         text = f"{text}, so arrivals.{key} is {rate:g}"
         run.marks.add("users", text, run.anchor.to_wall_ns(at_ns), users=users, **{key.replace(".", "_"): rate})
         self.rate_changes.append((at_ns, rate))
