@@ -9,7 +9,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from inferload.analysis.comparison import costs, said
+from inferload.analysis.comparison import costs, page, said
 from inferload.analysis.comparison.compare import Comparison, compare
 from inferload.analysis.comparison.figures import ALL, figure
 from inferload.analysis.comparison.plausible import faults
@@ -67,6 +67,18 @@ def test_a_change_shows_through_the_luck_that_pairs_share() -> None:
     assert found.primary.change == pytest.approx(0.10, abs=0.04)
     assert compared(*sides(-0.10, 8)).primary.answer == "better"
     assert "WORSE, Mean TTFT is " in said.headline(found)
+
+
+def test_a_comparison_says_where_a_server_was_the_simulator() -> None:
+    real, new = sides(0.10, 4)
+    made_up = replace(new, runs=tuple(replace(one, server={"engine": "simulator"}) for one in new.runs))
+    assert said.simulated((real, new)) == []
+    (line,) = said.simulated((real, made_up))
+    assert line.startswith("The server of new was the embedded simulator")
+    found = compared(real, made_up)
+    assert line in said.text([found])
+    assert line in said.markdown([found])
+    assert line in page.of_comparisons([found])
 
 
 def test_no_difference_says_what_could_have_been_found() -> None:

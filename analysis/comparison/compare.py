@@ -236,5 +236,6 @@ def _implausible(baseline: Side, candidate: Side) -> tuple[str, ...]:
     for side in (baseline, candidate):
         for run in side.runs:
             faults = plausible.faults(run.figures, run.concurrency, run.input_tokens, run.output_tokens)
-            found += [f"{side.label}, {run.label}: {fault}" for fault in faults]
+            name = side.label if run.label == side.label else f"{side.label}, {run.label}"
+            found += [f"{name}: {fault}" for fault in faults]
     return tuple(found)

@@ -42,6 +42,7 @@ def html(title: str, verdict: str, parts: Sequence[Part], plotly: str | None = N
                 ],
                 "family": said.family(part.comparisons) if part.comparisons else "",
                 "cost": costs.note(part.sides),
+                "simulated": said.simulated(part.sides),
             }
         )
     return shell.html("comparison.html.j2", drawn, plotly, title=title, verdict=verdict, shown=shown)

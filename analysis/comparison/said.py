@@ -137,7 +137,7 @@ def improvement_table(baseline: Side, candidates: Sequence[Side], figures: Seque
 def text(comparisons: Sequence[Comparison]) -> str:
     """For a terminal."""
     sides = (comparisons[0].baseline, *(one.candidate for one in comparisons))
-    parts = [_aligned(sides_table(sides)), _aligned(improvement_table(sides[0], sides[1:]))]
+    parts = [*simulated(sides), _aligned(sides_table(sides)), _aligned(improvement_table(sides[0], sides[1:]))]
     parts += _cost(sides, _aligned)
     for one in comparisons:
         parts.append("\n".join([headline(one), *remarks(one), "", _aligned(effects_table(one))]))
@@ -148,7 +148,12 @@ def markdown(comparisons: Sequence[Comparison]) -> str:
     """For a pull request."""
     sides = (comparisons[0].baseline, *(one.candidate for one in comparisons))
     parts = [*(f"**{headline(one)}**" for one in comparisons)]
-    parts += [piped(sides_table(sides)), piped(improvement_table(sides[0], sides[1:])), *_cost(sides, piped)]
+    parts += [
+        *simulated(sides),
+        piped(sides_table(sides)),
+        piped(improvement_table(sides[0], sides[1:])),
+        *_cost(sides, piped),
+    ]
     for one in comparisons:
         lines = "\n".join(f"* {remark}" for remark in remarks(one))
         parts += [f"### {one.candidate.label} against {one.baseline.label}", *([lines] if lines else [])]
@@ -159,6 +164,17 @@ def markdown(comparisons: Sequence[Comparison]) -> str:
 def _cost(sides: Sequence[Side], form: Callable[[Cells], str]) -> list[str]:
     rows = costs.table(sides)
     return [*([] if rows is None else [form(rows)]), costs.note(sides)]
+
+
+def simulated(sides: Sequence[Side]) -> list[str]:
+    """That a server was no real one, a paragraph; nothing where all were."""
+    found = [
+        side.label for side in sides if any("simulator" in str(run.server.get("engine") or "") for run in side.runs)
+    ]
+    if not found:
+        return []
+    whose = "" if len(found) == len(sides) else f" of {', '.join(found)}"
+    return [f"The server{whose} was the embedded simulator: its latencies say nothing of a model or of hardware."]
 
 
 def remarks(one: Comparison) -> list[str]:
