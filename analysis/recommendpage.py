@@ -1,5 +1,6 @@
 """A recommendation as one page in the report's style: decisions first, then two pictures of the trade, then the tables."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -74,15 +75,21 @@ def _picture(
         above = [dot.label_y for dot in dots if dot.to_left == left]
         label_y = max([place[1] + 4, *(taken + 13 for taken in above if taken > place[1] - 9)])
         dots.append(Dot(label, round(place[0], 1), round(place[1], 1), label in front, said, left, round(label_y, 1)))
-    steps = (0.0, 0.25, 0.5, 0.75, 1.0)
     return Picture(
         title,
         x_title,
         y_title,
-        tuple((round(at(share * most_x, 0)[0], 1), number(share * most_x)) for share in steps),
-        tuple((round(at(0, share * most_y)[1], 1), number(share * most_y)) for share in steps),
+        tuple((round(at(value, 0)[0], 1), f"{value:,.6g}") for value in _ticks(most_x)),
+        tuple((round(at(0, value)[1], 1), f"{value:,.6g}") for value in _ticks(most_y)),
         tuple(dots),
     )
+
+
+def _ticks(most: float) -> list[float]:
+    """Round numbers from 0 up to `most`, at most six."""
+    power = 10 ** math.floor(math.log10(most / 5))
+    step = next(power * factor for factor in (1, 2, 5, 10) if most / (power * factor) <= 5)
+    return [place * step for place in range(int(most / step) + 1)]
 
 
 def page(all_found: Sequence[Recommendation]) -> str:
