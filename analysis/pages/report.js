@@ -4,7 +4,7 @@
   const root = document.documentElement;
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
   const OPTIONS = { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"] };
-  const MINUTE_MS = 60000;
+  const MINUTE_MS = 60000, PAPER_PX = 980;  // on paper a picture is shown at seven tenths of its size (report.css)
 
   // Base64 of gzip, as text.
   async function unpacked(text) {
@@ -138,9 +138,11 @@
   document.getElementById("theme").addEventListener("click", () => wear(themes[(themes.indexOf(root.dataset.theme || "") + 1) % 3]));
   try { wear(localStorage.getItem("inferload-theme") || ""); } catch (error) { /* likewise */ }
   dark.addEventListener("change", recolour);
+  // A picture is drawn for the screen; on paper its right would be cut off.
+  const widen = (width) => places.filter((place) => place.layout).forEach((place) => Plotly.relayout(place, { width, autosize: width === null }));
   let worn = "";
-  window.addEventListener("beforeprint", () => { worn = root.dataset.theme || ""; root.dataset.theme = "light"; recolour(); });
-  window.addEventListener("afterprint", () => { if (worn) root.dataset.theme = worn; else delete root.dataset.theme; recolour(); });
+  window.addEventListener("beforeprint", () => { worn = root.dataset.theme || ""; root.dataset.theme = "light"; recolour(); widen(PAPER_PX); });
+  window.addEventListener("afterprint", () => { if (worn) root.dataset.theme = worn; else delete root.dataset.theme; recolour(); widen(null); });
 
   // --- definitions -------------------------------------------------------------------------------------------------------
   const meaning = (link) => (document.getElementById(link.hash.slice(1)) || { cells: [] }).cells[2]?.textContent || "";
