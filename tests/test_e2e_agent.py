@@ -18,7 +18,11 @@ AGENT = {"kind": "agent", "steps": 3, "output_tokens": 6, "tools": [TOOL], **SIZ
 
 def played(place: Place, mode: str = "local", report: bool = False, **workload: Any) -> Ended:
     simulator = place.simulator()
-    changes = {"workload": AGENT | workload, "request": {"continuous_usage": True}, "phases__measure_s": 4}
+    changes = {
+        "workload": AGENT | workload,
+        "request": {"continuous_usage": True},
+        "phases": {"sessions": 8, "drain_s": 60},
+    }
     file = scenario(place.folder, **changes)
     words = ["--host", simulator.url, "--scenario", str(file), "--on-invalid", "warn"]
     fleet = place.fleet(mode, *words, report=report)

@@ -221,7 +221,10 @@ def replayed(place: Place, mode: str) -> Ended:
 @scenes(replayed, ("local",), ("processes",))
 def test_a_replay_asks_what_was_recorded_when_it_was(stage: Stage, scene: Scene) -> None:
     ended: Ended = stage.result(scene)
-    assert not ended.codes, ended.text
+    # Where the machine is so crowded that the run is invalid, prompts may meet the server in another order than they were sent.
+    assert ended.codes <= ({"warm_cache"} if ended.summary["verdict"]["measurement"] == "invalid" else set()), (
+        ended.text
+    )
     check_files(ended.run_dir)
     check_books(ended)
     recorded = [json.loads(line) for line in SAMPLE.read_text().splitlines()]
