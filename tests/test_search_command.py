@@ -190,6 +190,7 @@ def test_a_window_is_read_from_a_run_with_workers_on_clocks_of_their_own(tmp_pat
     assert ttft.at_s.min() >= 0
     assert ttft.at_s.max() < seen.lasts_s
     assert seen.good == len(ttft.value) - 1
+    assert points.window(run_dir, wanted.parse("mean(ttft_ms) < 800")).good is None
 
 
 def test_a_point_is_not_judged_by_a_part_of_its_turns(tmp_path: Path) -> None:

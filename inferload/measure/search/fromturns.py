@@ -48,7 +48,9 @@ def window(
         samples.append(_with_lost(begun_s[rows], values, lost_s))
         good &= _kept(condition, values, rows, len(good))
     ended_s = np.where(given_up, np.inf, closed_s)
-    return Window(lasts_s, tuple(samples), begun_s, ended_s, int(good.sum()), ~failed)
+    # A turn by itself neither keeps nor breaks the limit of a mean.
+    told = any(condition.share is not None for condition in conditions)
+    return Window(lasts_s, tuple(samples), begun_s, ended_s, int(good.sum()) if told else None, ~failed)
 
 
 def _with_lost(at_s: Floats, values: Floats, lost_s: Floats) -> Samples:
