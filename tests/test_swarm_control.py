@@ -1,16 +1,19 @@
 """The master's control of a run, and the worker's books at its end, without a run: exit codes, users asked for, late faults."""
 
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from inferload.measure.clock import Anchor
+from inferload.measure.clock import NS_PER_S, Anchor, now_ns
 from inferload.measure.record import PhaseWindow
 from inferload.swarm.cachefigures import as_sent
 from inferload.swarm.controller import Controller, gravest
+from inferload.swarm.sessions import OpenLoop
 from inferload.swarm.workerrun import WorkerRun
+from inferload.workload.arrivals import Arrival
 
 
 @pytest.mark.parametrize(
@@ -128,3 +131,13 @@ def test_an_end_that_was_known_beforehand_has_no_turns_after_it() -> None:
     assert told.end(5_000) == 0
     told.run._latest_ns = 5_300  # one of the drain
     assert told.end(5_000) == 0
+
+
+def test_an_arrival_that_is_due_and_not_begun_yet_is_not_in_a_report() -> None:
+    loop = OpenLoop.__new__(OpenLoop)
+    for due_s, booked in ((1.0, True), (3600.0, False)):
+        loop._start_ns = now_ns() - 2 * NS_PER_S
+        loop._schedule = SimpleNamespace(peek=partial(Arrival, 0, due_s))  # type: ignore[assignment]
+        due_ns = loop._start_ns + round(due_s * NS_PER_S)
+        assert (loop.booked_ns() == due_ns) == booked
+        assert loop.booked_ns() <= now_ns()

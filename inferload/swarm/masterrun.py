@@ -104,7 +104,7 @@ class MasterRun:
         if silent_s > GAP_S and self.windows:
             self.marks.add("worker_silent", f"worker {member.name} was silent for {silent_s:.1f} s", worker=member.name)
         member.heard()
-        if member.reported(report.seq, report.in_flight, report.mono_ns):
+        if member.reported(report.seq, report.in_flight, report.booked_ns):
             tallies = TallySet.from_wire(report.tallies)
             member.turns += sum(tally.ended for _, tally in tallies.items())
             self.seen.tallies.absorb(tallies)

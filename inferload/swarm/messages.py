@@ -72,7 +72,7 @@ class Report:
     tallies: Any  # wire form of a TallySet
     health: Any  # wire form of a HealthSet
     in_flight: int
-    mono_ns: int
+    booked_ns: int  # arrivals that were due before this instant of its clock are in what it reported so far
 
     def to_wire(self) -> dict[str, Any]:
         """As a message's data."""

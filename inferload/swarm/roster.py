@@ -37,7 +37,7 @@ class Member:
     in_flight: int = 0
     turns: int = 0  # that ended, by its reports
     heard_ns: int = field(default_factory=now_ns)
-    booked_ns: int = 0  # on the master's clock: until when its reports tell what it did
+    booked_ns: int = 0  # on the master's clock: arrivals before it are in its reports
 
     def heard(self) -> None:
         """It said something."""
@@ -50,14 +50,14 @@ class Member:
         """How long it has said nothing."""
         return (now_ns() - self.heard_ns) / 1e9
 
-    def reported(self, seq: int, in_flight: int, at_ns: int) -> bool:
-        """Take note of a report that was made at `at_ns` of the worker's clock; False where it was seen already."""
+    def reported(self, seq: int, in_flight: int, booked_ns: int) -> bool:
+        """Take note of a report, whose books go up to `booked_ns` of the worker's clock; False where it was seen already."""
         if seq < self.next_seq:
             return False
         self.missing_reports += seq - self.next_seq
         self.next_seq = seq + 1
         self.in_flight = in_flight
-        self.booked_ns = at_ns - self.offset_ns
+        self.booked_ns = booked_ns - self.offset_ns
         return True
 
     def pong(self, sent_ns: int, mono_ns: int, wall_ns: int, here_wall_ns: int, *, same_clock: bool = False) -> None:

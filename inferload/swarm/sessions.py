@@ -82,6 +82,10 @@ class ClosedLoop:
         run.tallies.session_planned(window.phase, run.sessions.class_of(index), step=window.step)
         return converse(run, index, planned_ns)
 
+    def booked_ns(self) -> int:
+        """Whoever is free has begun."""
+        return now_ns()
+
     def close(self) -> None:
         """Nothing of ours begins sessions."""
 
@@ -107,6 +111,11 @@ class OpenLoop:
     def exhausted(self) -> bool:
         """Whether nothing arrives any more, whatever the rate."""
         return self._schedule.exhausted
+
+    def booked_ns(self) -> int:
+        """Arrivals due before this instant are in the books; one that is due and waits for its greenlet is not."""
+        at_ns, arrival = now_ns(), self._schedule.peek()
+        return at_ns if arrival is None else min(at_ns, self._start_ns + round(arrival.due_s * NS_PER_S))
 
     def set_rate(self, at_ns: int, rate: float) -> None:
         """The whole fleet's rate from an instant on; the sequence of arrivals stays the same."""

@@ -260,7 +260,7 @@ class WorkerRun:
         seq, self._seq = self._seq, self._seq + 1
         tallies, health = self.tallies.take().to_wire(), self.health.take().to_wire()
         name = self.assignment.name
-        return Report(self.assignment.run_id, name, seq, tallies, health, self.in_flight, now_ns())
+        return Report(self.assignment.run_id, name, seq, tallies, health, self.in_flight, self.loop.booked_ns())
 
     def _take_pulse(self) -> None:
         at_ns = now_ns()
