@@ -328,7 +328,8 @@ def test_a_run_against_the_truth(tmp_path: Path) -> None:
     assert seen.ttft_mean_ms >= pace.ttft_ms
     assert seen.output_tok_per_s is not None
     assert 0 < seen.output_tok_per_s <= 1.5 * pace.tok_per_s(24)
-    assert seen.itl_p99_ms is not None
+    # A p99 of this few gaps is known only where the machine let the client send what it was to send.
+    assert seen.itl_p99_ms is not None or seen.measurement == "invalid"
     assert seen.server_late_p99_ms is not None
     assert seen.cpu_share is not None
     assert set(os.sched_getaffinity(0)) == before

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from simulator_process import Simulator
 
@@ -54,7 +54,17 @@ def _rows(draw: st.DrawFn) -> list[list[Span]]:
 _LENGTHS: dict[object, int] = {"a": 3, "b": 5, "c": 8, "d": 0}
 
 
+_A, _D = Span("a", 3), Span("d", 0)
+
+
 @given(_rows(), st.integers(1, 6))
+@example(
+    [
+        [_A, ids_span((3,)), _A, ids_span((1,)), _D, ids_span((1,)), _A, ids_span((1,))],
+        [_A, ids_span((3,)), _A, ids_span((1, 1, 1)), _A, ids_span((1,))],
+    ],
+    1,
+)
 def test_hits_are_those_of_blocks_hashed_token_by_token(rows: list[list[Span]], block: int) -> None:
     rows = [
         [span if span.ids else Span(span.identity, _LENGTHS[span.identity]) for span in row[:-2]] + row[-2:-1]

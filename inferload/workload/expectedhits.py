@@ -49,10 +49,10 @@ class PrefixTree:
         self._spelled: dict[int, list[Ids]] = {}
         self._nodes = 0
 
-    def meet(self, spans: Iterable[Span]) -> tuple[int, int]:
+    def meet(self, row: Sequence[Span]) -> tuple[int, int]:
         """Cache a row; (tokens that it had in common with some row before, from the front; where the row ends)."""
         follow, node, total = self._next, 0, 0
-        spans = iter(spans)
+        spans = iter(_joined(row) if 0 in [span[1] for span in row[1:]] else row)
         for span in spans:
             found = follow.get((node, span[0], span[1]))
             if found is None:
@@ -84,6 +84,21 @@ class PrefixTree:
         if span.ids:
             return max((_alike(span.ids, other) for other in self._spelled.get(node, ())), default=0)
         return min(span.tokens, self._longest.get((node, span.identity), 0))
+
+
+def _joined(row: Sequence[Span]) -> list[Span]:
+    """Known tokens on both sides of an empty text as one span: they are the same as if they stood together.
+
+    What keeps sessions apart has no tokens either, and stands before all that has.
+    """
+    found: list[Span] = []
+    for span in row:
+        after_ids = bool(found and found[-1].ids)
+        if after_ids and span.ids:
+            found[-1] = ids_span((*found[-1].ids, *span.ids))
+        elif span.tokens or not after_ids:
+            found.append(span)
+    return found
 
 
 def _alike(one: Ids, other: Ids) -> int:
