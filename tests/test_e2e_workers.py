@@ -431,7 +431,9 @@ def arriving(place: Place, by_hand: bool) -> Ended:
         assert state in ("spawning", "running"), state
         begun(place.run_dir)
         until(lambda: simulator.stats()["requests"]["finished"] > RATE * 2, "two seconds' sessions")
+        assert fleet.get_json("/inferload/status")["load"] == f"sessions_per_s {RATE}"
         assert fleet.post("/swarm", user_count=RATE * 2, spawn_rate=RATE)["success"]
+        until(lambda: fleet.get_json("/inferload/status").get("load") == f"sessions_per_s {RATE * 2}", "the new rate")
         until(lambda: "headline" in fleet.get_json("/inferload/status"), "the run's outcome on the page")
         fleet.signal(signal.SIGINT, whole_group=False)
     return Ended(place.run_dir, fleet.ended(), fleet.text, simulator.stats()["requests"])

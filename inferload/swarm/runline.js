@@ -15,9 +15,10 @@
     const simulator = state.engine === "simulator" ? " · simulator" : "";
     if (state.phase || state.draining) {
       const lost = (state.workers_lost || []).length ? ` · lost: ${state.workers_lost.join(", ")}` : "";
+      const load = state.load ? ` · ${state.load}` : "";
       const phase = state.draining ? "draining" : state.phase;
       return [
-        `${state.scenario}${simulator} · ${phase} · ${state.elapsed_s} s · ${state.in_flight} in flight${state.steady ? " · steady" : ""}${lost} · ${state.run_dir}`,
+        `${state.scenario}${simulator} · ${phase} · ${state.elapsed_s} s${load} · ${state.in_flight} in flight${state.steady ? " · steady" : ""}${lost} · ${state.run_dir}`,
         lost ? "invalid" : "run",
       ];
     }

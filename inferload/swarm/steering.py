@@ -36,6 +36,11 @@ class Steering:
         self.rate_changes.append((at_ns, rate))
         run.tell(messages.RATE, {"run_id": run.run_id, "at_ns": at_ns, "rate": rate})
 
+    def load(self) -> str | None:
+        """What the users of now mean in an open loop, in the scenario's own word; None in a closed one."""
+        rate, arrivals = self._order.rate_for(self._users), self._order.scenario.arrivals
+        return None if rate is None or isinstance(arrivals, Closed) else f"{arrivals.rate_key} {rate:g}"
+
     def planned_users(self, users: int) -> None:
         """The scenario's own change of users: nobody's hand."""
         self._users = users

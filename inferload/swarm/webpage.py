@@ -84,6 +84,7 @@ def status(controller: Controller) -> dict[str, Any]:
             "engine": run.preflight.engine,
             "scenario": run.order.scenario.name,
             "phase": run.phase(),
+            "load": run.steering.load(),
             "elapsed_s": round(run.elapsed_s(), 1),
             "draining": run.stop.is_set(),
             "steady": run.steadiness.now,
