@@ -47,6 +47,11 @@ def test_no_line_is_longer_than_the_terminal() -> None:
     assert [len(text) <= 30 for text in lines(now, 30)] == [True] * 3
 
 
+def test_a_figure_that_does_not_fit_is_left_out_as_a_whole() -> None:
+    now = Snapshot("measure", 42.9, 47.2, None, 12, 0, FIGURES, kv_cache_usage=0.434, waiting=3.0)
+    assert lines(now, 73)[2] == "TTFT p50 43.2 p95 80.5 ms · ITL p50 12.5 p95 14 ms · KV 43.4 %"
+
+
 @given(st.integers(0, 10**7))
 def test_a_clock_can_be_read_back(seconds: int) -> None:
     *parts, last = clock(seconds).split(":")

@@ -28,8 +28,19 @@ class Snapshot:
 
 
 def lines(now: Snapshot, width: int) -> list[str]:
-    """Three lines, none of them longer than `width`."""
-    return [text[:width] for text in (_state(now), _load(now), _latency(now))]
+    """Three lines, none of them longer than `width`: what does not fit as a whole is left out."""
+    return [_fitted(words, width) for words in (_state(now), _load(now), _latency(now))]
+
+
+def _fitted(words: list[str], width: int) -> str:
+    while len(words) > 1 and len(" · ".join(words)) > width:
+        words = words[:-1]
+    return " · ".join(words)[:width]
+
+
+def _figure(value: float | None) -> str:
+    """To three digits, which is all that a glance takes in."""
+    return short(None if value is None else float(f"{value:.3g}"))
 
 
 def clock(seconds: float) -> str:
@@ -39,7 +50,7 @@ def clock(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{left:02}" if hours else f"{minutes}:{left:02}"
 
 
-def _state(now: Snapshot) -> str:
+def _state(now: Snapshot) -> list[str]:
     words = [f"{now.phase or 'about to begin'} {clock(now.elapsed_s)}"]
     if now.left_s is not None:
         words.append(f"{'at most ' if now.at_most else ''}{clock(now.left_s)} left")
@@ -51,24 +62,25 @@ def _state(now: Snapshot) -> str:
         words.append(now.steady)
     if now.lost:
         words.append(f"LOST: {', '.join(now.lost)}")
-    return " · ".join(words)
+    return words
 
 
-def _load(now: Snapshot) -> str:
+def _load(now: Snapshot) -> list[str]:
     recent = now.recent
-    return (
-        f"sessions/s {short(recent.offered_sessions_per_s)} offered, {short(recent.achieved_sessions_per_s)} achieved"
-        f" · ended: {short(recent.turns_per_s)} turns/s, {short(recent.output_tok_per_s)} output tok/s"
-    )
+    return [
+        f"sessions/s {_figure(recent.offered_sessions_per_s)} offered, {_figure(recent.achieved_sessions_per_s)} achieved",
+        f"ended {_figure(recent.turns_per_s)} turns/s",
+        f"{_figure(recent.output_tok_per_s)} output tok/s",
+    ]
 
 
-def _latency(now: Snapshot) -> str:
-    server = "no metrics"
+def _latency(now: Snapshot) -> list[str]:
+    server = ["no metrics"]
     if now.scraped:
         usage = None if now.kv_cache_usage is None else now.kv_cache_usage * 100
-        server = f"KV {short(usage)} % · waiting {short(now.waiting)}"
+        server = [f"KV {_figure(usage)} %", f"waiting {short(now.waiting)}"]
     pairs = [
-        f"{name} p50 {short(values[0])} p95 {short(values[1])} ms"
+        f"{name} p50 {_figure(values[0])} p95 {_figure(values[1])} ms"
         for name, values in (("TTFT", now.recent.ttft_ms), ("ITL", now.recent.itl_ms))
     ]
-    return " · ".join([*pairs, server])
+    return [*pairs, *server]
