@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
@@ -197,7 +198,7 @@ def test_what_a_cap_holds_back_is_counted(stage: Stage, scene: Scene) -> None:
         assert summary["latency"]["lag_ms"]["max"] > 300
         assert "turns waited" in reason["text"]
     else:
-        assert summary["latency"]["lag_ms"]["mean"] < 300  # nobody waited for a place
+        assert median(row["sent_ns"] - row["planned_ns"] for row in sent) < 100e6  # nobody waited for a place
         assert "sessions were dropped" in reason["text"]
 
 

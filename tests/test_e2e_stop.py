@@ -101,7 +101,7 @@ def test_nothing_in_flight_is_lost(stage: Stage, scene: Scene) -> None:
     summary = ended.summary
     check_keys(summary)
     check_books(ended)
-    check_straddle(ended, 1)  # all users', but for one who was between two turns just then
+    check_straddle(ended, USERS)
     assert summary["turns"]["by_phase"]["all"]["unfinished"] == 0
     assert summary["turns"]["by_phase"]["all"]["failed"] == 0
     assert ended.codes == set(), summary["verdict"]

@@ -104,8 +104,8 @@ def late_share(e: Evidence) -> float | None:
     """Share of planned sessions that were neither dropped nor begun inside the window."""
     if e.sessions_begun is None or not e.sessions_planned or e.turns_held:
         return None  # what waits for max_in_flight is late as planned
-    short = e.sessions_planned - e.sessions_dropped - e.sessions_begun
-    return short / e.sessions_planned if short >= _SESSIONS_APART else 0.0
+    missing = e.sessions_planned - e.sessions_dropped - e.sessions_begun
+    return missing / e.sessions_planned if missing >= _SESSIONS_APART else 0.0
 
 
 def late_text(e: Evidence) -> str:
