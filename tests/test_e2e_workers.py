@@ -262,6 +262,34 @@ def sent_home(place: Place) -> Ended:
     return Ended(place.run_dir, fleet.ended(), fleet.text)
 
 
+def sent_home_in_an_open_loop(place: Place) -> Ended:
+    """SIGTERM to one of two workers alone; Ctrl-C a while after that is noticed, long before the planned end."""
+    simulator = place.simulator()
+    file = open_loop(place, phases__measure_s=300)
+    fleet = place.fleet("by_hand", "--host", simulator.url, "--scenario", str(file))
+    begun(place.run_dir)
+    until(lambda: simulator.stats()["requests"]["finished"] > RATE, "a second of load")
+    os.kill(fleet.worker_pids()[0], signal.SIGTERM)
+    until(lambda: mark(place.run_dir, "worker_left"), "the mark of the worker that left")
+    left_s = time.monotonic()
+    until(lambda: time.monotonic() > left_s + 2, "2 s of load after that")
+    fleet.signal(signal.SIGINT, whole_group=False)
+    return Ended(place.run_dir, fleet.ended(), fleet.text)
+
+
+@scenes(sent_home_in_an_open_loop, ())
+def test_the_arrivals_of_a_worker_that_left_are_dropped_and_counted_once(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    assert "Traceback" not in ended.text, ended.text
+    assert ended.code == 3
+    assert {"lost_worker", "dropped_sessions"} <= ended.codes
+    sessions = ended.summary["sessions"]
+    assert sessions["planned"] == sessions["dropped"] + sessions["started"]
+    # One may have come while the word that it is over was on its way to the worker that was left.
+    assert sessions["planned"] - due(ended.run_dir) in (0, 1)
+    assert sessions["dropped"] >= RATE / 2 * 2
+
+
 @scenes(sent_home, ())
 def test_one_that_comes_late_is_marked_and_one_that_is_stopped_on_its_own_keeps_its_turns_and_spoils_the_measurement(
     stage: Stage, scene: Scene

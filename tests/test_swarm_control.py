@@ -136,8 +136,56 @@ def test_an_end_that_was_known_beforehand_has_no_turns_after_it() -> None:
 def test_an_arrival_that_is_due_and_not_begun_yet_is_not_in_a_report() -> None:
     loop = OpenLoop.__new__(OpenLoop)
     for due_s, booked in ((1.0, True), (3600.0, False)):
-        loop._start_ns = now_ns() - 2 * NS_PER_S
+        loop._start_ns, loop._closed_ns = now_ns() - 2 * NS_PER_S, None
         loop._schedule = SimpleNamespace(peek=partial(Arrival, 0, due_s))  # type: ignore[assignment]
         due_ns = loop._start_ns + round(due_s * NS_PER_S)
         assert (loop.booked_ns() == due_ns) == booked
         assert loop.booked_ns() <= now_ns()
+
+
+class Left:
+    """An open loop of an arrival a second, closed somewhere in a load of ten seconds; `books` are planned and dropped sessions."""
+
+    def __init__(self) -> None:
+        self.start_ns = now_ns()
+        self.books: list[str] = []
+        seconds = iter(range(100))
+        self.next = Arrival(0, next(seconds))
+        tallies = SimpleNamespace(
+            session_planned=lambda *_, **__: self.books.append("planned"),
+            session_dropped=lambda *_, **__: self.books.append("dropped"),
+        )
+        run = SimpleNamespace(
+            tallies=tallies,
+            load_end_ns=lambda: self.start_ns + 10 * NS_PER_S,
+            window_of=lambda _: PhaseWindow("measure", self.start_ns),
+            sessions=SimpleNamespace(class_of=lambda _: "chat"),
+            quota=SimpleNamespace(take_session=lambda _: True),
+        )
+
+        def step() -> None:
+            self.next = Arrival(0, next(seconds))
+
+        self.loop = OpenLoop.__new__(OpenLoop)
+        schedule = SimpleNamespace(peek=lambda: self.next, next=step)
+        for name, value in {"_run": run, "_schedule": schedule, "_greenlet": None, "_start_ns": self.start_ns}.items():
+            setattr(self.loop, name, value)
+
+    def close(self, at_s: float) -> tuple[int, int, float]:
+        """Sessions planned and dropped, and up to when in seconds of the load its books go."""
+        self.loop.close(self.start_ns + round(at_s * NS_PER_S))
+        return (
+            self.books.count("planned"),
+            self.books.count("dropped"),
+            (self.loop.booked_ns() - self.start_ns) / NS_PER_S,
+        )
+
+
+def test_a_worker_that_leaves_books_what_was_due_and_leaves_the_rest_of_its_load_to_the_master() -> None:
+    left = Left()
+    assert left.close(4.5) == (5, 5, 4.5)
+    assert left.close(12) == (10, 10, 10)  # the run's own end, heard of before its books are closed
+
+
+def test_arrivals_after_the_load_are_nobodys() -> None:
+    assert Left().close(12) == (10, 10, 10)

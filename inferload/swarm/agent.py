@@ -66,7 +66,7 @@ class Agent:
         """Finish the run that is under way, if there is one: nothing begins, what is in flight is waited for."""
         run = self._run
         if run is not None:
-            run.drain()
+            run.drain(now_ns())  # what is due later is missing, and the master's to count
             self._finish(run)
 
     def give_up(self) -> None:
@@ -119,7 +119,7 @@ class Agent:
     def _on_drain(self, environment: Any, msg: Any) -> None:
         run = self._current(msg.data)
         if run is not None:
-            run.drain()
+            run.drain(run.load_end_ns() or now_ns())
             gevent.spawn(self._finish, run)
 
     def _on_abort(self, environment: Any, msg: Any) -> None:

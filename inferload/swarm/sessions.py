@@ -86,7 +86,7 @@ class ClosedLoop:
         """Whoever is free has begun."""
         return now_ns()
 
-    def close(self) -> None:
+    def close(self, until_ns: int) -> None:
         """Nothing of ours begins sessions."""
 
 
@@ -100,6 +100,7 @@ class OpenLoop:
         self._changed = Event()
         self._greenlet: gevent.Greenlet | None = None
         self._start_ns = 0
+        self._closed_ns: int | None = None  # arrivals from here on are nobody's here
 
     def begin(self, start_ns: int) -> None:
         """Let arrivals come from this instant on."""
@@ -114,6 +115,8 @@ class OpenLoop:
 
     def booked_ns(self) -> int:
         """Arrivals due before this instant are in the books; one that is due and waits for its greenlet is not."""
+        if self._closed_ns is not None:
+            return self._closed_ns
         at_ns, arrival = now_ns(), self._schedule.peek()
         return at_ns if arrival is None else min(at_ns, self._start_ns + round(arrival.due_s * NS_PER_S))
 
@@ -127,15 +130,16 @@ class OpenLoop:
         gevent.sleep(3600)
         return now_ns()
 
-    def close(self) -> None:
-        """No more arrivals. Those that were due in the measure phase and did not get away are dropped, and counted."""
+    def close(self, until_ns: int) -> None:
+        """No more arrivals. Those that were due before this instant, in the load, and did not get away are dropped, and counted."""
         if self._greenlet is not None:
             self._greenlet.kill()
         run = self._run
         end_ns = run.load_end_ns()
+        self._closed_ns = until_ns if end_ns is None else min(until_ns, end_ns)
         while (arrival := self._schedule.peek()) is not None:
             due_ns = self._start_ns + round(arrival.due_s * NS_PER_S)
-            if end_ns is None or due_ns >= end_ns:
+            if due_ns >= self._closed_ns:
                 return
             self._schedule.next()
             window, class_name = run.window_of(due_ns), run.sessions.class_of(arrival.index)

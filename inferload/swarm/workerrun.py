@@ -90,9 +90,8 @@ class WorkerRun:
         self.closing = False
         self.said_all = False  # the last report has been made
         self.finished = False
-        self.overrun_ns = (
-            0  # how long after the measure phase's end a turn was planned as measured: word of the end came late
-        )
+        # How long after the measure phase's end a turn was planned as measured: word of the end came late.
+        self.overrun_ns = 0
         self._latest_ns = 0  # when the last turn was planned
         self.folder = folder_of(assignment, own)
         self._windows: tuple[PhaseWindow, ...] = ()
@@ -288,13 +287,14 @@ class WorkerRun:
 
     # -- the end
 
-    def drain(self) -> None:
-        """Begin nothing more; what is under way goes on."""
-        if self.open:
-            self.open = False
-            self.loop.close()
-            if self.gate is not None:
-                self.gate.close()
+    def drain(self, until_ns: int) -> None:
+        """Begin nothing more; what is under way goes on. Until when arrivals are this worker's: a later word may add to it."""
+        if self.closing:
+            return
+        self.open = False
+        self.loop.close(until_ns)
+        if self.gate is not None:
+            self.gate.close()
 
     def give_up(self) -> None:
         """End what is under way as unfinished."""
