@@ -62,7 +62,11 @@ def write_part(
 
 
 def warm_up() -> None:
-    """Write one turn to nowhere: the first table of a process holds Python's lock for some 30 ms, better before the load."""
+    """Write one turn to nowhere: the first table of a process holds Python's lock for some 30 ms, better before the load.
+
+    Arrow's memory comes from the C library from here on: its own pools keep some 30 MB more of what a part took.
+    """
+    pa.set_memory_pool(pa.system_memory_pool())
     columns = TurnColumns()
     columns.append(TurnRecord("", "", 0, "", "", "measure", 0, 0, event_ns=array("q", [0])))
     pq.write_table(to_table(columns, Anchor(0, 0), ""), pa.BufferOutputStream(), compression="lz4")

@@ -86,6 +86,9 @@ def test_the_rest_of_the_machine() -> None:
     assert checks.ports(32_768, 60_999).status == "ok"
     assert checks.ports(60_000, 60_999).status == "warn"
     assert checks.clock(40).status == "ok"
+    assert "ranks above all others" in checks.reader("native", "", "", may_rank=True).found
+    assert "may not rank" in checks.reader("native", "", "", may_rank=False).found
+    assert checks.reader("python", "", "make setup", may_rank=True).status == "warn"
     assert checks.clock(1_000_000).status == "warn"
     assert checks.memory(8_000, 16_000).status == "ok"
     assert checks.memory(300, 16_000).status == "warn"

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import gevent
@@ -27,7 +28,7 @@ from inferload.wire.turn import TurnRequest, TurnResult
 
 native = pytest.importorskip("inferload.wire._native", reason="the compiled reader was not built")
 
-COMPLETE, BROKEN, CLOSED, FAILED, STRAY = 1, 2, 3, 4, 5
+COMPLETE, BROKEN, CLOSED, FAILED, STRAY, MUCH = range(1, 7)
 PATIENCE_S = 20.0
 
 
@@ -75,8 +76,9 @@ def test_a_reply_ends_and_the_next_one_comes_on_the_same_connection(reader: nati
             for piece in (chunked(text)[:-9], chunked(text)[-9:]):
                 far.sendall(piece)
             assert next_endings(reader) == [(number, COMPLETE, 0)]
-            data, ends, at_ns, _delays, _unstamped = reader.take(number, 0)
-            assert data == chunked(text)
+            head, data, ends, at_ns, _delays, _unstamped = reader.take(number, 0)
+            assert head + data == chunked(text)
+            assert head.endswith(b"\r\n\r\n")
             assert len(ends) == len(at_ns) == 8 * (1 + (len(ends) > 8))
             assert not reader.lost(number)
         far.close()
@@ -122,7 +124,7 @@ def test_a_half_closed_reply_is_whole_where_the_head_says_so(reader: native.Read
             said += [ending for _, ending, _ in next_endings(reader)]
         assert said == [0, CLOSED]  # asks for the head, which is not plain
         assert reader.frame(number, len(HEAD) + 2, 3, 0) == 0
-        assert reader.take(number, 0)[0].endswith(b"all of it")
+        assert reader.take(number, 0)[:2] == (HEAD + b"\r\n", b"all of it")
 
 
 def test_an_id_outlives_its_connection_harmlessly(reader: native.Reader) -> None:
@@ -281,7 +283,9 @@ for _ in range(3):
     assert client.start(request()).wait().record.ok
 names = {{int(task): open(f"/proc/self/task/{{task}}/comm").read().strip() for task in os.listdir("/proc/self/task")}}
 readers = [task for task, name in names.items() if name == "inferload-read"]
-print([os.getpriority(os.PRIO_PROCESS, os.getpid()) - os.getpriority(os.PRIO_PROCESS, task) for task in readers])
+policies = [os.sched_getscheduler(task) & ~os.SCHED_RESET_ON_FORK for task in readers]
+above = [os.getpriority(os.PRIO_PROCESS, os.getpid()) - os.getpriority(os.PRIO_PROCESS, task) for task in readers]
+print(["round robin" if policy == os.SCHED_RR else levels for policy, levels in zip(policies, above)])
 client.close()
 """
 
@@ -301,7 +305,70 @@ def test_reading_goes_before_the_event_loop_for_every_client(drop: str) -> None:
     server = ScriptedServer([send(chunked(*ANSWER))])
     said = run_script(drop + LEVELS.format(url=server.url))
     server.close()
-    assert said in (["[3, 3, 3]"] if drop else ["[10, 10, 10]", "[3, 3, 3]"])  # who may rank above others does
+    # Who may rank above others does.
+    assert said in (["[3, 3, 3]"] if drop else [str(3 * ["round robin"]), "[10, 10, 10]", "[3, 3, 3]"])
+
+
+def test_an_end_right_behind_the_last_bytes_is_seen(reader: native.Reader) -> None:
+    """The kernel tells of bytes and end at once, or one after the other: neither may be missed."""
+    count = 200
+    said: list[int] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener, ExitStack() as kept:
+        for _ in range(count):
+            near = kept.enter_context(socket.create_connection(listener.getsockname()))
+            far, _ = listener.accept()
+            number = reader.add(near.fileno())
+            reader.expect(number)
+            far.sendall(HEAD + b"Content-Type: text/plain\r\nContent-Length: 100\r\n\r\nnot a hundred bytes")
+            far.close()
+        while len(said) < count:
+            said += [ending for _, ending, _ in next_endings(reader)]
+    assert said == count * [CLOSED]
+
+
+def test_much_is_told_once_until_it_is_taken(reader: native.Reader) -> None:
+    near, far = socket.socketpair()
+    with near, far:
+        number = reader.add(near.fileno())
+        reader.expect(number)
+        far.sendall(HEAD + b"Transfer-Encoding: chunked\r\n\r\n")
+        for _ in range(2):
+            for _ in range(3):
+                far.sendall(chunk(bytes(65_536)))
+            said = next_endings(reader)
+            while reader.waiting(number)[1] < 3 * 65_536:
+                gevent.sleep(0.001)
+            assert said + reader.ended() == [(number, MUCH, 0)]
+            reader.take(number, 0)
+
+
+# Chunks as fast as they can be sent for a while; then how often the thread went to sleep in so many milliseconds.
+THICK = """
+import re, select, socket, time
+from inferload.wire import _native
+reader, pairs = _native.Reader(), [socket.socketpair() for _ in range(20)]
+for near, far in pairs:
+    reader.expect(reader.add(near.fileno()))
+    far.sendall({head!r})
+task = next(task for task in os.listdir("/proc/self/task") if "inferload-read" in open(f"/proc/self/task/{{task}}/comm").read())
+begun = time.monotonic()
+while time.monotonic() < begun + 1:
+    for _, far in pairs:
+        far.sendall({chunk!r})
+slept = int(re.search(r"(?m)^voluntary_ctxt_switches:\\s+(\\d+)", open(f"/proc/self/task/{{task}}/status").read())[1])
+ranked = os.sched_getscheduler(int(task)) & ~os.SCHED_RESET_ON_FORK == os.SCHED_RR
+print(ranked, slept, round(1000 * (time.monotonic() - begun)))
+reader.close()
+"""
+
+
+def test_where_chunks_come_thick_the_thread_is_not_woken_for_each() -> None:
+    head = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
+    ranked, slept, took_ms = run_script(THICK.format(head=head, chunk=chunk(b"x"))).split()
+    if ranked != "True":
+        pytest.skip("the thread may not rank above others here, and so takes no rests")
+    # A rest is three tenths of a millisecond, and a round sleeps twice at the most; it begins to rest after a beat or two.
+    assert int(slept) < 2 * int(took_ms) / 0.3 + 1_000
 
 
 @pytest.mark.usefixtures("stamping")

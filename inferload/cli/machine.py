@@ -85,7 +85,9 @@ def _processor() -> str:
 
 def _reader() -> Check:
     forced_by = readers.VARIABLE if os.environ.get(readers.VARIABLE) else ""
-    return checks.reader(readers.chosen(), forced_by if readers.built() else "", readers.HOW_TO_BUILD)
+    return checks.reader(
+        readers.chosen(), forced_by if readers.built() else "", readers.HOW_TO_BUILD, checkup.may_rank()
+    )
 
 
 def _open_files() -> tuple[int, int]:

@@ -154,11 +154,17 @@ def kernel_stamps(found: Stamps) -> Check:
     return Check("ok" if found.stamped * 2 >= found.reads else "warn", "kernel stamps", said, "")
 
 
-def reader(name: str, forced_by: str, how_to_build: str) -> Check:
-    """Which reader takes the tokens off the sockets. `forced_by`: the setting that asked for it ("": nobody did)."""
+def reader(name: str, forced_by: str, how_to_build: str, may_rank: bool = True) -> Check:
+    """Which reader takes the tokens off the sockets. `forced_by`: the setting that asked for it ("": nobody did).
+
+    `may_rank`: whether its thread may rank above all ordinary ones.
+    """
     said = f"{name}, as {forced_by} says" if forced_by else name
+    if name == "native" and may_rank:
+        return Check("ok", "reader", f"{said}: a compiled thread, which ranks above all others")
     if name == "native":
-        return Check("ok", "reader", f"{said}: a compiled thread")
+        why = "so it never rests, and a token costs more than where it may (CAP_SYS_NICE, or ulimit -r 1)"
+        return Check("ok", "reader", f"{said}: a compiled thread, which may not rank above others, {why}")
     remedy = f"unset {forced_by} for the compiled one" if forced_by else how_to_build
     return Check("warn", "reader", f"{said}: within the event loop, where each token costs more", remedy)
 

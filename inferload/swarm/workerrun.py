@@ -45,7 +45,7 @@ REPORT_S = 1.0
 TIDY_S = 600.0
 SWITCH_S = 0.001
 WORK_THREADS = 64
-GATHER_S = 0.05  # turns that end within so long are counted together
+GATHER_S = 0.1  # turns that end within so long are counted together
 MOST_AT_ONCE = 64  # but so many at once take a millisecond
 
 

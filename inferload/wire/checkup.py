@@ -1,6 +1,7 @@
 """The doctor's looks that need the wire: kernel stamps, the event loop's timers, and what a server can do."""
 
 import json
+import os
 import socket
 import struct
 from collections.abc import Mapping
@@ -43,6 +44,17 @@ def known_metrics() -> tuple[str, ...]:
     """Every vLLM name of `measure/server_names.py`."""
     names = vars(server_names).values()
     return tuple(sorted({name for name in names if isinstance(name, str) and name.startswith("vllm:")}))
+
+
+def may_rank() -> bool:
+    """Whether a thread of this process may rank above all ordinary ones, as the compiled reader then does."""
+    try:
+        before = os.sched_getscheduler(0), os.sched_getparam(0)
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
+    except (AttributeError, OSError):  # not Linux, or not allowed
+        return False
+    os.sched_setscheduler(0, *before)
+    return True
 
 
 def kernel_stamps(reads: int = _READS) -> Stamps:

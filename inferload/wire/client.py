@@ -166,7 +166,8 @@ class Client:
     def _sweep(self) -> None:
         at_ns = now_ns()
         for turn in list(self._live):
-            turn.digest_if_much()
+            if self._thread is None:  # a thread that reads says itself when there is much
+                turn.digest_if_much()
             if at_ns >= turn.look_ns and (overdue := turn.overdue(at_ns)) is not None:
                 turn.give_up(*overdue)
 

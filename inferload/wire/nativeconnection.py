@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import os
 from array import array
-from bisect import bisect_left
 from collections.abc import Callable
 from typing import Any
 
 from inferload.wire import _native
 from inferload.wire.connection import offered
 from inferload.wire.http1 import Framing, Http1Error, parse_head
-from inferload.wire.reply import Arrivals, ConnectionLost, Reply
+from inferload.wire.reply import Arrivals, ConnectionLost, Reply, nothing
 
 # What the thread says: `enum ending` and `enum framing` there.
-_ASKS_FOR_HEAD, _COMPLETE, _BROKEN_FRAMING, _PEER_CLOSED, _READ_FAILED = range(5)
+_ASKS_FOR_HEAD, _COMPLETE, _BROKEN_FRAMING, _PEER_CLOSED, _READ_FAILED, _STRAY, _MUCH = range(7)
 _ENDINGS = {1: _COMPLETE, 2: _BROKEN_FRAMING}  # of what `frame` found
 _FRAMINGS = {Framing.CHUNKED: 1, Framing.LENGTH: 2, Framing.CLOSE: 3}
 
@@ -80,10 +79,10 @@ class NativeConnection:
         """Whether it can carry no more: we closed it, or the peer did."""
         return self._closed or self._reader.raw.lost(self._number)
 
-    def expect(self, on_done: Callable[[], None], _on_tail: Callable[[], None] | None = None) -> NativeReply:
+    def expect(self, on_done: Callable[[], None], on_much: Callable[[], None] | None = None) -> NativeReply:
         """Reads from now on belong to this reply."""
         assert self._reply is None
-        self._reply = NativeReply(on_done, self._reader.raw, self._number)
+        self._reply = NativeReply(on_done, on_much or nothing, self._reader.raw, self._number)
         self._reader.raw.expect(self._number)
         self.turns += 1
         return self._reply
@@ -120,15 +119,15 @@ class NativeConnection:
 
 
 class NativeReply(Reply):
-    """A reply whose reads the thread gathers."""
+    """A reply whose reads the thread gathers. `on_much` is called when it has gathered many bytes, which are to be parsed then."""
 
-    __slots__ = ("_connection", "_last_ns", "_raw", "_waiting")
+    __slots__ = ("_connection", "_last_ns", "_on_much", "_raw", "_waiting")
 
-    # Nothing but memory speaks against leaving bytes with the thread.
-    digest_bytes = 131_072
-
-    def __init__(self, on_done: Callable[[], None], raw: _native.Reader, number: int) -> None:
+    def __init__(
+        self, on_done: Callable[[], None], on_much: Callable[[], None], raw: _native.Reader, number: int
+    ) -> None:
         super().__init__(on_done)
+        self._on_much = on_much
         self._raw: _native.Reader | None = raw  # None: the connection is another reply's
         self._connection = number
         self._waiting: list[Arrivals] = []
@@ -168,6 +167,7 @@ class NativeReply(Reply):
     def drop(self) -> None:
         """Forget what was not handed over, and who was to be told."""
         super().drop()
+        self._on_much = nothing
         self._waiting.clear()
 
     def detach(self) -> None:
@@ -180,6 +180,9 @@ class NativeReply(Reply):
         """What the thread says of this reply."""
         if ending == _ASKS_FOR_HEAD:
             self._say_framing()
+            return
+        if ending == _MUCH:
+            self._on_much()
             return
         self.detach()  # nothing more will come
         if ending == _COMPLETE:
@@ -218,24 +221,15 @@ class NativeReply(Reply):
         reads, _, self._last_ns, framed = self._raw.waiting(self._connection)
         if not (reads and framed):
             return
-        data, ends, at_ns, delay_ns, unstamped = self._raw.take(self._connection, self.floor_ns)
-        taken = Arrivals(data, _numbers(ends), _numbers(at_ns), _numbers(delay_ns), unstamped)
+        head, data, ends, at_ns, delay_ns, unstamped = self._raw.take(self._connection, self.floor_ns)
         try:
-            self._waiting.append(taken if self.head is not None else self._without_head(taken))
+            if self.head is None:
+                found = parse_head(head)
+                assert found is not None
+                self._begin_body(found[0])
+            self._waiting.append(Arrivals(data, _numbers(ends), _numbers(at_ns), _numbers(delay_ns), unstamped))
         except Http1Error as error:
             self.finish(complete=False, error=error)
-
-    def _without_head(self, reads: Arrivals) -> Arrivals:
-        """What follows the head; the read that it ends in dates what it brought of the body."""
-        found = parse_head(reads.data)
-        assert found is not None
-        head, rest = found
-        self._begin_body(head)
-        cut = len(reads.data) - len(rest)
-        first = bisect_left(reads.ends, cut)
-        ends = array("q", [end - cut for end in reads.ends[first:]])
-        earlier = first - len(reads.ends)  # negative: reads are counted from their end
-        return Arrivals(rest, ends, reads.at_ns[earlier:], reads.delay_ns[earlier:], reads.unstamped)
 
 
 def _split(reads: Arrivals, at: int) -> tuple[Arrivals, Arrivals]:

@@ -81,7 +81,7 @@ class Reply:
 
     def drop(self) -> None:
         """Forget what was not handed over, and who was to be told."""
-        self.on_done = _nothing
+        self.on_done = nothing
 
     @property
     def at_end(self) -> bool:
@@ -194,7 +194,7 @@ class GatheredReply(Reply):
         """Forget what was not handed over, and who was to be told."""
         super().drop()
         self._data.clear()
-        self.on_tail = _nothing
+        self.on_tail = nothing
 
     def body(self, most_reads: int) -> Arrivals:
         """As Reply.body."""
@@ -259,5 +259,5 @@ def _flat(numbers: Any) -> array[int]:
     return made
 
 
-def _nothing() -> None:
+def nothing() -> None:
     """What is called where nobody listens any more."""

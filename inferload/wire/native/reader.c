@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -24,10 +25,12 @@
 #define SO_TIMESTAMPNS 35
 #endif
 
+#define RESET_ON_FORK 1ULL /* SCHED_FLAG_RESET_ON_FORK */
 #define SEC 1000000000LL
 #define READ_SIZE 65536
 #define KEPT_ROOM (1 << 18)       /* a larger buffer is given back between two replies */
 #define LONGEST_HEAD 65536
+#define MUCH_DATA (1 << 17)       /* of one reply: time to have it taken, or it takes too much memory */
 #define SLOTS_PER_BLOCK 256
 #define BLOCKS 4096
 #define EVENTS 256
@@ -37,9 +40,11 @@
 #define SHORT_TURN_NS (SEC / 5000)
 #define CONTROL UINT64_MAX
 #define AHEAD 10                 /* nice levels that the thread ranks above the event loop's: nine times its weight */
+#define MANY 100                 /* reads between two beats, from which on the thread rests: 5,000 a second */
+#define REST_NS (3 * SEC / 10000)
 #define BEHIND 3                 /* or those that the event loop's steps back: more would leave it to other programs */
 
-enum ending { ASKS_FOR_HEAD, COMPLETE, BROKEN_FRAMING, PEER_CLOSED, READ_FAILED, STRAY };
+enum ending { ASKS_FOR_HEAD, COMPLETE, BROKEN_FRAMING, PEER_CLOSED, READ_FAILED, STRAY, MUCH };
 
 struct one_read {
     int64_t end, mono_ns, age_ns; /* age: what it waited since the kernel's stamp; negative where there is none to be believed */
@@ -51,12 +56,13 @@ struct slot {
     int fd; /* -1: free */
     enum { IDLE, READING, ENDED } state;
     int lost;  /* no more can come */
+    int told;  /* Python was told that there is much */
     int asked; /* Python was asked for the framing */
     enum framing framing;
     struct chunks chunks;
     int64_t left, last_ns, newest_ns;
     char *data;
-    size_t used, room, looked;
+    size_t used, room, looked, head; /* head: bytes of it that were not taken yet; 0 while its end is not known */
     struct one_read *reads;
     size_t count, size;
 };
@@ -153,8 +159,12 @@ static void look_for_head(struct reader *r, struct slot *s) {
     if (found) {
         size_t head = (size_t)(found - s->data) + 4;
         s->framing = framing_of(s->data, head, &s->left);
-        if (s->framing == FRAMING_UNKNOWN) ask(r, s);
-        else go_on(r, s, head);
+        if (s->framing == FRAMING_UNKNOWN) {
+            ask(r, s);
+        } else {
+            s->head = head;
+            go_on(r, s, head);
+        }
     } else if (s->used > LONGEST_HEAD || (s->used >= 5 && memcmp(s->data, "HTTP/", 5))) {
         ask(r, s);
     }
@@ -188,6 +198,10 @@ static void gather(struct reader *r, struct slot *s, size_t n, int64_t mono_ns, 
     s->last_ns = mono_ns;
     if (s->framing != FRAMING_UNKNOWN) go_on(r, s, from);
     else if (!s->asked) look_for_head(r, s);
+    if (s->used > MUCH_DATA && !s->told && s->state == READING) {
+        s->told = 1;
+        tell(r, s, MUCH, 0);
+    }
 }
 
 static int64_t age_of(struct msghdr *message) {
@@ -200,23 +214,33 @@ static int64_t age_of(struct msghdr *message) {
     return -1;
 }
 
-static void read_slot(struct reader *r, struct slot *s) {
+/* What a read came to: nothing was there, all that was there, or more may be. */
+enum got { NOTHING, ALL, SOME };
+
+static enum got read_slot(struct reader *r, struct slot *s) {
     char control[CMSG_SPACE(sizeof(struct timespec))];
     struct iovec part = {r->input, READ_SIZE};
     struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
-    ssize_t n = recvmsg(s->fd, &message, MSG_DONTWAIT);
+    ssize_t n = syscall(SYS_recvmsg, s->fd, &message, MSG_DONTWAIT);
     int error = errno;
     int64_t mono_ns = clock_ns(CLOCK_MONOTONIC);
-    if (n < 0 && (error == EAGAIN || error == EINTR)) return;
+    if (n < 0 && (error == EAGAIN || error == EINTR)) return error == EINTR ? SOME : NOTHING;
     if (n < 0) lose(r, s, READ_FAILED, error);
     else if (!n || s->state != READING) lose(r, s, PEER_CLOSED, 0);
     else gather(r, s, (size_t)n, mono_ns, age_of(&message));
+    return n == READ_SIZE ? SOME : ALL;
 }
 
-static void on_event(struct reader *r, uint64_t id) {
+/* The kernel tells of news only, once: what has been read is not asked after again. An end may lie behind the last bytes. */
+static void on_event(struct reader *r, const struct epoll_event *event) {
+    uint64_t id = event->data.u64;
     struct slot *s = slot_at(r, (uint32_t)id);
+    int at_end = (event->events & ~(uint32_t)EPOLLIN) != 0;
     pthread_mutex_lock(&s->lock);
-    if (s->generation == id >> 32 && s->fd >= 0 && !s->lost) read_slot(r, s);
+    while (s->generation == id >> 32 && s->fd >= 0 && !s->lost) {
+        enum got got = read_slot(r, s);
+        if (got == NOTHING || (got == ALL && !at_end)) break;
+    }
     pthread_mutex_unlock(&s->lock);
 }
 
@@ -232,40 +256,59 @@ static int64_t beat(struct reader *r, int64_t last_ns) {
     return at_ns;
 }
 
-/* Reading goes before all else that this process does: where a core is full, what is sent late is seen as lag, but what is
- * read late would be taken for the server's. To rank above others needs a privilege; without it the thread of the event loop
- * steps back instead. On Linux each thread has a nice level of its own. */
-static void come_first(const struct reader *r) {
-    static atomic_int stepped_back; /* the process whose event loop's thread has */
-    errno = 0;
-    int level = getpriority(PRIO_PROCESS, 0);
-    if (errno || !setpriority(PRIO_PROCESS, 0, level - AHEAD)) return;
-    if (atomic_exchange(&stepped_back, r->pid) != r->pid) setpriority(PRIO_PROCESS, (id_t)r->starter, level + BEHIND);
-}
-
-/* A thread that asks for short turns on the core gets them soon after it wakes (Linux 6.12; elsewhere it is refused). */
-static void ask_for_short_turns(void) {
+/* What the kernel's scheduler is asked for (sched_setattr, which C libraries do not wrap everywhere). */
+static int ask_scheduler(uint32_t policy, uint32_t priority, uint64_t flags, uint64_t runtime) {
     struct {
         uint32_t size, policy;
         uint64_t flags;
         int32_t nice;
         uint32_t priority;
         uint64_t runtime, deadline, period;
-    } wanted = {.size = 48, .nice = getpriority(PRIO_PROCESS, 0), .runtime = SHORT_TURN_NS};
-    syscall(SYS_sched_setattr, 0, &wanted, 0);
+    } wanted = {.size = 48, .policy = policy, .flags = flags, .nice = getpriority(PRIO_PROCESS, 0), .priority = priority, .runtime = runtime};
+    return (int)syscall(SYS_sched_setattr, 0, &wanted, 0);
+}
+
+/* Reading goes before all else that this process does: where a core is full, what is sent late is seen as lag, but what is
+ * read late would be taken for the server's. To rank above others needs a privilege; without it the thread of the event loop
+ * steps back instead. On Linux each thread has a nice level of its own. Returns whether the thread gets up on time whatever else runs. */
+static int come_first(const struct reader *r) {
+    static atomic_int stepped_back; /* the process whose event loop's thread has */
+    if (!ask_scheduler(SCHED_RR, 1, RESET_ON_FORK, 0)) return 1;
+    errno = 0;
+    int level = getpriority(PRIO_PROCESS, 0);
+    if (errno || !setpriority(PRIO_PROCESS, 0, level - AHEAD)) return 0;
+    if (atomic_exchange(&stepped_back, r->pid) != r->pid) setpriority(PRIO_PROCESS, (id_t)r->starter, level + BEHIND);
+    return 0;
+}
+
+struct pace {
+    int64_t since_ns;
+    int reads, many; /* reads since then, and whether there were many in the time before */
+};
+
+/* Where chunks come thick, each round of reads is followed by a rest in which more gather: to be woken for each costs as much as to read
+ * it, and takes the core from the event loop. Stamps are the kernel's, so no instant moves; only what comes of one stream within a
+ * rest is read, and dated, as one. */
+static void keep_pace(struct pace *pace, int64_t at_ns, int events) {
+    static const struct timespec rest = {0, REST_NS};
+    pace->reads += events;
+    if (at_ns - pace->since_ns >= BEAT_MS * SEC / 1000) *pace = (struct pace){at_ns, 0, pace->reads >= MANY};
+    if (pace->many && events && events < EVENTS) clock_nanosleep(CLOCK_MONOTONIC, 0, &rest, NULL);
 }
 
 static void *run(void *argument) {
     struct reader *r = argument;
-    come_first(r);
-    ask_for_short_turns();
+    int punctual = come_first(r); /* who may oversleep takes no rest: two chunks of a stream would be read as one */
+    if (!punctual) ask_scheduler(SCHED_OTHER, 0, 0, SHORT_TURN_NS); /* the core soon after it wakes (Linux 6.12; elsewhere it is refused) */
     struct epoll_event events[EVENTS];
     int64_t last_ns = clock_ns(CLOCK_MONOTONIC);
+    struct pace pace = {last_ns, 0, 0};
     while (!atomic_load(&r->stop)) {
         int n = epoll_wait(r->poll_fd, events, EVENTS, BEAT_MS);
         last_ns = beat(r, last_ns);
         for (int i = 0; i < n; i++)
-            if (events[i].data.u64 != CONTROL) on_event(r, events[i].data.u64);
+            if (events[i].data.u64 != CONTROL) on_event(r, &events[i]);
+        if (punctual) keep_pace(&pace, last_ns, n > 0 ? n : 0);
     }
     return NULL;
 }
@@ -380,7 +423,7 @@ static PyObject *add(struct reader *r, PyObject *argument) {
     s->state = IDLE;
     s->lost = 0;
     uint64_t id = id_of(s);
-    struct epoll_event interest = {.events = EPOLLIN, .data.u64 = id};
+    struct epoll_event interest = {.events = EPOLLIN | EPOLLRDHUP | EPOLLET, .data.u64 = id};
     int failed = epoll_ctl(r->poll_fd, EPOLL_CTL_ADD, fd, &interest);
     if (failed) s->fd = -1;
     else r->unused_count--;
@@ -395,8 +438,9 @@ static PyObject *expect(struct reader *r, PyObject *id) {
         free(s->data);
         s->data = NULL, s->room = 0;
     }
-    s->used = s->count = s->looked = 0;
+    s->used = s->count = s->looked = s->head = 0;
     s->framing = FRAMING_UNKNOWN;
+    s->told = 0;
     s->chunks = (struct chunks){0};
     s->left = s->last_ns = s->newest_ns = 0;
     s->asked = 0;
@@ -425,6 +469,7 @@ static PyObject *frame(struct reader *r, PyObject *arguments) {
     s->asked = 0;
     if (framing != FRAMING_UNKNOWN) { /* the peer may have closed meanwhile: all may be there nevertheless */
         s->framing = framing;
+        s->head = (size_t)head;
         s->left = length;
         found = advance(s, (size_t)head);
         if (found != WALK_MORE) s->state = ENDED;
@@ -450,8 +495,8 @@ static PyObject *is_lost(struct reader *r, PyObject *id) {
 }
 
 /* The kernel's stamp moved to the monotonic clock; where there is none, or where it would lie before the request or in the future (the
- * wall clock was stepped), the time at which we read. Instants never run backwards. */
-static Py_ssize_t date(struct slot *s, int64_t floor_ns, int64_t *ends, int64_t *at_ns, int64_t *delays) {
+ * wall clock was stepped), the time at which we read. Instants never run backwards. The first reads may be of the head alone. */
+static Py_ssize_t date(struct slot *s, size_t first, int64_t floor_ns, int64_t *ends, int64_t *at_ns, int64_t *delays) {
     Py_ssize_t believed = 0;
     if (s->newest_ns < floor_ns) s->newest_ns = floor_ns;
     for (size_t i = 0; i < s->count; i++) {
@@ -459,12 +504,20 @@ static Py_ssize_t date(struct slot *s, int64_t floor_ns, int64_t *ends, int64_t 
         int64_t stamp_ns = one->mono_ns - one->age_ns;
         int believe = one->age_ns >= 0 && stamp_ns >= floor_ns;
         int64_t at = believe ? stamp_ns : one->mono_ns;
-        if (believe) delays[believed++] = one->age_ns;
         if (s->newest_ns < at) s->newest_ns = at;
-        ends[i] = one->end;
-        at_ns[i] = s->newest_ns;
+        if (i < first) continue;
+        if (believe) delays[believed++] = one->age_ns;
+        ends[i - first] = one->end - (int64_t)s->head;
+        at_ns[i - first] = s->newest_ns;
     }
     return believed;
+}
+
+/* The read that the head ends in dates what it brought of the body, be it nothing. */
+static size_t first_of_body(const struct slot *s) {
+    size_t first = 0;
+    while (first < s->count && s->reads[first].end < (int64_t)s->head) first++;
+    return first;
 }
 
 static PyObject *take(struct reader *r, PyObject *arguments) {
@@ -473,17 +526,21 @@ static PyObject *take(struct reader *r, PyObject *arguments) {
     if (!PyArg_ParseTuple(arguments, "OL", &id, &floor_ns)) return NULL;
     struct slot *s = slot_of(r, id);
     if (!s) return NULL;
-    Py_ssize_t bytes = (Py_ssize_t)(s->count * sizeof(int64_t)), believed;
-    PyObject *data = PyBytes_FromStringAndSize(s->data, (Py_ssize_t)s->used), *result = NULL;
+    size_t first = first_of_body(s);
+    Py_ssize_t reads = (Py_ssize_t)(s->count - first), bytes = reads * (Py_ssize_t)sizeof(int64_t);
+    PyObject *head = PyBytes_FromStringAndSize(s->data, (Py_ssize_t)s->head), *result = NULL;
+    PyObject *data = PyBytes_FromStringAndSize(s->data + s->head, (Py_ssize_t)(s->used - s->head));
     PyObject *ends = PyBytes_FromStringAndSize(NULL, bytes), *at_ns = PyBytes_FromStringAndSize(NULL, bytes);
     PyObject *delays = PyBytes_FromStringAndSize(NULL, bytes);
-    if (data && ends && at_ns && delays) {
-        believed = date(s, floor_ns, (int64_t *)PyBytes_AS_STRING(ends), (int64_t *)PyBytes_AS_STRING(at_ns), (int64_t *)PyBytes_AS_STRING(delays));
-        Py_ssize_t reads = (Py_ssize_t)s->count;
-        s->used = s->count = s->looked = 0;
+    if (head && data && ends && at_ns && delays) {
+        Py_ssize_t believed = date(s, first, floor_ns, (int64_t *)PyBytes_AS_STRING(ends), (int64_t *)PyBytes_AS_STRING(at_ns),
+                                   (int64_t *)PyBytes_AS_STRING(delays));
+        s->used = s->count = s->looked = s->head = 0;
+        s->told = 0;
         if (!_PyBytes_Resize(&delays, believed * (Py_ssize_t)sizeof(int64_t)))
-            result = Py_BuildValue("(OOOOn)", data, ends, at_ns, delays, reads - believed);
+            result = Py_BuildValue("(OOOOOn)", head, data, ends, at_ns, delays, reads - believed);
     }
+    Py_XDECREF(head);
     Py_XDECREF(data);
     Py_XDECREF(ends);
     Py_XDECREF(at_ns);
@@ -501,7 +558,7 @@ static PyObject *forget(struct reader *r, PyObject *id) {
     free(s->data);
     free(s->reads);
     s->data = NULL, s->reads = NULL;
-    s->used = s->room = s->count = s->size = 0;
+    s->used = s->room = s->count = s->size = s->head = 0;
     r->unused[r->unused_count++] = s->number;
     Py_INCREF(Py_None);
     return leave(s, Py_None);
@@ -623,7 +680,8 @@ static PyMethodDef methods[] = {
     METHOD("peek", peek, METH_O, "The bytes that were not taken yet."),
     METHOD("waiting", waiting, METH_O, "(reads and bytes that were not taken yet, monotonic time of the newest read (0: none), whether the head is whole)."),
     METHOD("lost", is_lost, METH_O, "Whether the connection can carry no more."),
-    METHOD("take", take, METH_VARARGS, "take(id, floor_ns) -> (data, ends, at_ns, delays_ns, reads without a stamp), numbers as native int64."),
+    METHOD("take", take, METH_VARARGS, "take(id, floor_ns) -> (head, data, ends, at_ns, delays_ns, reads without a stamp), numbers as native int64.\n\n"
+           "The head comes whole, once: b\"\" from then on, and while its end is not known. `ends` count from what follows it."),
     METHOD("forget", forget, METH_O, "Let go of a connection: its descriptor may be closed then."),
     METHOD("ended", ended, METH_NOARGS, "What happened since the last call: [(id, ending, errno), ...]."),
     METHOD("pauses", pauses, METH_NOARGS, "The newest times at which the thread was held up: [(from_ns, until_ns), ...], monotonic."),
