@@ -321,15 +321,14 @@ def test_a_run_against_the_truth(tmp_path: Path) -> None:
     """A real run of the smallest kind: what it says is near the truth, and nothing is left running."""
     pace = Pace(tokens=20)
     before = set(os.sched_getaffinity(0))
-    seen = calibrationruns.Bench(tmp_path, pace, 2.0).measure(24)
+    seen = calibrationruns.Bench(tmp_path, pace, 2.0).measure(60)
     assert seen.measurement in ("valid", "suspect", "invalid"), seen
     assert seen.failed_turns == 0
     assert seen.ttft_mean_ms is not None
     assert seen.ttft_mean_ms >= pace.ttft_ms
     assert seen.output_tok_per_s is not None
-    assert 0 < seen.output_tok_per_s <= 1.5 * pace.tok_per_s(24)
-    # A p99 of this few gaps is known only where the machine let the client send what it was to send.
-    assert seen.itl_p99_ms is not None or seen.measurement == "invalid"
+    assert 0 < seen.output_tok_per_s <= 1.5 * pace.tok_per_s(60)
+    assert seen.itl_p99_ms is not None  # of five times the gaps that it needs
     assert seen.server_late_p99_ms is not None
     assert seen.cpu_share is not None
     assert set(os.sched_getaffinity(0)) == before
