@@ -22,7 +22,9 @@ from benchmarks.watched import on_core
 
 ITL_MS = 20.0
 _TOKENS = 1000  # of each stream: longer than the measurement
-_SPREAD_MS = 2000.0
+_SPREAD_S = 2.0  # over which they begin
+_LOOK_S = 0.5  # between two looks whether all of them run
+_SETTLE_S = 1.0  # from then on until it is measured
 _MEASURE_S = 5.0
 _START_S = 60.0
 _HOUR_S = 3600.0
@@ -97,7 +99,7 @@ def measure(streams: int, server_core: int, client_core: int) -> Streams:
     port = int((server.stdout.readline().rpartition(":")[2] or "0").strip())
     _before_others(server.pid)
     reader = [str(PROGRAMS / "reader"), "--port", str(port), "--streams", str(streams), "--turns", "1"]
-    reader += ["--tokens", str(_TOKENS), "--spread-ms", str(_SPREAD_MS)]
+    reader += ["--tokens", str(_TOKENS), "--spread-ms", str(_SPREAD_S * 1000)]
     with on_core(client_core):
         client = subprocess.Popen(reader, stdout=subprocess.DEVNULL)
     _before_others(client.pid)
@@ -106,8 +108,8 @@ def measure(streams: int, server_core: int, client_core: int) -> Streams:
         while (found := _get(port, "GET", "/simulator/stats"))["requests"]["running"] < streams:
             if time.monotonic() > until_s or client.poll() is not None:
                 raise ServerError(f"{streams} streams did not come up")
-            time.sleep(0.5)
-        time.sleep(1.0)
+            time.sleep(_LOOK_S)
+        time.sleep(_SETTLE_S)
         before = _get(port, "GET", "/simulator/stats")
         _get(port, "POST", "/simulator/stats/reset")
         time.sleep(_MEASURE_S)
@@ -159,6 +161,8 @@ def page(rows: Sequence[Streams], hours: Sequence[Hour], about: dict[str, str]) 
     lines += [
         "",
         f"Paced timing, an event every {ITL_MS:.0f} ms, the simulator on one core and the C reader on the other.",
+        f"Streams begin spread over {_SPREAD_S:g} s; {_MEASURE_S:g} s are measured, from {_SETTLE_S:g} s after all of them "
+        f"were seen to run (looked at every {_LOOK_S:g} s).",
         "",
     ]
     lines += ["| streams | writer | events/s | of | CPU (us/event) | late mean (ms) | late p99 (ms) |"]

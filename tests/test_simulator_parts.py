@@ -41,7 +41,7 @@ class TestBlocks:
         taken = pool.allocate(4)
         assert taken is not None
         pool.publish(taken[:3], (10, 11, 12))
-        pool.release(taken)
+        pool.release(taken, 3)
         assert pool.usage == 0.0
         assert pool.allocate(1) == [taken[3]]  # the one without a hash
         assert pool.allocate(1) == [taken[2]]  # then the tail of the prompt
@@ -54,7 +54,7 @@ class TestBlocks:
         assert newer is not None
         pool.publish((*older, *newer), (7, 7))
         assert pool.longest_prefix([7]) == older
-        pool.release(older)
+        pool.release(older, 1)
         assert pool.allocate(2) is not None  # the one that was never used, then the older
         assert pool.longest_prefix([7]) == newer
 
@@ -87,7 +87,7 @@ class TestBlocks:
                     free.remove(block)
             elif act == "r" and held:
                 given_back = held.pop(which % len(held))
-                pool.release(given_back)
+                pool.release(given_back, sum(block in hashed for block in given_back))
                 gone = [each for each in reversed(given_back) if not any(each in others for others in held)]
                 free = [b for b in gone if b not in hashed] + free + [b for b in gone if b in hashed]
             assert pool.free == len(free)
@@ -104,7 +104,7 @@ class TestBlocks:
         pool.publish(taken, [1])
         assert not pool.reset_cache()
         assert pool.longest_prefix([1]) == taken
-        pool.release(taken)
+        pool.release(taken, 1)
         assert pool.reset_cache()
         assert pool.longest_prefix([1]) == []
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from inferload.deploy.simulator.agenda import AgendaScheduler
 from inferload.deploy.simulator.hardware import PRESETS, Build, find, kv_blocks, step_cost
 from inferload.deploy.simulator.offline import Arrival, Offline, Results, simulate
 from inferload.deploy.simulator.pipeline import Pipeline
@@ -359,6 +360,21 @@ class OneByOne(Scheduler):
         return budget
 
 
+def wider(tight: Limits, blocks: int, budget: int, only_plain: int) -> Limits:
+    """Limits under which an agenda is of use in many steps; without drafts and thresholds nearly always."""
+    if not tight.speculative_tokens or only_plain:  # without drafts nothing is looked ahead for
+        tight = replace(tight, speculative_tokens=0, lookahead_tokens=0)
+    if only_plain:
+        tight = replace(tight, long_prefill_token_threshold=0)
+    budget = budget if tight.chunked_prefill else tight.max_num_batched_tokens
+    return replace(tight, blocks=blocks, max_num_seqs=6, max_num_batched_tokens=budget)
+
+
+WIDE = st.builds(
+    wider, BOUNDS, st.sampled_from([12, 20, 30, 60, 200]), st.sampled_from([5, 9, 44]), only_plain=st.integers(0, 4)
+)
+
+
 class TestTogether:
     @settings(max_examples=60)
     @given(
@@ -374,9 +390,20 @@ class TestTogether:
         wide = replace(bounds_, blocks=blocks, max_num_seqs=6, lookahead_tokens=ahead)
         assert self.played(Scheduler, plan, wide, aborts) == self.played(OneByOne, plan, wide, aborts)
 
+    @settings(max_examples=200)
+    @given(
+        plan=st.lists(PLANS, min_size=1, max_size=30),
+        wide=WIDE,
+        every=st.sampled_from([1, 3, 1000]),
+        aborts=st.sets(st.integers(0, 14), max_size=3),
+    )
+    def test_an_agenda_changes_nothing(self, plan: list[Plan], wide: Limits, every: int, aborts: set[int]) -> None:
+        by_agenda = self.played(AgendaScheduler, plan, wide, aborts, every)
+        assert by_agenda == self.played(OneByOne, plan, wide, aborts, every)
+
     @staticmethod
-    def played(kind: type[Scheduler], plan: list[Plan], tight: Limits, aborts: set[int]) -> list[Any]:
-        """All that can be seen of each step, and what is left in the cache at the end."""
+    def played(kind: type[Scheduler], plan: list[Plan], tight: Limits, aborts: set[int], every: int = 1) -> list[Any]:
+        """All that can be seen of each step, the requests themselves in some of them, and what is left in the cache at the end."""
         drafts = tight.speculative_tokens
         scheduler = kind(tight, Acceptance(drafts, 0.5, 0) if drafts else None)
         arrived: list[Request] = []
@@ -389,12 +416,16 @@ class TestTogether:
 
         def watch(step: Step) -> None:
             number = arrived.index
-            pool, known = scheduler.pool, [scheduler.cache.find(each) for each in arrived]
             seen.append((step.tokens, step.prefill_tokens, step.decode_context, step.chunk_context, step.preempted))
-            seen.append(([number(each) for each in step.sampled], step.counts, pool.usage))
+            seen.append(([number(each) for each in step.sampled], step.counts, scheduler.pool.usage))
             seen.append([[(place, number(each)) for place, each in found] for found in (step.firsts, step.finishing)])
-            seen.append([(len(hit.blocks), hit.unreferenced) for hit in known])
-            seen.append([(each.emitted, len(each.blocks), each.published) for each in arrived])
+            seen.append([each.blocks[:] for each in arrived])
+            if len(seen) // 4 % every == 0:
+                if isinstance(scheduler, AgendaScheduler):
+                    scheduler.settle()
+                known = [scheduler.cache.find(each) for each in arrived]
+                seen.append([(len(hit.blocks), hit.unreferenced) for hit in known])
+                seen.append([(each.emitted, each.published) for each in arrived])
             if given_up and len(seen) % 3 == 0:
                 scheduler.abort(given_up.pop())
 
@@ -517,6 +548,22 @@ class TestOffline:
         found = simulate(turns, offline())
         assert found.cached_tokens.tolist() == [0, 48, 20, 0]  # 40 + 10 - 1 tokens were computed: 12 blocks
         assert (found.prefix_queries, found.prefix_hits) == (180, 68)
+
+    @settings(max_examples=60)
+    @given(
+        asked=st.lists(st.tuples(st.integers(0, 30), st.integers(1, 12), st.integers(1, 30)), min_size=1, max_size=25),
+        tight=BOUNDS,
+    )
+    def test_one_alone_is_a_session_of_one(self, asked: list[tuple[int, int, int]], tight: Limits) -> None:
+        """Its blocks can be found by itself only, so most of them are never told of; the results do not show it."""
+        config = Offline(replace(tight, blocks=max(tight.blocks, 14)), COST, acceptance_rate=0.5)
+        alone = [Arrival(at / 1000, output, prompt) for at, output, prompt in asked]
+        found = simulate(alone, config)
+        in_sessions = simulate([replace(each, session=number) for number, each in enumerate(alone)], config)
+        assert found.steps.end_s.tolist() == in_sessions.steps.end_s.tolist()
+        assert found.steps.kv_cache_usage.tolist() == in_sessions.steps.kv_cache_usage.tolist()
+        assert found.last_s.tolist() == in_sessions.last_s.tolist()
+        assert found.preemptions.tolist() == in_sessions.preemptions.tolist()
 
     def test_prompts_as_tokens(self) -> None:
         words = tuple(f"w{i}" for i in range(41))

@@ -74,11 +74,11 @@ class BlockPool:
         take = self._next if self._left else self._queue.popleft
         taken = [take() for _ in range(count)]
         for block in taken:
+            references[block] = 1
             if (value := hashes[block]) is not None:
                 hashes[block] = None
                 if (known := by_hash.pop(value)) != block:
                     by_hash[value] = _without(known, block)
-            references[block] = 1
         return taken
 
     def publish(self, blocks: Sequence[int], values: Sequence[int]) -> None:
@@ -103,18 +103,22 @@ class BlockPool:
                 del left[block]
         return block
 
-    def release(self, blocks: Sequence[int]) -> None:
-        """Give references back, last block first, so that the front of a prompt is evicted last."""
-        references, hashes, queue = self._references, self._hashes, self._queue
-        first: list[int] = []
-        last: list[int] = []
-        for block in reversed(blocks):
-            left = references[block] = references[block] - 1
-            if not left:
-                (first if hashes[block] is None else last).append(block)
+    def release(self, blocks: Sequence[int], published: int, for_good: bool = False) -> None:
+        """Give references back, last block first, so that the front of a prompt is evicted last.
+
+        The first `published` may be shared; the others are used next. `for_good`: nobody shares or will look for any of them.
+        """
+        references, queue = self._references, self._queue
+        last = blocks[published - 1 :: -1] if published else []
+        if not for_good:
+            held, last = last, []
+            for block in held:
+                left = references[block] = references[block] - 1
+                if not left:
+                    last.append(block)
         queue.extend(last)
-        queue.extendleft(reversed(first))
-        self.free += len(first) + len(last)
+        queue.extendleft(blocks[published:])
+        self.free += len(last) + len(blocks) - published
         if len(queue) > 2 * self.size:
             self._queue = deque([self._next() for _ in range(self.free)])
             self._left.clear()

@@ -30,7 +30,7 @@ class KvCache:
 
         Where a draft head reads the model's hidden states, the last of these blocks is left out too.
         """
-        if not self.pool.caching:
+        if not self.pool.caching or (request.alone and not request.preemptions):
             return _MISS
         most = (request.length - 1) // self.block_size
         found = self.pool.longest_prefix(request.hashes_to(most * self.block_size, self.block_size)[:most])
@@ -65,15 +65,21 @@ class KvCache:
         full, begun = tokens // self.block_size, request.published
         if full <= begun or not self.pool.caching:
             return
-        hashes = request.hashes_to(tokens, self.block_size)
-        self.pool.publish(request.blocks[begun:full], hashes[begun:full])
+        if not request.alone:
+            self._publish(request, begun, full)
         request.published = full
 
     def release(self, request: Request) -> None:
-        """Take all blocks back."""
-        self.pool.release(request.blocks)
+        """Take all blocks back. Only now somebody may look for those of one who is alone: it itself, unless it is over."""
+        if request.alone and not request.over:
+            self._publish(request, 0, request.published)
+        self.pool.release(request.blocks, request.published, request.alone and request.over)
         request.blocks = []
         request.published = 0
+
+    def _publish(self, request: Request, begun: int, full: int) -> None:
+        hashes = request.hashes_to(full * self.block_size, self.block_size)
+        self.pool.publish(request.blocks[begun:full], hashes[begun:full])
 
     def _blocks(self, tokens: int) -> int:
         return -(-tokens // self.block_size)

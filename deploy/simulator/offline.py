@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from .agenda import AgendaScheduler
 from .hardware import Build, Preset, find, kv_blocks, step_cost
 from .pipeline import Pipeline
 from .queues import Limits
 from .request import Request
-from .scheduler import Scheduler
 from .speculation import Acceptance, SpecCounts
 from .step import Step
 from .steptime import FrontEnd, StepClock, StepCost
@@ -173,7 +173,7 @@ class _Run:
         self._arrivals = arrivals
         self._requests = [_request(each, number, config.limits) for number, each in enumerate(arrivals)]
         acceptance = Acceptance(config.limits.speculative_tokens, config.acceptance_rate, config.seed)
-        self._scheduler = Scheduler(config.limits, acceptance if config.limits.speculative_tokens else None)
+        self._scheduler = AgendaScheduler(config.limits, acceptance if config.limits.speculative_tokens else None)
         self._pipeline = Pipeline(self._scheduler, StepClock(config.cost, config.seed))
         count = len(arrivals)
         self._row = {request: number for number, request in enumerate(self._requests)}
@@ -284,6 +284,7 @@ def _request(arrival: Arrival, number: int, limits: Limits) -> Request:
         answer=lambda place: ("answer", number, place),
         ends_itself=arrival.ends_itself,
         content=own,
+        alone=arrival.tokens is None and arrival.session is None and not arrival.shared_tokens,
         prompt=prompt,
         queued_ns=-1,
     )

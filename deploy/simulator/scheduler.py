@@ -69,7 +69,6 @@ class Scheduler(Queues):
                 self._stopped.append(request)
             else:
                 self._finish(request)
-        self.running = [each for each in self.running if not each.over]
 
     def _finish(self, request: Request) -> None:
         if request.over:
@@ -77,6 +76,7 @@ class Scheduler(Queues):
         request.over = True
         if request.running:
             self.cache.publish(request, request.length - 1)  # the last token was never computed
+            self.running.remove(request)
             self._leave(request)
         else:  # it lost its blocks while its last token was on its way
             self.waiting.remove(request)

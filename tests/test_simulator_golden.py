@@ -1,0 +1,91 @@
+"""The simulated clock says the same from one version to the next, to the last bit: digests of all results, by setting."""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import fields, replace
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+from inferload.deploy.simulator.hardware import Build
+from inferload.deploy.simulator.offline import Arrival, Offline, Results, simulate
+
+BATCH = Offline.preset("h200-qwen3-32b", Build(tensor_parallel=8), seed=3)
+SMALL = Offline.preset("t4-qwen3-4b", seed=4)
+TIGHT = replace(SMALL.limits, max_num_seqs=24, blocks=180, max_model_len=2048)
+DRAFTS: dict[str, Any] = {"speculative_tokens": 3, "lookahead_tokens": 3, "draft_slots": 3, "drop_last_hit": True}
+
+SETTINGS: dict[str, Offline] = {
+    "many at once": BATCH,
+    "many at once, cut off": replace(BATCH, max_s=2.0),
+    "no caching": replace(BATCH, limits=replace(BATCH.limits, caching=False)),
+    "no planning ahead": replace(BATCH, limits=replace(BATCH.limits, async_scheduling=False)),
+    "starved": replace(SMALL, limits=TIGHT),
+    "starved, no caching": replace(SMALL, limits=replace(TIGHT, caching=False)),
+    "starved, no planning ahead": replace(SMALL, limits=replace(TIGHT, async_scheduling=False)),
+    "watermark": replace(SMALL, limits=replace(TIGHT, watermark=0.05)),
+    "small chunks": replace(SMALL, limits=replace(TIGHT, max_num_batched_tokens=64)),
+    "budget of a batch": replace(SMALL, limits=replace(TIGHT, max_num_batched_tokens=16)),
+    "whole prompts": replace(SMALL, limits=replace(TIGHT, max_num_batched_tokens=2048, chunked_prefill=False)),
+    "long prompts held back": replace(SMALL, limits=replace(TIGHT, long_prefill_token_threshold=50)),
+    "chunks before all of them fits": replace(SMALL, limits=replace(TIGHT, reserve_full_prompt=False)),
+    "drafts": replace(SMALL, limits=replace(TIGHT, **DRAFTS), acceptance_rate=(0.8, 0.6, 0.3)),
+    "drafts with room": replace(BATCH, limits=replace(BATCH.limits, speculative_tokens=2), acceptance_rate=0.6),
+}
+
+
+def alone(dice: Random, at_s: float, ends_itself: bool) -> Arrival:
+    """A request that shares nothing."""
+    return Arrival(at_s, dice.randrange(1, 200), dice.randrange(1, 400), ends_itself=ends_itself)
+
+
+def in_session(dice: Random, at_s: float, ends_itself: bool) -> Arrival:
+    """One of 20 sessions, whose prompts begin with one of two system prompts."""
+    own = dice.randrange(20)
+    output, prompt = dice.randrange(1, 200), dice.randrange(60, 400)
+    return Arrival(at_s, output, prompt, session=own, shared=own % 2, shared_tokens=50, ends_itself=ends_itself)
+
+
+def in_words(dice: Random, at_s: float, ends_itself: bool) -> Arrival:
+    """A prompt as tokens, whose beginning others may have."""
+    words = tuple(f"{dice.randrange(2)}" if place < 4 else f"w{place}" for place in range(dice.randrange(1, 300)))
+    return Arrival(at_s, dice.randrange(1, 150), tokens=words, ends_itself=ends_itself)
+
+
+def mixed(dice: Random, at_s: float, ends_itself: bool) -> Arrival:
+    """Any of these."""
+    return dice.choice((alone, in_session, in_words))(dice, at_s, ends_itself)
+
+
+KINDS: dict[str, Callable[[Random, float, bool], Arrival]] = {"alone": alone, "in sessions": in_session, "mixed": mixed}
+
+
+def arrivals(kind: Callable[[Random, float, bool], Arrival], seed: str) -> list[Arrival]:
+    """300 requests in six seconds, a third of which have the length that was asked for."""
+    dice = Random(seed)
+    at_s = sorted(dice.random() * 6 for _ in range(300))
+    return [kind(dice, each, dice.random() < 0.67) for each in at_s]
+
+
+def digest(results: Results) -> str:
+    """Of every value that there is, to the bit."""
+    said = hashlib.sha256()
+    for part in (results, results.steps):
+        for each in fields(part):
+            value = getattr(part, each.name)
+            if isinstance(value, np.ndarray):
+                said.update(value.tobytes())
+            elif each.name != "steps":
+                said.update(repr(value).encode())
+    return said.hexdigest()[:24]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_simulated_clock_says_what_it_said(kind: str, golden: Callable[[str, str], None]) -> None:
+    lines = []
+    for name, config in SETTINGS.items():
+        found = simulate(arrivals(KINDS[kind], f"{kind}/{name}"), config)
+        counts = f"{len(found.steps.end_s)} steps, {found.prefix_hits} hits, {found.preempted} preempted"
+        lines.append(f"{name}: {counts}, {digest(found)}\n")
+    golden(f"simulated-{kind.replace(' ', '-')}.txt", "".join(lines))
