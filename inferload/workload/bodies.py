@@ -3,7 +3,7 @@
 A body of half a megabyte is mostly history; so every message is kept as bytes and a turn only joins them.
 """
 
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from random import Random
@@ -68,7 +68,7 @@ class Texts:
         """The piece's text."""
         if piece.literal is not None:
             return piece.literal
-        if not piece.key.startswith((SHARED, BLOCK)):
+        if not piece.key.startswith(_KEPT):
             return self._made(piece)
         found = self._texts.get(piece)
         if found is None:
@@ -85,8 +85,9 @@ class Texts:
 
     def encoded(self, pieces: tuple[Piece, ...], first_line: str = "") -> bytes:
         """Several pieces as one JSON string, behind a first line."""
-        if not all(piece.key.startswith(SHARED) for piece in pieces):
-            return self._encode(pieces, first_line)
+        for piece in pieces:
+            if not piece.key.startswith(SHARED):
+                return self._encode(pieces, first_line)
         found = self._shared.get((first_line, pieces))
         if found is None:
             found = self._encode(pieces, first_line)
@@ -105,8 +106,8 @@ class Texts:
         return found[1]
 
     def _encode(self, pieces: tuple[Piece, ...], first_line: str) -> bytes:
-        text = first_line + "".join(self._spaced(pieces))
-        return msgspec.json.encode(sendable(text))
+        text = self.of(pieces[0]) if len(pieces) == 1 else "".join(self._spaced(pieces))
+        return _encode(sendable(first_line + text))
 
     def _spaced(self, pieces: tuple[Piece, ...]) -> list[str]:
         """The texts of pieces; between two what keeps made-up ones at their length, a blank where a literal has none."""
@@ -121,7 +122,12 @@ class Texts:
         return parts
 
 
+_KEPT = (SHARED, BLOCK)
 _SHARED_KEPT = 4096  # a first line of its own for each session would fill the memory
+
+
+_encode = msgspec.json.Encoder().encode
+_Encoded = tuple[Message, bytes]
 
 
 class BodyWriter:
@@ -133,18 +139,31 @@ class BodyWriter:
         self._dialect = DIALECTS[settings.request.endpoint]
         self._isolation = isolated
         # By identity, since a message of half a megabyte takes long to compare; the message is held, so that it stays it.
-        self._encoded: MutableMapping[tuple[int, bool], tuple[Message, bytes]] = {}
+        # The first one of a context is apart, whose text begins with the line of its isolation.
+        self._first: _Encoded | None = None
+        self._later: dict[int, _Encoded] = {}
 
     def body(self, ask: Ask) -> bytes:
         """The whole JSON body of a turn; the same bytes however often it is asked for (a second attempt)."""
-        encoded, kept = [], {}
-        for place, message in enumerate(ask.messages):
-            key = id(message), place == 0
-            kept[key] = self._encoded.get(key) or (message, self._message(message, first=place == 0))
-            encoded.append(kept[key])
-        self._encoded = kept  # what has left the context is forgotten
-        model = msgspec.json.encode(ask.model or self._settings.model)
-        return b"".join((b'{"model":', model, b",", self._dialect.context(encoded), b",", self._options(ask)))
+        model = _encode(ask.model or self._settings.model)
+        messages = self._dialect.context(self._context(ask.messages))
+        return b"".join((b'{"model":', model, b",", messages, b",", self._options(ask)))
+
+    def _context(self, messages: tuple[Message, ...]) -> list[_Encoded]:
+        """All messages, those encoded that were not in the turn before; what has left the context is forgotten."""
+        if not messages:
+            return []
+        first = self._first
+        if first is None or first[0] is not messages[0]:
+            first = self._first = messages[0], self._message(messages[0], first=True)
+        known, kept, encoded = self._later, {}, [first]
+        for message in messages[1:]:
+            key = id(message)
+            one = known.get(key) or (message, self._message(message, first=False))
+            kept[key] = one
+            encoded.append(one)
+        self._later = kept
+        return encoded
 
     def _message(self, message: Message, first: bool) -> bytes:
         """A message as JSON; the first one of a context carries the line that keeps its prefix apart."""
@@ -165,4 +184,4 @@ class BodyWriter:
             options["cache_salt"] = self._isolation.value
         if self._settings.token_ids:
             options["return_token_ids"] = True
-        return msgspec.json.encode(options | thaw(request.extra_body) | dict(ask.extra_body))[1:]
+        return _encode(options | thaw(request.extra_body) | dict(ask.extra_body))[1:]

@@ -62,6 +62,11 @@ class Opened(Protocol):
         """What tells that two machines have the same data; None where there is no file."""
         ...
 
+    @property
+    def draws(self) -> bool:
+        """Whether its sessions draw anything by random numbers of their own; to seed some takes longer than a plan without."""
+        ...
+
     def script(self, index: int, rng: Random, notes: Notes) -> Script:
         """Session `index`, drawn by its own random numbers."""
         ...

@@ -28,6 +28,10 @@ Z95 = NormalDist().inv_cdf(0.95)
 # A text of more tokens than this is no request that any server takes, and would only exhaust the client's memory.
 MAX_COUNT = 10_000_000
 
+# Stands for a draw of 0, of which no law has a quantile; below the least other one, 2 ** -53.
+_LEAST_DRAW = 2.0**-60
+_STANDARD = NormalDist()
+
 NonNegative = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
 Positive = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
 
@@ -51,7 +55,11 @@ class Law(BaseModel):
 
     def draw(self, rng: Random) -> float:
         """One value; takes one random number."""
-        return self.clamped(self.quantile(max(rng.random(), 2.0**-60)))
+        value = self.quantile(rng.random() or _LEAST_DRAW)
+        low, high = self.min or 0.0, self.max
+        if high is not None and value > high:
+            value = high
+        return value if value > low else low
 
     @model_serializer(mode="wrap")
     def _without_open_bounds(self, usual: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -117,7 +125,7 @@ class Lognormal(Law):
 
     def quantile(self, u: float) -> float:
         """p50 * (p95 / p50) ** (z(u) / z(0.95))."""
-        return self.p50 * math.exp(math.log(self.p95 / self.p50) * NormalDist().inv_cdf(u) / Z95)
+        return self.p50 * math.exp(math.log(self.p95 / self.p50) * _STANDARD.inv_cdf(u) / Z95)
 
     @model_validator(mode="after")
     def _spread(self) -> "Lognormal":
@@ -187,7 +195,8 @@ Count = Annotated[Distribution, AfterValidator(_countable)]
 
 def draw_count(law: Distribution, rng: Random) -> int:
     """A whole number from 1: the draw, rounded to the nearest, half to even."""
-    return max(1, round(law.draw(rng)))
+    count = round(law.draw(rng))
+    return count if count > 1 else 1
 
 
 def mean_of(law: Distribution) -> float:

@@ -83,6 +83,8 @@ class LiveClass:
         """Of the file that the class stands in."""
         return self._digest
 
+    draws = True
+
     def script(self, index: int, rng: Random, notes: Notes) -> Script:
         """Session `index`."""
         return _script(self._workload, partial(self._made, index, rng), Random(rng.getrandbits(64)), notes)

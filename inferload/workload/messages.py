@@ -18,7 +18,7 @@ SHARED = "shared/"
 BLOCK = "trace/"
 
 
-class Piece(msgspec.Struct, frozen=True):
+class Piece(msgspec.Struct, frozen=True, gc=False):
     """A stretch of text. `literal` None: words drawn by the run's seed and `key`, of `tokens` tokens; equal pieces are
     equal text in all sessions of a run. With a literal, `tokens` is what it is thought to cost; None: not known.
     `whole`: it is only the beginning, of `tokens` tokens, of the text that a piece of that many would be."""

@@ -5,6 +5,7 @@ text everywhere. A session's text differs from any other's within its first few 
 """
 
 import math
+import struct
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +17,8 @@ import numpy as np
 from inferload.workload.words import WORDS
 
 Tokenize = Callable[[str], list[int]]
+Words = np.ndarray[Any, np.dtype[np.object_]]
+Costs = np.ndarray[Any, np.dtype[np.int64]]
 
 # English on the tokenizers of today's models: a guess that is stated wherever it is used.
 TOKENS_PER_WORD = 1.3
@@ -26,6 +29,7 @@ _TABLE = 1 << 16  # one 16-bit random number names one word
 _PASSAGE = 64  # words of a ready-made passage; a long text begins with single words and goes on in passages
 _PASSAGES = _TABLE // _PASSAGE
 _LONG = 1024  # so many words at once are taken as passages: half a megabyte of single words would hold up every stream
+_LOOKED_UP = 64  # from so many words on it is cheaper to look them up in an array than one by one
 _PLACES_KEPT = 4_096  # lengths for which the first words that they allow are remembered
 _STRIDE = 40_503  # odd, so that its multiples visit all of a table whose size is a power of two
 
@@ -50,31 +54,37 @@ class Vocabulary:
     joint: str = " "
     _reach: tuple[bool, ...] = field(init=False, repr=False, compare=False)
     _table: tuple[str, ...] = field(init=False, repr=False, compare=False)
-    _cost_table: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    _array: Words = field(init=False, repr=False, compare=False)
+    _cost_array: Costs = field(init=False, repr=False, compare=False)
     _passages: tuple[str, ...] = field(init=False, repr=False, compare=False)
     _passage_costs: tuple[int, ...] = field(init=False, repr=False, compare=False)
     _by_cost: Mapping[int, tuple[str, ...]] = field(init=False, repr=False, compare=False)
     _step: int = field(init=False, repr=False, compare=False)
     _dearest: int = field(init=False, repr=False, compare=False)
-    _places: dict[int, list[int]] = field(init=False, repr=False, compare=False, default_factory=dict)
+    _each: int | None = field(
+        init=False, repr=False, compare=False
+    )  # tokens of every word, 0: unknown; None: they differ
+    _begun: dict[int, tuple[int, list[int]]] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         size = len(self.words)
         costs = self.costs or ()
         object.__setattr__(self, "_step", math.gcd(*costs))
         object.__setattr__(self, "_dearest", max(costs, default=0))
+        object.__setattr__(self, "_each", 0 if not costs else 1 if set(costs) == {1} else None)
         object.__setattr__(self, "_reach", _sums_of(set(costs), _TAIL + _MAX_COST))
         by_cost: dict[int, tuple[str, ...]] = {}
         for word, cost in zip(self.words, costs, strict=False):
             by_cost[cost] = (*by_cost.get(cost, ()), word)
         object.__setattr__(self, "_by_cost", by_cost)
         object.__setattr__(self, "_table", tuple(self.words[i % size] for i in range(_TABLE)))
-        object.__setattr__(self, "_cost_table", tuple(costs[i % size] for i in range(_TABLE)) if costs else ())
+        object.__setattr__(self, "_array", np.array(self.words, dtype=object))
+        object.__setattr__(self, "_cost_array", np.array(costs, dtype=np.int64))
         places = [[(i * _PASSAGE + j) * _STRIDE % _TABLE for j in range(_PASSAGE)] for i in range(_PASSAGES)]
         passages = tuple(" ".join(map(self._table.__getitem__, place)) for place in places)
         object.__setattr__(self, "_passages", passages)
-        cost_of = self._cost_table.__getitem__
-        object.__setattr__(self, "_passage_costs", tuple(sum(map(cost_of, p)) for p in places) if costs else ())
+        spent = tuple(self._spent(np.array(place, dtype=np.uint16)) for place in places) if costs else ()
+        object.__setattr__(self, "_passage_costs", spent)
 
     @property
     def exact_from(self) -> int | None:
@@ -88,16 +98,18 @@ class Vocabulary:
         """A text of so many tokens, at least one word. Below `exact_from` the next greater count that can be made."""
         if self.costs is None:
             return " ".join(self._bulk(max(1, round(n_tokens / self.tokens_per_word)), rng)[0])
-        wanted = next(n for n in range(max(1, n_tokens), n_tokens + _TAIL) if self._starts(n))
-        place = rng.choice(self._starts(wanted))
+        wanted, places = self._beginnings(n_tokens)
+        place = rng.choice(places)
         words, left = [self.firsts[place]], wanted - self.first_costs[place]
         dearest = self._dearest
-        tail = 0 if dearest == 1 else _TAIL
+        tail = 0 if self._each == 1 else _TAIL
         while left > tail:
             some, spent = self._bulk(max(1, (left - tail) // dearest), rng)
             words += some
             left -= spent
-        return " ".join([*words, *self._filled(left, rng)])
+        if left > 0:
+            words += self._filled(left, rng)
+        return " ".join(words)
 
     def beginning(self, text: str, n_tokens: int) -> str:
         """The first tokens of a text that was made here: its words as far as they fit, then others that fill the rest."""
@@ -135,9 +147,18 @@ class Vocabulary:
             return words, cost + (
                 sum(map(self._passage_costs.__getitem__, picks.tolist())) if self._passage_costs else 0
             )
-        picks = np.frombuffer(rng.randbytes(2 * count), "<u2").tolist()  # the same words on any machine's byte order
-        cost = sum(map(self._cost_table.__getitem__, picks)) if self._cost_table else 0
-        return list(map(self._table.__getitem__, picks)), cost
+        drawn = rng.randbytes(2 * count)  # little-endian: the same words on any machine
+        if count < _LOOKED_UP and self._each is not None:
+            table = self._table
+            return [table[pick] for pick in struct.unpack(f"<{count}H", drawn)], count * self._each
+        picks = np.frombuffer(drawn, "<u2")
+        return self._array[picks % len(self.words)].tolist(), self._spent(picks)
+
+    def _spent(self, picks: "np.ndarray[Any, np.dtype[np.uint16]]") -> int:
+        """What these words of the table cost together; 0 where costs are unknown."""
+        if self._each is not None:
+            return len(picks) * self._each
+        return int(self._cost_array[picks % len(self.words)].sum())
 
     def _can(self, tokens: int) -> bool:
         """Whether some words after the first add up to this count."""
@@ -147,11 +168,16 @@ class Vocabulary:
 
     def _starts(self, tokens: int) -> list[int]:
         """The first words after which the rest of the count can be made."""
-        found = self._places.get(tokens)
+        return [i for i, cost in enumerate(self.first_costs) if self._can(tokens - cost)]
+
+    def _beginnings(self, n_tokens: int) -> tuple[int, list[int]]:
+        """The count itself, or the next greater one that can be made, with the first words for it."""
+        found = self._begun.get(n_tokens)
         if found is None:
-            found = [i for i, cost in enumerate(self.first_costs) if self._can(tokens - cost)]
-            if len(self._places) < _PLACES_KEPT:
-                self._places[tokens] = found
+            counts = range(max(1, n_tokens), n_tokens + _TAIL)
+            found = next((count, starts) for count in counts if (starts := self._starts(count)))
+            if len(self._begun) < _PLACES_KEPT:
+                self._begun[n_tokens] = found
         return found
 
     def to_wire(self) -> dict[str, Any]:

@@ -22,6 +22,8 @@ from inferload.workload.traces.turn import RecordedTurn
 class OpenedReplay:
     """A trace that is open, of one class."""
 
+    draws = False
+
     def __init__(self, workload: Replay, class_name: str, data: Data) -> None:
         self._workload, self._name = workload, class_name
         window = Window(workload.window.from_s, workload.window.to_s)
@@ -47,13 +49,18 @@ class OpenedReplay:
 
     def _told(self, place: int, teller: "_Teller") -> Script:
         """A session of many lines is read beside the event loop, since others are being measured."""
-        if self.index.lines_of(place) <= _LINES_AT_ONCE:
-            turns = self.index.session(place)
+        index = self.index
+        if index.lines_of(place) <= _LINES_AT_ONCE:
+            turns = index.session(place)
         else:
-            worked = yield Work(partial(self.index.session, place), pure=True)
+            worked = yield Work(partial(index.session, place), pure=True)
             assert isinstance(worked, Worked)
             turns = worked.value
-        yield from teller.session(turns)
+        alone = teller.alone(turns)
+        if alone is None:
+            yield from teller.session(turns)
+        else:
+            yield alone
 
     def sample(self) -> Sequence[str]:
         """All text is made up to known lengths."""
@@ -97,11 +104,19 @@ class _Teller:
         self._workload, self._trace, self._notes, self._index = workload, trace, notes, index
         self._scope = BLOCK + (f"{lap}/" if lap else "")
 
+    def alone(self, recorded: Sequence[RecordedTurn]) -> Ask | None:
+        """What `session` asks where that is one plain request, as in most traces; None: it is more, or less, than that."""
+        turn = recorded[0]
+        if len(recorded) > 1 or turn.agent or turn.where is not None or self._too_long(turn):
+            return None
+        messages = self._prompt(turn, None)
+        return self._ask(messages, turn, None, turn.at_s, final=self._trace.of_agents)
+
     def session(self, recorded: Sequence[RecordedTurn]) -> Script:
         """The main agent's turns; sub-agents that stand next to each other work at the same time."""
         begins_s = recorded[0].at_s
         parts = [(sub, list(some)) for sub, some in groupby(self._fitting(recorded), key=lambda turn: bool(turn.agent))]
-        context = _Context(f"text/{self._index}", self._notes)
+        context = self._context()
         before: RecordedTurn | None = None  # whose answer is waited for
         for number, (is_sub, some) in enumerate(parts):
             last = self._trace.of_agents and number == len(parts) - 1
@@ -117,7 +132,7 @@ class _Teller:
         self, agent: str, turns: Sequence[RecordedTurn], before: RecordedTurn | None, begins_s: float, last: bool
     ) -> Script:
         """A sub-agent's turns; the first one follows the main agent's answer before it."""
-        return self._turns(turns, before, begins_s, _Context(f"text/{self._index}/{agent}", self._notes), last)
+        return self._turns(turns, before, begins_s, self._context(agent), last)
 
     def _turns(
         self,
@@ -131,7 +146,7 @@ class _Teller:
         for place, turn in enumerate(turns):
             whole = yield from self._whole(turn)
             final = last and place == len(turns) - 1
-            reply = yield self._ask(whole, before, begins_s, context, final)
+            reply = yield self._ask(self._prompt(whole, context), whole, before, begins_s, final)
             assert isinstance(reply, Reply)
             context.answered(reply)
             before = turn
@@ -147,11 +162,11 @@ class _Teller:
 
     def _fitting(self, turns: Sequence[RecordedTurn]) -> Iterator[RecordedTurn]:
         """The turns until the context is too long: the main agent's ends the session, a sub-agent's that sub-agent."""
-        limit, over = self._workload.max_context_tokens, set()
+        over = set()
         for turn in turns:
             if turn.agent in over:
                 continue
-            if limit is not None and turn.input_tokens + turn.output_tokens > limit:
+            if self._too_long(turn):
                 self._notes["sessions cut short at max_context_tokens"] += 1
                 if not turn.agent:
                     return
@@ -159,18 +174,27 @@ class _Teller:
                 continue
             yield turn
 
+    def _too_long(self, turn: RecordedTurn) -> bool:
+        limit = self._workload.max_context_tokens
+        return limit is not None and turn.input_tokens + turn.output_tokens > limit
+
+    def _prompt(self, turn: RecordedTurn, context: "_Context | None") -> tuple[Message, ...]:
+        """The messages of a turn. `context` None: it is the session's first."""
+        if turn.blocks is not None:
+            return (self._blocks(turn),)
+        return (context or self._context()).grown_to(turn)
+
+    def _context(self, agent: str = "") -> "_Context":
+        return _Context(f"text/{self._index}/{agent}" if agent else f"text/{self._index}", self._notes)
+
     def _ask(
         self,
+        messages: tuple[Message, ...],
         turn: RecordedTurn,
         before: RecordedTurn | None,
         begins_s: float,
-        context: "_Context",
         final: bool,
     ) -> Ask:
-        if turn.blocks is not None:
-            messages: tuple[Message, ...] = (self._blocks(turn),)
-        else:
-            messages = context.grown_to(turn)
         due_s, pause_s = self._when(turn, before, begins_s)
         for_tools = turn.after == "tool" or bool(turn.agent) or bool(before is not None and before.agent)
         return Ask(messages, turn.output_tokens, pause_s, due_s, pause="tool" if for_tools else "think", final=final)
@@ -178,13 +202,10 @@ class _Teller:
     def _blocks(self, turn: RecordedTurn) -> Message:
         """A prompt by its blocks, the last one as long as is left."""
         assert turn.blocks is not None
-        last = len(turn.blocks) - 1
-        rest = turn.input_tokens - last * turn.block_tokens
-        pieces = [
-            Piece(f"{self._scope}{block}", turn.block_tokens if place < last else rest)
-            for place, block in enumerate(turn.blocks)
-        ]
-        return Message("user", tuple(pieces))
+        scope, tokens = self._scope, turn.block_tokens
+        *whole, last = turn.blocks
+        pieces = [Piece(scope + block, tokens) for block in whole]
+        return Message("user", (*pieces, Piece(scope + last, turn.input_tokens - len(whole) * tokens)))
 
     def _when(self, turn: RecordedTurn, before: RecordedTurn | None, begins_s: float) -> tuple[float | None, float]:
         """(due since the session's arrival, pause after the answer before)."""

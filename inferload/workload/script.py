@@ -95,8 +95,7 @@ Sent = Reply | tuple[Reply | None, ...] | Worked | None
 Script = Generator[Effect, Sent, None]
 
 
-@dataclass(frozen=True, slots=True)
-class Session:
+class Session(msgspec.Struct, frozen=True):
     """Session `index` of the run: the same on any worker."""
 
     index: int
@@ -144,23 +143,22 @@ def outline(script: Script, index: int, path: str = "") -> Iterator[PlannedTurn]
             effect = script.send(sent)
         except StopIteration:
             return
-        if isinstance(effect, Work):
+        if isinstance(effect, Ask):
+            turn = PlannedTurn(effect, path, number)
+            yield turn
+            sent = planned_reply(turn, index)
+            number += 1
+        elif isinstance(effect, Work):
             if not effect.pure:
                 return
             sent = Worked(effect.call())
-            continue
-        if isinstance(effect, Fork):
+        else:
             last: list[Reply | None] = []
             for name, child in effect.children:
                 turns = [*outline(child, index, f"{path}/{name}")]
                 yield from turns
                 last.append(planned_reply(turns[-1], index) if turns else None)
             sent = tuple(last)
-            continue
-        turn = PlannedTurn(effect, path, number)
-        yield turn
-        sent = planned_reply(turn, index)
-        number += 1
 
 
 def planned_reply(turn: PlannedTurn, index: int) -> Reply:

@@ -31,18 +31,14 @@ OPENERS: Mapping[str, Callable[[Any, str, Data], Opened]] = {
 REACTING: frozenset[str] = frozenset({"live_agent"})
 
 
-# Kinds in which nothing is drawn: to seed random numbers for each session would take a sixth of its planning.
-_RECORDED: frozenset[str] = frozenset({"replay"})
-
-
 class _NoDice(Random):
-    """What a session of such a kind is given: that it is drawn from is a mistake here."""
+    """What a session of data that draws nothing is given: that it is drawn from is a mistake here."""
 
     def random(self) -> float:
-        raise AssertionError("a recorded session draws nothing")
+        raise AssertionError("this session draws nothing")
 
     def getrandbits(self, k: int, /) -> int:
-        raise AssertionError("a recorded session draws nothing")
+        raise AssertionError("this session draws nothing")
 
 
 _NO_DICE = _NoDice()
@@ -88,12 +84,15 @@ class Sessions:
     def begin(self, index: int) -> Session:
         """Session `index`, its script at the beginning: drawn anew at each call, and always the same."""
         class_name, workload = self._classes[self._place(index)]
-        rng = _NO_DICE if workload.kind in _RECORDED else Random(f"{self._seed}/session/{index}")
-        if workload.kind in OPENERS:
-            script = self._open(class_name, workload).script(index, rng, self.notes)
-        else:
-            script = SCRIPTS[workload.kind](workload, index, rng)
-        return Session(index, class_name, script)
+        script = SCRIPTS.get(workload.kind)
+        if script is not None:
+            return Session(index, class_name, script(workload, index, self._dice(index)))
+        opened = self._opened.get(class_name) or self._open(class_name, workload)
+        dice = self._dice(index) if opened.draws else _NO_DICE
+        return Session(index, class_name, opened.script(index, dice, self.notes))
+
+    def _dice(self, index: int) -> Random:
+        return Random(f"{self._seed}/session/{index}")
 
     @property
     def repeatable(self) -> bool:

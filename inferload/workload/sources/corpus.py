@@ -138,6 +138,7 @@ class Prose:
     """The corpus as a source: every text by its key, about as long as is asked for."""
 
     digest: str | None = None
+    draws = False
 
     def __init__(self, source: Corpus, data: Data, class_name: str) -> None:
         self._seed = data.seed

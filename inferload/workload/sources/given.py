@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Protocol
 
+import msgspec
+
 from inferload.workload.messages import Message, Piece
 
 
-@dataclass(frozen=True, slots=True)
-class GivenTurn:
+class GivenTurn(msgspec.Struct, frozen=True):
     """One turn: what is asked, what was answered to it (None: not recorded), and how long the answer is to be."""
 
     question: tuple[Piece, ...]
@@ -18,8 +19,7 @@ class GivenTurn:
     answer: Piece | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Given:
+class Given(msgspec.Struct, frozen=True):
     """A session's conversation. `lead`: messages in front of its first turn."""
 
     turns: tuple[GivenTurn, ...]
@@ -41,6 +41,11 @@ class Source(Protocol):
 
     @property
     def digest(self) -> str | None: ...
+
+    @property
+    def draws(self) -> bool:
+        """Whether `given` takes random numbers of the session's own."""
+        ...
 
     def given(self, index: int, rng: Random) -> Given | None:
         """Session `index`'s conversation; None where the scenario says how many turns and how long."""

@@ -15,6 +15,7 @@ class Made:
     """Words by session and turn; nothing of them is ever read or measured."""
 
     digest: str | None = None
+    draws = False
 
     def given(self, index: int, rng: Random) -> Given | None:
         """Nothing whole: the scenario says how many turns, and how long."""
@@ -42,6 +43,8 @@ class Lengths(Made):
 
     Each length is uniform over the whole numbers from floor(mean (1 - ratio)) to ceil(mean (1 + ratio)).
     """
+
+    draws = True
 
     def __init__(self, source: RandomLengths) -> None:
         self._source = source

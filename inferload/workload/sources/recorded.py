@@ -53,6 +53,8 @@ class Reader(Protocol):
 class Conversations:
     """The sessions of a data set that its filters leave, in the order of the seed."""
 
+    draws = False
+
     def __init__(self, source: Recorded, reader: Reader, class_name: str, data: Data, answers: Answers) -> None:
         self._source, self._reader = source, reader
         found = data.of(class_name)

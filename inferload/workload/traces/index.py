@@ -80,17 +80,24 @@ class TraceIndex:
 
     def session(self, index: int) -> list[RecordedTurn]:
         """The turns of a session in the order of their times, read from the file; those that stand `where` by `whole`."""
+        session = self._sessions[index]
+        places = session.places
+        if len(places) == _PLACE:  # one request, as in most traces
+            offset, length, part = places
+            return [self._line(offset, length)[part]]
         if self.form.nested is not None:
-            return self._sessions[index].turns
-        places = self._sessions[index].places
+            return session.turns
         turns: list[RecordedTurn] = []
         known, of_line = -1, turns
         for offset, length, part in zip(places[::_PLACE], places[1::_PLACE], places[2::_PLACE], strict=True):
             if offset != known:
-                line = os.pread(self._file, length, offset).decode("utf-8" if offset else "utf-8-sig")
-                known, of_line = offset, list(self._parser(line))
+                known, of_line = offset, self._line(offset, length)
             turns.append(of_line[part])
         return sorted(turns, key=_at_s)
+
+    def _line(self, offset: int, length: int) -> list[RecordedTurn]:
+        """The turns of the line that stands there."""
+        return list(self._parser(os.pread(self._file, length, offset).decode("utf-8" if offset else "utf-8-sig")))
 
     @cached_property
     def _file(self) -> int:
@@ -100,8 +107,8 @@ class TraceIndex:
         return file
 
     def lines_of(self, index: int) -> int:
-        """How many lines are read for a session."""
-        return 0 if self.form.nested is not None else len(self._sessions[index].places) // _PLACE
+        """How many lines are read for a session; 0 where a line holds all of it, and was read with the file."""
+        return len(self._sessions[index].places) // _PLACE
 
     def whole(self, turn: RecordedTurn) -> RecordedTurn:
         """A turn of `session` with its blocks."""

@@ -18,25 +18,25 @@ from inferload.workload.traces.turn import (
 MOONCAKE_BLOCK = 512
 
 
-def mooncake(line: str) -> Iterator[RecordedTurn]:
+def mooncake(line: str) -> tuple[RecordedTurn]:
     """`timestamp` in ms, `input_length`, `output_length`, `hash_ids` of 512 tokens each."""
     row = json_object(line)
     tokens = count_of(row, "input_length")
     blocks = blocks_of(row, "hash_ids", tokens, MOONCAKE_BLOCK)
     at_s = number_of(row, "timestamp") / 1e3
-    yield RecordedTurn(at_s, tokens, count_of(row, "output_length"), blocks=blocks, block_tokens=MOONCAKE_BLOCK)
+    return (RecordedTurn(at_s, tokens, count_of(row, "output_length"), blocks=blocks, block_tokens=MOONCAKE_BLOCK),)
 
 
 BAILIAN_BLOCK = 16
 
 
-def bailian(line: str) -> Iterator[RecordedTurn]:
+def bailian(line: str) -> tuple[RecordedTurn]:
     """`timestamp` in s, `input_length`, `output_length`, `hash_ids` of 16 tokens each. Each request stands by itself."""
     row = json_object(line)
     tokens = count_of(row, "input_length")
     blocks = blocks_of(row, "hash_ids", tokens, BAILIAN_BLOCK)
     at_s, output = number_of(row, "timestamp"), count_of(row, "output_length")
-    yield RecordedTurn(at_s, tokens, output, blocks=blocks, block_tokens=BAILIAN_BLOCK)
+    return (RecordedTurn(at_s, tokens, output, blocks=blocks, block_tokens=BAILIAN_BLOCK),)
 
 
 def own(line: str) -> Iterator[RecordedTurn]:

@@ -1,13 +1,13 @@
 """What a trace's record says of one request, whatever the trace's form."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
 import msgspec
 
 
-class RecordedTurn(msgspec.Struct, frozen=True):
+class RecordedTurn(msgspec.Struct, frozen=True, gc=False):
     """One request of a trace. `at_s`: when it was sent, on the trace's own clock. None: the trace does not say."""
 
     at_s: float
@@ -34,13 +34,16 @@ class TraceFault(Exception):
 
 Row = Mapping[str, Any]
 # A line of a trace to the requests that it holds; TraceFault where it is none of that form.
-Parser = Callable[[str], Iterator[RecordedTurn]]
+Parser = Callable[[str], Iterable[RecordedTurn]]
+
+
+_decode = msgspec.json.Decoder().decode
 
 
 def json_line(line: str) -> Any:
     """The value that a line of JSON says."""
     try:
-        return msgspec.json.decode(line)
+        return _decode(line)
     except msgspec.MsgspecError:  # the slower one takes halves of surrogate pairs, and says where a fault is
         try:
             return json.loads(line)
@@ -95,4 +98,4 @@ def blocks_of(row: Row, key: str, input_tokens: int, block_tokens: int) -> tuple
         raise TraceFault(
             f"{key} has {len(blocks)} identities, and {input_tokens} tokens fill {wanted} of {block_tokens}"
         )
-    return tuple(map(str, blocks[:wanted]))
+    return tuple([str(block) for block in (blocks if len(blocks) == wanted else blocks[:wanted])])
