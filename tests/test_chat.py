@@ -50,6 +50,48 @@ def messages_of(made: Scenario, ask: Ask) -> list[Any]:
     return found
 
 
+# -- what is drawn
+
+
+def always(value: float) -> dict[str, Any]:
+    """A law that draws, and always this."""
+    return {"dist": "uniform", "min": value, "max": value}
+
+
+@given(
+    st.integers(0, 1000),
+    st.integers(1, 4),
+    st.floats(0, 9),
+    st.integers(1, 99),
+    st.sampled_from(["synthetic", "corpus"]),
+)
+def test_a_chat_that_draws_nothing_asks_what_one_that_draws_it_does(
+    index: int, turns: int, think_time_s: float, tokens: int, source: str
+) -> None:
+    laws = {"turns": turns, "think_time_s": think_time_s, "prompt_tokens": tokens, "output_tokens": 7}
+    fixed = Sessions(scenario(source={"kind": source}, **laws))
+    drawn = Sessions(scenario(source={"kind": source}, **{key: always(value) for key, value in laws.items()}))
+    assert plan_of(fixed, index) == plan_of(drawn, index)
+    assert [opened.draws for sessions in (fixed, drawn) for opened in sessions.open().values()] == [False, True]
+
+
+@pytest.mark.parametrize(
+    "more", [{name: always(3)} for name in ("turns", "think_time_s", "prompt_tokens", "output_tokens")]
+)
+def test_a_chat_with_one_law_draws(more: dict[str, Any]) -> None:
+    opened = Sessions(scenario(**more)).open()["chat"]
+    assert opened.draws
+
+
+def test_documents_and_random_lengths_are_drawn() -> None:
+    beside = Sessions(scenario(documents={"count": 9, "tokens": 20}))
+    source = {"kind": "random", "input_tokens": 50, "output_tokens": 5, "range_ratio": 0.5}
+    random = Sessions(scenario(source=source, prompt_tokens=None, output_tokens=None))
+    for sessions in (beside, random):
+        assert sessions.open()["chat"].draws
+        assert plan_of(sessions, 1)[0].ask != plan_of(sessions, 2)[0].ask
+
+
 # -- history
 
 

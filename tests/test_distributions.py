@@ -2,13 +2,14 @@
 
 from random import Random
 from statistics import fmean, quantiles
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from inferload.workload.distributions import Count, Distribution, draw_count
+from inferload.workload.distributions import Constant, Count, Distribution, draw_count
 
 LAW = TypeAdapter(Distribution)
 COUNT = TypeAdapter(Count)
@@ -60,6 +61,30 @@ def test_bounds_hold(law: object, low: float, more: float, seed: int) -> None:
         law = law | {"min": low, "max": low + more}
         assert low <= LAW.validate_python(law).draw(Random(seed)) <= low + more
     assert LAW.validate_python(law).draw(Random(seed)) >= 0
+
+
+class Loaded(Random):
+    """A die that falls as it is told to."""
+
+    def __init__(self, u: float) -> None:
+        super().__init__(0)
+        self.u = u
+
+    def random(self) -> float:
+        return self.u
+
+
+@given(laws, st.sampled_from([0, 1, 2**53 - 1]) | st.integers(0, 2**53 - 1), st.data())
+def test_a_draw_is_a_quantile_between_the_bounds(law: Any, die: int, data: st.DataObject) -> None:
+    if isinstance(law, dict) and law["dist"] not in ("uniform", "lognormal"):
+        low, high = sorted([data.draw(st.floats(0, 100)), data.draw(st.floats(0, 100))])
+        law = law | data.draw(st.sampled_from([{}, {"min": low}, {"max": high}, {"min": low, "max": high}]))
+    u = die / 2**53  # as random numbers are
+    made = LAW.validate_python(law)
+    if isinstance(made, Constant):
+        assert made.draw(Loaded(u)) == made.value
+    else:
+        assert made.draw(Loaded(u)) == made.clamped(made.quantile(max(u, 2.0**-60)))
 
 
 @given(laws, st.integers(0, 1000))

@@ -1,7 +1,9 @@
 """Prompts: texts of exactly so many tokens, by the tokenizer's own count, whatever kind of tokenizer it is."""
 
+import hashlib
 import json
 import re
+import struct
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -142,6 +144,28 @@ def test_without_a_tokenizer_a_word_counts_as_stated(n: int, seed: int) -> None:
     vocabulary = approximate()
     assert (vocabulary.exactness, vocabulary.error, vocabulary.tokens_per_word) == ("approximate", None, 1.3)
     assert len(vocabulary.text(n, Random(seed)).split()) == max(1, round(n / 1.3))
+
+
+@settings(max_examples=60)
+@given(st.integers(1, 1023), st.integers(0, 1000))
+def test_each_word_is_named_by_a_random_number_of_its_own_however_many_there_are(n: int, seed: int) -> None:
+    drawn = struct.unpack(f"<{n}H", Random(seed).randbytes(2 * n))
+    text = approximate(tokens_per_word=1.0).text(n, Random(seed))
+    assert text.split(" ") == [WORDS[number % len(WORDS)] for number in drawn]
+
+
+def test_texts_are_the_same_for_good(golden: Callable[[str, str], None]) -> None:
+    """The texts of a seed, as every version, machine and Python must make them: the shortest in full."""
+    lines = []
+    for name, (vocabulary, _) in VOCABULARIES.items():
+        for n in (1, 2, 7, 20, 63, 64, 65, 100, 300, 1023, 1024, 1025, 1400, 5000, 70_000):
+            rng = Random(f"{name}/{n}")
+            text = vocabulary.text(n, rng)
+            told = text if n < 20 else hashlib.sha256(text.encode()).hexdigest()[:16]
+            lines.append(f"{name} {n}: {told}; then {rng.random():.6f}\n")
+        begins = vocabulary.beginning(vocabulary.text(700, Random(name)), 333)
+        lines.append(f"{name} 333 of 700: {hashlib.sha256(begins.encode()).hexdigest()[:16]}\n")
+    golden("texts.txt", "".join(lines))
 
 
 @pytest.mark.parametrize("name", sorted(VOCABULARIES))

@@ -228,6 +228,26 @@ def test_a_span_that_says_what_was_cached_keeps_as_much(tmp_path: Path, cached: 
     assert second.ask.messages[0].pieces[0].tokens == (cached or 100)
 
 
+@pytest.mark.parametrize("more", [{}, {"pacing": "none"}, {"max_context_tokens": 305}])
+@pytest.mark.parametrize("name", sorted(path.name for path in TRACES.iterdir()))
+def test_a_single_request_is_told_as_any_session_is(
+    name: str, more: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The quick road of sessions of one request asks what the general one does."""
+    form = {"own": "jsonl"}.get(name.partition(".")[0], name.partition(".")[0])
+
+    def told() -> tuple[list[PlannedTurn], Notes]:
+        opened, notes = replay(name, form, **more), Notes()
+        count = 2 * len(opened.index)  # another lap too
+        return [
+            turn for number in range(count) for turn in outline(opened.script(number, Random(0), notes), number)
+        ], notes
+
+    quickly = told()
+    monkeypatch.setattr("inferload.workload.replay._Teller.alone", lambda _teller, _recorded: None)
+    assert told() == quickly
+
+
 def test_sub_agents_work_while_the_main_one_waits() -> None:
     opened = replay("weka.jsonl", "weka")
     turns = planned(opened, 0)

@@ -107,7 +107,7 @@ class Texts:
 
     def _encode(self, pieces: tuple[Piece, ...], first_line: str) -> bytes:
         text = self.of(pieces[0]) if len(pieces) == 1 else "".join(self._spaced(pieces))
-        return _encode(sendable(first_line + text))
+        return _json(sendable(first_line + text))
 
     def _spaced(self, pieces: tuple[Piece, ...]) -> list[str]:
         """The texts of pieces; between two what keeps made-up ones at their length, a blank where a literal has none."""
@@ -124,9 +124,8 @@ class Texts:
 
 _KEPT = (SHARED, BLOCK)
 _SHARED_KEPT = 4096  # a first line of its own for each session would fill the memory
+_json = msgspec.json.Encoder().encode
 
-
-_encode = msgspec.json.Encoder().encode
 _Encoded = tuple[Message, bytes]
 
 
@@ -145,7 +144,7 @@ class BodyWriter:
 
     def body(self, ask: Ask) -> bytes:
         """The whole JSON body of a turn; the same bytes however often it is asked for (a second attempt)."""
-        model = _encode(ask.model or self._settings.model)
+        model = _json(ask.model or self._settings.model)
         messages = self._dialect.context(self._context(ask.messages))
         return b"".join((b'{"model":', model, b",", messages, b",", self._options(ask)))
 
@@ -184,4 +183,4 @@ class BodyWriter:
             options["cache_salt"] = self._isolation.value
         if self._settings.token_ids:
             options["return_token_ids"] = True
-        return _encode(options | thaw(request.extra_body) | dict(ask.extra_body))[1:]
+        return _json(options | thaw(request.extra_body) | dict(ask.extra_body))[1:]

@@ -96,12 +96,7 @@ class Chats:
                 if fitted.question is None:
                     return
                 said, question = fitted.said, fitted.question
-            reply = yield Ask(
-                (*head, *said, question),
-                turn.output_tokens,
-                turn.think_time_s,
-                tools=tools,
-            )
+            reply = yield Ask((*head, *said, question), turn.output_tokens, turn.think_time_s, tools=tools)
             assert isinstance(reply, Reply)
             if workload.history != "none":
                 said += (question, self._answer(turn, reply, index, number))

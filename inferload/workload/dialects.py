@@ -50,6 +50,9 @@ def _joined(encoded: Encoded) -> bytes:
 
 def _chat_message(message: Message, text: bytes) -> bytes:
     parts = [b'{"role":"', message.role.encode(), b'","content":', text]
+    if not (message.images or message.reasoning or message.tool_calls) and message.tool_call_id is None:  # as most are
+        parts.append(b"}")
+        return b"".join(parts)
     if message.images:
         shown = [_json({"type": "image_url", "image_url": {"url": url}}) for url in message.images]
         parts[-1] = b"[" + b",".join((*shown, b'{"type":"text","text":' + text + b"}")) + b"]"

@@ -17,8 +17,9 @@ import numpy as np
 from inferload.workload.words import WORDS
 
 Tokenize = Callable[[str], list[int]]
-Words = np.ndarray[Any, np.dtype[np.object_]]
-Costs = np.ndarray[Any, np.dtype[np.int64]]
+_Words = np.ndarray[Any, np.dtype[np.object_]]
+_Picks = np.ndarray[Any, np.dtype[np.uint16]]
+_Costs = np.ndarray[Any, np.dtype[np.int64]]
 
 # English on the tokenizers of today's models: a guess that is stated wherever it is used.
 TOKENS_PER_WORD = 1.3
@@ -54,16 +55,14 @@ class Vocabulary:
     joint: str = " "
     _reach: tuple[bool, ...] = field(init=False, repr=False, compare=False)
     _table: tuple[str, ...] = field(init=False, repr=False, compare=False)
-    _array: Words = field(init=False, repr=False, compare=False)
-    _cost_array: Costs = field(init=False, repr=False, compare=False)
+    _array: _Words = field(init=False, repr=False, compare=False)
+    _cost_array: _Costs = field(init=False, repr=False, compare=False)
     _passages: tuple[str, ...] = field(init=False, repr=False, compare=False)
     _passage_costs: tuple[int, ...] = field(init=False, repr=False, compare=False)
     _by_cost: Mapping[int, tuple[str, ...]] = field(init=False, repr=False, compare=False)
     _step: int = field(init=False, repr=False, compare=False)
     _dearest: int = field(init=False, repr=False, compare=False)
-    _each: int | None = field(
-        init=False, repr=False, compare=False
-    )  # tokens of every word, 0: unknown; None: they differ
+    _each: int | None = field(init=False, repr=False, compare=False)  # tokens of each; 0: unknown, None: they differ
     _begun: dict[int, tuple[int, list[int]]] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -154,7 +153,7 @@ class Vocabulary:
         picks = np.frombuffer(drawn, "<u2")
         return self._array[picks % len(self.words)].tolist(), self._spent(picks)
 
-    def _spent(self, picks: "np.ndarray[Any, np.dtype[np.uint16]]") -> int:
+    def _spent(self, picks: _Picks) -> int:
         """What these words of the table cost together; 0 where costs are unknown."""
         if self._each is not None:
             return len(picks) * self._each
