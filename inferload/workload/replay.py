@@ -30,6 +30,7 @@ class OpenedReplay:
         path = find(workload.path, data.origin)
         self.index = TraceIndex(path, workload.path, FORMATS[workload.format], window)
         same_as_master(workload.path, self.index.digest, data.of(class_name))
+        self._count = len(self.index)
 
     @property
     def digest(self) -> str:
@@ -42,7 +43,7 @@ class OpenedReplay:
 
     def script(self, index: int, rng: Random, notes: Notes) -> Script:
         """Session `index` of the run; after the trace's last one it begins anew, with texts of its own."""
-        lap, place = divmod(index, len(self.index))
+        lap, place = divmod(index, self._count)
         if lap:
             notes["sessions from another lap of the trace"] += 1
         return self._told(place, _Teller(self._workload, self.index, lap, index, notes))

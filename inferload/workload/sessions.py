@@ -84,10 +84,11 @@ class Sessions:
     def begin(self, index: int) -> Session:
         """Session `index`, its script at the beginning: drawn anew at each call, and always the same."""
         class_name, workload = self._classes[self._place(index)]
-        script = SCRIPTS.get(workload.kind)
-        if script is not None:
-            return Session(index, class_name, script(workload, index, self._dice(index)))
-        opened = self._opened.get(class_name) or self._open(class_name, workload)
+        opened = self._opened.get(class_name)
+        if opened is None:
+            if workload.kind in SCRIPTS:
+                return Session(index, class_name, SCRIPTS[workload.kind](workload, index, self._dice(index)))
+            opened = self._open(class_name, workload)
         dice = self._dice(index) if opened.draws else _NO_DICE
         return Session(index, class_name, opened.script(index, dice, self.notes))
 
