@@ -168,6 +168,19 @@ def test_texts_are_the_same_for_good(golden: Callable[[str, str], None]) -> None
     golden("texts.txt", "".join(lines))
 
 
+@pytest.mark.parametrize("tokenize", EXACT, ids=lambda tokenize: tokenize.__name__)
+def test_however_short_a_beginning_is_it_can_be_made(tokenize: Tokenize) -> None:
+    vocabulary = VOCABULARIES[tokenize.__name__][0]
+    text = vocabulary.text(300, Random(1))
+    for wanted in range(1, 60):
+        begins = vocabulary.beginning(text, wanted)
+        assert begins.split()[0] == text.split()[0]
+        tokens = len(tokenize(begins)) - len(tokenize(""))
+        assert tokens >= wanted
+        if wanted > vocabulary.first_costs[vocabulary.firsts.index(begins.split()[0])] + (vocabulary.exact_from or 0):
+            assert tokens == wanted
+
+
 @pytest.mark.parametrize("name", sorted(VOCABULARIES))
 def test_over_the_wire_it_stays_the_same(name: str) -> None:
     vocabulary = VOCABULARIES[name][0]

@@ -111,7 +111,10 @@ class Vocabulary:
         return " ".join(words)
 
     def beginning(self, text: str, n_tokens: int) -> str:
-        """The first tokens of a text that was made here: its words as far as they fit, then others that fill the rest."""
+        """The first tokens of a text that was made here: its words as far as they fit, then others that fill the rest.
+
+        Its first word is there whatever it costs; as in `text`, of a count that cannot be made there is the next greater one.
+        """
         words = text.split(" ")
         if self.costs is None:
             return " ".join(words[: max(1, round(n_tokens / self.tokens_per_word))])
@@ -119,6 +122,8 @@ class Vocabulary:
             return " ".join(words[: max(1, n_tokens)])
         cost_of = dict(zip(self.words, self.costs, strict=True))
         left = n_tokens - dict(zip(self.firsts, self.first_costs, strict=True))[words[0]]
+        while not self._can(left):
+            left += 1
         kept = words[:1]
         for word in words[1:]:
             if not self._can(left - cost_of[word]):
