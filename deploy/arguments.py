@@ -87,10 +87,26 @@ def environment_faults(environment: Mapping[str, str]) -> list[str]:
     return [f"{name}={environment[name]}: {REFUSED[name]}" for name in ("VLLM_USE_V1",) if environment.get(name) == "0"]
 
 
+def switch_faults(argv: Iterable[str], known: Mapping[str, Flag]) -> list[str]:
+    """Switches that are given a value, a sentence each: `--enable-prefix-caching 0` would switch it on."""
+    words = list(argv)
+    found = []
+    for place, word in enumerate(words):
+        name, sign, value = word.partition("=")
+        flag = known.get(name) or known.get(name.replace("_", "-"))
+        if flag is None or not flag.switch:
+            continue
+        following = words[place + 1] if place + 1 < len(words) else "-"
+        if sign or not following.startswith("-"):
+            said, bare = f"{name} {value if sign else following}", name.removeprefix("--no-").removeprefix("--")
+            found.append(f"{said}: a switch takes no value; --{bare} or --no-{bare} alone, by --set true or false")
+    return found
+
+
 def faults(argv: Iterable[str], known: Mapping[str, Flag]) -> list[str]:
     """What a vLLM with these flags would refuse in a command line, a sentence each."""
-    found: list[str] = []
     words = list(argv)
+    found = switch_faults(words, known)
     for place, word in enumerate(words):
         if not re.match(r"--?[a-zA-Z]", word):
             continue

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import math
 import os
 import shutil
 import subprocess
@@ -32,9 +33,17 @@ def gpus() -> list[Gpu]:
     if program is None:
         return []
     query = [program, "--query-gpu=name,memory.total,memory.free", "--format=csv,noheader,nounits"]
-    done = subprocess.run(query, capture_output=True, text=True, timeout=30, check=False)
+    try:
+        done = subprocess.run(query, capture_output=True, text=True, timeout=30, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return []
     rows = csv.reader(io.StringIO(done.stdout if done.returncode == 0 else ""), skipinitialspace=True)
-    return [Gpu(row[0], float(row[1]) / 1024, float(row[2]) / 1024) for row in rows if len(row) == 3]
+    return [Gpu(row[0], _gib(row[1]), _gib(row[2])) for row in rows if len(row) == 3]
+
+
+def _gib(mib: str) -> float:
+    """As much as can be wished for where the driver does not say: a GPU that shares the machine's memory has `[N/A]`."""
+    return float(mib) / 1024 if mib.strip().isdecimal() else math.inf
 
 
 def check_gpus(variant: Variant, found: list[Gpu]) -> None:
@@ -43,7 +52,7 @@ def check_gpus(variant: Variant, found: list[Gpu]) -> None:
     if not wanted.gpus:
         return
     if len(found) < wanted.gpus:
-        have = f"this machine has {len(found)}" if found else "this machine has none (no nvidia-smi)"
+        have = f"this machine has {len(found)}" if found else "this machine has none that nvidia-smi tells of"
         raise UsageError(f"{variant.name}: needs {wanted}, {have}; --engine simulator runs it without")
     fitting = [gpu for gpu in found if gpu.total_gib >= 0.9 * wanted.memory_gib]
     if len(fitting) < wanted.gpus:

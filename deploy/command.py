@@ -26,7 +26,7 @@ Examples:
   inferload deploy up --engine simulator --port 8000
   inferload deploy list
   inferload deploy show t4-all
-  inferload deploy up tiny-prefix-caching --engine vllm-cpu --cores 1 --set max-num-seqs=8
+  inferload deploy up tiny-prefix-caching --engine vllm-cpu --set max-num-seqs=8
   inferload deploy up t4-all --engine vllm --host user@gpu-box --tunnel
   inferload deploy status
   inferload deploy down
@@ -38,7 +38,7 @@ def register(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "deploy",
         help="start, watch and stop servers, here and on other machines",
-        description=__doc__,
+        description="Start a server, see what is up, read its log, stop it.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -80,7 +80,7 @@ def _add_up(actions: Any) -> None:
     )
     up.add_argument("--model-path", type=Path, metavar="DIR", help="a model's folder instead of the variant's model")
     up.add_argument(
-        "--set", action="append", default=[], metavar="FLAG=VALUE", help="change an argument of the variant"
+        "--set", action="append", default=[], metavar="FLAG=VALUE", help="change an argument; FLAG= drops it"
     )
     up.add_argument("--engine", choices=list(ENGINES), default="simulator", help="(%(default)s)")
     up.add_argument("--host", default="127.0.0.1", help="address to listen on, or user@machine (%(default)s)")

@@ -5,6 +5,7 @@ vLLM with a tiny model that is built on the spot). Flags after ours win, since a
 """
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from pathlib import Path
 from inferload.errors import UsageError
 
 from . import checks, places, vllmflags, weights
-from .arguments import Flag, environment_faults, faults
+from .arguments import Flag, environment_faults, faults, switch_faults
 from .variant import Hardware, Variant
 from .vllm_cpu.tiny_model import CONTEXT, Shape, digest
 
@@ -89,11 +90,20 @@ def command_of(wanted: Wanted) -> Command:
         raise UsageError(f"--engine {wanted.engine}: not known; choose from {', '.join(ENGINES)}")
     if wanted.model_path is not None and not (wanted.model_path / "config.json").is_file():
         raise UsageError(f"--model-path {wanted.model_path}: no config.json there; name a model's folder")
-    refuse_elsewhere(wanted.extra, "after --")
+    check_extra(wanted.extra)
     if wanted.variant is not None:
         refuse_elsewhere(wanted.variant.argv, f"of {wanted.variant.name}")
         _refuse_environment(wanted.variant.name, wanted.variant.environment)
     return engine(wanted)
+
+
+def check_extra(extra: Sequence[str]) -> None:
+    """UsageError for what cannot stand behind `--`: a flag of ELSEWHERE, or a word that belongs to no flag."""
+    refuse_elsewhere(extra, "after --")
+    if extra and not extra[0].startswith("-"):
+        raise UsageError(
+            f"{extra[0]} after --: not a flag; those of the engine stand there, such as -- --max-num-seqs 8"
+        )
 
 
 def refuse_elsewhere(argv: Sequence[str], where: str) -> None:
@@ -124,6 +134,8 @@ def simulator(wanted: Wanted) -> Command:
     from .simulator import flags, served  # only where one is started
 
     line = simulator_line(wanted)
+    if found := switch_faults(line.argv[3:], vllmflags.recorded()[1]):
+        raise UsageError("\n".join(f"{_name(wanted)}: {fault} (the simulator)" for fault in found))
     try:
         served.served(flags.read(line.argv[3:]))
     except UsageError as error:
@@ -237,10 +249,12 @@ def _remedy() -> str:
 
 
 def is_made_here(model: str) -> bool:
-    """Whether a model's name is one of the tiny ones that are made on the spot."""
+    """Whether a model's name is one of the tiny ones that are made on the spot; UsageError for one of a size that is none."""
     try:
         Shape.of(model)
-    except ValueError:
+    except ValueError as error:
+        if re.fullmatch(r"tiny-\d+x\d+", model):
+            raise UsageError(str(error)) from error
         return False
     return True
 

@@ -7,7 +7,7 @@ from inferload.measure.cost import Prices
 
 from . import launch, remote, vllmflags
 from .arguments import environment_faults, faults
-from .engines import refuse_elsewhere
+from .engines import check_extra
 from .remote import Order, Remote
 from .ssh import Machine
 from .variant import Variant
@@ -75,7 +75,7 @@ def up(arguments: argparse.Namespace, machine: Machine, variant: Variant | None,
 
 def _check_flags(variant: Variant, arguments: argparse.Namespace) -> None:
     """Against the version that comes along: that of the other machine is not asked."""
-    refuse_elsewhere(arguments.extra, "after --")
+    check_extra(arguments.extra)
     version, flags = vllmflags.recorded()
     found = [*faults((*variant.argv, *arguments.extra), flags), *environment_faults(variant.environment)]
     if arguments.engine == "vllm" and found:

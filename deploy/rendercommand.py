@@ -14,7 +14,11 @@ def add_script(actions: Any) -> None:
     parser = actions.add_parser(
         "script",
         help="a shell script that starts, watches and stops a variant on a host without inferload",
-        epilog="example: inferload deploy script t4-all > start-t4-all.sh; on the host: sh start-t4-all.sh t4-all --port 8000",
+        epilog="""\
+example:
+  inferload deploy script t4-all > start-t4-all.sh
+  sh start-t4-all.sh t4-all --port 8000                  # on the host""",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_variant(parser)
     parser.set_defaults(run=write_script)
@@ -25,7 +29,11 @@ def add_compose(actions: Any) -> None:
     parser = actions.add_parser(
         "compose",
         help="Docker Compose: server, master and workers, Prometheus, the GPUs' use and power",
-        epilog="example: inferload deploy compose t4-all --scenario chat-open --workers 4 -o t4; cd t4 && docker compose up",
+        epilog="""\
+example:
+  inferload deploy compose t4-all --scenario chat-open --workers 4 -o t4
+  cd t4 && docker compose up""",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     _add_plan(parser)
     parser.set_defaults(run=write_compose)
@@ -36,7 +44,11 @@ def add_kubernetes(actions: Any) -> None:
     parser = actions.add_parser(
         "kubernetes",
         help="Kubernetes: server, a run as Jobs, results on a volume; examples for Locust's operators",
-        epilog="example: inferload deploy kubernetes llama3-tp2 --image registry/inferload:0.1.0 -o k8s && kubectl apply -f k8s",
+        epilog="""\
+example:
+  inferload deploy kubernetes llama3-tp2 --image registry/inferload:0.1.0 -o k8s
+  kubectl apply -f k8s""",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     _add_plan(parser)
     parser.add_argument(

@@ -80,9 +80,9 @@ def not_written(folder: Path, error: OSError) -> UsageError:
 
 def recall(path: Path) -> Server:
     """The server of a state file; UsageError where the file is not one."""
-    document = rundir.read_json(path)
-    cores = document.get("cores")
     try:
+        document = rundir.read_json(path)
+        cores = document.get("cores")
         return Server(
             engine=str(document["engine"]),
             model=str(document["model"]),
@@ -96,8 +96,8 @@ def recall(path: Path) -> Server:
             variant=document.get("variant"),
             facts={key: document[key] for key in FACTS if key in document},
         )
-    except (KeyError, TypeError, ValueError) as error:
-        raise UsageError(f"{path}: not a server's state ({error!r}); remove the file") from error
+    except (UsageError, KeyError, TypeError, ValueError) as error:
+        raise UsageError(f"{path}: not a server's state; end what it started by hand, and remove the file") from error
 
 
 def remembered() -> list[Server]:

@@ -9,20 +9,26 @@ usage: start.sh VARIANT [options]       start it, wait until it answers
        start.sh show VARIANT [options]  the command line that this would run
        start.sh list                    the variants
        start.sh status [--port N]       what was started here; 1 where none is up
-       start.sh log --port N [-n LINES] the end of a server's log
-       start.sh memory --port N         what each of its processes holds: resident (kB), of a GPU (MiB)
-       start.sh stop --port N           end its processes, wait until the port is free; with --only START that start's alone
+       start.sh logs --port N [-n LINES]
+                                        the end of a server's log
+       start.sh memory --port N         what each of its processes holds:
+                                        resident (kB), of a GPU (MiB)
+       start.sh down --port N           end its processes, wait for its port;
+                                        with --only START that start's alone
 
   --port N            (8000)
   --host ADDRESS      address to listen on (127.0.0.1)
   --model-path DIR    a model's folder instead of the variant's model
-  --set FLAG=VALUE    change an argument: true and false switch, an empty value drops it, a mapping is JSON; may be repeated
+  --set FLAG=VALUE    change an argument: true and false switch, an empty value
+                      drops it, a mapping is JSON; may be repeated
   --engine E          vllm (the default) or simulator
-  --program P         the engine's program ($VLLM, else vllm in the path; $INFERLOAD, else inferload, for the simulator)
+  --program P         the engine's program ($VLLM, else vllm in the path;
+                      $INFERLOAD, else inferload, for the simulator)
   --wait-s S          give up after so many seconds (1800; simulator 30)
 
-A key for the server comes from VLLM_API_KEY, never from the command line. State and logs lie in $INFERLOAD_STATE, else
-~/.inferload/deploy. Exit codes: 0 fine, 1 nothing is up, 2 a start that could not be made: one line says why.
+A key for the server comes from VLLM_API_KEY, never from the command line.
+State and logs lie in $INFERLOAD_STATE, else ~/.inferload/deploy. Exit codes:
+0 fine, 1 nothing is up, 2 a start that could not be made: one line says why.
 END
 }
 
@@ -134,14 +140,16 @@ stop() {
 }
 
 status() {
-    up=1
+    up=1 any=''
     for file in "$state"/*.state; do
         known=${file##*/} known=${known%.state}
         if [ -n "$port" ] && [ "$port" != "$known" ]; then continue; fi
         recall "$known" || continue
         if ! alive; then said=ended; elif healthy "$url"; then said=up up=0; else said='not answering'; fi
         printf 'port %s  %s  %s %s (%s)  pid %s\n' "$known" "$said" "$engine" "$variant" "$model" "$server"
+        any=yes
     done
+    [ -n "$any" ] || printf 'no server was started here%s\n' "${port:+ on port $port}" >&2
     return "$up"
 }
 
@@ -184,7 +192,7 @@ check_host() {
     command -v setsid >/dev/null 2>&1 || fail "setsid: not in the path; it comes with util-linux"
     command -v curl >/dev/null 2>&1 || command -v wget >/dev/null 2>&1 || fail "neither curl nor wget is in the path"
     if recall_up=$(recall "$port" && alive && printf '%s' "$engine"); then
-        fail "port $port: $recall_up is up there already; start.sh stop --port $port, or another --port"
+        fail "port $port: $recall_up is up there already; start.sh down --port $port, or another --port"
     fi
     if listening "$port"; then fail "port $port: somebody listens there; name another with --port"; fi
 }
@@ -283,7 +291,7 @@ begin() { # a command line: in a process group of its own, with its log in a new
     wait_for
     trap - INT TERM
     printf '%s: %s (%s) at %s after %s s (pid %s)\n' "$engine" "$variant" "$model" "$url" "$waited" "$server"
-    printf 'log: %s\nstop: start.sh stop --port %s\ncommand: ' "$log" "$port"
+    printf 'log: %s\nstop: start.sh down --port %s\ncommand: ' "$log" "$port"
     show "$@"
 }
 
@@ -365,10 +373,10 @@ case $engine in vllm | simulator) ;; *) fail "--engine $engine: vllm or simulato
 case $verb in
 list) list_variants ;;
 status) state_dir; status ;;
-stop | log | memory)
+down | stop | logs | log | memory) # stop and log: their names before
     state_dir
     [ -n "$port" ] || fail "$verb: which one? give --port"
-    case $verb in stop) stop ;; log) show_log ;; memory) memory ;; esac
+    case $verb in down | stop) stop ;; logs | log) show_log ;; memory) memory ;; esac
     ;;
 *)
     [ -n "$variant" ] || variant=$verb

@@ -22,15 +22,18 @@ from .sweepfile import Sweep, label
 from .sweepjournal import JOURNAL, Journal
 from .sweepplan import Start
 from .sweeprun import PLAN, Performer, Place
+from .variantcommand import prose
 
 _EPILOG = """\
 Examples:
-  inferload sweep tiny --dry-run                    what a bundled study would do, and what it can find
+  inferload sweep tiny --dry-run        what it would do, and what it can find
   inferload sweep scenarios/studies/tiny.yaml
   inferload sweep --resume runs/20261121T101500Z-tiny
-A pair has one seed on all sides and the variants in an order that is drawn; each run's directory is kept, and
-inferload compare reads a variant's folder as one side. Ctrl-C and TERM end the run and the server that are under way, and
---resume goes on. Exit codes: 0 all runs made; 1 some could not be; 2 bad usage; 130, 143 interrupted."""
+A pair has one seed on all sides and the variants in an order that is drawn;
+each run's directory is kept, and inferload compare reads a variant's folder as
+one side. Ctrl-C and TERM end the run and the server that are under way, and
+--resume goes on. Exit codes: 0 all runs made; 1 some could not be; 2 bad usage;
+130, 143 interrupted."""
 
 
 def register(subparsers: Any) -> None:
@@ -38,7 +41,7 @@ def register(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "sweep",
         help="hold variants against a baseline on scenarios, in pairs of runs",
-        description=__doc__,
+        description="Variants x scenarios x pairs of runs, and one comparison at the end.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -95,8 +98,8 @@ def _begun(sweep: Sweep, folder: Path, plan: Sequence[Start], retry: bool) -> Jo
     runs = [run for start in plan for run in start.runs]
     made = sum(journal.outcome(run) is not None for run in runs)
     if made or again:
-        tried = f"; {again} that could not be made are tried again" if again else ""
-        print(f"  {made} of {len(runs)} runs are done{tried}", flush=True)
+        tried = f"; tried again, as they could not be made: {again}" if again else ""
+        print(f"  runs done: {made} of {len(runs)}{tried}", flush=True)
     return journal
 
 
@@ -113,9 +116,9 @@ def _wanted(arguments: argparse.Namespace) -> tuple[Sweep, Path]:
         raise UsageError("sweep: name a FILE, or --resume DIR")
     sweep = sweepfile.load(arguments.file)
     if arguments.pairs is not None:
-        sweep = sweepfile.from_text(
-            sweepfile.to_text(sweep).replace(f"pairs: {sweep.pairs}", f"pairs: {arguments.pairs}"), "--pairs"
-        )
+        if not 1 <= arguments.pairs <= sweepfile.MOST_PAIRS:
+            raise UsageError(f"--pairs {arguments.pairs}: from 1 to {sweepfile.MOST_PAIRS}")
+        sweep = sweep.model_copy(update={"pairs": arguments.pairs})
     folder = arguments.into or Path("runs") / f"{datetime.now(UTC).strftime('%Y%m%dT%H%M%SZ')}-{sweep.name}"
     if (folder / JOURNAL).exists():
         raise UsageError(f"{folder}: a sweep was begun there; --resume {folder}, or another folder with --into")
@@ -138,11 +141,11 @@ def _said(sweep: Sweep, plan: Sequence[Start], by_name: Mapping[str, Scenario]) 
     lines = [
         f"sweep {sweep.name}: {counted(len(sweep.variants), 'variant')} against {sweep.baseline} on {', '.join(by_name)}",
         f"  {counted(runs, 'run')} on {counted(len(plan), 'start')} of {sweep.engine}, about {seconds(length_s)}",
-        f"  {sweepplan.outlook(sweep)}",
+        *prose("  ", sweepplan.outlook(sweep)),
     ]
     for name in sweep.variants:
         difference = sweep.variant(name).difference(sweep.variant(sweep.baseline))
-        lines.append(f"  {name}: {'; '.join(difference) or 'the same as the baseline'}")
+        lines += prose(f"  {name}: ", "; ".join(difference) or "the same as the baseline")
     return lines
 
 

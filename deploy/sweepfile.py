@@ -17,6 +17,8 @@ from inferload.workload.yamltext import parse
 from .variant import Variant, named
 from .variantcommand import changed
 
+MOST_PAIRS = 1000
+
 
 class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -52,7 +54,7 @@ class Sweep(_Part):
     scenarios: Annotated[tuple[str, ...], Field(strict=False, min_length=1)] = Field(
         description="scenarios: bundled names, or files"
     )
-    pairs: Annotated[int, Field(strict=True, ge=1, le=1000)] = Field(
+    pairs: Annotated[int, Field(strict=True, ge=1, le=MOST_PAIRS)] = Field(
         default=6,
         description="runs of each variant on each scenario; each has a seed of its own. 6 can reject by sign flips",
     )

@@ -22,13 +22,16 @@ from .variantcommand import changed
 _PROMPTS = {"simulator": 1000, "vllm": 1000, "vllm-cpu": 64}
 _INPUT, _OUTPUT = 512, 128
 _NO_SHARE = "-"
-_DESCRIPTION = """All prompts at once, of one length and with nothing shared, on the engine alone: `vllm bench throughput` with the
-variant's own arguments; on the simulator its scheduler on its own clock, which takes no time. What a server does beside
-(HTTP, detokenising streams, waiting for people) is not in it, so a served rate lies below."""
+_DESCRIPTION = """\
+All prompts at once, of one length and with nothing shared, on the engine alone:
+`vllm bench throughput` with the variant's own arguments; on the simulator its
+scheduler on its own clock, which takes no time. What a server does beside
+(HTTP, detokenising streams, waiting for people) is not in it, so a served rate
+lies below."""
 _EPILOG = """Examples:
   inferload throughput tiny-all
   inferload throughput tiny-all --engine vllm-cpu --num-prompts 32
-  inferload throughput llama31-base --engine vllm --beside runs/20261121T101500Z-chat"""
+  inferload throughput llama31-base --engine vllm --beside runs/<a run>"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ The files lie in `variants/`, one for each family: a model, a kind of hardware, 
 """
 
 import difflib
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -108,7 +109,10 @@ class Variant:
 
 
 def _shown(value: Any) -> str:
-    return "not set" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    """As a variant's file or a command line has it."""
+    if value is None:
+        return "not set"
+    return json.dumps(value, separators=(",", ":")) if isinstance(value, bool | Mapping | list | tuple) else str(value)
 
 
 @cache
@@ -128,7 +132,16 @@ def named(name: str) -> Variant:
     path, sign, inside = name.rpartition(":")
     if sign and path.endswith((".yaml", ".yml")):
         return _pick(_read(Path(path)), inside, path)
+    if name.endswith((".yaml", ".yml")):
+        inside = ", ".join(_read(Path(name)))
+        raise UsageError(f"{name}: say which of its variants, as {name}:NAME; it has {inside}")
     return _pick(bundled(), name, "inferload deploy list")
+
+
+def base_of(variant: Variant, name: str) -> Variant | None:
+    """What a variant differs from, out of the file that its name is of; None for a base."""
+    path, sign, _ = name.rpartition(":")
+    return None if variant.base is None else named(f"{path}{sign}{variant.base}")
 
 
 def _read(path: Path) -> Mapping[str, Variant]:

@@ -3,6 +3,7 @@
 import argparse
 import json
 import shlex
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +12,10 @@ from inferload.errors import UsageError
 from . import vllmflags
 from .arguments import environment_faults, faults
 from .engines import LINES, Line, Wanted, line_of, refuse_elsewhere
-from .variant import Variant, bundled, document, named, problem
+from .variant import Variant, base_of, bundled, document, named, problem
+
+_INDENT = 30
+WIDTH = 80  # of a terminal; a command line, which is there to be copied, takes what it needs
 
 
 def add_list(actions: Any) -> None:
@@ -60,17 +64,38 @@ def list_all(arguments: argparse.Namespace) -> int:
         print(json.dumps([document(variant) for variant in shown], indent=1))
         return 0
     for family in dict.fromkeys(variant.family for variant in shown):
-        rows = [variant for variant in shown if variant.family == family]
-        print(f"{family}: {rows[0].model}, {rows[0].hardware}")
-        cells = [(row.name, f"{row.base} + {row.factor}" if row.base else "base", row.purpose) for row in rows]
-        widths = [max(len(cell[column]) for cell in cells) + 2 for column in range(2)]
-        for name, what, purpose in cells:
-            print(f"  {name:<{widths[0]}}{what:<{widths[1]}}{purpose}")
-        print()
+        print("\n".join(_listed([variant for variant in shown if variant.family == family])), end="\n\n")
     print(
         "inferload deploy show NAME       what it runs\ninferload deploy up NAME --engine simulator | vllm | vllm-cpu"
     )
     return 0
+
+
+def _listed(rows: Sequence[Variant]) -> list[str]:
+    """A family: its first variant's model and hardware, and of each what it differs in, what it is for, and other hardware."""
+    first = rows[0]
+    lines = [f"{first.family}: {first.model}, {first.hardware}"]
+    width = max(len(row.name) for row in rows) + 4
+    for row in rows:
+        what = f"{row.base} + {row.factor}" if row.base else "base"
+        other = [row.model] if row.base is None and row.model != first.model else []
+        other += [str(row.hardware)] if row.hardware != first.hardware else []
+        needs = f" ({', '.join(other)})" if other else ""
+        lines += prose(f"  {row.name:<{width - 2}}", f"{what}: {row.purpose}{needs}")
+    return lines
+
+
+def prose(label: str, text: str) -> list[str]:
+    """A label and its text in lines of a terminal."""
+    lines = textwrap.wrap(
+        text,
+        WIDTH,
+        initial_indent=label,
+        subsequent_indent=" " * min(len(label), _INDENT),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return lines or [label.rstrip()]
 
 
 def show(arguments: argparse.Namespace) -> int:
@@ -84,7 +109,8 @@ def show(arguments: argparse.Namespace) -> int:
         )
         print(json.dumps({**document(variant), **ran}, indent=1))
         return 0
-    print("\n".join(_page(variant, *_command(variant, arguments.engine, line, version))))
+    base = base_of(variant, arguments.variant)
+    print("\n".join(_page(variant, base, *_command(variant, arguments.engine, line, version))))
     return 0
 
 
@@ -98,12 +124,12 @@ def _command(variant: Variant, engine: str | None, line: Line | None, version: s
     return what, [*(f"    {word} \\" for word in words), *_wrapped(line.argv, first)]
 
 
-def _page(variant: Variant, what: str, command: Sequence[str]) -> list[str]:
-    lines = [f"{variant.name}: {variant.purpose}", f"  hardware   {variant.hardware}", f"  source     {variant.source}"]
-    if variant.base:
-        base = named(variant.base) if variant.base in bundled() else None
-        lines.append(f"  base       {variant.base}, differs in: {variant.factor}")
-        lines += [f"             {line}" for line in (variant.difference(base) if base else [])]
+def _page(variant: Variant, base: Variant | None, what: str, command: Sequence[str]) -> list[str]:
+    lines = prose(f"{variant.name}: ", variant.purpose)
+    lines += [f"  hardware   {variant.hardware}", *prose("  source     ", variant.source)]
+    if base is not None:
+        lines += prose("  base       ", f"{base.name}, differs in: {variant.factor}")
+        lines += [f"             {line}" for line in variant.difference(base)]
     lines += [f"  set        {name}={value}" for name, value in variant.environment.items()]
     lines += [f"  command    {what}:", *command]
     if variant.old:

@@ -30,3 +30,43 @@ def test_a_satellite_that_does_not_load_spoils_no_other_command(
     capsys.readouterr()
     assert cli.main(["broken"]) == 2
     assert "inferload: broken: cannot be loaded: No module named 'inferload.no_such_module'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            "deploy up tiny-all --modle-path x",
+            "inferload deploy up: error: --modle-path: unknown; did you mean --model-path?",
+        ),
+        ("deploy --prot=1 status", "inferload deploy: error: --prot: unknown; --help lists the options"),
+        ("plan smoke --sead=3", "inferload plan: error: --sead: unknown; did you mean --seed?"),
+        ("simulator --max-num-sequences 8", "inferload: --max-num-sequences: unknown; did you mean --max-num-seqs?"),
+    ],
+)
+def test_an_option_that_is_none_is_told_by_its_own_command(
+    words: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(words.split())
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.splitlines()[-1] == said
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *(
+            f"deploy {verb}"
+            for verb in ("list", "show", "script", "compose", "kubernetes", "up", "status", "logs", "down")
+        ),
+        *("deploy", "sweep", "throughput"),
+    ],
+)
+def test_help_fits_a_terminal(
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        cli.main([*command.split(), "--help"])
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 80

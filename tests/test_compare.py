@@ -166,6 +166,11 @@ def test_what_a_million_tokens_and_good_turns_cost() -> None:
         ["0.6944", "-50.0%", "55.56", "-60.0%", "19.0% of uncached"],
         ["2.778", "+100.0%", "none met the SLO", "", "not measured"],
     ]
+    on_cpu = replace(plain.runs[0], server={"variant": {"hardware": {"gpus": 0}}})
+    machine = replace(plain, runs=(on_cpu,))
+    assert priced(machine, Prices(gpu_hour=2.5)).runs[0].prices.gpus == 1  # as `deploy up` and a sweep have it
+    assert priced(machine, Prices(gpus=3)).runs[0].prices == Prices(gpus=3)
+    assert priced(machine, Prices()).runs[0].prices == Prices()
     assert costs.table([plain, cached]) is None
     assert costs.note([plain]) == costs.WITHOUT_PRICE
     assert "(--gpus)" in costs.note([priced(plain, Prices(gpu_hour=2.5))])

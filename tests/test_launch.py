@@ -575,16 +575,27 @@ def test_a_launcher_that_is_killed_leaves_a_server_that_can_be_stopped(
     assert "stopped" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("text", ["[1]", '{"engine"', "{}"])
+def test_a_state_that_is_none_is_one_line(state: Path, text: str) -> None:
+    path = running.state_file(1)
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    with pytest.raises(UsageError) as told:
+        running.remembered()
+    assert str(told.value) == f"{path}: not a server's state; end what it started by hand, and remove the file"
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (["tiny-al"], "variant tiny-al: not known; did you mean tiny-all?"),
         (["tiny-all", "--set", "max-num-sqes=8"], "tiny-all: --max-num-sqes: unknown; did you mean --max-num-seqs?"),
         (["tiny-all", "--set", "max-num-seqs=-8"], "tiny-all: --max-num-seqs -8: at least 1"),
-        (["t4-all", "--engine", "vllm"], "t4-all: needs Tesla T4, this machine has none (no nvidia-smi)"),
+        (["t4-all", "--engine", "vllm"], "t4-all: needs Tesla T4, this machine has none that nvidia-smi tells of"),
         (["tiny-all", "--engine", "vllm"], "tiny-all: its model is made on the spot, for --engine vllm-cpu"),
         (["t4-all", "--model-path", "/no/model"], "--model-path /no/model: no config.json there"),
         (["t4-all", "--model-path", "."], "--model-path .: no config.json there"),
+        (["tiny-1x100"], "model 'tiny-1x100': the hidden size must be a multiple of 128"),
         (["tiny-all", "--ready-s", "nan"], "--ready-s nan: a number of seconds above 0"),
         (["tiny-all", "--ready-s", "-1"], "--ready-s -1: a number of seconds above 0"),
     ],

@@ -124,7 +124,8 @@ def test_one_script_starts_watches_and_stops_the_simulator(
     assert f"port {port}: simulator is up there already" in again.stderr
     status = start("status")
     assert (status.returncode, status.stdout.split("  pid")[0]) == (0, f"port {port}  up  simulator tiny-all (tiny)")
-    assert f"inferload simulator on http://127.0.0.1:{port}" in start("log", "--port", str(port)).stdout
+    assert f"inferload simulator on http://127.0.0.1:{port}" in start("logs", "--port", str(port)).stdout
+    assert start("log", "--port", str(port)).stdout == start("logs", "--port", str(port)).stdout
     leader = psutil.Process(int(up.partition("(pid ")[2].partition(")")[0]))
     gpus = tmp_path / "nvidia-smi"
     gpus.write_text(
@@ -135,9 +136,11 @@ def test_one_script_starts_watches_and_stops_the_simulator(
     there = facts.memory_there(held)
     assert there["memory_mb"] == pytest.approx(leader.memory_info().rss / 1e6, rel=0.1)
     assert there["gpu_memory_mb"] == {"GPU-a": 1048.6}
-    assert start("stop", "--port", str(port)).stdout == f"simulator on port {port}: stopped\n"
+    assert start("down", "--port", str(port)).stdout == f"simulator on port {port}: stopped\n"
     assert probe.is_free("127.0.0.1", port)
-    assert start("status").returncode == 1
+    nothing = start("status")
+    assert (nothing.returncode, nothing.stdout, nothing.stderr) == (1, "", "no server was started here\n")
+    assert start("status", "--port", "1").stderr == "no server was started here on port 1\n"
     assert [path.suffix for path in (tmp_path / "state").iterdir()] == [".log"]
 
 
@@ -162,6 +165,7 @@ def test_what_cannot_start_says_why_in_one_line(start: Run, tmp_path: Path) -> N
     dies.write_text("#!/bin/sh\necho loading\necho 'inferload: --no-such: unknown' >&2\nexit 2\n")
     dies.chmod(0o755)
     simulator = ["--engine", "simulator", "--program", str(dies)]
+    real = ["--engine", "simulator", "--program", str(BIN / "inferload")]
     cases = [
         (["t4-all", "--program", "/no/vllm"], "vllm: no program /no/vllm here"),
         (["no-such"], "variant no-such: not known"),
@@ -178,6 +182,10 @@ def test_what_cannot_start_says_why_in_one_line(start: Run, tmp_path: Path) -> N
         (["tiny-all", "--model-path", str(tmp_path)], f"--model-path {tmp_path}: no config.json there"),
         (["stop", "--port", str(port)], f"port {port}: nothing was started there"),
         (["memory", "--port", str(port)], f"port {port}: nothing was started there"),
+        (
+            ["tiny-all", *real, "--port", str(port), "--set", "enable-prefix-caching=0"],
+            "simulator ended before it answered: inferload: 0: belongs to no flag, and --model names the model",
+        ),
         (
             ["tiny-all", *simulator, "--port", str(port)],
             "simulator ended before it answered: inferload: --no-such: unknown (log: ",

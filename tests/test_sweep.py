@@ -114,6 +114,16 @@ def test_what_a_file_names_must_be_there(tmp_path: Path, capsys: pytest.CaptureF
     assert f"--into {file}/out: Not a directory; name a folder that can be written" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("pairs", ["0", "-1", "1001"])
+def test_pairs_that_are_none_are_one_line(pairs: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["sweep", "tiny", "--dry-run", "--pairs", pairs]) == 2
+    assert capsys.readouterr().err == f"inferload: --pairs {pairs}: from 1 to 1000\n"
+    assert cli.main(["sweep", "tiny", "--dry-run", "--pairs", "7"]) == 0
+    said = capsys.readouterr().out
+    assert "70 runs on 35 starts" in said
+    assert max(map(len, said.splitlines())) <= 80
+
+
 def test_a_journal_that_a_kill_cut_off_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
     run = sweepplan.starts(small(), {"smoke": "smoke"})[0].runs[0]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from inferload.analysis.comparison.sides import served
 from inferload.deploy import shell, vllmflags, weights
 from inferload.deploy.arguments import REFUSED, REFUSED_VALUES, Flag, environment_faults, faults, flags_of_help, to_argv
-from inferload.deploy.checks import Gpu, check_disk, check_gpus, check_memory
+from inferload.deploy.checks import Gpu, check_disk, check_gpus, check_memory, gpus
 from inferload.deploy.engines import Wanted, command_of
 from inferload.deploy.facts import priced
 from inferload.deploy.simulator import flags as simulator_flags
@@ -111,6 +111,8 @@ def test_flags_are_read_from_the_help() -> None:
         (["--kv-cache-dtype", "fp88"], "--kv-cache-dtype fp88: did you mean fp8?"),
         (["--kv-cache-dtype=int8"], "--kv-cache-dtype int8: no INT8 KV cache by tensor"),
         (["--max-num-seqs"], "--max-num-seqs: needs a value"),
+        (["--enforce-eager", "0"], "--enforce-eager 0: a switch takes no value; --enforce-eager or --no-enforce-eager"),
+        (["--no-enforce-eager=1", "-tp", "2"], "--no-enforce-eager 1: a switch takes no value; --enforce-eager or"),
         (["--speculative-model", "x"], "--speculative-model: now --speculative-config"),
         (["--qps", "3"], "--qps: never was a flag of vLLM"),
     ],
@@ -118,6 +120,29 @@ def test_flags_are_read_from_the_help() -> None:
 def test_what_vllm_would_refuse_is_refused_by_name(argv: list[str], said: str) -> None:
     (found,) = faults(argv, flags_of_help(HELP))
     assert found.startswith(said)
+
+
+@pytest.mark.parametrize("value", ["0", "1", "maybe"])
+def test_a_switch_is_never_switched_on_by_a_value(value: str) -> None:
+    """`--enable-prefix-caching 0` is the switch and a word that is nobody's."""
+    variant = changed(named("tiny-all"), [f"enable-prefix-caching={value}"])
+    with pytest.raises(UsageError, match=f"^tiny-all: --enable-prefix-caching {value}: a switch takes no value; "):
+        command_of(Wanted(variant=variant))
+    off = changed(named("tiny-all"), ["enable-prefix-caching=false"])
+    assert "--no-enable-prefix-caching" in command_of(Wanted(variant=off)).argv
+
+
+@pytest.mark.parametrize("extra", [("stray",), ("0", "--max-num-seqs", "8")])
+def test_behind_the_dashes_stand_flags(extra: tuple[str, ...]) -> None:
+    with pytest.raises(UsageError, match=f"^{extra[0]} after --: not a flag; "):
+        command_of(Wanted(variant=named("tiny-all"), extra=extra))
+
+
+def test_what_is_gone_is_refused_by_the_same_words_on_the_simulator() -> None:
+    for (flag, value), reason in REFUSED_VALUES.items():
+        with pytest.raises(UsageError) as told:
+            command_of(Wanted(variant=changed(named("tiny-all"), [f"{flag}={value}"])))
+        assert str(told.value) == f"tiny-all: --{flag} {value}: {reason} (the simulator)"
 
 
 @given(st.lists(st.text(max_size=20), max_size=6))
@@ -212,6 +237,36 @@ def test_a_variant_of_ones_own_file(tmp_path: Path) -> None:
         named("t4-al")
 
 
+def test_the_page_of_a_variant_of_ones_own_file_says_what_it_differs_in(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    variants = {
+        "tiny-all": {"purpose": "p", "args": {"max-num-seqs": 8}},  # not the bundled one of that name
+        "b": {"purpose": "q", "base": "tiny-all", "factor": "f", "args": {"speculative-config": {"method": "ngram"}}},
+    }
+    path = tmp_path / "mine.yaml"
+    path.write_text(yaml.safe_dump(FAMILY | {"variants": variants}, sort_keys=False))
+    assert cli.main(["deploy", "show", f"{path}:b"]) == 0
+    said = capsys.readouterr().out
+    assert "  base       tiny-all, differs in: f\n" in said
+    assert '             speculative-config: not set -> {"method":"ngram"}\n  command' in said
+    assert cli.main(["deploy", "show", str(path)]) == 2
+    assert capsys.readouterr().err == (
+        f"inferload: {path}: say which of its variants, as {path}:NAME; it has tiny-all, b\n"
+    )
+
+
+def test_what_the_driver_does_not_say_of_a_gpu_is_no_obstacle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU that shares the machine's memory has `[N/A]` for it; a driver that hangs or cannot be run has no GPUs."""
+    driver = tmp_path / "nvidia-smi"
+    driver.write_text("#!/bin/sh\necho 'NVIDIA GB10, [N/A], [N/A]'\n")
+    driver.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    check_gpus(named("llama31-base"), gpus())
+    driver.write_text("no program\0")
+    assert gpus() == []
+
+
 @pytest.mark.parametrize(
     ("name", "found", "said"),
     [
@@ -289,6 +344,14 @@ def test_the_list_and_the_page(capsys: pytest.CaptureFixture[str], golden: Any) 
     golden("deploy-list-tiny.txt", capsys.readouterr().out)
     assert cli.main(["deploy", "show", "llama70-draft"]) == 0
     golden("deploy-show.txt", capsys.readouterr().out)
+    assert cli.main(["deploy", "list"]) == 0
+    listed = capsys.readouterr().out
+    assert max(map(len, listed.splitlines())) <= 80
+    whole = " ".join(listed.split())
+    for variant in bundled().values():
+        assert f" {variant.name} " in whole
+        assert " ".join(variant.purpose.split()) in whole
+    assert "room for the KV cache (2 x A100 80GB)" in whole  # where it needs other hardware than its family
     assert cli.main(["deploy", "show", "tiny-all", "--set", "kv-cache-dtype=int8", "--set", "max-num-seqs="]) == 2
     assert "no INT8 KV cache" in capsys.readouterr().err
 

@@ -92,7 +92,14 @@ class Side:
 
 def priced(side: Side, named: Prices) -> Side:
     """The side with prices that override those of its runs."""
-    return replace(side, runs=tuple(replace(run, prices=named.over(run.prices)) for run in side.runs))
+    return replace(side, runs=tuple(replace(run, prices=_paid(named.over(run.prices), run)) for run in side.runs))
+
+
+def _paid(prices_of: Prices, run: Run) -> Prices:
+    """With the GPUs of a server that has none, which counts as one where something is paid for it."""
+    hardware = (run.server.get("variant") or {}).get("hardware") or {}
+    on_cpu = prices_of.gpu_hour is not None and hardware.get("gpus") == 0
+    return prices_of.over(Prices(gpus=1)) if on_cpu else prices_of
 
 
 def read_side(path: Path, label: str | None = None, names: tuple[str, ...] = NAMES) -> Side:

@@ -6,6 +6,7 @@ import resource
 import signal
 import sys
 from collections.abc import Sequence
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -45,7 +46,7 @@ def register(subparsers: Any) -> None:
     )
     flags.add_options(parser)
     parser.set_defaults(run=run)
-    parse = parser.parse_known_args
+    parse = partial(argparse.ArgumentParser.parse_known_args, parser)  # without the nearest of our own options only
 
     def parse_known_args(
         args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from inferload.errors import UsageError
 
+from ..arguments import REFUSED_VALUES
 from .steptime import FrontEnd, Pass, StepCost, eager, graph_sizes
 
 GIB = 1 << 30
@@ -140,7 +141,10 @@ def weight_bytes(preset: Preset, build: Build) -> float:
     if build.quantization is not None:
         if build.quantization not in _QUANTIZED:
             known = ", ".join(_QUANTIZED)
-            raise UsageError(f"--quantization {build.quantization}: its size is not known here; choose from {known}")
+            gone = REFUSED_VALUES.get(("quantization", build.quantization))
+            raise UsageError(
+                f"--quantization {build.quantization}: {gone or f'its size is not known here; choose from {known}'}"
+            )
         return preset.model.parameters * _QUANTIZED[build.quantization][0]
     if build.dtype not in _DTYPE_BYTES:
         raise UsageError(f"--dtype {build.dtype}: not known; choose from {', '.join(_DTYPE_BYTES)}")
@@ -156,8 +160,9 @@ def kv_bytes_per_token(preset: Preset, build: Build) -> float:
     elif build.kv_cache_dtype == "auto":
         size = _DTYPE_BYTES.get(build.dtype, 2)
     else:
+        gone = REFUSED_VALUES.get(("kv-cache-dtype", build.kv_cache_dtype))
         raise UsageError(
-            f"--kv-cache-dtype {build.kv_cache_dtype}: not known; auto, fp8, fp8_e4m3, fp8_e5m2 or a dtype"
+            f"--kv-cache-dtype {build.kv_cache_dtype}: {gone or 'not known; auto, fp8, fp8_e4m3, fp8_e5m2 or a dtype'}"
         )
     return preset.model.kv_values_per_token * size
 

@@ -73,6 +73,10 @@ def check(arguments: Sequence[str]) -> list[str]:
 def served(arguments: argparse.Namespace) -> Served:
     """The server that a command line asks for; UsageError names the argument that makes none."""
     flags.without_effect(arguments)
+    if arguments.model_tag is not None and arguments.model is not None:
+        raise UsageError(
+            f"{arguments.model_tag}: belongs to no flag, and --model names the model; a switch takes no value"
+        )
     _check_values(arguments)
     paced = flags.is_paced(arguments)
     preset = find(arguments.hardware or DEFAULT_HARDWARE)
