@@ -108,6 +108,8 @@ def bring_up(arguments: argparse.Namespace) -> int:
     """`up`: the server goes on when this returns."""
     if arguments.ready_s is not None and not 0 < arguments.ready_s < math.inf:
         raise UsageError(f"--ready-s {arguments.ready_s:g}: a number of seconds above 0")
+    if not arguments.host:
+        raise UsageError("--host: is empty; 127.0.0.1 is for this machine alone, 0.0.0.0 for everyone who reaches it")
     named_prices = prices.from_options(arguments)
     variant = None if is_made_here(arguments.what) else named(arguments.what)
     if arguments.set:
@@ -129,7 +131,7 @@ def bring_up(arguments: argparse.Namespace) -> int:
         model_path=arguments.model_path,
         host=arguments.host,
         port=arguments.port,
-        cores=core_list(arguments.cores) if arguments.cores else None,
+        cores=None if arguments.cores is None else core_list(arguments.cores),
         extra=arguments.extra,
     )
     launch.refuse_taken(wanted)  # at once: what the engine is asked may take a while
@@ -217,6 +219,8 @@ def down_with(arguments: argparse.Namespace) -> int:
     if not arguments.all and (far := _far(arguments)) is not None:
         print(f"{far[0].name}: {remote.stop(*far)}", end="")
         return 0
+    if arguments.all and not running.remembered() and not remote.remembered():
+        print("no server was started here")
     for server in running.remembered() if arguments.all else [chosen(arguments.port)]:
         ended = launch.stop(server)
         print(f"{server.engine} on port {server.port}: {'stopped' if ended else 'had ended already'}")

@@ -180,13 +180,24 @@ def wait(server: Server, limit_s: float, say: Say = to_stderr) -> float:
             raise UsageError(f"{server.engine} ended before it answered: {why(server)}")
         if waited_s > limit_s:
             stop(server)
-            raise UsageError(f"{server.engine} did not answer within {limit_s:.0f} s and was stopped: {why(server)}")
+            raise UsageError(f"{server.engine} did not answer within {limit_s:g} s and was stopped: {why(server)}")
         if waited_s - told_s >= PROGRESS_S:
             told_s = waited_s
             say(f"{server.engine}: starting, {waited_s:.0f} s so far (log: {server.log})")
         time.sleep(POLL_S)
+    _refuse_another(server)
     _have_a_token(server)
     return (clock.now_ns() - began_ns) / clock.NS_PER_S
+
+
+def _refuse_another(server: Server) -> None:
+    """UsageError where it was another program on the port that was healthy; a port that nobody can tell of is believed."""
+    own, listening = {process.pid for process in running.group(server)}, probe.listeners(server.port)
+    if own and (not listening or own & listening):
+        return
+    stop(server, ORPHANS_GRACE_S)
+    other = probe.listener(server.port) or "another program"
+    raise UsageError(f"port {server.port}: {other} answers there in its place; name another with --port: {why(server)}")
 
 
 def _have_a_token(server: Server) -> None:

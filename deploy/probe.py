@@ -135,9 +135,19 @@ def _said(error: OSError, host: str, port: int) -> str:
 def listener(port: int) -> str | None:
     """The program that listens on a port, as `name (pid 7)`; None where the system does not tell."""
     try:
-        for one in psutil.net_connections("tcp"):
-            if one.status == psutil.CONN_LISTEN and one.laddr and one.laddr.port == port and one.pid:
-                return f"{psutil.Process(one.pid).name()} (pid {one.pid})"
+        return next((f"{psutil.Process(pid).name()} (pid {pid})" for pid in sorted(listeners(port))), None)
     except psutil.Error:
         return None
-    return None
+
+
+def listeners(port: int) -> set[int]:
+    """Process ids of those who listen on a port, at whatever address; without those of which the system does not tell."""
+    try:
+        found = psutil.net_connections("tcp")
+    except psutil.Error:
+        return set()
+    return {
+        one.pid
+        for one in found
+        if one.status == psutil.CONN_LISTEN and one.laddr and one.laddr.port == port and one.pid
+    }

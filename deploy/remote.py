@@ -281,6 +281,8 @@ def machine_of(host: str | None, config: str | None) -> Machine | None:
         if config is not None:
             raise UsageError("--ssh-config: says how to reach a machine; name one with --host")
         return None
+    if not host.removeprefix("ssh://").rpartition("@")[2].strip("/"):
+        raise UsageError(f"--host {host}: names no machine; user@machine, or ssh://name")
     if config is not None and not os.path.isfile(config):
         raise UsageError(f"--ssh-config {config}: no such file")
     return Machine(host, None if config is None else os.path.abspath(config))

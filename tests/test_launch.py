@@ -2,6 +2,7 @@
 
 import argparse
 import base64
+import dataclasses
 import hashlib
 import http.client
 import os
@@ -348,9 +349,27 @@ def test_a_server_that_dies_says_why_in_one_line(program: Started) -> None:
 
 def test_a_server_that_never_answers_is_stopped_at_the_limit(program: Started) -> None:
     server = program("import time; print('inferload: loading'); time.sleep(600)")
-    with pytest.raises(UsageError, match=r"did not answer within 0 s and was stopped: inferload: loading"):
+    with pytest.raises(UsageError, match=r"did not answer within 0.2 s and was stopped: inferload: loading"):
         launch.wait(server, 0.2, lambda _: None)
     assert running.group(server) == []
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_another_program_that_answers_on_the_port_is_not_the_server(program: Started, ends: bool) -> None:
+    """It came to the port between the look at it and the server's own coming up."""
+    with launch.serving(Wanted(port=probe.free_port()), lambda _: None) as other:
+        mine = program(f"import time; print('OSError: Address already in use'); time.sleep({0 if ends else 600})")
+        wanted = dataclasses.replace(mine, port=other.port)
+        if ends:
+            eventually(lambda: running.group(mine) == [])
+        with pytest.raises(UsageError) as told:
+            launch.wait(wanted, 10, lambda _: None)
+        assert str(told.value).startswith(f"port {other.port}: ")
+        assert f"(pid {other.pid}) answers there in its place; name another with --port: OSError: Add" in str(
+            told.value
+        )
+        assert running.group(mine) == []
+        assert running.group(other)
 
 
 def test_a_healthy_server_that_gives_no_token_is_stopped(program: Started) -> None:
@@ -588,6 +607,10 @@ def test_a_state_that_is_none_is_one_line(state: Path, text: str) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
+        (["tiny-all", "--host", ""], "--host: is empty; 127.0.0.1 is for this machine alone, 0.0.0.0 for everyone"),
+        (["tiny-all", "--host", "ssh://"], "--host ssh://: names no machine; user@machine, or ssh://name"),
+        (["tiny-all", "--host", "me@"], "--host me@: names no machine; user@machine, or ssh://name"),
+        (["tiny-all", "--cores", ""], "--cores : not a list of cores"),
         (["tiny-al"], "variant tiny-al: not known; did you mean tiny-all?"),
         (["tiny-all", "--set", "max-num-sqes=8"], "tiny-all: --max-num-sqes: unknown; did you mean --max-num-seqs?"),
         (["tiny-all", "--set", "max-num-seqs=-8"], "tiny-all: --max-num-seqs -8: at least 1"),
