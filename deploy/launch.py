@@ -6,6 +6,7 @@
 `start`, `wait` and `stop` are the parts, for a server that outlives the process that started it.
 """
 
+import fcntl
 import http.client
 import os
 import secrets
@@ -48,34 +49,50 @@ def start(wanted: Wanted, command: Command | None = None) -> Server:
     `command` is what to run instead of the engine's own command line. UsageError where the port is taken.
     """
     command = command or command_of(wanted)
-    refuse_taken(wanted)
-    log = _new_log(wanted.port)
-    pid = _spawn(command, log, wanted.cores)
-    server = Server(
-        engine=wanted.engine,
-        model=wanted.model,
-        host=wanted.host,
-        port=wanted.port,
-        pid=pid,
-        started_at=running.utc_now(),
-        argv=command.argv,
-        log=log,
-        cores=wanted.cores,
-        variant=None if wanted.variant is None else document(wanted.variant),
-    )
+    with _one_at_a_time():
+        refuse_taken(wanted)
+        log = _new_log(wanted.port)
+        pid = _spawn(command, log, wanted.cores)
+        server = Server(
+            engine=wanted.engine,
+            model=wanted.model,
+            host=wanted.host,
+            port=wanted.port,
+            pid=pid,
+            started_at=running.utc_now(),
+            argv=command.argv,
+            log=log,
+            cores=wanted.cores,
+            variant=None if wanted.variant is None else document(wanted.variant),
+        )
+        try:
+            running.remember(server)
+        except UsageError:
+            stop(server)
+            raise
+        return server
+
+
+@contextmanager
+def _one_at_a_time() -> Iterator[None]:
+    """Of two starts on one port the later one sees what the earlier one has remembered. The folder is the lock: no file is left."""
+    folder = places.state_dir()
     try:
-        running.remember(server)
-    except UsageError:
-        stop(server)
-        raise
-    return server
+        folder.mkdir(parents=True, exist_ok=True)
+        held = os.open(folder, os.O_RDONLY)
+    except OSError as error:
+        raise running.not_written(folder, error) from error
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(held)
 
 
 def _new_log(port: int) -> Path:
     """An empty file with a new name: a process that holds it open is this server's, whatever its process id."""
     log = places.state_dir() / f"{port}-{secrets.token_hex(4)}.log"
     try:
-        log.parent.mkdir(parents=True, exist_ok=True)
         _remove_old_logs()
         log.touch()
     except OSError as error:

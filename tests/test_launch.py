@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 import zipfile
 from collections.abc import Callable
@@ -352,6 +353,34 @@ def test_a_server_that_never_answers_is_stopped_at_the_limit(program: Started) -
     with pytest.raises(UsageError, match=r"did not answer within 0.2 s and was stopped: inferload: loading"):
         launch.wait(server, 0.2, lambda _: None)
     assert running.group(server) == []
+
+
+def test_of_two_starts_on_one_port_one_is_refused(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the second one looks between the first one's look and its server: neither server is lost sight of."""
+    wanted, refused, new_log = Wanted(port=probe.free_port()), [], launch._new_log
+
+    def second() -> None:
+        try:
+            launch.start(wanted)
+        except UsageError as error:
+            refused.append(str(error))
+
+    thread = threading.Thread(target=second)
+
+    def between(port: int) -> Path:
+        if thread.ident is None:
+            thread.start()
+            thread.join(0.5)  # without a lock it would have started its server by then
+        return new_log(port)
+
+    monkeypatch.setattr(launch, "_new_log", between)
+    server = launch.start(wanted)
+    try:
+        thread.join(30)
+        assert [said.partition(";")[0] for said in refused] == [f"port {wanted.port}: simulator is up there already"]
+        assert running.recall(running.state_file(wanted.port)) == server
+    finally:
+        launch.stop(server)
 
 
 @pytest.mark.parametrize("ends", [True, False])
