@@ -30,7 +30,7 @@
 #define READ_SIZE 65536
 #define KEPT_ROOM (1 << 18)       /* a larger buffer is given back between two replies */
 #define LONGEST_HEAD 65536
-#define MUCH_DATA (1 << 17)       /* of one reply: time to have it taken, or it takes too much memory */
+#define MUCH_DATA (1 << 15)       /* of one reply: time to have it taken, or a thousand of them take too much memory */
 #define SLOTS_PER_BLOCK 256
 #define BLOCKS 4096
 #define EVENTS 256
