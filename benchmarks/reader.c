@@ -221,7 +221,7 @@ static void begin(struct stream *s, const struct sockaddr_in *server) {
 static void build_request(void) {
     char head[512], front[512];
     int n = snprintf(front, sizeof front,
-                     "{\"model\":\"paced\",\"stream\":true,\"stream_options\":{\"include_usage\":true},\"max_tokens\":%d,"
+                     "{\"model\":\"paced\",\"stream\":true,\"stream_options\":{\"include_usage\":true},\"ignore_eos\":true,\"max_tokens\":%d,"
                      "\"messages\":[{\"role\":\"user\",\"content\":\"",
                      options.tokens);
     static const char BACK[] = "\"}]}";
