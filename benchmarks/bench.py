@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -22,6 +23,7 @@ from benchmarks.watched import run_watched
 
 CLIENTS = {"reader": READER, "reader-kernel": READER_KERNEL, "inferload": INFERLOAD, **PEERS}
 _START_S = 90.0  # what a client may take to start, prepare and report
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _PATIENCE = 6.0  # and so many times what its turns take where nobody is late
 
 
@@ -76,7 +78,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _measure(this: Round, cases: list[Case], arguments: argparse.Namespace) -> tuple[list[Row], dict[str, str]]:
-    absent: dict[str, str] = {}
+    absent = {PEERS[name].name: "not asked for (--clients)" for name in PEERS if name not in arguments.clients}
     rows: list[Row] = []
     for case in cases:
         for name in arguments.clients:
@@ -158,7 +160,7 @@ def _run(this: Round, row: Row, client: Client, load: Load, server: PacedServer)
 
 
 def _last_line(log: Path) -> str:
-    lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    lines = [line.strip() for line in _COLOUR.sub("", log.read_text(errors="replace")).splitlines() if line.strip()]
     return lines[-1].replace(str(log.parent), "")[:160] if lines else "no output"
 
 

@@ -24,9 +24,7 @@ ITL_MS = 20.0
 _TOKENS = 1000  # of each stream: longer than the measurement
 _SPREAD_S = 2.0  # over which they begin
 _LOOK_S = 0.5  # between two looks whether all of them run
-_SETTLE_S = (
-    5.0  # from then on until it is measured: where the core suffices, what starting them held up is caught up by then
-)
+_SETTLE_S = 5.0  # from then on until it is measured: time to catch up with what starting them held up
 _MEASURE_S = 5.0
 _START_S = 60.0
 _HOUR_S = 3600.0

@@ -236,7 +236,14 @@ def test_a_round_with_the_reader_writes_its_page(
     row = json.loads(figures.read_text())["rows"][0]
     assert (row["client"], row["streams"], row["reported"]["turns"]) == ("C reader", 3, 6)
     assert row["server"]["tokens_sent"] == 120
+    assert f"{bench.CLIENTS['aiperf'].name}: not asked for (--clients)" in text
     assert str(tmp_path) not in text
+
+
+def test_the_last_line_of_a_client_is_told_without_its_colours(tmp_path: Path) -> None:
+    log = tmp_path / "output.txt"
+    log.write_text("begun\n\x1b[0;36m(pid 7)\x1b[0m \x1b[32mINFO\x1b[0m ready\n\x1b[0m\n")
+    assert bench._last_line(log) == "(pid 7) INFO ready"
 
 
 @needs_compiler

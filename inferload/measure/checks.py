@@ -154,7 +154,7 @@ def kernel_stamps(found: Stamps) -> Check:
     return Check("ok" if found.stamped * 2 >= found.reads else "warn", "kernel stamps", said, "")
 
 
-def reader(name: str, forced_by: str, how_to_build: str, may_rank: bool = True) -> Check:
+def reader(name: str, forced_by: str, how_to_build: str, may_rank: bool) -> Check:
     """Which reader takes the tokens off the sockets. `forced_by`: the setting that asked for it ("": nobody did).
 
     `may_rank`: whether its thread may rank above all ordinary ones.

@@ -198,7 +198,8 @@ static void gather(struct reader *r, struct slot *s, size_t n, int64_t mono_ns, 
     s->last_ns = mono_ns;
     if (s->framing != FRAMING_UNKNOWN) go_on(r, s, from);
     else if (!s->asked) look_for_head(r, s);
-    if (s->used > MUCH_DATA && !s->told && s->state == READING) {
+    /* Without a whole head nothing can be taken. */
+    if (s->used > MUCH_DATA && s->framing != FRAMING_UNKNOWN && !s->told && s->state == READING) {
         s->told = 1;
         tell(r, s, MUCH, 0);
     }
