@@ -32,7 +32,7 @@ struct samples {
 static struct {
     const char *host;
     int port, streams, turns, tokens, use_tls, kernel_stamps;
-    double spread_ms, seconds;
+    double spread_ms, seconds, rest_us;
     size_t body_bytes;
     uint64_t seed;
 } options = {.host = "127.0.0.1", .port = 8000, .streams = 100, .turns = 6, .tokens = 100};
@@ -240,6 +240,7 @@ static void build_request(void) {
 
 static void loop(struct stream *streams, const struct sockaddr_in *server) {
     struct epoll_event events[256];
+    int read_all = 0;
     while (connected < options.streams || open_streams) {
         /* Streams start by their own clock; the burst of a start is dealt with in slices. */
         for (int n = 0; n < 16 && connected < options.streams && streams[connected].start_ns <= now_ns(); n++) {
@@ -247,7 +248,12 @@ static void loop(struct stream *streams, const struct sockaddr_in *server) {
             begin(&streams[connected++], server);
         }
         int wait_ms = connected < options.streams ? (streams[connected].start_ns <= now_ns() ? 0 : 1) : 5000;
+        if (options.rest_us > 0 && connected == options.streams && read_all) {
+            struct timespec rest = {0, (long)(options.rest_us * 1000)};
+            nanosleep(&rest, NULL);
+        }
         int n = epoll_wait(poll_fd, events, 256, wait_ms);
+        read_all = n < 256;
         if (!n && wait_ms == 5000) die("no event for five seconds: %d streams stand still", open_streams);
         for (int i = 0; i < n; i++) {
             struct stream *s = events[i].data.ptr;
@@ -272,6 +278,7 @@ static const char USAGE[] =
     "  --body-bytes N         size of the request body (small)\n"
     "  --spread-ms X          start the streams at random within so long (0: at once)\n"
     "  --stamps user|kernel   when a read arrived: when this process made it, or when its bytes reached the kernel (user)\n"
+    "  --rest-us X            once all streams are open, sleep so long before each look at the sockets: the server wakes nobody (0)\n"
     "  --tls 1                TLS, any certificate (where built with OpenSSL)\n"
     "  --seed N               of the spread (0)\n\n"
     "Exit code 1 where a turn failed, 2 where nothing could be measured.\n";
@@ -294,6 +301,7 @@ static void parse_options(int count, char **arguments) {
         else if (!strcmp(flag, "--body-bytes")) options.body_bytes = (size_t)number(flag, value, 0);
         else if (!strcmp(flag, "--spread-ms")) options.spread_ms = number(flag, value, 0);
         else if (!strcmp(flag, "--stamps")) options.kernel_stamps = !strcmp(value, "kernel");
+        else if (!strcmp(flag, "--rest-us")) options.rest_us = number(flag, value, 0);
         else if (!strcmp(flag, "--tls")) options.use_tls = (int)number(flag, value, 0);
         else if (!strcmp(flag, "--seed")) options.seed = (uint64_t)number(flag, value, 0);
         else die("%s: no such option; see --help", flag);

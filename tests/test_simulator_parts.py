@@ -1,6 +1,7 @@
 """The simulator's pure parts: blocks, scheduler, words, HTTP, requests, faults, lateness, metrics."""
 
 from array import array
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from inferload.deploy.simulator.chaos import KINDS, Chaos, ChaosError, parse_pla
 from inferload.deploy.simulator.http import HttpFault, RequestReader
 from inferload.deploy.simulator.lateness import Lateness
 from inferload.deploy.simulator.metrics import Histogram
+from inferload.deploy.simulator.outbox import new_samples
 from inferload.deploy.simulator.paced import PacedScheduler
 from inferload.deploy.simulator.queues import Limits
 from inferload.deploy.simulator.request import Request
@@ -25,6 +27,47 @@ def request(tokens: int, output: int = 4, salt: str = "", name: str = "p") -> Re
 
 def paced(max_num_seqs: int, blocks: int, block_size: int, caching: bool) -> PacedScheduler:
     return PacedScheduler(Limits(max_num_seqs, blocks, block_size, caching))
+
+
+def answer_of_number(number: int) -> Callable[[int], str]:
+    return lambda index: f"a{number}_{index}"
+
+
+def play(scheduler: PacedScheduler, acts: list[tuple[str, int, int]]) -> list[tuple[Any, ...]]:
+    """What a scheduler answers to new prompts, prompts that go on where an answer is, tokens, ends and aborts."""
+    made: list[Request] = []
+    seen: list[tuple[Any, ...]] = []
+
+    def go_on(each: Request, tokens: int) -> list[Request]:
+        if each.length + tokens < scheduler.limits.blocks * 4:
+            return scheduler.advance(each, tokens)
+        scheduler.finish(each)
+        return []
+
+    for act, which, count in acts:
+        running = scheduler.running
+        if act in "nc" and len(made) < 30:
+            prompt: list[Any] = [f"p{len(made)}_{i}" for i in range(count + 3)]
+            if act == "c" and made:
+                before = made[which % len(made)]
+                prompt = [*before.tokens, *map(before.answer, range(before.emitted)), *prompt[: count // 2]]
+            if len(prompt) < scheduler.limits.blocks * 4:
+                each = Request(prompt, 99, answer_of_number(len(made)))
+                made.append(each)
+                scheduler.submit(each)
+        elif act == "t" and running:
+            victims = go_on(running[which % len(running)], 1 if count < 8 else count)
+            seen.append((act, [made.index(victim) for victim in victims]))
+        elif act == "f" and running:
+            scheduler.finish(running[which % len(running)])
+        elif act == "a" and made:
+            scheduler.abort(made[which % len(made)])
+        scheduler.admit()
+        seen.append((act, scheduler.prefix_hits, scheduler.pool.free, [made.index(each) for each in scheduler.running]))
+    for each in made:
+        scheduler.abort(each)
+    seen.append((scheduler.pool.free, list(scheduler.pool._queue)))
+    return seen
 
 
 class TestBlocks:
@@ -173,6 +216,31 @@ class TestPacedScheduler:
         scheduler.submit(second)
         scheduler.admit()
         assert second.cached_tokens == 12  # 13 tokens were there: three full blocks
+
+    @settings(max_examples=200)
+    @given(
+        st.integers(6, 40),
+        st.lists(st.tuples(st.sampled_from("ncctttttfa"), st.integers(0, 9), st.integers(1, 9)), max_size=120),
+    )
+    def test_blocks_that_are_told_of_late_are_found_as_if_they_had_been_told_of_at_once(
+        self, blocks: int, acts: list[tuple[str, int, int]]
+    ) -> None:
+        late, at_once = paced(6, blocks, 4, caching=True), paced(6, blocks, 4, caching=True)
+        at_once.cache.fill = at_once.cache.publish  # type: ignore[method-assign]
+        assert play(late, acts) == play(at_once, acts)
+        assert not late.cache._behind
+
+    def test_several_blocks_may_become_full_at_once(self) -> None:
+        scheduler = paced(10, 100, 4, caching=True)
+        first = request(6, output=20)
+        scheduler.submit(first)
+        scheduler.admit()
+        assert scheduler.advance(first, 13) == []
+        assert len(first.blocks) == 5
+        second = Request([*first.tokens, *(f"out{i}" for i in range(13))], 1, lambda i: "x")
+        scheduler.submit(second)
+        scheduler.admit()
+        assert second.cached_tokens == 16  # 19 tokens: the last block is not full
 
     def test_the_newest_loses_its_blocks_and_comes_back_first(self) -> None:
         scheduler = paced(10, 4, 4, caching=False)
@@ -418,11 +486,15 @@ class TestNumbers:
             (tally.python_count_steps, tally.python_count_below),
             *([(tally.count_steps, tally.count_below)] if compiled else []),
         ):
+            samples = new_samples() if count_below is tally.count_below else []
+            for value in values:
+                samples.append(value)
+            assert list(samples) == values
             into = array("q", [0] * 7)
-            assert count_steps(values, 40, into) == (sum(values), max([0, *values]))
+            assert count_steps(samples, 40, into) == (sum(values), max([0, *values]))
             assert into.tolist() == steps
             into = array("q", [0] * (len(bounds) + 1))
-            assert count_below(values, bounds, into) == sum(values)
+            assert count_below(samples, bounds, into) == sum(values)
             assert into.tolist() == below.counts
 
     def test_no_events_no_quantile(self) -> None:

@@ -256,15 +256,18 @@ class Api:
                 },
                 "connections": self._server.connections,
                 "writer": "compiled" if COMPILED else "python",
-                "cpu_s": clock.cpu_ns() / 1e9,
-                "cpu_wait_s": cpu_wait_s(),
+                **self._spent(),
             }
         )
 
     def _reset_stats(self, _request: HttpRequest) -> Reply:
         self._engine.lateness.reset()
         self._stats_since_ns = clock.now_ns()
-        return json_reply({"reset": True})
+        return json_reply({"reset": True, **self._spent()})
+
+    def _spent(self) -> dict[str, float | None]:
+        """Seconds of core since the start, and of them those in which it only waited."""
+        return {"cpu_s": clock.cpu_ns() / 1e9, "cpu_wait_s": cpu_wait_s(), "spun_s": self._engine.spun_ns / 1e9}
 
 
 def _empty(_request: HttpRequest) -> Reply:

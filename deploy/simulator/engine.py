@@ -42,6 +42,11 @@ class Engine(ABC):
         """Requests that are not over."""
         return len(self._streams)
 
+    @property
+    def spun_ns(self) -> int:
+        """How long it waited without sleeping, as short waits are: core that was used for nothing else."""
+        return 0
+
     def gauges(self) -> Gauges:
         """The scheduler's state now."""
         scheduler = self.scheduler
@@ -111,7 +116,7 @@ class Engine(ABC):
 
     def _forget(self, stream: Stream) -> bool:
         """A stream is over; False: it was before."""
-        stream.line.due_ns, stream.line.left = NEVER_NS, 0
+        stream.line.due_ns, stream.line.left, stream.line.more = NEVER_NS, 0, 0
         stream.line.release()
         stream.over = True
         if self._streams.pop(stream.request, None) is None:

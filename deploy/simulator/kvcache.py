@@ -24,6 +24,8 @@ class KvCache:
         self.block_size = block_size
         self._drop_last_hit = drop_last_hit
         self.pool = BlockPool(blocks, caching)
+        # Who runs and has told nobody of its newest full blocks, by the hash of the last one that can be found.
+        self._behind: dict[int, dict[Request, None]] = {}
 
     def find(self, request: Request) -> Hit:
         """The longest cached front. The last token is always computed, so floor((n-1)/B) blocks of n tokens at most.
@@ -33,7 +35,12 @@ class KvCache:
         if not self.pool.caching or (request.alone and not request.preemptions):
             return _MISS
         most = (request.length - 1) // self.block_size
-        found = self.pool.longest_prefix(request.hashes_to(most * self.block_size, self.block_size)[:most])
+        hashes = request.hashes_to(most * self.block_size, self.block_size)[:most]
+        found = self.pool.longest_prefix(hashes)
+        while self._behind and 0 < len(found) < most and (those := self._behind.get(hashes[len(found) - 1])):
+            for each in list(those):
+                self._catch_up(each)
+            found = self.pool.longest_prefix(hashes)
         if self._drop_last_hit:
             del found[-1:]
         return Hit(found, self.pool.unreferenced(found))
@@ -66,16 +73,46 @@ class KvCache:
         if full <= begun or not self.pool.caching:
             return
         if not request.alone:
+            self._forget(request)
             self._publish(request, begun, full)
         request.published = full
+
+    def fill(self, request: Request, tokens: int) -> None:
+        """The same, put off until somebody may look for these blocks: a prompt that goes on where this answer begins.
+
+        Hashes of many blocks at once, when the request ends, are far cheaper than of one now and then. The block in which the
+        answer begins is told of at once: few others have the same, so few are asked. Of two requests with the same tokens that
+        run at once, the one that ends first counts as the older.
+        """
+        if request.alone or request.published * self.block_size <= request.prompt:
+            self.publish(request, tokens)
+            return
+        request.full = tokens // self.block_size
+        if request.last_hash is None:
+            request.last_hash = request.hashes[request.published - 1]
+            self._behind.setdefault(request.last_hash, {})[request] = None
 
     def release(self, request: Request) -> None:
         """Take all blocks back. Only now somebody may look for those of one who is alone: it itself, unless it is over."""
         if request.alone and not request.over:
             self._publish(request, 0, request.published)
+        self._catch_up(request)
         self.pool.release(request.blocks, request.published, request.alone and request.over)
         request.blocks = []
         request.published = 0
+
+    def _catch_up(self, request: Request) -> None:
+        if request.last_hash is not None:
+            self.publish(request, request.full * self.block_size)
+
+    def _forget(self, request: Request) -> None:
+        if request.last_hash is None:
+            return
+        those = self._behind[request.last_hash]
+        del those[request]
+        if not those:
+            del self._behind[request.last_hash]
+        request.last_hash = None
 
     def _publish(self, request: Request, begun: int, full: int) -> None:
         hashes = request.hashes_to(full * self.block_size, self.block_size)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .buckets import Bounds, histogram_bounds
+from .outbox import Samples, new_samples
 from .speculation import SpecCounts
 from .tally import count_below
 
@@ -32,7 +33,7 @@ class Histogram:
         self.counts[bisect_left(self.bounds, value)] += times
         self.sum += value * times
 
-    def observe_all(self, values: list[int], unit: float) -> None:
+    def observe_all(self, values: Samples, unit: float) -> None:
         """Count many values that are so many of a unit each."""
         counts = array("q", self.counts)
         self.sum += count_below(values, array("d", [bound / unit for bound in self.bounds]), counts) * unit
@@ -115,7 +116,7 @@ class Metrics:
         self.generation_tokens = 0
         self.finished = dict.fromkeys(FINISHED_REASONS, 0)
         self._make_histograms(histogram_bounds(max_model_len, custom))
-        self.gaps_ns: list[int] = []  # between two outputs of a request, not in the histogram yet
+        self.gaps_ns = new_samples()  # between two outputs of a request, not in the histogram yet
         self.caching = True  # the prefix cache is on
         self._scheduler_zero = (0, 0, 0)
 

@@ -10,8 +10,8 @@ takes most of them. These are for where it was not built, for TLS, and to say wh
 
 import os
 from collections import deque
-from collections.abc import Callable
-from typing import Protocol, cast
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, Protocol, cast
 
 from inferload.measure import clock
 
@@ -33,15 +33,28 @@ class Owner(Protocol):
         """Write the event of one token; False: the kernel did not take all of it, and the rest is kept."""
 
 
+class Samples(Protocol):
+    """Numbers that were not sorted into buckets yet."""
+
+    def append(self, number: int, /) -> None:
+        """Put one behind all others."""
+
+    def clear(self) -> None:
+        """None is left."""
+
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[int]: ...
+
+
 class Line:
     """`index` tokens were written in `events` events, `pending` are due (of a step), `last_ns` is when the latest was."""
 
-    __slots__ = ("due_ns", "events", "index", "last_ns", "left", "owner", "pending", "trouble")
+    __slots__ = ("due_ns", "events", "index", "last_ns", "left", "more", "owner", "pending", "trouble")
 
     def __init__(self, owner: Owner) -> None:
         self.owner: Owner | None = owner
         self.trouble = FINE
-        self.index = self.pending = self.left = self.due_ns = self.last_ns = self.events = 0
+        self.index = self.pending = self.left = self.more = self.due_ns = self.last_ns = self.events = 0
 
     def arm(self, _fd: int, _before: bytes, _after: bytes, _word: int, _stride: int, left: int) -> None:
         """Let so many events go out by themselves: `before`, word (word + index * stride) of the vocabulary, `after`."""
@@ -64,11 +77,24 @@ class Line:
         self.left -= 1
 
 
-class Ring:
-    """`late` and `gaps` get, for each event, its write time less its due time, and the time since the one before it."""
+class Books(NamedTuple):
+    """What a ring tells of its events: write time less due time, time since the one before it; and which lines went on behind
+    the end of a block.
+    """
 
-    def __init__(self, gap_ns: int, late: list[int], gaps: list[int]) -> None:
-        self._gap_ns, self._late, self._gaps = gap_ns, late, gaps
+    late: Samples
+    gaps: Samples
+    full: list[Line]
+
+
+class Ring:
+    """Events of a line follow each other at `gap_ns`; a block is so many tokens. Waits up to `spin_ns` are spent awake."""
+
+    def __init__(self, gap_ns: int, block: int, spin_ns: int, books: Books) -> None:
+        self._gap_ns, self._block = gap_ns, block
+        self._late, self._gaps, self._full = books
+        self._spin_ns = spin_ns
+        self.spun_ns = 0
         self._lines: deque[tuple[int, Line]] = deque()
 
     def append(self, line: Line) -> None:
@@ -83,8 +109,8 @@ class Ring:
         """When the last is due; None where there is none."""
         return self._lines[-1][0] if self._lines else None
 
-    def write(self, now_ns: int, until_ns: int, other_ns: int) -> tuple[int, Line | None, int, int]:
-        """Write what is due now and not behind `other_ns`.
+    def write(self, now_ns: int, until_ns: int, other_ns: int, spare: int) -> tuple[int, Line | None, int, int]:
+        """Write what is due now and not behind `other_ns`. A line may go on behind the end of a block, `spare` times in all.
 
         The time when it ended; a line to be looked at, which is no longer in the ring; how many events were written, and whether
         that line's own was. A line whose due time is no longer what it was is dropped.
@@ -92,8 +118,12 @@ class Ring:
         lines, gap_ns, events = self._lines, self._gap_ns, 0
         while lines and now_ns < until_ns:
             due_ns, line = lines[0]
-            if due_ns > now_ns or due_ns > other_ns:
+            if due_ns > now_ns + self._spin_ns or due_ns > other_ns or due_ns >= until_ns:
                 break
+            began_ns = now_ns
+            while now_ns < due_ns:
+                now_ns = clock.now_ns()
+            self.spun_ns += now_ns - began_ns
             lines.popleft()
             if due_ns != line.due_ns:
                 continue
@@ -107,6 +137,10 @@ class Ring:
             line.due_ns = due_ns + gap_ns
             if not line.trouble:
                 self._late.append(now_ns - due_ns)
+            if not line.left and not line.trouble and line.more > 0 and len(self._full) < spare:
+                line.left = min(line.more, self._block)
+                line.more -= line.left
+                self._full.append(line)
             if line.trouble or not line.left:
                 return now_ns, line, events, 1
             lines.append((line.due_ns, line))
@@ -114,7 +148,7 @@ class Ring:
 
 
 def write_batch(  # noqa: PLR0917 - called a thousand times a second, and in C it has no names for them
-    lines: list[Line], place: int, due_ns: int, event_ns: int, horizon_ns: int, until_ns: int, late: list[int]
+    lines: list[Line], place: int, due_ns: int, event_ns: int, horizon_ns: int, until_ns: int, late: Samples
 ) -> tuple[int, int, int, int]:
     """Write lines from `place` on, one every event_ns, as far as they are due; (now, place, due of the latest, why it stopped)."""
     now_ns, end = horizon_ns, len(lines)
@@ -140,6 +174,8 @@ def _compiled() -> bool:
         from . import _native
     except ImportError:  # no compiler, no headers, or not Linux
         return False
+    if not hasattr(_native, "Samples"):  # it was built from older sources
+        return False
     _native.use_words(SPACED)
     return True
 
@@ -147,7 +183,7 @@ def _compiled() -> bool:
 COMPILED = _compiled()
 
 
-BatchWriter = Callable[[list[Line], int, int, int, int, int, list[int]], tuple[int, int, int, int]]
+BatchWriter = Callable[[list[Line], int, int, int, int, int, Samples], tuple[int, int, int, int]]
 
 
 def batch_writer() -> BatchWriter:
@@ -159,6 +195,15 @@ def batch_writer() -> BatchWriter:
     return cast(BatchWriter, compiled)
 
 
+def new_samples() -> Samples:
+    """Samples of whichever kind there is."""
+    if not COMPILED:
+        return []
+    from ._native import Samples as Compiled
+
+    return Compiled()
+
+
 def new_line(owner: Owner) -> Line:
     """A line of whichever kind there is."""
     if not COMPILED:
@@ -168,10 +213,10 @@ def new_line(owner: Owner) -> Line:
     return cast(Line, Compiled(owner))
 
 
-def new_ring(gap_ns: int, late: list[int], gaps: list[int]) -> Ring:
-    """A ring for such lines."""
+def new_ring(gap_ns: int, block: int, spin_ns: int, books: Books) -> Ring:
+    """A ring for such lines, and for `new_samples`."""
     if not COMPILED:
-        return Ring(gap_ns, late, gaps)
+        return Ring(gap_ns, block, spin_ns, books)
     from ._native import Ring as Compiled
 
-    return cast(Ring, Compiled(gap_ns, late, gaps))
+    return cast(Ring, Compiled(gap_ns, block, spin_ns, books))

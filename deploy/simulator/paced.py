@@ -34,13 +34,16 @@ class PacedScheduler(Queues):
         request.room -= tokens
         if request.room >= 0:
             return []
-        self.cache.publish(request, request.length - 1)
+        held = len(request.blocks) * self.limits.block_size
+        self.cache.fill(request, held)
         preempted: list[Request] = []
         while not self.cache.grow(request, request.length):
             victim = self._preempt_newest()
             preempted.append(victim)
             if victim is request:
                 return preempted
+        if request.length > held + self.limits.block_size:  # more than a block at once
+            self.cache.fill(request, request.length - 1)
         request.room = len(request.blocks) * self.limits.block_size - request.length
         return preempted
 

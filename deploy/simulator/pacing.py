@@ -13,11 +13,12 @@ from inferload.measure import clock
 
 from .engine import Engine
 from .metrics import Metrics
-from .outbox import FINE, NEVER_NS, Line, new_ring
+from .outbox import FINE, NEVER_NS, Books, Line, new_ring
 from .paced import PacedScheduler
 from .stream import Stream
 
 _JITTER_SIZE = 4096  # a power of 2
+_SPIN_NS = 20_000  # a wait so short costs less core without sleep than with it: select, timer, a look at the network
 _MANY = 4096  # events whose times are sorted into histograms together
 
 
@@ -46,8 +47,19 @@ class PacedEngine(Engine):
         self._jitter = moved if pace.jitter else []
         self._itl_ns = pace.itl_ns
         self._regular = pace.tokens_per_event == 1 and not pace.jitter
-        self._ring = new_ring(pace.itl_ns, self.lateness.fresh, metrics.gaps_ns)
+        self._full: list[Line] = []  # lines that went on into a block that nobody has seen to
+        self._ring = new_ring(
+            pace.itl_ns,
+            scheduler.limits.block_size,
+            _SPIN_NS,
+            Books(self.lateness.fresh, metrics.gaps_ns, self._full),
+        )
         self._readmit = False
+
+    @property
+    def spun_ns(self) -> int:
+        """How long it waited without sleeping."""
+        return self._ring.spun_ns
 
     def next_due_ns(self) -> int | None:
         """When there is something to do; None: nothing is planned."""
@@ -68,8 +80,10 @@ class PacedEngine(Engine):
         before, heap = self.metrics.generation_tokens, self._heap
         while now_ns < until_ns:
             other_ns = heap[0][0] if heap else NEVER_NS
-            now_ns, line, events, written = self._ring.write(now_ns, until_ns, other_ns)
+            now_ns, line, events, written = self._ring.write(now_ns, until_ns, other_ns, self._paced.pool.free)
             self.metrics.generation_tokens += events
+            if self._full:
+                self._fill()
             if line is not None:
                 now_ns = self._look_at(line, bool(written), now_ns)
             elif other_ns <= now_ns < until_ns:
@@ -83,6 +97,14 @@ class PacedEngine(Engine):
             self.metrics.settle(_MANY)
             self.lateness.settle(_MANY)
         return now_ns
+
+    def _fill(self) -> None:
+        """See to the blocks of those that went on by themselves: they are there, as it was looked whether they are."""
+        for line in self._full:
+            stream = cast(Stream, line.owner)
+            _tell(stream)
+            self._paced.advance(stream.request, 0)
+        self._full.clear()
 
     def _look_at(self, line: Line, written: bool, now_ns: int) -> int:
         """A line whose next event is no plain one, or whose latest was the last such one; the time when it ended."""
@@ -172,7 +194,7 @@ class PacedEngine(Engine):
         for victim in self._paced.advance(stream.request, count):
             lost = self._streams[victim]
             _tell(lost)
-            lost.line.due_ns, lost.line.left = NEVER_NS, 0
+            lost.line.due_ns, lost.line.left, lost.line.more = NEVER_NS, 0, 0
             self._readmit = True
         if line.due_ns == NEVER_NS:
             return

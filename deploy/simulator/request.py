@@ -80,6 +80,8 @@ class Request:
     blocks: list[int] = field(default_factory=list)
     hashes: list[int] = field(default_factory=list)  # of full blocks, as far as they were needed
     published: int = 0  # leading blocks that can be found by their hash
+    full: int = 0  # leading blocks that are full, where the latest of them cannot be found yet
+    last_hash: int | None = None  # of the last one that can be found, where there are such
     room: int = 0  # tokens that the blocks at hand can still take (paced timing)
 
     def __post_init__(self) -> None:

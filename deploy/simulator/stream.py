@@ -74,14 +74,16 @@ class Stream:
         line, place = self.line, self.line.index
         if place < self.armed:
             line.left = min(most, self.armed - place)
+            line.more = self.armed - place - line.left
             return
-        line.left, descriptor = 0, self.peer.descriptor
+        line.left, line.more, descriptor = 0, 0, self.peer.descriptor
         if not self.quick or most < 1 or (COMPILED and descriptor < 0):
             return
         run = self.events.run(place)
         if run is not None:
             self.armed = min(run.end, self.last_place)
             line.arm(descriptor, run.before, run.after, run.word, run.stride, min(most, self.armed - place))
+            line.more = self.armed - place - line.left
 
     def write_plain(self, index: int) -> bool:
         """Write the event of one token; False: the kernel did not take all of it, and the rest is kept."""
@@ -90,7 +92,7 @@ class Stream:
     def troubled(self) -> None:
         """See to it that nothing is lost of an event that the kernel did not take, and that the next ones do not overtake it."""
         line = self.line
-        line.left = self.armed = 0
+        line.left = line.more = self.armed = 0
         if line.trouble == LOST:
             self.peer.lose()
         elif rest := line.rest():

@@ -4,11 +4,12 @@ from array import array
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable
+from typing import cast
 
-from .outbox import COMPILED
+from .outbox import COMPILED, Samples
 
 
-def python_count_steps(values: list[int], step: int, counts: "array[int]") -> tuple[int, int]:
+def python_count_steps(values: Samples, step: int, counts: "array[int]") -> tuple[int, int]:
     """Add to `counts` how many values fall into each step, the last with all above; (sum, largest, at least 0)."""
     last = len(counts) - 1
     for bucket, times in Counter(map(step.__rfloordiv__, values)).items():
@@ -16,17 +17,17 @@ def python_count_steps(values: list[int], step: int, counts: "array[int]") -> tu
     return sum(values), max(0, *values, 0)
 
 
-def python_count_below(values: list[int], bounds: "array[float]", counts: "array[int]") -> int:
+def python_count_below(values: Samples, bounds: "array[float]", counts: "array[int]") -> int:
     """Add to `counts` how many values fall below each upper bound, which is inclusive; the last is for all above. Their sum."""
     for value in values:
         counts[bisect_left(bounds, value)] += 1
     return sum(values)
 
 
-count_below: Callable[[list[int], "array[float]", "array[int]"], int] = python_count_below
-count_steps: Callable[[list[int], int, "array[int]"], tuple[int, int]] = python_count_steps
+count_below: Callable[[Samples, "array[float]", "array[int]"], int] = python_count_below
+count_steps: Callable[[Samples, int, "array[int]"], tuple[int, int]] = python_count_steps
 if COMPILED:
     from . import _native
 
-    if hasattr(_native, "count_below"):  # one that was built from older sources has it not
-        count_below, count_steps = _native.count_below, _native.count_steps
+    count_below = cast(Callable[[Samples, "array[float]", "array[int]"], int], _native.count_below)
+    count_steps = cast(Callable[[Samples, int, "array[int]"], tuple[int, int]], _native.count_steps)

@@ -49,14 +49,6 @@ void write_next(Line *line) {
     line->left--;
 }
 
-int append_ns(PyObject *list, int64_t ns) {
-    PyObject *value = PyLong_FromLongLong(ns);
-    if (!value) return -1;
-    int failed = PyList_Append(list, value);
-    Py_DECREF(value);
-    return failed;
-}
-
 int read_ns(PyObject *const *values, Py_ssize_t count, int64_t *into) {
     for (Py_ssize_t place = 0; place < count; place++) {
         into[place] = PyLong_AsLongLong(values[place]);
@@ -137,6 +129,7 @@ static PyMemberDef line_members[] = {
     {"index", T_LONGLONG, offsetof(Line, index), 0, NULL},
     {"pending", T_LONGLONG, offsetof(Line, pending), 0, NULL},
     {"left", T_LONGLONG, offsetof(Line, left), 0, NULL},
+    {"more", T_LONGLONG, offsetof(Line, more), 0, NULL},
     {"due_ns", T_LONGLONG, offsetof(Line, due_ns), 0, NULL},
     {"last_ns", T_LONGLONG, offsetof(Line, last_ns), 0, NULL},
     {"events", T_LONGLONG, offsetof(Line, events), 0, NULL},

@@ -11,15 +11,17 @@ static PyMethodDef functions[] = {
      "write_batch(lines, place, due_ns, event_ns, horizon_ns, until_ns, late) -> (now_ns, place, due_ns, why)\n\n"
      "Writes lines from `place` on, one every event_ns. Why it stopped: 1 lines[place] has more to it than one plain token, 2 the one before was "
      "not taken whole."},
-    {"count_steps", count_steps, METH_VARARGS, "count_steps(values, step, counts) -> (sum, max): each into bucket value / step; the last takes all above."},
-    {"count_below", count_below, METH_VARARGS, "count_below(values, bounds, counts) -> sum: each into the first bucket whose bound is not below it."},
+    {"count_steps", count_steps, METH_VARARGS, "count_steps(samples, step, counts) -> (sum, max): each into bucket value / step; the last takes all above."},
+    {"count_below", count_below, METH_VARARGS, "count_below(samples, bounds, counts) -> sum: each into the first bucket whose bound is not below it."},
     {NULL, NULL, 0, NULL},
 };
 
 static int add_types(PyObject *module) {
-    PyObject *line = PyType_FromSpec(&line_spec), *ring = PyType_FromSpec(&ring_spec);
+    PyObject *line = PyType_FromSpec(&line_spec), *ring = PyType_FromSpec(&ring_spec), *samples = PyType_FromSpec(&samples_spec);
     line_type = (PyTypeObject *)line;
-    int failed = !line || !ring || PyModule_AddObjectRef(module, "Line", line) < 0 || PyModule_AddObjectRef(module, "Ring", ring) < 0;
+    samples_type = (PyTypeObject *)samples;
+    int failed = !line || !ring || !samples || PyModule_AddObjectRef(module, "Line", line) < 0 || PyModule_AddObjectRef(module, "Ring", ring) < 0 ||
+                 PyModule_AddObjectRef(module, "Samples", samples) < 0;
     Py_XDECREF(ring);
     return failed ? -1 : 0;
 }

@@ -10,19 +10,26 @@ typedef struct {
     PyObject_HEAD
     PyObject *owner;
     int fd, trouble;
-    long long index, pending, left, due_ns, last_ns, events;
+    long long index, pending, left, more, due_ns, last_ns, events;
     unsigned word, stride;
     char *text; /* one event; the word is put in at `at` */
     size_t size, room, at, rest;
 } Line;
 
-extern PyTypeObject *line_type;
-extern PyType_Spec line_spec, ring_spec;
+typedef struct {
+    PyObject_HEAD
+    int64_t *values;
+    Py_ssize_t count, room;
+} Samples;
+
+extern PyTypeObject *line_type, *samples_type;
+extern PyType_Spec line_spec, ring_spec, samples_spec;
 
 int64_t now_ns(void);
 int set_words(PyObject *words);
 void write_next(Line *line); /* the event of token `index`; sets `trouble` */
-int append_ns(PyObject *list, int64_t ns);
+Samples *samples_of(PyObject *given); /* NULL with an exception set where it is none */
+int add_sample(Samples *samples, int64_t value);
 int read_ns(PyObject *const *values, Py_ssize_t count, int64_t *into);
 PyObject *count_steps(PyObject *module, PyObject *args);
 PyObject *count_below(PyObject *module, PyObject *args);
