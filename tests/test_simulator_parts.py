@@ -2,7 +2,8 @@
 
 from array import array
 from collections.abc import Callable
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -13,9 +14,10 @@ from inferload.deploy.simulator.buckets import token_bounds
 from inferload.deploy.simulator.chaos import KINDS, Chaos, ChaosError, parse_plan
 from inferload.deploy.simulator.http import HttpFault, RequestReader
 from inferload.deploy.simulator.lateness import Lateness
-from inferload.deploy.simulator.metrics import Histogram
-from inferload.deploy.simulator.outbox import new_samples
+from inferload.deploy.simulator.metrics import Histogram, Metrics
+from inferload.deploy.simulator.outbox import new_line, new_samples
 from inferload.deploy.simulator.paced import PacedScheduler
+from inferload.deploy.simulator.pacing import Pace, PacedEngine
 from inferload.deploy.simulator.queues import Limits
 from inferload.deploy.simulator.request import Request
 from inferload.deploy.simulator.text import VOCABULARY, Answer, Lexicon, answer_of, chat_tokens
@@ -257,6 +259,20 @@ class TestPacedScheduler:
         assert new.uncached_tokens == 8  # to be computed again
         scheduler.advance(new, 1)
         assert scheduler.preemptions == 1
+
+    def test_who_went_on_alone_gets_one_block_for_each_time_that_one_was_seen_to_be_free(self) -> None:
+        scheduler = paced(10, 4, 4, caching=False)
+        engine = PacedEngine(Pace(0, 1, 0.0, 1, 0.0, 0), scheduler, Metrics(64))
+        old, new = request(4, 20), request(4, 20)
+        for each in (old, new):
+            scheduler.submit(each)
+        scheduler.admit()
+        line = new_line(cast(Any, SimpleNamespace(request=old)))
+        line.index = 9  # it stands at the end of a third block, which is for somebody else to find
+        engine._full.append(line)
+        engine._fill()
+        assert (len(old.blocks), old.emitted, old.room) == (2, 1, 3)
+        assert scheduler.running == [old, new]
 
     def test_a_request_that_is_alone_and_newest_may_lose_its_own_blocks(self) -> None:
         scheduler = paced(10, 3, 4, caching=False)

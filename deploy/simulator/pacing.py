@@ -99,11 +99,10 @@ class PacedEngine(Engine):
         return now_ns
 
     def _fill(self) -> None:
-        """See to the blocks of those that went on by themselves: they are there, as it was looked whether they are."""
+        """See to the blocks of those that went on by themselves, one block for each time: so many were seen to be free."""
         for line in self._full:
-            stream = cast(Stream, line.owner)
-            _tell(stream)
-            self._paced.advance(stream.request, 0)
+            request = cast(Stream, line.owner).request
+            self._paced.advance(request, request.room + 1)
         self._full.clear()
 
     def _look_at(self, line: Line, written: bool, now_ns: int) -> int:
