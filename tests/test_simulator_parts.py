@@ -232,6 +232,17 @@ class TestPacedScheduler:
         assert play(late, acts) == play(at_once, acts)
         assert not late.cache._behind
 
+    def test_a_request_that_came_back_with_all_blocks_full_leaves_nothing_behind(self) -> None:
+        scheduler = paced(10, 100, 4, caching=True)
+        each = request(5, output=40)
+        each.emitted = 3  # it was preempted, and has eight tokens
+        scheduler.submit(each)
+        scheduler.admit()
+        scheduler.advance(each, 1)
+        scheduler.advance(each, 2)
+        scheduler.finish(each, 1)
+        assert not scheduler.cache._behind
+
     def test_several_blocks_may_become_full_at_once(self) -> None:
         scheduler = paced(10, 100, 4, caching=True)
         first = request(6, output=20)
@@ -243,6 +254,9 @@ class TestPacedScheduler:
         scheduler.submit(second)
         scheduler.admit()
         assert second.cached_tokens == 16  # 19 tokens: the last block is not full
+        scheduler.finish(first, 7)
+        scheduler.finish(second)
+        assert scheduler.pool.usage == 0.0
 
     def test_the_newest_loses_its_blocks_and_comes_back_first(self) -> None:
         scheduler = paced(10, 4, 4, caching=False)

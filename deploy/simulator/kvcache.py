@@ -37,9 +37,10 @@ class KvCache:
         most = (request.length - 1) // self.block_size
         hashes = request.hashes_to(most * self.block_size, self.block_size)[:most]
         found = self.pool.longest_prefix(hashes)
-        while self._behind and 0 < len(found) < most and (those := self._behind.get(hashes[len(found) - 1])):
-            for each in list(those):
-                self._catch_up(each)
+        while len(found) < most and (met := self._behind.keys() & hashes[: len(found)]):
+            for last_hash in met:
+                for each in list(self._behind[last_hash]):
+                    self._catch_up(each)
             found = self.pool.longest_prefix(hashes)
         if self._drop_last_hit:
             del found[-1:]
@@ -88,7 +89,7 @@ class KvCache:
             self.publish(request, tokens)
             return
         request.full = tokens // self.block_size
-        if request.last_hash is None:
+        if request.last_hash is None and request.full > request.published:
             request.last_hash = request.hashes[request.published - 1]
             self._behind.setdefault(request.last_hash, {})[request] = None
 
@@ -103,6 +104,7 @@ class KvCache:
 
     def _catch_up(self, request: Request) -> None:
         if request.last_hash is not None:
+            self._forget(request)
             self.publish(request, request.full * self.block_size)
 
     def _forget(self, request: Request) -> None:

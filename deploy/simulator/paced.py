@@ -52,6 +52,8 @@ class PacedScheduler(Queues):
         self._tell(request)
         request.emitted += tokens
         request.over = True
-        self.cache.publish(request, request.length - 1)
+        # Several last tokens at once may be more than its blocks hold: there are none for the rest.
+        held = len(request.blocks) * self.limits.block_size
+        self.cache.publish(request, min(request.length - 1, held))
         self.running.remove(request)
         self._leave(request)
