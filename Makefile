@@ -79,6 +79,7 @@ screenshots: $(READY) browser  ## the pictures of the README, from a demo and a 
 soak: $(READY) browser sshd curl  ## what takes too long for every change: long streams in flight at each way to end, long runs, many draws
 	INFERLOAD_SOAK=1 INFERLOAD_FRESH=1 $(BIN)/python -m pytest -m "not vllm" tests/test_e2e_stop.py
 	$(BIN)/python -m pytest -m "soak and not vllm"
+	INFERLOAD_SOAK=1 $(BIN)/python -m pytest -m "hypothesis and not soak and not vllm"
 
 soak-vllm: $(READY) setup-vllm  ## every variant for the CPU on real vLLM, one after another
 	$(BIN)/python -m pytest -m "soak and vllm"

@@ -1,4 +1,4 @@
-"""All tests: first the scenes, which fill the cores by themselves, then the others in two pytest processes at once.
+"""All tests: first the scenes, which fill the cores by themselves, then the others in three pytest processes at once.
 
 `make test` runs this. `pytest` alone runs the same tests one after another. Words given here go to each pytest.
 """
@@ -6,25 +6,28 @@
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 TESTS = Path(__file__).parent
 # Where scenes are played, several at a time.
 STAGED = ("test_e2e_*.py", "test_live_agent.py")
 # What starts programs and waits for them, or is timed: it goes before what only computes, which gives way to it.
+WAITING = ("test_browser.py", "test_report_browser.py", "test_sweep.py", "test_remote.py")  # for the most part
 STARTING = (
-    *("test_browser.py", "test_report_browser.py", "test_sweep.py", "test_benchmarks.py", "test_calibration.py"),
-    *("test_launch.py", "test_remote.py", "test_search_command.py", "test_simulator*.py", "test_swarm_*.py"),
-    *("test_ssh*.py", "test_wire_*.py", "test_native_*.py", "test_progress.py", "test_containers_side_by_side.py"),
+    *("test_benchmarks.py", "test_calibration.py", "test_launch.py", "test_search_command.py", "test_simulator*.py"),
+    *("test_swarm_*.py", "test_ssh*.py", "test_wire_*.py", "test_native_*.py", "test_progress.py"),
+    "test_containers_side_by_side.py",
 )
 GIVE_WAY = ("nice", "-n", "5")
 NOTHING_SELECTED = 5  # pytest's exit code where the words leave no test to it
 
 
-def parts() -> tuple[list[Path], list[Path], list[Path]]:
-    """Files of tests: those of the stage, those that start programs, those that compute."""
-    staged, starting = files(*STAGED), files(*STARTING)
-    return staged, starting, [file for file in files("test_*.py") if file not in (*staged, *starting)]
+def parts() -> tuple[list[Path], ...]:
+    """Files of tests: those of the stage, those that wait for programs, those that start some, those that compute."""
+    named = [files(*STAGED), files(*WAITING), files(*STARTING)]
+    return *named, [file for file in files("test_*.py") if not any(file in part for part in named)]
 
 
 def files(*patterns: str) -> list[Path]:
@@ -33,19 +36,27 @@ def files(*patterns: str) -> list[Path]:
 
 def main(words: list[str]) -> int:
     """Pytest's exit code: the first of a part that fails."""
-    staged, starting, computing = ([*pytest(words, part), *map(str, part)] for part in parts())
+    staged, waiting, starting, computing = ([*pytest(words, part), *map(str, part)] for part in parts())
     codes = [subprocess.run(staged, check=False).returncode]
+    with beside(waiting) as first, beside(starting) as second:
+        codes.append(subprocess.run([*GIVE_WAY, *computing], check=False).returncode)
+        codes += [first.wait(), second.wait()]
+    return exit_code(codes)
+
+
+@contextmanager
+def beside(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
+    """A command that runs meanwhile; what it says is shown at the end."""
     with tempfile.TemporaryFile() as said:
-        beside = subprocess.Popen(starting, stdout=said, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT)
         try:
-            codes += [subprocess.run([*GIVE_WAY, *computing], check=False).returncode, beside.wait()]
+            yield process
         finally:
-            beside.terminate()
-            beside.wait()
+            process.terminate()
+            process.wait()
             said.seek(0)
             sys.stdout.buffer.write(said.read())
             sys.stdout.flush()
-    return exit_code(codes)
 
 
 def pytest(words: list[str], part: list[Path]) -> list[str]:
