@@ -77,7 +77,7 @@ screenshots: $(READY) browser  ## the pictures of the README, from a demo and a 
 	PYTHONPATH=tests $(BIN)/python docs/screenshots.py
 
 soak: $(READY) browser sshd curl  ## what takes too long for every change: long streams in flight at each way to end, long runs, many draws
-	INFERLOAD_SOAK=1 INFERLOAD_FRESH=1 $(BIN)/python -m pytest -m "not vllm" tests/test_e2e_stop.py
+	INFERLOAD_SOAK=1 INFERLOAD_FRESH=1 $(BIN)/python -m pytest -m "not vllm" tests/test_e2e_stop.py tests/test_simulator.py
 	$(BIN)/python -m pytest -m "soak and not vllm"
 	INFERLOAD_SOAK=1 $(BIN)/python -m pytest -m "hypothesis and not soak and not vllm"
 

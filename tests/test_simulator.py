@@ -2,6 +2,9 @@
 
 import http.client
 import json
+import os
+import random
+import signal
 import socket
 import struct
 import subprocess
@@ -26,6 +29,7 @@ from simulator_process import Simulator
 QUICK = ("--ttft-ms", "4", "--itl-ms", "1")
 HELLO = [{"role": "user", "content": "hello to you"}]
 CHAT = "/v1/chat/completions"
+ROUNDS = 40 if os.environ.get("INFERLOAD_SOAK") else 6  # of many clients at once
 Start = Callable[..., Simulator]
 
 
@@ -433,6 +437,44 @@ class TestScheduling:
         assert server.metric("vllm:num_preemptions_total") > 0
         assert {text_of(each) for each in answers} == {text_of(answers[0])}
         assert len(text_of(answers[0]).split()) == 25
+
+    @pytest.mark.parametrize("more", [(), ("--num-gpu-blocks", "120"), ("--tokens-per-event", "7")])
+    def test_clients_that_leave_and_a_server_that_stands_still_break_no_answer(
+        self, simulator: Start, more: tuple[str, ...]
+    ) -> None:
+        """A cache too small for all, prompts of which many are alike, and now and then many events due at once."""
+        flags = ("--num-gpu-blocks", "60", "--block-size", "4", "--max-model-len", "200", "--max-num-seqs", "30")
+        server = simulator(*QUICK, *flags, *more)
+        told: list[bool] = []
+
+        def ask(client: int) -> None:
+            for turn in range(ROUNDS):
+                dice = random.Random(f"{client}/{turn}")
+                tokens, asked = dice.randint(1, 120), f"hello {dice.randint(0, 5)} a b c d e f g"
+                document = streamed() | {"max_tokens": tokens, "messages": [{"role": "user", "content": asked}]}
+                if dice.random() < 0.15:
+                    left = server.connection()
+                    left.request("POST", CHAT, json.dumps(document), {"content-type": "application/json"})
+                    left.getresponse().read(500)
+                    left.close()
+                    continue
+                events = events_of(server.call("POST", CHAT, document)[1])
+                told.append(len(text_of(events).split()) == events[-2]["usage"]["completion_tokens"] == tokens)
+
+        threads = [threading.Thread(target=ask, args=(client,)) for client in range(24)]
+        for each in threads:
+            each.start()
+        while any(each.is_alive() for each in threads):
+            os.kill(server.process.pid, signal.SIGSTOP)
+            threads[0].join(0.03)
+            os.kill(server.process.pid, signal.SIGCONT)
+            threads[-1].join(0.05)
+        assert len(told) > 12 * ROUNDS
+        assert all(told)
+        assert more or server.metric("vllm:num_preemptions_total") > 0
+        while server.stats()["requests"]["running"]:  # who left is noticed when the server looks at the network
+            pass
+        assert server.metric("vllm:kv_cache_usage_perc") == 0
 
     def test_prompts_take_their_time(self, simulator: Start) -> None:
         server = simulator("--ttft-ms", "0", "--itl-ms", "0", "--prefill-tok-per-s", "10000")
