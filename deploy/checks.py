@@ -20,11 +20,11 @@ _KEPT_FREE = 0.1  # of a GPU's memory: what is taken already by others beyond th
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One GPU; memory in GiB."""
+    """One GPU; memory in GiB, None where the driver does not say: one that shares the machine's memory has `[N/A]`."""
 
     name: str
-    total_gib: float
-    free_gib: float
+    total_gib: float | None
+    free_gib: float | None
 
 
 def gpus() -> list[Gpu]:
@@ -41,9 +41,8 @@ def gpus() -> list[Gpu]:
     return [Gpu(row[0], _gib(row[1]), _gib(row[2])) for row in rows if len(row) == 3]
 
 
-def _gib(mib: str) -> float:
-    """As much as can be wished for where the driver does not say: a GPU that shares the machine's memory has `[N/A]`."""
-    return float(mib) / 1024 if mib.strip().isdecimal() else math.inf
+def _gib(mib: str) -> float | None:
+    return float(mib) / 1024 if mib.strip().isdecimal() else None
 
 
 def check_gpus(variant: Variant, found: list[Gpu]) -> None:
@@ -54,15 +53,18 @@ def check_gpus(variant: Variant, found: list[Gpu]) -> None:
     if len(found) < wanted.gpus:
         have = f"this machine has {len(found)}" if found else "this machine has none that nvidia-smi tells of"
         raise UsageError(f"{variant.name}: needs {wanted}, {have}; --engine simulator runs it without")
-    fitting = [gpu for gpu in found if gpu.total_gib >= 0.9 * wanted.memory_gib]
+    fitting = [gpu for gpu in found if gpu.total_gib is None or gpu.total_gib >= 0.9 * wanted.memory_gib]
     if len(fitting) < wanted.gpus:
-        said = ", ".join(f"{gpu.name} {gpu.total_gib:.0f} GiB" for gpu in found)
+        sizes = ["memory not told" if gpu.total_gib is None else f"{gpu.total_gib:.0f} GiB" for gpu in found]
+        said = ", ".join(f"{gpu.name} {size}" for gpu, size in zip(found, sizes, strict=True))
         raise UsageError(
             f"{variant.name}: needs {wanted.memory_gib} GiB on each of {wanted.gpus} GPU(s), here are {said}"
         )
     utilization = float(variant.args.get("gpu-memory-utilization") or 0.92)
-    free = sorted(fitting, key=lambda gpu: -gpu.free_gib)[: wanted.gpus]
-    for gpu in free:
+    free = sorted(fitting, key=lambda gpu: math.inf if gpu.free_gib is None else gpu.free_gib, reverse=True)
+    for gpu in free[: wanted.gpus]:
+        if gpu.free_gib is None or gpu.total_gib is None:
+            continue
         if gpu.free_gib < utilization * gpu.total_gib * (1 - _KEPT_FREE):
             raise UsageError(
                 f"{variant.name}: {gpu.name} has {gpu.free_gib:.1f} of {gpu.total_gib:.1f} GiB free, and the server takes "

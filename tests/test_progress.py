@@ -36,6 +36,7 @@ def test_the_lines(golden: Callable[[str, str], None]) -> None:
         "by time": Snapshot("measure", 42.9, 47.2, None, 12, 0, FIGURES, kv_cache_usage=0.434, waiting=3.0),
         "by count": Snapshot("measure", 3700, None, "12 of 40 sessions begun", 3, 2, FIGURES, scraped=False),
         "drain": Snapshot("drain", 95.0, 58.8, None, 7, 0, FIGURES, at_most=True, kv_cache_usage=0.0, waiting=0.0),
+        "many lost": Snapshot("measure", 5.0, 55.0, None, 4, 0, FIGURES, lost=tuple(f"w{k}" for k in range(1, 6))),
         "a worker lost": Snapshot("measure", 5.0, 55.0, None, 4, 0, FIGURES, lost=("w1", "w4")),
         "steady": Snapshot("warmup", 25.0, None, None, 4, 0, FIGURES, steady="steady"),
     }
@@ -45,6 +46,11 @@ def test_the_lines(golden: Callable[[str, str], None]) -> None:
 def test_no_line_is_longer_than_the_terminal() -> None:
     now = Snapshot("measure", 1e6, 1e6, "1 of 2 sessions begun", 10**6, 10**6, FIGURES, lost=("w1",) * 40)
     assert [len(text) <= 30 for text in lines(now, 30)] == [True] * 3
+
+
+def test_lost_workers_are_left_out_last() -> None:
+    now = Snapshot("measure", 5.0, 55.0, "1 of 2 sessions begun", 4, 0, FIGURES, lost=("w1", "w2"))
+    assert lines(now, 32)[0] == "measure 0:05 · LOST: w1, w2"
 
 
 def test_a_figure_that_does_not_fit_is_left_out_as_a_whole() -> None:

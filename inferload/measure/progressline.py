@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from inferload.measure.recent import RecentFigures
 from inferload.measure.texttable import short
 
+_NAMED = 3  # workers
+
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
@@ -52,6 +54,8 @@ def clock(seconds: float) -> str:
 
 def _state(now: Snapshot) -> list[str]:
     words = [f"{now.phase or 'about to begin'} {clock(now.elapsed_s)}"]
+    if now.lost:  # so far in front that it is left out last
+        words.append(_lost(now.lost))
     if now.left_s is not None:
         words.append(f"{'at most ' if now.at_most else ''}{clock(now.left_s)} left")
     if now.goal:
@@ -60,9 +64,12 @@ def _state(now: Snapshot) -> list[str]:
     words.append(f"{now.failed} failed")
     if now.steady:
         words.append(now.steady)
-    if now.lost:
-        words.append(f"LOST: {', '.join(now.lost)}")
     return words
+
+
+def _lost(workers: tuple[str, ...]) -> str:
+    more = len(workers) - _NAMED
+    return f"LOST: {', '.join(workers[:_NAMED])}{f' and {more} more' if more > 0 else ''}"
 
 
 def _load(now: Snapshot) -> list[str]:
