@@ -1,4 +1,4 @@
-"""All tests: first the scenes, which fill the cores by themselves, then the others in three pytest processes at once.
+"""All tests: first the scenes, which fill the cores by themselves, then the others in four pytest processes at once.
 
 `make test` runs this. `pytest` alone runs the same tests one after another. Words given here go to each pytest.
 """
@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 TESTS = Path(__file__).parent
@@ -25,9 +25,10 @@ NOTHING_SELECTED = 5  # pytest's exit code where the words leave no test to it
 
 
 def parts() -> tuple[list[Path], ...]:
-    """Files of tests: those of the stage, those that wait for programs, those that start some, those that compute."""
+    """Files of tests: those of the stage, those that wait for programs, those that start some, and in halves those that compute."""
     named = [files(*STAGED), files(*WAITING), files(*STARTING)]
-    return *named, [file for file in files("test_*.py") if not any(file in part for part in named)]
+    computing = [file for file in files("test_*.py") if not any(file in part for part in named)]
+    return *named, computing[::2], computing[1::2]
 
 
 def files(*patterns: str) -> list[Path]:
@@ -36,11 +37,12 @@ def files(*patterns: str) -> list[Path]:
 
 def main(words: list[str]) -> int:
     """Pytest's exit code: the first of a part that fails."""
-    staged, waiting, starting, computing = ([*pytest(words, part), *map(str, part)] for part in parts())
+    staged, waiting, starting, half, other = ([*pytest(words, part), *map(str, part)] for part in parts())
     codes = [subprocess.run(staged, check=False).returncode]
-    with beside(waiting) as first, beside(starting) as second:
-        codes.append(subprocess.run([*GIVE_WAY, *computing], check=False).returncode)
-        codes += [first.wait(), second.wait()]
+    with ExitStack() as stack:
+        others = [stack.enter_context(beside(each)) for each in (waiting, starting, [*GIVE_WAY, *half])]
+        codes.append(subprocess.run([*GIVE_WAY, *other], check=False).returncode)
+        codes += [each.wait() for each in others]
     return exit_code(codes)
 
 
