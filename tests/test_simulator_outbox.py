@@ -79,15 +79,23 @@ def samples(kind: str) -> Any:
     return _native.Samples()
 
 
-def new_ring(kind: str, late: Any = None, gaps: Any = None, full: list[Any] | None = None, spin_ns: int = 0) -> Any:
+def new_ring(
+    kind: str,
+    late: Any = None,
+    gaps: Any = None,
+    *,
+    full: list[Any] | None = None,
+    spin_ns: int = 0,
+    gap_ns: int = 1000,
+) -> Any:
     late = samples(kind) if late is None else late
     gaps = samples(kind) if gaps is None else gaps
     full = [] if full is None else full
     if kind == "python":
-        return outbox.Ring(1000, 4, spin_ns, outbox.Books(late, gaps, full))
+        return outbox.Ring(gap_ns, 4, spin_ns, outbox.Books(late, gaps, full))
     from inferload.deploy.simulator import _native
 
-    return _native.Ring(1000, 4, spin_ns, (late, gaps, full))
+    return _native.Ring(gap_ns, 4, spin_ns, (late, gaps, full))
 
 
 def batch_writer(kind: str) -> Any:
@@ -160,6 +168,15 @@ class TestRing:
         assert ring.write(now, now + LATER_NS, outbox.NEVER_NS, 0)[1:] == (streams[0].line, 1, 1)
         assert ring.spun_ns >= due - now
         assert min(late) >= 0
+
+    def test_who_waits_awake_lets_others_have_a_look_after_a_while(self, kind: str, streams: list[Stream]) -> None:
+        ring, now = new_ring(kind, spin_ns=100_000, gap_ns=50_000), clock.now_ns()
+        streams[0].arm(10_000, due_ns=now)
+        ring.append(streams[0].line)
+        end, line, events, _own = ring.write(now, now + LATER_NS, outbox.NEVER_NS, 0)
+        assert line is None
+        assert 0 < events < 10_000  # they would have taken half a second
+        assert ring.head_ns() > end > now + 4 * 100_000
 
     def test_a_line_that_was_given_up_or_put_off_is_dropped(self, kind: str, streams: list[Stream]) -> None:
         ring, now = new_ring(kind), clock.now_ns()

@@ -24,6 +24,8 @@ from .stream import Stream
 class Engine(ABC):
     """One engine of one model. All of it runs in the server's one thread."""
 
+    awake_s = 0.0  # waits so short are spent without sleep
+
     def __init__(self, scheduler: Queues, metrics: Metrics) -> None:
         self.scheduler = scheduler
         self.metrics = metrics

@@ -18,6 +18,7 @@ from inferload.measure import clock
 from .text import SPACED
 
 NEVER_NS = 1 << 62
+_SPINS = 4  # waits without sleep: so many long a ring may take before it lets others have a look instead of waiting
 FINE, BLOCKED, LOST = range(
     3
 )  # trouble of a line: the kernel took all of the latest event, or a part, or the connection is gone
@@ -115,15 +116,17 @@ class Ring:
         The time when it ended; a line to be looked at, which is no longer in the ring; how many events were written, and whether
         that line's own was. A line whose due time is no longer what it was is dropped.
         """
-        lines, gap_ns, events = self._lines, self._gap_ns, 0
+        lines, gap_ns, events, begun_ns = self._lines, self._gap_ns, 0, now_ns
         while lines and now_ns < until_ns:
             due_ns, line = lines[0]
-            if due_ns > now_ns + self._spin_ns or due_ns > other_ns or due_ns >= until_ns:
+            if due_ns > other_ns or due_ns >= until_ns:
                 break
-            began_ns = now_ns
+            if due_ns > now_ns and (due_ns > now_ns + self._spin_ns or now_ns > begun_ns + _SPINS * self._spin_ns):
+                break
+            since_ns = now_ns
             while now_ns < due_ns:
                 now_ns = clock.now_ns()
-            self.spun_ns += now_ns - began_ns
+            self.spun_ns += now_ns - since_ns
             lines.popleft()
             if due_ns != line.due_ns:
                 continue

@@ -37,6 +37,8 @@ class Pace:
 class PacedEngine(Engine):
     """Admits requests, writes each event when it is due, and books what happened."""
 
+    awake_s = _SPIN_NS / 1e9
+
     def __init__(self, pace: Pace, scheduler: PacedScheduler, metrics: Metrics) -> None:
         super().__init__(scheduler, metrics)
         self.pace = pace

@@ -109,7 +109,7 @@ class Server:
     def _wait(self, now_ns: int) -> None:
         due_ns = self._engine.next_due_ns()
         wait_s = _LONGEST_WAIT_S if due_ns is None else min((due_ns - now_ns) / 1e9, _LONGEST_WAIT_S)
-        if wait_s > 0:
+        if wait_s > self._engine.awake_s:
             select.select((self._epoll,), (), (), wait_s)
 
     def _poll(self) -> None:

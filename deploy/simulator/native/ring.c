@@ -2,6 +2,8 @@
 
 #include <structmember.h>
 
+#define SPINS 4 /* so many long it may take before it lets others have a look instead of waiting */
+
 typedef struct {
     int64_t due_ns;
     Line *line;
@@ -116,7 +118,8 @@ static PyObject *ring_write(Ring *ring, PyObject *const *values, Py_ssize_t coun
     int64_t now = at[0];
     while (ring->count && now < at[1]) {
         Entry next = ring->entries[ring->head];
-        if (next.due_ns > now + ring->spin_ns || next.due_ns > at[2] || next.due_ns >= at[1]) break;
+        if (next.due_ns > at[2] || next.due_ns >= at[1]) break;
+        if (next.due_ns > now && (next.due_ns > now + ring->spin_ns || now > at[0] + SPINS * ring->spin_ns)) break;
         ring->spun_ns += spin_until(next.due_ns, &now);
         Line *line = pop(ring);
         if (line->due_ns != next.due_ns) { /* given up, or put off */
