@@ -123,24 +123,48 @@ def measure(streams: int, server_core: int, client_core: int) -> Streams:
             process.terminate()
             process.wait(20)
         server.stdout.close()
-    events, taken_s, cpu_s, waited_s = (sum(each[place] for each in windows) for place in range(4))
-    means, p99s = (tuple(each[5][name] for each in windows) for name in ("mean", "p99"))
-    return Streams(streams, windows[0][4], events / taken_s, cpu_s / events * 1e6, waited_s * 1000, means, p99s)
+    events = sum(each.events for each in windows)
+    return Streams(
+        streams,
+        windows[0].writer,
+        events / sum(each.taken_s for each in windows),
+        sum(each.cpu_s for each in windows) / events * 1e6,
+        sum(each.waited_s for each in windows) * 1000,
+        tuple(each.late_mean_ms for each in windows),
+        tuple(each.late_p99_ms for each in windows),
+    )
 
 
-def _window(port: int) -> tuple[float, float, float, float, str, dict[str, float]]:
-    """Events, seconds, seconds of core, seconds of waiting for it, the writer, and the lateness of a window."""
+@dataclass(frozen=True, slots=True)
+class _Window:
+    events: int
+    taken_s: float
+    cpu_s: float
+    waited_s: float
+    writer: str
+    late_mean_ms: float
+    late_p99_ms: float
+
+
+def _window(port: int) -> _Window:
     before = _get(port, "POST", "/simulator/stats/reset")
     time.sleep(_WINDOW_S)
     after = _get(port, "GET", "/simulator/stats")
     spent = {name: (after[name] or 0.0) - (before[name] or 0.0) for name in ("cpu_s", "spun_s", "cpu_wait_s")}
-    events = after["lateness_ms"]["count"] + after["blocked_events"]
-    cpu_s = spent["cpu_s"] - spent["spun_s"]
-    return events, after["since_s"], cpu_s, spent["cpu_wait_s"], after["writer"], after["lateness_ms"]
+    late = after["lateness_ms"]
+    return _Window(
+        late["count"] + after["blocked_events"],
+        after["since_s"],
+        spent["cpu_s"] - spent["spun_s"],
+        spent["cpu_wait_s"],
+        after["writer"],
+        late["mean"],
+        late["p99"],
+    )
 
 
 def _before_others(pid: int) -> None:
-    """Not as a real-time process: such a one stands still for 50 ms of every second in which any other waits."""
+    """Not as a real-time process: such a one stands still for up to 50 ms of a second in which it used over 95 % of its core."""
     with suppress(PermissionError):  # its lateness is reported either way
         os.setpriority(os.PRIO_PROCESS, pid, -20)
 

@@ -48,7 +48,10 @@ class Samples(Protocol):
 
 
 class Line:
-    """`index` tokens were written in `events` events, `pending` are due (of a step), `last_ns` is when the latest was."""
+    """`index` tokens were written in `events` events, `pending` are due (of a step), `last_ns` is when the latest was.
+
+    `left` events may go out before the line is looked at, and `more` behind them, a block at a time, where there are blocks.
+    """
 
     __slots__ = ("due_ns", "events", "index", "last_ns", "left", "more", "owner", "pending", "trouble")
 
