@@ -77,7 +77,7 @@ def standings(found: Recommendation) -> list[tuple[str, ...]]:
         cells = [one.values[TTFT.name], one.values[TPOT.name], one.values[THROUGHPUT.name]]
         cells += [one.tok_per_s_per_user, one.tok_per_s_per_gpu, one.memory_mb, one.cost]
         shown = [NOT_MEASURED if value is None else number(value) for value in cells]
-        rows.append((one.side.label, str(len(one.side.runs)), *shown))
+        rows.append((one.side.heading, str(len(one.side.runs)), *shown))
     return rows
 
 

@@ -163,7 +163,9 @@ def test_what_does_not_compare_is_left_out_and_what_is_not_valid_is_said() -> No
     assert {one.side.label for one in found.standings} == {"full", "awq", "tp2"}
     assert "other: workload.kind: nothing against agent" in found.refusals
     assert "left out: bad: bad: run 000 is not a valid measurement" in text(found)
-    assert "NO VALID MEASUREMENT" in text(recommend("chat", [bad]))
+    alone = recommend("chat", [bad])
+    assert "NO VALID MEASUREMENT" in text(alone)
+    assert text(alone).count("\n  bad (not valid) ") == 2  # the rows of both tables
 
 
 @pytest.mark.parametrize(

@@ -82,6 +82,11 @@ class Side:
     runs: tuple[Run, ...]
     cut_off: tuple[str, ...] = ()  # runs in the folder that ended before their summary was written, and are left out
 
+    @property
+    def heading(self) -> str:
+        """Its label, for a row of figures: with a word where none of its runs is valid."""
+        return f"{self.label} (not valid)" if all(run.level == "invalid" for run in self.runs) else self.label
+
     def mean(self, name: str) -> float | None:
         """Mean of a figure over the runs that are valid, or all where none is; None where one of them does not know it."""
         counted = [run for run in self.runs if run.level != "invalid"] or self.runs

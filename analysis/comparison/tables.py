@@ -76,7 +76,7 @@ def matrix(sides: Sequence[Side]) -> list[tuple[str, ...]]:
         served = side.runs[0].served
         rows.append(
             (
-                side.label,
+                side.heading,
                 NOT_MEASURED if served.tensor_parallel is None else str(served.tensor_parallel),
                 served.quantization or NOT_MEASURED,
                 _unit(side.mean("p50(ttft_ms)"), " ms"),
