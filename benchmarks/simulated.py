@@ -22,6 +22,9 @@ from benchmarks.server import PROGRAMS, ServerError
 from benchmarks.watched import on_core
 
 ITL_MS = 20.0
+PACED = ("--ttft-ms", "50", "--itl-ms", str(ITL_MS))
+EVENT_US = 10.0  # of the modelled front end, more than it takes: else no server could be on time
+STEPS = ("--hardware", "h200-qwen3-32b", "-tp", "8", "--event-us", str(EVENT_US), "--step-noise", "0")
 _TOKENS = 1500  # of each stream: longer than the measurement
 _SPREAD_S = 4.0  # over which they begin
 _LOOK_S = 0.5  # between two looks whether all of them run
@@ -72,7 +75,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = parser.parse_args(argv)
     about = {**machine(), "load average before": f"{others_busy():.2f}"}
     with on_core(given.client_core):  # the harness itself: it asks the server, and may not take its core
-        rows = [measure(number, given.server_core, given.client_core) for number in given.streams]
+        cores = (given.server_core, given.client_core)
+        rows = [measure(number, PACED, *cores) for number in given.streams]
+        steps = measure(max(given.streams), STEPS, *cores)
     hours = [
         hour("h200-qwen3-32b", Build(), given.part_s),
         hour("h200-qwen3-32b, tensor parallel 8", Build(tensor_parallel=8), given.part_s),
@@ -80,26 +85,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     about["load average after"] = f"{others_busy():.2f}"
     whole = given.part_s == _HOUR_S
     about["simulated"] = "the whole hour" if whole else f"{given.part_s:.0f} s of the hour, scaled to all of it"
-    text = page(rows, hours, about)
+    text = page(rows, steps, hours, about)
     print(text)
     if given.write is not None:
         given.write.write_text(text)
     return 0
 
 
-def measure(streams: int, server_core: int, client_core: int) -> Streams:
-    """So many streams at 20 ms on one core, read on the other."""
+def measure(streams: int, pace: Sequence[str], server_core: int, client_core: int) -> Streams:
+    """So many streams on one core, read on the other."""
     command = [sys.executable, "-m", "inferload.deploy.simulator", "--port", "0", "--served-model-name", "paced"]
-    command += [
-        "--ttft-ms",
-        "50",
-        "--itl-ms",
-        str(ITL_MS),
-        "--max-num-seqs",
-        str(streams),
-        "--num-gpu-blocks",
-        "200000",
-    ]
+    command += [*pace, "--max-num-seqs", str(streams), "--num-gpu-blocks", "400000"]
     with on_core(server_core):
         server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     assert server.stdout is not None
@@ -192,7 +188,7 @@ def hour(name: str, build: Build, part_s: float) -> Hour:
     return Hour(name, round(count * scale), round(int(found.steps.outputs.sum()) * scale), step_ms, spent * scale)
 
 
-def page(rows: Sequence[Streams], hours: Sequence[Hour], about: dict[str, str]) -> str:
+def page(rows: Sequence[Streams], steps: Streams, hours: Sequence[Hour], about: dict[str, str]) -> str:
     """The page as Markdown."""
     lines = ["# How fast the simulator is", "", "Written by `make bench-simulator`; no number is typed by hand.", ""]
     lines += [f"* {key}: {value}" for key, value in about.items()]
@@ -209,19 +205,26 @@ def page(rows: Sequence[Streams], hours: Sequence[Hour], about: dict[str, str]) 
         "| streams | writer | events/s | of | CPU (us/event) | others on its core (ms) | late mean (ms) | late p99 (ms) |"
     ]
     lines += ["| --- | --- | --- | --- | --- | --- | --- | --- |"]
-    for row in rows:
-        said = [
-            f"{row.events_per_s:.0f}",
-            f"{row.streams * 1000 / ITL_MS:.0f}",
-            f"{row.cpu_us:.1f}",
-            f"{row.waited_ms:.0f}",
-        ]
-        said += [", ".join(f"{each:.2f}" for each in late_ms) for late_ms in (row.late_mean_ms, row.late_p99_ms)]
-        lines.append(f"| {row.streams} | {row.writer} | {' | '.join(said)} |")
+    lines += [_row(row, f"{row.streams * 1000 / ITL_MS:.0f}") for row in rows]
+    lines += [
+        "",
+        f"The step model (`{' '.join(STEPS)}`), where all outputs of a step are due {EVENT_US:g} us apart behind its end, and the "
+        "next step is planned in between.",
+        "",
+        "| streams | writer | events/s | step (ms) | CPU (us/event) | others on its core (ms) | late mean (ms) | late p99 (ms) |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+        _row(steps, f"{steps.streams / steps.events_per_s * 1000:.1f}"),
+    ]
     lines += ["", f"An hour of {_RATE:.0f} requests a second on the simulated clock.", ""]
     lines += ["| preset | requests | output tokens | step mean (ms) | CPU (s) |", "| --- | --- | --- | --- | --- |"]
     lines += [f"| {h.name} | {h.requests} | {h.outputs} | {h.step_ms:.1f} | {h.cpu_s:.1f} |" for h in hours]
     return "\n".join(lines) + "\n"
+
+
+def _row(row: Streams, rate: str) -> str:
+    said = [f"{row.events_per_s:.0f}", rate, f"{row.cpu_us:.1f}", f"{row.waited_ms:.0f}"]
+    said += [", ".join(f"{each:.2f}" for each in late_ms) for late_ms in (row.late_mean_ms, row.late_p99_ms)]
+    return f"| {row.streams} | {row.writer} | {' | '.join(said)} |"
 
 
 if __name__ == "__main__":

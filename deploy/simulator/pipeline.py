@@ -14,7 +14,11 @@ from .steptime import StepClock
 
 
 class Pipeline:
-    """`submit` and `abort` as they happen; `next_ns` says when a step ends, `finish` ends it. Instants are in ns."""
+    """`submit` and `abort` as they happen; `next_ns` says when a step ends, `finish` ends it. Instants are in ns.
+
+    Where a further step is under way, what follows may be planned a little later than it is due, by `end` and then `catch_up`:
+    nothing that happened since then is in the plan.
+    """
 
     def __init__(self, scheduler: Scheduler, clock: StepClock) -> None:
         self.scheduler = scheduler
@@ -23,6 +27,7 @@ class Pipeline:
         self._under_way: deque[tuple[Step, int]] = deque()
         self._arrived: list[Request] = []  # while steps were under way
         self._free_ns = 0  # when the device is free
+        self._unplanned_ns: int | None = None  # when a step should have been planned
 
     @property
     def next_ns(self) -> int | None:
@@ -31,6 +36,7 @@ class Pipeline:
 
     def submit(self, request: Request, now_ns: int) -> None:
         """Take a request; an idle engine begins at once."""
+        self.catch_up()
         self._arrived.append(request)
         self.wake(now_ns)
 
@@ -41,10 +47,30 @@ class Pipeline:
 
     def finish(self) -> tuple[Step, int]:
         """End the oldest step under way, and plan what follows; the step and when it ended."""
+        ended = self.end()
+        self.catch_up()
+        return ended
+
+    def end(self) -> tuple[Step, int]:
+        """End the oldest step under way; what follows is planned by the next `catch_up`, or now where nothing else is under way."""
+        self.catch_up()
         step, end_ns = self._under_way.popleft()
         self.scheduler.update(step)
-        self._plan(end_ns)
+        self._unplanned_ns = end_ns
+        if not self._under_way:
+            self.catch_up()
         return step, end_ns
+
+    @property
+    def behind(self) -> bool:
+        """A step has not been planned yet that should be."""
+        return self._unplanned_ns is not None
+
+    def catch_up(self) -> None:
+        """Plan what should have been: before whatever changes who runs or waits."""
+        if self._unplanned_ns is not None:
+            now_ns, self._unplanned_ns = self._unplanned_ns, None
+            self._plan(now_ns)
 
     def _plan(self, now_ns: int) -> None:
         for request in self._arrived:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from inferload.measure import clock
 
 from .engine import Engine
-from .metrics import Metrics
+from .metrics import Gauges, Metrics
 from .outbox import PLAIN, TROUBLE, Line, batch_writer
 from .pipeline import Pipeline
 from .step import Step
@@ -49,6 +49,8 @@ class SteppedEngine(Engine):
 
     def next_due_ns(self) -> int | None:
         """When there is something to do; None: nothing is planned."""
+        if self._pipeline.behind and not self._batches:
+            return 0
         due_ns = min(self._next_event_ns(), self._next_other_ns())
         return None if due_ns == _NEVER_NS else due_ns
 
@@ -57,14 +59,19 @@ class SteppedEngine(Engine):
         while now_ns < until_ns:
             event_ns, other_ns = self._next_event_ns(), self._next_other_ns()
             if min(event_ns, other_ns) > now_ns:
-                break
+                # A plan takes milliseconds where thousands run: it waits until the events of the step before it are out.
+                if self._batches or not self._pipeline.behind:
+                    break
+                self._pipeline.catch_up()
+                now_ns = clock.now_ns()
+                continue
             if event_ns <= other_ns:
                 now_ns = self._write(min(now_ns, other_ns), until_ns)
                 continue
             if self._later and self._later[0][0] == other_ns:
                 heapq.heappop(self._later)[2]()
             else:
-                self._book(*self._pipeline.finish())
+                self._book(*self._pipeline.end())
             now_ns = clock.now_ns()
         return now_ns
 
@@ -87,7 +94,13 @@ class SteppedEngine(Engine):
 
         self.call_at(ready_ns, submit)
 
+    def gauges(self) -> Gauges:
+        """As there, with what is planned by now."""
+        self._pipeline.catch_up()
+        return super().gauges()
+
     def _leave(self, stream: Stream) -> None:
+        self._pipeline.catch_up()
         self.scheduler.abort(stream.request)
         self._pipeline.wake(clock.now_ns())
 
