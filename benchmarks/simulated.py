@@ -47,7 +47,7 @@ class Streams:
     writer: str
     events_per_s: float
     cpu_us: float
-    waited_ms: float
+    waited_ms: float | None  # None: the kernel does not tell
     late_mean_ms: tuple[float, ...]
     late_p99_ms: tuple[float, ...]
 
@@ -125,7 +125,7 @@ def measure(streams: int, pace: Sequence[str], server_core: int, client_core: in
         windows[0].writer,
         events / sum(each.taken_s for each in windows),
         sum(each.cpu_s for each in windows) / events * 1e6,
-        sum(each.waited_s for each in windows) * 1000,
+        _sum_ms([each.waited_s for each in windows]),
         tuple(each.late_mean_ms for each in windows),
         tuple(each.late_p99_ms for each in windows),
     )
@@ -136,7 +136,7 @@ class _Window:
     events: int
     taken_s: float
     cpu_s: float
-    waited_s: float
+    waited_s: float | None
     writer: str
     late_mean_ms: float
     late_p99_ms: float
@@ -146,17 +146,22 @@ def _window(port: int) -> _Window:
     before = _get(port, "POST", "/simulator/stats/reset")
     time.sleep(_WINDOW_S)
     after = _get(port, "GET", "/simulator/stats")
-    spent = {name: (after[name] or 0.0) - (before[name] or 0.0) for name in ("cpu_s", "spun_s", "cpu_wait_s")}
+    told = after["cpu_wait_s"] is not None and before["cpu_wait_s"] is not None
     late = after["lateness_ms"]
     return _Window(
         late["count"] + after["blocked_events"],
         after["since_s"],
-        spent["cpu_s"] - spent["spun_s"],
-        spent["cpu_wait_s"],
+        after["cpu_s"] - before["cpu_s"] - (after["spun_s"] - before["spun_s"]),
+        after["cpu_wait_s"] - before["cpu_wait_s"] if told else None,
         after["writer"],
         late["mean"],
         late["p99"],
     )
+
+
+def _sum_ms(waits_s: Sequence[float | None]) -> float | None:
+    known = [each for each in waits_s if each is not None]
+    return sum(known) * 1000 if len(known) == len(waits_s) else None
 
 
 def _before_others(pid: int) -> None:
@@ -222,7 +227,12 @@ def page(rows: Sequence[Streams], steps: Streams, hours: Sequence[Hour], about: 
 
 
 def _row(row: Streams, rate: str) -> str:
-    said = [f"{row.events_per_s:.0f}", rate, f"{row.cpu_us:.1f}", f"{row.waited_ms:.0f}"]
+    said = [
+        f"{row.events_per_s:.0f}",
+        rate,
+        f"{row.cpu_us:.1f}",
+        "-" if row.waited_ms is None else f"{row.waited_ms:.0f}",
+    ]
     said += [", ".join(f"{each:.2f}" for each in late_ms) for late_ms in (row.late_mean_ms, row.late_p99_ms)]
     return f"| {row.streams} | {row.writer} | {' | '.join(said)} |"
 

@@ -446,6 +446,7 @@ class TestScheduling:
         flags = ("--num-gpu-blocks", "60", "--block-size", "4", "--max-model-len", "200", "--max-num-seqs", "30")
         server = simulator(*QUICK, *flags, *more)
         told: list[bool] = []
+        left: list[int] = []
 
         def ask(client: int) -> None:
             for turn in range(ROUNDS):
@@ -453,10 +454,11 @@ class TestScheduling:
                 tokens, asked = dice.randint(1, 120), f"hello {dice.randint(0, 5)} a b c d e f g"
                 document = streamed() | {"max_tokens": tokens, "messages": [{"role": "user", "content": asked}]}
                 if dice.random() < 0.15:
-                    left = server.connection()
-                    left.request("POST", CHAT, json.dumps(document), {"content-type": "application/json"})
-                    left.getresponse().read(500)
-                    left.close()
+                    leaving = server.connection()
+                    leaving.request("POST", CHAT, json.dumps(document), {"content-type": "application/json"})
+                    leaving.getresponse().read(500)
+                    leaving.close()
+                    left.append(client)
                     continue
                 events = events_of(server.call("POST", CHAT, document)[1])
                 told.append(len(text_of(events).split()) == events[-2]["usage"]["completion_tokens"] == tokens)
@@ -469,7 +471,7 @@ class TestScheduling:
             threads[0].join(0.03)
             os.kill(server.process.pid, signal.SIGCONT)
             threads[-1].join(0.05)
-        assert len(told) > 12 * ROUNDS
+        assert len(told) == 24 * ROUNDS - len(left)  # none of them failed on the way
         assert all(told)
         assert more or server.metric("vllm:num_preemptions_total") > 0
         while server.stats()["requests"]["running"]:  # who left is noticed when the server looks at the network

@@ -511,6 +511,20 @@ class TestPipeline:
         assert (first.queued_ns, late.queued_ns) == (0, 1_100_000)
         assert (late.running, gone.running) == (True, False)
 
+    @pytest.mark.parametrize("asynchronous", [False, True])
+    def test_a_plan_that_is_put_off_is_the_one_that_was_due(self, asynchronous: bool) -> None:
+        def ends(put_off: bool) -> list[tuple[int, int, int]]:
+            pipeline = Pipeline(Scheduler(limits(async_scheduling=asynchronous)), StepClock(COST, 0))
+            found = []
+            for number in range(8):
+                pipeline.submit(request(10, output=3 + number, name=f"r{number}"), pipeline.next_ns or 0)
+                step, end_ns = pipeline.end() if put_off else pipeline.finish()
+                assert pipeline.behind == (put_off and asynchronous)
+                found.append((end_ns, step.planned_ns, len(step.sampled)))
+            return found
+
+        assert ends(put_off=True) == ends(put_off=False)
+
     def test_without_planning_ahead_it_is_the_next(self) -> None:
         pipeline = Pipeline(Scheduler(limits(async_scheduling=False)), StepClock(COST, 0))
         pipeline.submit(request(10, output=9, name="a"), 0)

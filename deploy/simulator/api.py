@@ -184,7 +184,7 @@ class Api:
         return json_reply({"input_tokens": count, "context_management": {"original_input_tokens": count}})
 
     def _reset_prefix_cache(self, _request: HttpRequest) -> Reply:
-        done = self._engine.scheduler.pool.reset_cache()
+        done = self._engine.reset_cache()
         if done:
             self._engine.metrics.recent_hits.reset()
         return json_reply({"success": done})
@@ -212,7 +212,7 @@ class Api:
         self._engine.call_at(clock.now_ns() + down_ns, self._come_back)
 
     def _come_back(self) -> None:
-        self._engine.scheduler.pool.reset_cache()
+        self._engine.reset_cache()
         self._forget()
         self._server.come_up()
 
@@ -242,6 +242,7 @@ class Api:
 
     def _stats(self, _request: HttpRequest) -> Reply:
         engine = self._engine
+        gauges = engine.gauges()
         return json_reply(
             {
                 "lateness_ms": engine.lateness.summary(),
@@ -251,8 +252,8 @@ class Api:
                     "started": engine.started,
                     "finished": engine.finished,
                     "aborted": engine.aborted,
-                    "running": len(engine.scheduler.running),
-                    "waiting": len(engine.scheduler.waiting),
+                    "running": gauges.running,
+                    "waiting": gauges.waiting,
                 },
                 "connections": self._server.connections,
                 "writer": "compiled" if COMPILED else "python",
@@ -266,7 +267,7 @@ class Api:
         return json_reply({"reset": True, **self._spent()})
 
     def _spent(self) -> dict[str, float | None]:
-        """Seconds of core since the start, and of them those in which it only waited."""
+        """Since the start, in seconds: of core; ready, and without one (None: not told); of core, and only waiting awake."""
         return {"cpu_s": clock.cpu_ns() / 1e9, "cpu_wait_s": cpu_wait_s(), "spun_s": self._engine.spun_ns / 1e9}
 
 

@@ -61,6 +61,10 @@ class Engine(ABC):
             scheduler.preemptions,
         )
 
+    def reset_cache(self) -> bool:
+        """Forget what is cached; False, and nothing is forgotten, while requests hold blocks."""
+        return self.scheduler.pool.reset_cache()
+
     def refusal(self) -> str | None:
         """Why vLLM would answer a further request with 503: the flag that bounds the queue; counted. None: it is taken."""
         most_requests, most_tokens = self.max_queued

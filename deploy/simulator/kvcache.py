@@ -37,7 +37,7 @@ class KvCache:
         most = (request.length - 1) // self.block_size
         hashes = request.hashes_to(most * self.block_size, self.block_size)[:most]
         found = self.pool.longest_prefix(hashes)
-        while len(found) < most and (met := self._behind.keys() & hashes[: len(found)]):
+        while self._behind and len(found) < most and (met := self._behind.keys() & hashes[: len(found)]):
             for last_hash in met:
                 for each in list(self._behind[last_hash]):
                     self._catch_up(each)

@@ -99,6 +99,11 @@ class SteppedEngine(Engine):
         self._pipeline.catch_up()
         return super().gauges()
 
+    def reset_cache(self) -> bool:
+        """As there, behind what is planned by now."""
+        self._pipeline.catch_up()
+        return super().reset_cache()
+
     def _leave(self, stream: Stream) -> None:
         self._pipeline.catch_up()
         self.scheduler.abort(stream.request)
