@@ -25,7 +25,7 @@ ITL_MS = 20.0
 PACED = ("--ttft-ms", "50", "--itl-ms", str(ITL_MS))
 EVENT_US = 10.0  # of the modelled front end, more than it takes: else no server could be on time
 STEPS = ("--hardware", "h200-qwen3-32b", "-tp", "8", "--event-us", str(EVENT_US), "--step-noise", "0")
-_TOKENS = 1500  # of each stream: longer than the measurement
+_TOKENS = 6000  # of each stream: longer than the measurement, which is looked at
 _SPREAD_S = 4.0  # over which they begin
 _LOOK_S = 0.5  # between two looks whether all of them run
 _SETTLE_S = 5.0  # from then on until it is measured: time to catch up with what starting them held up
@@ -114,6 +114,8 @@ def measure(streams: int, pace: Sequence[str], server_core: int, client_core: in
             time.sleep(_LOOK_S)
         time.sleep(_SETTLE_S)
         windows = [_window(port) for _ in range(_WINDOWS)]
+        if _get(port, "GET", "/simulator/stats")["requests"]["running"] < streams:
+            raise ServerError(f"some of {streams} streams ended while they were measured")
     finally:
         for process in (client, server):
             process.terminate()
