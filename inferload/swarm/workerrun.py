@@ -16,11 +16,11 @@ from inferload import rundir
 from inferload.errors import UsageError
 from inferload.measure.clock import NS_PER_MS, NS_PER_S, Anchor, WallWatch, now_ns
 from inferload.measure.health import HealthSet
-from inferload.measure.manyturns import delays_many, fold_many
 from inferload.measure.record import PhaseWindow
 from inferload.measure.slo import Slo
 from inferload.measure.tally import TallySet
 from inferload.swarm.bookings import LocustBooks
+from inferload.swarm.counting import TurnCounts
 from inferload.swarm.limits import Gate, Quota
 from inferload.swarm.messages import Assignment, Report
 from inferload.swarm.own import OwnSettings, client_settings
@@ -82,7 +82,7 @@ class WorkerRun:
         self.live = 0
         self._on_spent = on_spent
         self._spent = False
-        self.tallies = TallySet()
+        self.tallies = TallySet()  # sessions, and turns that begin; ended turns are counted by `_counts`
         self.health = HealthSet()
         self.anchor = Anchor.take()
         self._wall = WallWatch()
@@ -105,6 +105,7 @@ class WorkerRun:
             settings = client_settings(self.scenario, Target.parse(url), assignment.model, own, assignment.name)
             self._clients.append(Client(settings, partial(self._on_turn, place)))
         self._turns = TurnWriter(self.folder / rundir.TURNS, assignment.name, self.anchor, assignment.run_id)
+        self._counts = TurnCounts(self._slos, self._turns.extend)
         self._ended: list[list[TurnResult]] = [[] for _ in self._clients]  # not counted yet, by client
         self._counted: list[TurnResult] = []  # not booked yet
         self._news = gevent.event.Event()
@@ -217,15 +218,11 @@ class WorkerRun:
             if not results:
                 continue
             self._ended[place] = []
-            records = [result.record for result in results]
             # A thread that reads on while the event loop stands still has pauses of its own.
             pauses = self._clients[place].pauses()
-            fold_many(
-                self.tallies, records, self._windows, self._slos, self._pulse.pauses if pauses is None else pauses
+            self._counted += self._counts.count(
+                results, self._windows, self._pulse.pauses if pauses is None else pauses
             )
-            delays_many(self.health, records, [result.reads_unstamped for result in results])
-            self._turns.extend(records)
-            self._counted += results
 
     def _book(self) -> None:
         while True:
@@ -257,9 +254,11 @@ class WorkerRun:
         self._take_pulse()
         self._count()
         seq, self._seq = self._seq, self._seq + 1
-        tallies, health = self.tallies.take().to_wire(), self.health.take().to_wire()
-        name = self.assignment.name
-        return Report(self.assignment.run_id, name, seq, tallies, health, self.in_flight, self.loop.booked_ns())
+        tallies, health = self._counts.take()
+        tallies.absorb(self.tallies.take())
+        health.absorb(self.health.take())
+        run_id, name = self.assignment.run_id, self.assignment.name
+        return Report(run_id, name, seq, tallies.to_wire(), health.to_wire(), self.in_flight, self.loop.booked_ns())
 
     def _take_pulse(self) -> None:
         at_ns = now_ns()
