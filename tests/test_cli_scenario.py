@@ -190,6 +190,14 @@ def test_validate_looks_at_the_data_too(inferload: Inferload, tmp_path: Path, mo
     prompts.write_text('{"prompt": "Hi", "output_tokens": 3}\n')
     assert inferload("validate", str(file))[:2] == (0, f"{file}: valid, digest {load(str(file)).digest[:12]}\n")
     assert "1 conversation from prompts.jsonl" in inferload("plan", str(file))[1]
+    prompts.write_text('{"prompt": "Hi", "output_tokens": 3}\n{"prompt": "Hello"}\n{"prompt": "Hey"}\n')
+    warning = f"{prompts}:2: first of 2 turns left out: no answer and no output_tokens; add one, or set workload.output_tokens"
+    code, out, err = inferload("validate", str(file))
+    assert (code, err) == (0, f"{warning}\n")
+    assert "valid, digest" in out
+    assert warning in inferload("plan", str(file))[1]
+    prompts.write_text('{"prompt": "Hello"}\n')
+    assert inferload("validate", str(file))[0] == 2
 
 
 @pytest.mark.parametrize("command", ["validate", "plan", "path", "schema", "init"])
