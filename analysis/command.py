@@ -51,7 +51,7 @@ def register(subparsers: Any) -> None:
         action="append",
         default=[],
         metavar="FILE",
-        help="with --locust-csv: Parquet scrapes (python -m inferload.wire.scrape), or a saved page of /metrics; repeatable",
+        help="with --locust-csv: Parquet scrapes (inferload scrape), or a saved page of /metrics; repeatable",
     )
     parser.add_argument("--out", type=Path, metavar="DIR", help="with --locust-csv: where to (default: PREFIX-report)")
     parser.add_argument("--together", type=Path, metavar="DIR", help="also the runs side by side, in DIR/index.html")

@@ -15,10 +15,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from locust.dispatch import UsersDispatcher
 from locust.runners import WorkerNode
 
 from inferload.errors import UsageError
 from inferload.swarm import compat
+from inferload.workload.describearrivals import spawn_duration_s
 
 
 def test_only_the_version_that_was_read() -> None:
@@ -174,3 +176,11 @@ def test_without_a_roster_every_worker_takes_part() -> None:
     dispatcher.add_worker(b)
     dispatcher.new_dispatch(target_user_count=2, spawn_rate=2, user_classes=[One])
     assert list(dispatcher)[-1] == {a.id: {"One": 1}, b.id: {"One": 1}}
+
+
+@given(st.integers(1, 500), st.floats(0.1, 200))
+def test_the_plan_says_how_long_locust_takes_to_start_all_users(users: int, spawn_per_s: float) -> None:
+    dispatcher = UsersDispatcher([WorkerNode("host_a")], [locust.User])
+    dispatcher.new_dispatch(target_user_count=users, spawn_rate=spawn_per_s)
+    waits = -(-users // dispatcher._user_count_per_dispatch_iteration) - 1
+    assert spawn_duration_s(users, spawn_per_s) == pytest.approx(waits * dispatcher._wait_between_dispatch)

@@ -61,6 +61,7 @@ class Run:
     input_tokens: float | None = None
     cached_tokens: float | None = None  # of its prompt, a mean too
     prices: Prices = UNPRICED
+    window_s: float | None = None  # of the measure phase
     concurrency: float | None = None  # the most requests at once, where the load had such a limit
     started_at: str = ""
     notes: tuple[str, ...] = ()
@@ -161,6 +162,7 @@ def read_run(path: Path, names: tuple[str, ...] = NAMES) -> Run:
         input_tokens=_per_turn(turns, "input_tokens"),
         cached_tokens=_per_turn(turns, "cached_tokens"),
         prices=_prices(manifest, path),
+        window_s=summary.get("window_s"),
         started_at=str(manifest.get("started_at") or ""),
         scenario=str(scenario.get("name") or ""),
         counted=(turns["ok"], turns["sent"]) if {"ok", "sent"} <= turns.keys() else None,

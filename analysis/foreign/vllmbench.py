@@ -17,6 +17,7 @@ import pandas as pd
 
 from inferload.errors import UsageError
 
+from ..comparison.imported import OUR_BACKEND
 from ..frames import RunFrames
 
 Floats = npt.NDArray[np.float64]
@@ -48,7 +49,7 @@ def document(run: RunFrames) -> dict[str, Any]:
     total_in, total_out = int(ok["input_tokens"].fillna(0).sum()), int(tokens.sum())
     return {
         "date": str(run.manifest.get("started_at") or ""),
-        "backend": "inferload",
+        "backend": OUR_BACKEND,
         "model_id": run.manifest.get("model"),
         "tokenizer_id": None,
         "num_prompts": len(measured),

@@ -19,6 +19,7 @@ BUILT_IN = {
     **dict.fromkeys(("validate", "plan", "path", "schema", "init"), "inferload.cli.scenario"),
     "from-vllm-bench": "inferload.cli.frombench",
     "doctor": "inferload.cli.doctor",
+    "scrape": "inferload.cli.scrape",
     "calibrate": "inferload.cli.calibrate",
     "collect": "inferload.cli.collect",
     "interference": "inferload.cli.interference",

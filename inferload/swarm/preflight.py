@@ -55,6 +55,8 @@ def preflight(order: Order, own: OwnSettings) -> Preflight:
     sessions = Sessions(order.scenario, Data(order.origin))
     opened = sessions.open()
     check_sendable(order.scenario, sessions)
+    for line in sessions.warnings():
+        logger.warning("%s", line)
     targets: list[ServerFacts] = []
     for target in order.targets:
         targets.append(_look(target, order, own, targets[0].model if targets else None))
