@@ -671,7 +671,7 @@ def test_a_fault_behind_the_head_of_a_stream_is_an_error_event_and_no_second_ans
     engine.submit = broken  # type: ignore[method-assign]
     there, here = socket.socketpair()
     nothing = lambda _connection: None  # noqa: E731
-    connection = Connection(here, Hooks(api.handle, nothing, nothing, nothing))
+    connection = Connection(here, Hooks(api.handle, nothing, nothing, nothing, nothing))
     body = json.dumps(streamed()).encode()
     head = f"POST {CHAT} HTTP/1.1\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
     there.sendall(head.encode() + body)
