@@ -642,7 +642,7 @@ def test_a_state_that_is_none_is_one_line(state: Path, text: str) -> None:
         (["tiny-all", "--cores", ""], "--cores : not a list of cores"),
         (["tiny-al"], "variant tiny-al: not known; did you mean tiny-all?"),
         (["tiny-all", "--set", "max-num-sqes=8"], "tiny-all: --max-num-sqes: unknown; did you mean --max-num-seqs?"),
-        (["tiny-all", "--set", "max-num-seqs=-8"], "tiny-all: --max-num-seqs -8: at least 1"),
+        (["tiny-all", "--set", "max-num-seqs=-8"], "tiny-all: --max-num-seqs -8: from 1 to 1000000"),
         (["t4-all", "--engine", "vllm"], "t4-all: needs Tesla T4, this machine has none that nvidia-smi tells of"),
         (["tiny-all", "--engine", "vllm"], "tiny-all: its model is made on the spot, for --engine vllm-cpu"),
         (["t4-all", "--model-path", "/no/model"], "--model-path /no/model: no config.json there"),
