@@ -13,6 +13,7 @@ from inferload.errors import UsageError
 from inferload.workload import catalog
 from inferload.workload.scenario import Scenario
 from inferload.workload.scenario import load as load_scenario
+from inferload.workload.yamltext import data_of
 
 from . import vllmflags
 from .variant import Variant
@@ -131,7 +132,7 @@ def _files(scenario: Scenario) -> list[str]:
             for value in part:
                 look(value)
 
-    look(yaml.safe_load(scenario.resolved_text()))
+    look(data_of(scenario.resolved_text()))
     return found
 
 

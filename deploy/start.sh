@@ -226,9 +226,9 @@ launch() {
             left=$((left - 1))
         done
         case $value in
-        '' | null | '~') ;;
-        true | True | yes | on) set -- "$@" "--$flag" ;;
-        false | False | no | off) set -- "$@" "--no-$flag" ;;
+        '' | null | Null | NULL | '~') ;;
+        true | True | TRUE) set -- "$@" "--$flag" ;;
+        false | False | FALSE) set -- "$@" "--no-$flag" ;;
         *) set -- "$@" "--$flag" "$value" ;;
         esac
     done

@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from inferload.errors import UsageError
+from inferload.workload.yamltext import parse
 
 from . import vllmflags
 from .arguments import environment_faults, faults
 from .engines import LINES, Line, Wanted, line_of, refuse_elsewhere
-from .variant import Variant, base_of, bundled, document, named, problem
+from .variant import Variant, base_of, bundled, document, named
 
 _INDENT = 30
 WIDTH = 80  # of a terminal; a command line, which is there to be copied, takes what it needs
@@ -148,24 +149,27 @@ def _wrapped(argv: Sequence[str], first: int) -> list[str]:
     return [f"{line} \\" for line in lines[:-1]] + lines[-1:]
 
 
+def _value(setting: str, value: str) -> Any:
+    if not value:
+        return None
+    parsed = parse(value)
+    if parsed.faults:
+        problem = parsed.faults[0].text.removeprefix("not YAML: ")
+        raise UsageError(f"--set {setting}: its value is no YAML ({problem}); see to its brackets and quotes")
+    return parsed.data
+
+
 def changed(variant: Variant, settings: Sequence[str]) -> Variant:
     """The variant with `flag=value` settings applied; a value is YAML's, an empty one drops the flag.
 
     UsageError for a flag that is no variant's: an address, or a key, which would stand in files and process lists.
     """
-    import yaml
-
     changes: dict[str, Any] = {}
     for setting in settings:
         name, sign, value = setting.partition("=")
         if not sign or not name.strip("-"):
             raise UsageError(f"--set {setting}: write it as flag=value, such as max-num-seqs=8")
         refuse_elsewhere([f"--{name.lstrip('-')}"], "by --set")
-        try:
-            changes[name.lstrip("-").replace("_", "-")] = yaml.safe_load(value) if value else None
-        except yaml.YAMLError as error:
-            raise UsageError(
-                f"--set {setting}: its value is no YAML ({problem(error)}); see to its brackets and quotes"
-            ) from error
+        changes[name.lstrip("-").replace("_", "-")] = _value(setting, value)
     refuse_elsewhere(variant.argv, f"of {variant.name}")
     return variant.with_args(changes) if changes else variant
