@@ -16,6 +16,7 @@ from inferload.workload.scenario import load as load_scenario
 from inferload.workload.yamltext import data_of
 
 from . import vllmflags
+from .engines import served_name
 from .variant import Variant
 
 PORT = 8000
@@ -79,7 +80,7 @@ class Plan:
         if self.engine == "simulator":
             simulated = ["--model", model, "--hardware", self.variant.simulated_as]
             return ["inferload", "simulator", *listen, *simulated, *self.variant.argv]
-        return ["vllm", "serve", model, *listen, "--served-model-name", model, *self.variant.argv]
+        return ["vllm", "serve", model, *listen, *served_name(model, self.variant.argv), *self.variant.argv]
 
     def master_options(self, server: str) -> list[str]:
         """Locust's options of a headless run, without those that make it a master."""

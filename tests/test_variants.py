@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from inferload.analysis.comparison.sides import served
 from inferload.deploy import shell, vllmflags, weights
 from inferload.deploy.arguments import REFUSED, REFUSED_VALUES, Flag, environment_faults, faults, flags_of_help, to_argv
-from inferload.deploy.checks import Gpu, check_disk, check_gpus, check_memory, gpus
-from inferload.deploy.engines import Wanted, command_of
+from inferload.deploy.checks import Gpu, check_disk, check_gpus, check_memory, gpus, visible_gpus
+from inferload.deploy.engines import Wanted, command_of, line_of
 from inferload.deploy.facts import priced
 from inferload.deploy.shell import script
 from inferload.deploy.simulator import flags as simulator_flags
@@ -298,13 +298,51 @@ def test_the_page_of_a_variant_of_ones_own_file_says_what_it_differs_in(
     )
 
 
+TWO_GPUS = {"GPU-aa1": Gpu("A", 80, 80), "GPU-ab2": Gpu("B", 24, 24)}
+
+
+@pytest.mark.parametrize(
+    ("visible", "names"),
+    [
+        ("", []),
+        ("0", ["A"]),
+        ("1,0", ["B", "A"]),
+        (" 1 ", ["B"]),
+        ("0,2,1", ["A"]),  # CUDA reads up to the first entry that selects none
+        ("-1", []),
+        ("0,0", []),
+        ("GPU-ab", ["B"]),
+        ("GPU-a", []),  # the beginning of two
+        ("GPU-ab2,GPU-aa1", ["B", "A"]),
+        ("MIG-x", ["MIG-x"]),
+        ("void", []),
+        ("9" * 5000, []),
+    ],
+)
+def test_only_visible_gpus_count(visible: str, names: list[str]) -> None:
+    assert [gpu.name for gpu in visible_gpus(visible, TWO_GPUS)] == names
+
+
+@pytest.mark.parametrize("engine", ["vllm", "vllm-cpu"])
+def test_a_name_that_is_set_replaces_the_models(engine: str) -> None:
+    for setting in ("served-model-name=mine", "served_model_name=mine"):
+        variant = changed(named("tiny-all"), [setting])
+        argv = line_of(Wanted(engine, variant.model, variant=variant)).argv
+        assert argv.count("--served-model-name") == 1
+        assert argv[argv.index("--served-model-name") + 1] == "mine"
+    extra = line_of(Wanted(engine, "tiny", variant=named("tiny-all"), extra=("--served-model-name=x",))).argv
+    assert [word for word in extra if "served" in word] == ["--served-model-name=x"]
+
+
 def test_what_the_driver_does_not_say_of_a_gpu_is_no_obstacle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A GPU that shares the machine's memory has `[N/A]` for it; a driver that hangs or cannot be run has no GPUs."""
     driver = tmp_path / "nvidia-smi"
-    driver.write_text("#!/bin/sh\necho 'NVIDIA GB10, [N/A], [N/A]'\n")
+    driver.write_text("#!/bin/sh\necho 'NVIDIA GB10, [N/A], [N/A], GPU-a'\n")
     driver.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     check_gpus(named("llama31-base"), gpus())
+    with pytest.raises(UsageError, match=r"^llama31-base: needs .*, CUDA_VISIBLE_DEVICES='' leaves 0;"):
+        check_gpus(named("llama31-base"), gpus(""), "")
     driver.write_text("no program\0")
     assert gpus() == []
 
