@@ -18,7 +18,7 @@ from .facts import described
 from .rendercommand import add_compose, add_kubernetes, add_script
 from .running import Server
 from .ssh import Machine
-from .variant import named
+from .variant import named, stand_in
 from .variantcommand import add_list, add_show, changed
 
 EPILOG = """\
@@ -160,6 +160,8 @@ def bring_up(arguments: argparse.Namespace) -> int:
         raise
     shown = server.model if variant is None else f"{variant.name} ({server.model})"
     print(f"{server.engine}: {shown} at {server.url} after {took_s:.1f} s (pid {server.pid})")
+    if variant is not None and server.engine == "simulator":
+        print(f"step times: those of {stand_in(variant)}")
     print(f"log: {server.log}\nstop: inferload deploy down --port {server.port}")
     return 0
 

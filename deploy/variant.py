@@ -19,6 +19,7 @@ from inferload.measure.cost import UNPRICED, Prices
 from inferload.workload import catalog
 
 from .arguments import to_argv
+from .simulator.hardware import find
 
 FOLDER = Path(__file__).with_name("variants")
 
@@ -177,6 +178,12 @@ def named(name: str) -> Variant:
     return _pick(bundled(), name, "inferload deploy list")
 
 
+def stand_in(variant: Variant) -> str:
+    """The model and device whose step times the simulator takes for a variant: those of a preset, not the variant's own."""
+    preset = find(variant.simulated_as)
+    return f"{preset.model.name} on {preset.device.name} ({preset.name})"
+
+
 def base_of(variant: Variant, name: str) -> Variant | None:
     """What a variant differs from, out of the file that its name is of; None for a base."""
     path, sign, _ = name.rpartition(":")
@@ -269,6 +276,7 @@ def document(variant: Variant) -> dict[str, Any]:
         },
         "base": variant.base,
         "factor": variant.factor,
+        "simulated_as": variant.simulated_as,
         "args": dict(variant.args),
         "argv": list(variant.argv),
         "environment": dict(variant.environment),
