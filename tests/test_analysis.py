@@ -15,7 +15,7 @@ import pytest
 import synthetic_run as synthetic
 from hypothesis import given
 from hypothesis import strategies as st
-from inferload.analysis import frames, reconcile, report, timeline
+from inferload.analysis import frames, reconcile, report, reportmodel, timeline
 from inferload.analysis.damaged import Notes
 from inferload.analysis.pictures.all import pictures
 from inferload.analysis.reportmodel import build
@@ -276,3 +276,10 @@ def test_each_step_has_a_row_and_a_window_of_its_own() -> None:
     assert found.columns[:2] == ("step", "window, s")
     assert [row[:2] for row in found.rows] == [("0: 1 sessions/s", "4"), ("1: 2.5 sessions/s", "5")]
     assert "Steps" not in {table.title for table in run_tables(synthetic.SUMMARY, Notes())}
+
+
+@pytest.mark.parametrize("preset", ["h200-qwen3-32b", None])
+def test_a_report_names_the_stand_in_of_a_simulated_variant(preset: str | None) -> None:
+    (banner,) = reportmodel._banners(True, {"variant": {"name": "qwen36-mtp", "simulated_as": preset}})
+    named = " For variant qwen36-mtp it took the step times of its preset h200-qwen3-32b."
+    assert banner.endswith(named) == (preset is not None)

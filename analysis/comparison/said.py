@@ -1,7 +1,7 @@
 """A comparison in words and tables: for a terminal, for a pull request, for a machine."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from xml.etree import ElementTree
 
@@ -174,7 +174,16 @@ def simulated(sides: Sequence[Side]) -> list[str]:
     if not found:
         return []
     whose = "" if len(found) == len(sides) else f" of {', '.join(found)}"
-    return [f"The server{whose} was the embedded simulator: its latencies say nothing of a model or of hardware."]
+    presets = {
+        str(variant["simulated_as"])
+        for side in sides
+        for run in side.runs
+        if isinstance(variant := run.server.get("variant"), Mapping) and variant.get("simulated_as")
+    }
+    taken = f" Step times are those of its preset {', '.join(sorted(presets))}." if presets else ""
+    return [
+        f"The server{whose} was the embedded simulator: its latencies say nothing of a model or of hardware.{taken}"
+    ]
 
 
 def remarks(one: Comparison) -> list[str]:

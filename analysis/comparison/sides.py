@@ -6,13 +6,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from inferload import prices, rundir
 from inferload.errors import UsageError
 from inferload.measure.cost import UNPRICED, Prices
 from inferload.measure.server_names import PROCESS_START
 from inferload.scrapefile import read_scrapes
+from inferload.workload.yamltext import data_of
 
 from . import imported
 from .figures import ALL, value_of
@@ -210,7 +209,7 @@ def _levels(text: str | None, summary: Mapping[str, Any]) -> tuple[Level, ...]:
     if steps:
         shown = [(step, *_load_of(step)) for step in steps]
     else:
-        data = yaml.safe_load(text) if text else None
+        data = data_of(text)
         arrivals = (data.get("arrivals") if isinstance(data, dict) else None) or {}
         shown = [(summary, *_load_of(arrivals))]
     return tuple(
@@ -242,13 +241,13 @@ def _per_turn(turns: Mapping[str, Any], name: str) -> float | None:
 
 
 def _slo(text: str | None) -> dict[str, Any]:
-    data = yaml.safe_load(text) if text else None
+    data = data_of(text)
     return dict(data.get("slo") or {}) if isinstance(data, dict) else {}
 
 
 def _asks(text: str | None) -> dict[str, Any]:
     """What the scenario asks, flat, without its name and seed: those may differ between runs that compare."""
-    data = yaml.safe_load(text) if text else None
+    data = data_of(text)
     if not isinstance(data, dict):
         return {}
     dropped = ("name", "seed", "gates", "slo", "server")
