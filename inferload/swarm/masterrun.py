@@ -281,9 +281,10 @@ class MasterRun:
         """When the load ends, now that it is to: one that is stopped goes on until every worker knows of its end."""
         if self._spent_ns is not None:
             return self._spent_ns
-        if self.stop.is_set() or planned_ns is None:
+        if planned_ns is None:
             return self.earliest_ns()
-        return planned_ns
+        # Workers end the load at the planned end by themselves.
+        return min(planned_ns, self.earliest_ns()) if self.stop.is_set() else planned_ns
 
     def _announce(self, start_ns: int, measure_ns: int | None, end_ns: int | None) -> None:
         """Tell the workers which phases there are, as far as that is known: None where it is not yet."""

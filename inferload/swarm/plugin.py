@@ -66,6 +66,7 @@ def _begin_worker(environment: Any, own: OwnSettings, scenario: str | None) -> N
     agent = Agent(environment, own, scenario)
     environment.inferload_agent = agent
     environment.events.quitting.add_listener(lambda **_event: agent.stop())
+    agent.follow_master()
     pressed = [0]
 
     def interrupt() -> None:
