@@ -20,7 +20,7 @@ from inferload.measure.recent import Recent
 from inferload.measure.record import Phase, PhaseWindow
 from inferload.measure.steady import Steadiness
 from inferload.measure.tally import TallySet
-from inferload.swarm import messages, muster, stepping, warming, watching
+from inferload.swarm import compat, messages, muster, stepping, warming, watching
 from inferload.swarm.arms import Arm, Earlier
 from inferload.swarm.ended import Place, Seen
 from inferload.swarm.marks import Marks
@@ -70,6 +70,7 @@ class MasterRun:
         self._runner = runner
         self.steering = Steering(order)
         self._spent_ns: int | None = None  # when the last of a counted load was over
+        self._ignored_before = compat.ignored_messages.counts.copy()
         self._aborting = False
         self._over = False  # the load has ended as planned
 
@@ -241,6 +242,7 @@ class MasterRun:
             starter.kill(block=False)
             stepper.kill(block=False)
             watcher.kill(block=False)
+        self._mark_ignored_messages()
         if self.scraping is not None:
             self.scraping.stop()
 
@@ -291,6 +293,12 @@ class MasterRun:
         self.phases.set(start_ns, measure_ns, end_ns)
         self._mark_phases()
         self.tell(messages.WINDOWS, {"run_id": self.run_id, "windows": windows_to_wire(self.stepped)})
+
+    def _mark_ignored_messages(self) -> None:
+        ignored = compat.ignored_messages.counts - self._ignored_before
+        if ignored:
+            text = ", ".join(f"{reason}: {count}" for reason, count in sorted(ignored.items()))
+            self.marks.add("messages_ignored", f"messages to the master ignored ({text})", counts=dict(ignored))
 
     def _mark_phases(self) -> None:
         self.phases.mark(self.marks, self.anchor, stopping=self.stop.is_set() and not self.drained.is_set())
