@@ -105,6 +105,7 @@ class MasterRun:
         if silent_s > GAP_S and self.windows:
             self.marks.add("worker_silent", f"worker {member.name} was silent for {silent_s:.1f} s", worker=member.name)
         member.heard()
+        member.began = member.began or self.phase() is not None
         if member.reported(report.seq, report.in_flight, report.booked_ns):
             tallies = TallySet.from_wire(report.tallies)
             member.turns += sum(tally.ended for _, tally in tallies.items())
@@ -179,6 +180,13 @@ class MasterRun:
         logger.error("%s from here on", text)
         if all(one.drained for one in self.roster.present):
             self.request_stop("the end of every worker")
+
+    def takes_users(self, member: Member) -> bool:
+        """Whether Locust would give it users: not while it counts it as missing."""
+        if member.client_id is None:
+            return True
+        client = self._runner.clients.get(member.client_id)
+        return client is not None and client.state != "missing"
 
     # -- what people say
 
