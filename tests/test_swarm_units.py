@@ -17,6 +17,7 @@ from inferload.measure.record import PhaseWindow
 from inferload.passing import PassingParser
 from inferload.runoptions import RUN_OPTIONS
 from inferload.swarm import agent, messages, muster, options, watching
+from inferload.swarm.masterrun import MasterRun
 from inferload.swarm.order import Wish, nominal_users, resolve
 from inferload.swarm.own import OwnSettings
 from inferload.swarm.roster import Member, Roster
@@ -264,6 +265,8 @@ class Watched:
 
     def __init__(self, *names: str) -> None:
         self.roster = Roster(list(names))
+        for member in self.roster.members:
+            member.began = True
         self.kinds: list[str] = []
         self.looked = 0
         self.marks = SimpleNamespace(add=lambda kind, _text, **_facts: self.kinds.append(kind))
@@ -291,6 +294,48 @@ def test_a_worker_that_was_given_up_is_waited_for_once_it_is_heard_again(monkeyp
     other.heard()
     watching.look_round(run, clients, 60)  # type: ignore[arg-type]
     assert (run.roster.awaited, run.kinds, run.looked) == ([other], ["worker_lost"], 2)
+
+
+def test_a_worker_that_reports_is_not_lost_while_locust_still_counts_it_as_missing() -> None:
+    run = Watched("a")
+    run.roster.members[0].heard()
+    watching.look_round(run, {"a": SimpleNamespace(state="missing")}, 60)  # type: ignore[arg-type]
+    assert (run.roster.lost, run.kinds) == ([], [])
+
+
+@pytest.mark.parametrize(("silent_s", "lost"), [(6, False), (14, False), (16, True)])
+def test_a_worker_that_has_not_reported_since_the_load_began_has_more_time(
+    silent_s: int, lost: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_ns = [0]
+    monkeypatch.setattr("inferload.swarm.roster.now_ns", lambda: at_ns[0])
+    run = Watched("a", "b")
+    starting, reporting = run.roster.members
+    for member in run.roster.members:
+        member.heard()
+    starting.began = False
+    clients = {name: SimpleNamespace(state="running") for name in ("a", "b")}
+    at_ns[0] = silent_s * 10**9
+    watching.look_round(run, clients, 60)  # type: ignore[arg-type]
+    assert (starting.lost, reporting.lost) == (lost, True)
+
+
+def test_a_run_begins_when_locust_counts_every_worker_as_present(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Locust gives no users to a worker that it counts as missing, and takes a while to see that one is back."""
+    monkeypatch.setattr(muster, "_assignment", lambda _run, _member: SimpleNamespace(to_wire=dict))
+    members = Roster(["a", "b"])
+    for member in members.members:
+        member.ready = True
+    clients = {"a": SimpleNamespace(state="ready"), "b": SimpleNamespace(state="missing")}
+    run = MasterRun.__new__(MasterRun)
+    run.roster, run.preflight = members, SimpleNamespace(data=SimpleNamespace(has_files=False))  # type: ignore[assignment]
+    run._runner = SimpleNamespace(clients=clients, send_message=lambda *_arguments: None)
+    with gevent.Timeout(10):
+        waiting = gevent.spawn(muster.hand_out, run)
+        gevent.sleep(0.05)
+        assert not waiting.ready()
+        clients["b"].state = "ready"
+        waiting.get()
 
 
 def test_nobody_is_silent_while_the_master_stands_still(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,8 @@ from inferload.workload import scenario as scenarios
 from inferload.workload.data import Data
 from inferload.workload.sessions import Sessions
 
+_LOOPBACK = "127.0.0.1"
+
 
 def add_options(parser: Any, default_scenario: str) -> None:
     """Add our options to Locust's parser; those in its start form say so."""
@@ -30,8 +32,20 @@ def add_options(parser: Any, default_scenario: str) -> None:
         metavar="NAME-OR-PATH",
         help=f"what is asked and when: {', '.join(catalog.names())}, or a file of your own (default: {default_scenario})",
     )
+    parser.set_defaults(master_bind_host=_NotGiven(parser.get_default("master_bind_host") or "*"))
     for option in RUN_OPTIONS:
         parser.add_argument(option.flag, include_in_web_ui=option.in_form, **option.keywords())
+
+
+class _NotGiven(str):
+    """A default that can be told from the same value on the command line."""
+
+
+def bind_to_loopback(options: Any) -> None:
+    """Have a master whose workers are its own processes listen on loopback only, unless --master-bind-host was given."""
+    workers_here = options.processes and not options.worker and options.master_host == _LOOPBACK
+    if workers_here and isinstance(options.master_bind_host, _NotGiven):
+        options.master_bind_host = _LOOPBACK
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,6 +53,7 @@ def begin(environment: Any, runner: Any, web_ui: Any, default_scenario: str, **_
 def _look(parsed: Any) -> None:
     """Before Locust forks, and makes a worker of every child: check the options, and note whether it was told to be one."""
     options.check(parsed)
+    options.bind_to_loopback(parsed)
     parsed.told_to_be_worker = bool(parsed.worker)
 
 
@@ -66,6 +67,7 @@ def _begin_worker(environment: Any, own: OwnSettings, scenario: str | None) -> N
     agent = Agent(environment, own, scenario)
     environment.inferload_agent = agent
     environment.events.quitting.add_listener(lambda **_event: agent.stop())
+    agent.follow_master()
     pressed = [0]
 
     def interrupt() -> None:

@@ -7,8 +7,10 @@ from typing import Any
 
 from inferload.measure.clock import now_ns
 
-# A worker that says nothing for this long is lost; Locust's own heartbeats take about as long to notice.
+# A worker that says nothing for this long is lost.
 LOST_S = 4.0
+# A worker that has not reported since the load began may be starved while it starts: it has longer.
+START_LOST_S = 15.0
 # A report is due every second; a silence of this length is marked even if the worker comes back.
 GAP_S = 1.8
 
@@ -26,6 +28,7 @@ class Member:
     one_clock: bool = False  # it reads the very clock that the master does: there is nothing to be uncertain about
     facts: dict[str, Any] = field(default_factory=dict)  # what its READY said
     ready: bool = False
+    began: bool = False  # it has reported since the load began
     drained: bool = False
     lost: bool = False
     back: bool = False  # heard again since it was lost: what it has in flight is waited for
