@@ -4,6 +4,7 @@ import gc
 import logging
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -101,6 +102,8 @@ class WorkerRun:
         self._reported_ns = self._tidied_ns = now_ns()
         self._told: set[str] = set()
         self._clients: list[Client] = []
+        if not own.origins and assignment.origins is not None:  # started without --host: the master's servers
+            own = replace(own, origins=frozenset(assignment.origins))
         for place, url in enumerate(assignment.target_urls):
             settings = client_settings(self.scenario, Target.parse(url), assignment.model, own, assignment.name)
             self._clients.append(Client(settings, partial(self._on_turn, place)))

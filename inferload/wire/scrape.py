@@ -21,16 +21,20 @@ import signal
 import sys
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from inferload import scrapefile
 from inferload.errors import UsageError
 from inferload.measure import server_names as names
 from inferload.measure.clock import NS_PER_S, Anchor, now_ns
+from inferload.measure.untrusted import escaped
 from inferload.wire.promtext import PromParser, Sample
+from inferload.wire.redaction import Redaction
 from inferload.wire.scrapehttp import MetricsClient, MetricsUrl, tls_context
 
+# The environment's variable with the parent's own headers, `NAME: VALUE` a line: known so that they are redacted.
+REDACTED_HEADERS = "INFERLOAD_REDACTED_HEADERS"
 # A part is closed this often; a kill -9 loses no scrape that is older than twice that.
 PART_S = 4.0
 # How long a scrape may take: longer than an interval, since a busy server answers late but truly.
@@ -95,10 +99,13 @@ class Book:
 
     columns: scrapefile.ScrapeColumns = field(default_factory=scrapefile.ScrapeColumns)
     down: set[str] = field(default_factory=set)
+    redact: Redaction = field(default_factory=Redaction)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, scrape: Scrape) -> None:
         """Keep a scrape and tell of it."""
+        if scrape.error is not None:
+            scrape = replace(scrape, error=escaped(self.redact(scrape.error)))
         with self.lock:
             for sample in scrape.samples:
                 self.columns.append(scrape.wall_ns, scrape.target, sample.metric, sample.labels, sample.value)
@@ -146,7 +153,7 @@ class Scraper:
     def run(self) -> None:
         """Scrape at start, start + interval, ...; then once more when told to stop."""
         start_ns, tick, skipped = now_ns(), 0, 0
-        parser = PromParser(names.KEPT_PREFIXES)
+        parser = PromParser(names.KEPT_PREFIXES, self.book.redact)
         while not self.stop.wait(max(0, start_ns + tick * self.interval_ns - now_ns()) / NS_PER_S):
             self.book.add(self._scrape(parser, TIMEOUT_S, skipped))
             due = tick + 1
@@ -200,13 +207,19 @@ def wait_for_end(folder: Path, book: Book, woken: int) -> int:
 def scrape_all(arguments: argparse.Namespace, environment: Mapping[str, str], woken: int) -> None:
     """The whole life of the process, from the first scrape to the joined file."""
     urls = [MetricsUrl.parse(text) for text in dict.fromkeys(arguments.target)]
+    without_key = {MetricsUrl.parse(text) for text in arguments.no_key}
     context = tls_context(arguments.ca_file, arguments.insecure)
     key = environment.get("OPENAI_API_KEY") or None
     folder: Path = arguments.out
     folder.mkdir(parents=True, exist_ok=True)
-    book, stop, anchor = Book(), threading.Event(), arguments.anchor or Anchor.take()
+    book, stop, anchor = (
+        Book(redact=Redaction.of(key, _redacted(environment))),
+        threading.Event(),
+        arguments.anchor or Anchor.take(),
+    )
     interval_ns = round(arguments.interval_s * NS_PER_S)
-    scrapers = [Scraper(MetricsClient(url, context, key), interval_ns, anchor, book, stop) for url in urls]
+    clients = [MetricsClient(url, context, None if url in without_key else key) for url in urls]
+    scrapers = [Scraper(client, interval_ns, anchor, book, stop) for client in clients]
     threads = [threading.Thread(target=scraper.run, daemon=True) for scraper in scrapers]
     for thread in threads:
         thread.start()
@@ -217,6 +230,12 @@ def scrape_all(arguments: argparse.Namespace, environment: Mapping[str, str], wo
         thread.join(max(0, give_up_ns - now_ns()) / NS_PER_S)
     write_taken(folder, number, book)
     scrapefile.join_parts(folder)
+
+
+def _redacted(environment: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Headers of the parent that a server may echo in a label or an error; they are sent to no metrics page."""
+    lines = environment.get(REDACTED_HEADERS, "").splitlines()
+    return [(name, value) for name, _, value in (line.partition(": ") for line in lines)]
 
 
 def parse_anchor(text: str) -> Anchor:
@@ -239,6 +258,9 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--out", type=Path, required=True, help="folder for the parts")
     parser.add_argument("--target", action="append", required=True, metavar="URL", help="metrics page; repeatable")
     parser.add_argument(
+        "--no-key", action="append", default=[], metavar="URL", help="page that gets no API key; repeatable"
+    )
+    parser.add_argument(
         "--interval-s", type=parse_interval, default=0.25, help="seconds between scrapes (0.05 to 3600)"
     )
     parser.add_argument("--anchor", type=parse_anchor, metavar="WALL_NS:MONO_NS", help="the parent's clock anchor")
@@ -255,7 +277,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         scrape_all(build_parser().parse_args(argv), os.environ, woken)
     except UsageError as error:
-        print(f"scraper: {error}", file=sys.stderr)
+        print(f"scraper: {escaped(str(error))}", file=sys.stderr)
         return 2
     return 0
 

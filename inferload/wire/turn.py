@@ -30,7 +30,7 @@ from inferload.workload.messages import ToolCall
 
 logger = logging.getLogger(__name__)
 
-_DETAIL_BYTES = 300
+_DETAIL_BYTES = 4096  # kept of an error's body: the client redacts it before it cuts it to a line
 _LOOK_NS = NS_PER_S // 4
 
 
