@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from inferload import rundir
 from inferload.errors import UsageError
@@ -15,6 +14,7 @@ from inferload.wire import given
 from inferload.wire.client import Credentials
 from inferload.wire.dial import TlsSettings
 from inferload.wire.redaction import without_userinfo
+from inferload.wire.scrapehttp import MetricsUrl
 from inferload.wire.target import Target
 from inferload.workload import catalog
 from inferload.workload import scenario as scenarios
@@ -140,9 +140,9 @@ def metrics_urls(given: list[str] | None) -> tuple[str, ...] | None:
             raise UsageError("--metrics-url none: stands beside a URL; give one or the other")
         return ()
     for url in given:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.password:
-            raise UsageError(
-                f"--metrics-url {without_userinfo(url)}: not an address; say it as http://server:8000/metrics, without a password"
-            )
+        try:
+            MetricsUrl.parse(url)
+        except UsageError as error:
+            remedy = "say it as http://server:8000/metrics, without a password"
+            raise UsageError(f"--metrics-url {without_userinfo(url)}: not an address; {remedy}") from error
     return tuple(given)
