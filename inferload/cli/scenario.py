@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from inferload.errors import UsageError
+from inferload.measure.untrusted import escaped_lines
 from inferload.workload import catalog, files
 from inferload.workload.data import Data
 from inferload.workload.describe import describe
@@ -113,10 +114,11 @@ def _checked(name: str, resolved: bool) -> bool:
         missing, warnings = _data_faults(scenario, name)
     except ScenarioError as error:
         count = len(error.faults)
-        print(error, f"{error.origin}: {count} mistake{'s' * (count > 1)}", sep="\n", file=sys.stderr)
+        said = f"{error}\n{error.origin}: {count} mistake{'s' * (count > 1)}"
+        print(escaped_lines(said), file=sys.stderr)
         return False
     except UsageError as error:
-        print(error, file=sys.stderr)
+        print(escaped_lines(str(error)), file=sys.stderr)
         return False
     print(*warnings, sep="\n", end="\n" if warnings else "", file=sys.stderr)
     print(scenario.resolved_text() if resolved else f"{name}: valid, digest {scenario.digest[:12]}{missing}", end="\n")

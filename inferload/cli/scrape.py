@@ -73,6 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Scrape until the end; the exit code."""
     from inferload.measure.clock import Anchor
     from inferload.wire import given, scrape  # pyarrow comes with it, which no other command should load
+    from inferload.wire.redaction import Redaction
 
     _check_free(arguments.out)
     key = given.api_key(arguments.api_key_file, API_KEY_VARIABLE)
@@ -80,7 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
     clients = scrape.clients_of(arguments.urls, ca_file, arguments.insecure, key)
     job = scrape.Job(clients, arguments.interval, arguments.out, Anchor.take())
     progress = Progress([client.url.target for client in clients])
-    book = scrape.Book(tell=progress.add)
+    book = scrape.Book(tell=progress.add, redact=Redaction.of(key, ()))
     woken, wake = os.pipe()
     kept = {
         number: signal.signal(number, lambda *_: os.write(wake, b"x")) for number in (signal.SIGINT, signal.SIGTERM)

@@ -10,6 +10,7 @@ from inferload.measure.gates import ONE_SIDED
 from inferload.measure.measures import MEASURES
 from inferload.measure.summary import QUANTILES
 from inferload.measure.texttable import align, short
+from inferload.measure.untrusted import escaped, mapped
 
 _COLUMNS = ("count", "mean", *QUANTILES, "max")
 _HEADS = {"p999": "p99.9"}
@@ -22,6 +23,7 @@ _VERDICTS = {
 
 def tables(summary: Mapping[str, Any]) -> str:
     """The whole text, verdict first. A figure that is not known is a dash."""
+    summary = mapped(summary, escaped)
     parts = [_head(summary), gates_text(summary), _latency(summary), _load(summary)]
     parts += [
         _tasks(summary),
@@ -55,7 +57,7 @@ def _reason(reason: Mapping[str, Any]) -> str:
 
 def gates_text(summary: Mapping[str, Any]) -> str:
     """What each gate came to, and how sure that is; empty where there were none and no turn failed."""
-    verdict = summary["verdict"]
+    verdict = mapped(summary["verdict"], escaped)
     if not verdict["gates"]:
         if verdict["passed"]:
             return ""

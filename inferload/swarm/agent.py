@@ -151,7 +151,7 @@ class Agent:
             answer |= {"anchor": anchor, "folder": str(run.folder), "reader": run.reader}
             gevent.spawn(self._report, run)
         except (UsageError, OSError) as error:
-            answer["error"] = str(error)
+            answer["error"] = self._own.redaction(str(error))
         self._runner.send_message(messages.READY, answer)
 
     def _on_windows(self, environment: Any, msg: Any) -> None:

@@ -31,6 +31,7 @@ from locust.user import User
 
 from inferload.errors import UsageError
 from inferload.measure.clock import NS_PER_S, Anchor, now_ns
+from inferload.measure.untrusted import escaped_lines
 
 SUPPORTED = "2.47."
 _WORKER_END_S = 3.0
@@ -207,7 +208,7 @@ def check_after_parsing(check: Callable[[Any], object]) -> None:
             try:
                 check(options)
             except UsageError as error:
-                parser.exit(2, f"inferload: {error}\n")
+                parser.exit(2, f"inferload: {escaped_lines(str(error))}\n")
             return options
 
         parser.parse_args = parse_and_check

@@ -24,6 +24,7 @@ from inferload.swarm.order import Order
 from inferload.swarm.preflight import Preflight
 from inferload.swarm.roster import Member, Roster
 from inferload.wire.probe import ServerFacts
+from inferload.wire.redaction import Redaction
 from inferload.wire.target import Target
 from inferload.workload import scenario as scenarios
 from inferload.workload.chattemplate import ChatTemplate
@@ -104,8 +105,8 @@ def lasted_s(window: PhaseWindow) -> float:
 # -- books.json
 
 
-def keep(run: EndedRun) -> None:
-    """Write what the run's other files do not tell."""
+def keep(run: EndedRun, redaction: Redaction) -> None:
+    """Write what the run's other files do not tell, without secrets."""
     preflight, scenario = run.preflight, run.order.scenario
     document = {
         "format": rundir.FORMAT,
@@ -128,7 +129,7 @@ def keep(run: EndedRun) -> None:
         "tallies": run.seen.tallies.to_wire(),
         "health": run.seen.health.to_wire(),
     }
-    rundir.write_json(run.place.path / rundir.BOOKS, document)
+    rundir.write_json(run.place.path / rundir.BOOKS, redaction.document(document))
 
 
 def recall(path: Path) -> EndedRun:

@@ -7,6 +7,7 @@ import sys
 from dataclasses import dataclass, replace
 from importlib.metadata import entry_points
 from pathlib import Path
+from typing import Any
 
 from inferload import rundir
 from inferload.measure import console, summary
@@ -39,7 +40,12 @@ class Outcome:
 
 def begin(run: MasterRun) -> None:
     """Write the manifest as it stands before the load: a run that is killed has one too."""
-    rundir.write_json(run.place.path / rundir.MANIFEST, manifest(run, counts=None))
+    _write_manifest(run, counts=None)
+
+
+def _write_manifest(run: MasterRun, counts: dict[str, Any] | None) -> None:
+    document = run.own.redaction.document(manifest(run, counts))
+    rundir.write_json(run.place.path / rundir.MANIFEST, document)
 
 
 def conclude(run: MasterRun) -> Outcome:
@@ -50,13 +56,13 @@ def conclude(run: MasterRun) -> Outcome:
         run.marks.add("dropped", f"{lost} arrivals of lost workers were dropped", arrivals=lost)
     over = _over(run)
     closed = closing.close(over)
-    document = closed.document
+    document = run.own.redaction.document(closed.document)
     rundir.write_json(folder / rundir.SUMMARY, document)
     counts = {"sessions": summary.sessions(run.seen.tallies.total()), "turns": document["turns"]["by_phase"]["all"]}
-    rundir.write_json(folder / rundir.MANIFEST, manifest(run, counts))
+    _write_manifest(run, counts)
     (folder / rundir.TOKEN).unlink(missing_ok=True)
     if any(member.facts.get("folder") != str(folder) for member in run.roster.members):
-        ended.keep(over)
+        ended.keep(over, run.own.redaction)
     tables = console.tables(document)
     print(tables, flush=True)
     if run.own.report:

@@ -55,7 +55,7 @@ class MasterRun:
         self.arm: Arm = "cold"
         self.earlier: Earlier | None = None
         self.salt = order.scenario.cache.salt or self.run_id  # what keeps its prompts apart from other runs'
-        self.marks = Marks(place.path / rundir.MARKS, self.anchor)
+        self.marks = Marks(place.path / rundir.MARKS, self.anchor, own.redaction)
         self.seen = Seen()
         self.recent = Recent()
         self.steadiness = Steadiness()

@@ -50,6 +50,7 @@ class Assignment:
     token: str
     offset_ns: int
     rate: float | None  # open loop: what the whole fleet's schedule is stretched by at the start
+    origins: list[str] | None = None  # servers that a worker's key and headers may be sent to; None: any
     data: dict[str, Any] = field(default_factory=dict)  # what the master found of the workload's data, by class
 
     def to_wire(self) -> dict[str, Any]:

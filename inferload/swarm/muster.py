@@ -120,5 +120,6 @@ def _assignment(run: MasterRun, member: Member) -> Assignment:
         token=run.place.token,
         offset_ns=member.offset_ns,
         rate=order.rate,
+        origins=None if run.own.origins is None else sorted(run.own.origins),
         data=run.preflight.data.to_wire(),
     )

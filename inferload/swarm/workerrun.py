@@ -4,6 +4,7 @@ import gc
 import logging
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -100,10 +101,7 @@ class WorkerRun:
         self._paused_until_ns = now_ns()
         self._reported_ns = self._tidied_ns = now_ns()
         self._told: set[str] = set()
-        self._clients: list[Client] = []
-        for place, url in enumerate(assignment.target_urls):
-            settings = client_settings(self.scenario, Target.parse(url), assignment.model, own, assignment.name)
-            self._clients.append(Client(settings, partial(self._on_turn, place)))
+        self._clients = self._make_clients(own)
         self._turns = TurnWriter(self.folder / rundir.TURNS, assignment.name, self.anchor, assignment.run_id)
         self._counts = TurnCounts(self._slos, self._turns.extend)
         self._ended: list[list[TurnResult]] = [[] for _ in self._clients]  # not counted yet, by client
@@ -120,6 +118,17 @@ class WorkerRun:
         self.loop: ClosedLoop | OpenLoop = (
             ClosedLoop(self) if assignment.rate is None else OpenLoop(self, assignment.rate)
         )
+
+    def _make_clients(self, own: OwnSettings) -> list[Client]:
+        """One client per target. A worker started without --host takes the master's list of servers that get the key."""
+        assignment = self.assignment
+        if not own.origins and assignment.origins is not None:
+            own = replace(own, origins=frozenset(assignment.origins))
+        settings = [
+            client_settings(self.scenario, Target.parse(url), assignment.model, own, assignment.name)
+            for url in assignment.target_urls
+        ]
+        return [Client(one, partial(self._on_turn, place)) for place, one in enumerate(settings)]
 
     # -- phases
 

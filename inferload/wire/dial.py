@@ -17,6 +17,7 @@ from inferload.measure.record import Failure
 from inferload.wire import readers
 from inferload.wire.connection import SO_TIMESTAMPNS, Connection
 from inferload.wire.http1 import Http1Error, parse_head
+from inferload.wire.redaction import without_userinfo
 from inferload.wire.reply import AnyConnection
 from inferload.wire.target import Target
 from inferload.wire.tls import TlsLayer
@@ -69,8 +70,9 @@ class Proxy:
             return None
         parts = urlsplit(url if "://" in url else f"http://{url}")
         if parts.scheme != "http" or not parts.hostname:
+            shown = repr(without_userinfo(url))
             raise UsageError(
-                f"{target.scheme.upper()}_PROXY {url!r}: only http:// proxies are supported; set NO_PROXY to go round it"
+                f"{target.scheme.upper()}_PROXY {shown}: only http:// proxies are supported; set NO_PROXY to go round it"
             )
         return cls(parts.hostname, parts.port or 80)
 

@@ -21,17 +21,21 @@ import select
 import signal
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from inferload import scrapefile
 from inferload.errors import UsageError
 from inferload.measure import server_names as names
 from inferload.measure.clock import NS_PER_S, Anchor, now_ns
+from inferload.measure.untrusted import escaped
 from inferload.wire.promtext import PromParser, Sample
+from inferload.wire.redaction import Redaction
 from inferload.wire.scrapehttp import MetricsClient, MetricsUrl, tls_context
 
+# The environment's variable with the parent's own headers, `NAME: VALUE` a line: known so that they are redacted.
+REDACTED_HEADERS = "INFERLOAD_REDACTED_HEADERS"
 # A part is closed this often; a kill -9 loses no scrape that is older than twice that.
 PART_S = 4.0
 # How long a scrape may take: longer than an interval, since a busy server answers late but truly.
@@ -98,10 +102,13 @@ class Book:
     columns: scrapefile.ScrapeColumns = field(default_factory=scrapefile.ScrapeColumns)
     down: set[str] = field(default_factory=set)
     lost: int = 0  # samples that could not be written
+    redact: Redaction = field(default_factory=Redaction)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, scrape: Scrape) -> None:
         """Keep a scrape and tell of it."""
+        if scrape.error is not None:
+            scrape = replace(scrape, error=escaped(self.redact(scrape.error)))
         with self.lock:
             for sample in scrape.samples:
                 self.columns.append(scrape.wall_ns, scrape.target, sample.metric, sample.labels, sample.value)
@@ -149,7 +156,7 @@ class Scraper:
     def run(self) -> None:
         """Scrape at start, start + interval, ...; then once more when told to stop."""
         start_ns, tick, skipped = now_ns(), 0, 0
-        parser = PromParser(names.KEPT_PREFIXES)
+        parser = PromParser(names.KEPT_PREFIXES, self.book.redact)
         while not self.stop.wait(max(0, start_ns + tick * self.interval_ns - now_ns()) / NS_PER_S):
             self.book.add(self._scrape(parser, TIMEOUT_S, skipped))
             due = tick + 1
@@ -227,11 +234,14 @@ def scrape_all(job: Job, book: Book, ended: Callable[[float], bool]) -> None:
     scrapefile.join_parts(job.folder)
 
 
-def clients_of(urls: Sequence[str], ca_file: Path | None, insecure: bool, api_key: str | None) -> list[MetricsClient]:
-    """A client for each page, each once; UsageError where an address or the file of authorities is none."""
+def clients_of(
+    urls: Sequence[str], ca_file: Path | None, insecure: bool, api_key: str | None, without_key: Collection[str] = ()
+) -> list[MetricsClient]:
+    """One client per distinct page; those in `without_key` send no key. UsageError for a bad URL or file of authorities."""
+    keyless = {MetricsUrl.parse(url) for url in without_key}
     pages = [MetricsUrl.parse(url) for url in dict.fromkeys(urls)]
     context = tls_context(ca_file, insecure)
-    return [MetricsClient(page, context, api_key) for page in pages]
+    return [MetricsClient(page, context, None if page in keyless else api_key) for page in pages]
 
 
 def parent_ended(woken: int) -> Callable[[float], bool]:
@@ -247,8 +257,19 @@ def parent_ended(woken: int) -> Callable[[float], bool]:
 def job_of(arguments: argparse.Namespace, environment: Mapping[str, str]) -> Job:
     """The child's work by its own command line."""
     key = environment.get("OPENAI_API_KEY") or None
-    clients = clients_of(arguments.target, arguments.ca_file, arguments.insecure, key)
+    clients = clients_of(arguments.target, arguments.ca_file, arguments.insecure, key, arguments.no_key)
     return Job(clients, arguments.interval_s, arguments.out, arguments.anchor or Anchor.take())
+
+
+def redaction_of(environment: Mapping[str, str]) -> Redaction:
+    """Redaction of the child's key and of its parent's header values."""
+    return Redaction.of(environment.get("OPENAI_API_KEY") or None, _redacted(environment))
+
+
+def _redacted(environment: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Headers of the parent that a server may echo in a label or an error; they are sent to no metrics page."""
+    lines = environment.get(REDACTED_HEADERS, "").splitlines()
+    return [(name, value) for name, _, value in (line.partition(": ") for line in lines)]
 
 
 def parse_anchor(text: str) -> Anchor:
@@ -271,6 +292,9 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--out", type=Path, required=True, help="folder for the parts")
     parser.add_argument("--target", action="append", required=True, metavar="URL", help="metrics page; repeatable")
     parser.add_argument(
+        "--no-key", action="append", default=[], metavar="URL", help="page that gets no API key; repeatable"
+    )
+    parser.add_argument(
         "--interval-s", type=parse_interval, default=0.25, help="seconds between scrapes (0.05 to 3600)"
     )
     parser.add_argument("--anchor", type=parse_anchor, metavar="WALL_NS:MONO_NS", help="the parent's clock anchor")
@@ -285,9 +309,10 @@ def main(argv: list[str] | None = None) -> int:
     woken, wake = os.pipe()
     signal.signal(signal.SIGTERM, lambda _signal, _frame: os.write(wake, b"x"))
     try:
-        scrape_all(job_of(build_parser().parse_args(argv), os.environ), Book(), parent_ended(woken))
+        book = Book(redact=redaction_of(os.environ))
+        scrape_all(job_of(build_parser().parse_args(argv), os.environ), book, parent_ended(woken))
     except UsageError as error:
-        print(f"scraper: {error}", file=sys.stderr)
+        print(f"scraper: {escaped(str(error))}", file=sys.stderr)
         return 2
     return 0
 
