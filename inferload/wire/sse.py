@@ -57,7 +57,7 @@ class SseParser:
             self._hold(buffer)
             return []
         *blocks, rest = buffer.split(b"\n\n")
-        if blocks and len(blocks[0]) > MAX_EVENT_BYTES:
+        if len(buffer) > MAX_EVENT_BYTES and any(len(block) > MAX_EVENT_BYTES for block in blocks):
             raise _too_long()
         self._hold(rest)
         return [found for block in blocks if (found := _data_of(block)) is not None]
