@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from inferload import rundir, turnfile
+from inferload.errors import UsageError
 from inferload.measure import gates
 from inferload.measure.arrow import pa
 from inferload.measure.clock import NS_PER_S, Anchor
@@ -133,7 +134,16 @@ def keep(run: EndedRun) -> None:
 
 def recall(path: Path) -> EndedRun:
     """The run of a directory that holds its books; UsageError where it does not."""
-    document = rundir.read_json(path / rundir.BOOKS)
+    books = path / rundir.BOOKS
+    try:
+        return _recalled(path, rundir.read_json(books))
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise UsageError(
+            f"{books}: not the books of a run ({error!r}); collect needs the file as the run wrote it"
+        ) from error
+
+
+def _recalled(path: Path, document: Mapping[str, Any]) -> EndedRun:
     origin = document["scenario"]["origin"]
     targets = tuple(Target.parse(url) for url in document["targets"])
     earlier = document["earlier"]
