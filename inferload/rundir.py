@@ -36,6 +36,9 @@ LOCUST_EXCEPTIONS = "locust_exceptions.csv"
 
 # A random word in the run directory while the run lasts: a worker that finds it under the path shares the disk.
 TOKEN = ".run-token"
+# Disk space that is held while the run lasts, so that its documents can be written when the disk is full at its end.
+RESERVE = ".run-reserve"
+_RESERVE_BYTES = 1 << 20
 
 
 def default_name(scenario: str, at: datetime | None = None) -> str:
@@ -69,13 +72,22 @@ def create(path: Path) -> str:
         for folder in (path, path / TURNS, path / SERVER_METRICS):
             folder.mkdir(parents=True, exist_ok=True)
         (path / TOKEN).write_text(token)
+        with contextlib.suppress(OSError):  # a file size limit below that: the documents may still be smaller
+            (path / RESERVE).write_bytes(bytes(_RESERVE_BYTES))
     except OSError as error:
         raise UsageError(f"run directory {path}: {error.strerror}; name another with --run-dir") from error
     return token
 
 
+def free_reserve(path: Path) -> None:
+    """Give the reserved disk space back: the run's documents are written next."""
+    with contextlib.suppress(OSError):
+        (path / RESERVE).unlink(missing_ok=True)
+
+
 def withdraw(path: Path) -> None:
     """Take back what `create` made, where a run came to nothing; what holds anything stays."""
+    free_reserve(path)
     (path / TOKEN).unlink(missing_ok=True)
     for folder in (path / SERVER_METRICS, path / TURNS, path):
         with contextlib.suppress(OSError):
@@ -103,6 +115,12 @@ def shared(path: str, token: str) -> bool:
         return read_text(Path(path) / TOKEN) == token
     except (OSError, UnicodeDecodeError):
         return False
+
+
+def reason(error: Exception) -> str:
+    """What an error says, in one line: the system's own words where it is the system's, as Arrow wraps them in its own."""
+    number = getattr(error, "errno", None)
+    return os.strerror(number) if number else (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def is_plain(path: Path) -> bool:

@@ -98,7 +98,19 @@ def _facts(
         server_restarts=sum(restarts) if restarts else None,
         warm_cache_share=_warm_cache_share(run, turns, cache),
         server_in_flight_mean=_in_flight(entries, len(run.order.targets)),
+        lost_records=run.lost_records,
+        lost_records_why=_why_lost(run),
+        write_errors=run.write_errors,
     )
+
+
+def _why_lost(run: EndedRun) -> str:
+    """The first worker that lost records, the path and the error."""
+    for member in run.roster.members:
+        if member.lost_records:
+            why = member.write_error or f"{member.facts.get('folder')}: files were removed while the run lasted"
+            return f"worker {member.name}: {why}"
+    return ""
 
 
 def _reader(run: EndedRun) -> str | None:

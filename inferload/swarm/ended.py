@@ -65,6 +65,7 @@ class EndedRun:
     salt: str
     earlier: Earlier | None = None
     inconclusive: gates.Policy = "warn"
+    write_errors: tuple[str, ...] = ()  # files of the run, beside its turn records, that could not be written
 
     @property
     def stepped(self) -> tuple[PhaseWindow, ...]:
@@ -82,10 +83,15 @@ class EndedRun:
 
     @property
     def together(self) -> bool:
-        """Whether every worker wrote into the run directory, and none of them was lost."""
+        """Whether every worker wrote all of its records into the run directory, and none of them was lost."""
         here = str(self.place.path)
         written = all(member.facts.get("folder") == here for member in self.roster.members)
-        return written and self.complete and not self.roster.lost
+        return written and self.complete and not self.roster.lost and not self.lost_records
+
+    @property
+    def lost_records(self) -> int:
+        """Turns that were counted and are not on disk."""
+        return sum(member.lost_records for member in self.roster.members)
 
     def turns(self) -> pa.Table | None:
         """Every worker's turns; None where some are not at hand."""

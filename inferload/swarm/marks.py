@@ -1,10 +1,14 @@
 """`marks.jsonl`: what happened when during a run, one line each, written as it happens."""
 
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
 from inferload.measure.clock import Anchor, now_ns
+from inferload.rundir import reason
+
+logger = logging.getLogger(__name__)
 
 
 class Marks:
@@ -14,6 +18,7 @@ class Marks:
         self._path = path
         self._started = started
         self.seen: list[dict[str, Any]] = []
+        self.error: str | None = None  # the first write that failed
 
     def add(self, kind: str, text: str, at_wall_ns: int | None = None, **detail: Any) -> None:
         """Note something, now or at the instant given."""
@@ -26,5 +31,10 @@ class Marks:
             **detail,
         }
         self.seen.append(mark)
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(mark, ensure_ascii=False) + "\n")
+        try:
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(mark, ensure_ascii=False) + "\n")
+        except OSError as error:
+            if self.error is None:
+                self.error = f"{self._path}: {reason(error)}"
+                logger.error("marks cannot be written: %s; the run goes on without them", self.error)

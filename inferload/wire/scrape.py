@@ -28,6 +28,7 @@ from inferload import scrapefile
 from inferload.errors import UsageError
 from inferload.measure import server_names as names
 from inferload.measure.clock import NS_PER_S, Anchor, now_ns
+from inferload.rundir import reason
 from inferload.wire.promtext import PromParser, Sample
 from inferload.wire.scrapehttp import MetricsClient, MetricsUrl, tls_context
 
@@ -180,8 +181,14 @@ def write_taken(folder: Path, number: int, book: Book) -> int:
     try:
         scrapefile.write_part(folder, number, columns.to_table())
     except OSError as error:  # a full disk leaves a gap, and the next part may fit again
-        print(f"scraper: {folder}: {len(columns)} samples lost: {error.strerror}", file=sys.stderr, flush=True)
+        _tell_error(f"{folder}: {reason(error)}", f"{len(columns)} samples lost")
     return number + 1
+
+
+def _tell_error(error: str, loss: str) -> None:
+    """Report a write that failed to the parent, and on stderr."""
+    print(f"scraper: {error}: {loss}", file=sys.stderr, flush=True)
+    _tell(json.dumps({"write_error": error}, ensure_ascii=False))
 
 
 def wait_for_end(folder: Path, book: Book, woken: int) -> int:
@@ -216,7 +223,10 @@ def scrape_all(arguments: argparse.Namespace, environment: Mapping[str, str], wo
     for thread in threads:
         thread.join(max(0, give_up_ns - now_ns()) / NS_PER_S)
     write_taken(folder, number, book)
-    scrapefile.join_parts(folder)
+    try:
+        scrapefile.join_parts(folder)
+    except OSError as error:  # the parts stand
+        _tell_error(f"{folder}: {reason(error)}", "the parts stay as they are")
 
 
 def parse_anchor(text: str) -> Anchor:
