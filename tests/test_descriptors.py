@@ -13,7 +13,7 @@ from inferload.errors import UsageError
 from inferload.measure.record import Failure
 from inferload.swarm.workerrun import check_descriptors
 from inferload.wire import descriptors
-from inferload.wire.dial import DialError, Dialer, TlsSettings
+from inferload.wire.dial import Dialer, DialError, TlsSettings
 from inferload.wire.target import Target
 from inferload.workload import scenario as scenarios
 

@@ -14,7 +14,7 @@ from e2e_runs import Ended, Fleet, Place, Scene, Stage, begun, marks_of, scenari
 
 from inferload import rundir
 
-LIMIT_BYTES = 2048  # smaller than any Parquet file and any summary
+LIMIT_BYTES = 512  # smaller than any table of the run
 
 
 def play(place: Place, mode: str, harm: Callable[[Fleet], None]) -> Ended:

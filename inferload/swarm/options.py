@@ -130,7 +130,10 @@ def metrics_urls(given: list[str] | None) -> tuple[str, ...] | None:
             raise UsageError("--metrics-url none: stands beside a URL; give one or the other")
         return ()
     for url in given:
-        parts = urlsplit(url)
+        try:
+            parts = urlsplit(url)
+        except ValueError:  # brackets without an IPv6 address between them
+            parts = urlsplit("")
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise UsageError(f"--metrics-url {url}: not an address; say it as http://server:8000/metrics")
     return tuple(given)

@@ -77,12 +77,17 @@ class Proxy:
         url = urllib.request.getproxies().get(target.scheme)
         if not url or urllib.request.proxy_bypass(f"{target.host}:{target.port}"):
             return None
-        parts = urlsplit(url if "://" in url else f"http://{url}")
+        try:
+            parts = urlsplit(url if "://" in url else f"http://{url}")
+            port = parts.port or 80
+        except ValueError as error:
+            name = f"{target.scheme.upper()}_PROXY"
+            raise UsageError(f"{name}: {error}; say it as http://proxy:3128, or set NO_PROXY to go round it") from None
         if parts.scheme != "http" or not parts.hostname:
             raise UsageError(
                 f"{target.scheme.upper()}_PROXY {url!r}: only http:// proxies are supported; set NO_PROXY to go round it"
             )
-        return cls(parts.hostname, parts.port or 80)
+        return cls(parts.hostname, port)
 
 
 class Dialer:

@@ -19,8 +19,11 @@ class Target:
     @classmethod
     def parse(cls, url: str) -> "Target":
         """`http://server:8000`, with a path where one stands before the API; a path that ends in /v1 is the API's root."""
-        parts = urlsplit(url.strip())
         example = "say it as http://server:8000"
+        try:
+            parts = urlsplit(url.strip())
+        except ValueError as error:  # brackets without an IPv6 address between them
+            raise UsageError(f"host {url!r}: {error}; {example}") from None
         if parts.scheme not in ("http", "https"):
             raise UsageError(f"host {url!r}: no http:// or https:// in front; {example}")
         if parts.username or parts.password:
