@@ -12,6 +12,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from inferload import rundir
 from inferload.errors import UsageError
 
 Document = Mapping[str, Any]
@@ -40,8 +41,8 @@ class Imported:
 def read(path: Path) -> Imported:
     """The result in a file; UsageError where it is none that we know."""
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        document = json.loads(rundir.read_text(path))
+    except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"{path}: cannot be read as JSON ({error}); is the file complete?") from error
     if isinstance(document, Mapping):
         for is_it, reader in _READERS:

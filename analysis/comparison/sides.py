@@ -277,8 +277,8 @@ def _server_start(path: Path) -> str | None:
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        document = json.loads(rundir.read_text(path))
+    except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"{path}: cannot be read ({error}); is it a run directory of inferload?") from error
     if not isinstance(document, dict):
         raise UsageError(f"{path}: is no JSON object; is it a run directory of inferload?")

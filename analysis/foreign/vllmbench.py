@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from inferload import rundir
 from inferload.errors import UsageError
 
 from ..comparison.imported import OUR_BACKEND
@@ -86,10 +87,8 @@ def document(run: RunFrames) -> dict[str, Any]:
 def write(run: RunFrames, path: Path) -> None:
     """Write the result whole or not at all."""
     found = document(run)
-    temporary = path.with_name(path.name + ".part")
     try:
-        temporary.write_text(json.dumps(found, allow_nan=False) + "\n", encoding="utf-8")
-        temporary.replace(path)
+        rundir.write_text(path, json.dumps(found, allow_nan=False) + "\n")
     except OSError as error:
         raise UsageError(f"--vllm-bench {path}: {error.strerror}; name a file that can be written") from error
 

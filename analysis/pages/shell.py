@@ -6,7 +6,6 @@ import gzip
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import jinja2
@@ -97,10 +96,3 @@ def _script_json(document: dict[str, Any]) -> Markup:
     text = json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     text = untrusted.escaped_lines(text)
     return Markup(text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))
-
-
-def write_text(path: Path, text: str) -> None:
-    """Whole or not at all."""
-    temporary = path.with_name(path.name + ".part")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)

@@ -81,7 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
     clients = scrape.clients_of(arguments.urls, ca_file, arguments.insecure, key)
     job = scrape.Job(clients, arguments.interval, arguments.out, Anchor.take())
     progress = Progress([client.url.target for client in clients])
-    book = scrape.Book(tell=progress.add, redact=Redaction.of(key, ()))
+    book = scrape.Book(tell=progress.add, tell_error=lambda error: None, redact=Redaction.of(key, ()))
     woken, wake = os.pipe()
     kept = {
         number: signal.signal(number, lambda *_: os.write(wake, b"x")) for number in (signal.SIGINT, signal.SIGTERM)

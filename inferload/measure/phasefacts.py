@@ -59,6 +59,9 @@ class Evidence:
     in_flight_mean: float | None = None  # over the window, from the turns' own instants
     rate_times_time: float | None = None  # turns per second x their mean time
     server_in_flight_mean: float | None = None  # running + waiting, as the servers say
+    lost_records: int = 0  # turns that were counted and are not on disk
+    lost_records_why: str = ""  # the worker, the path and the error of the first loss
+    write_errors: tuple[str, ...] = ()  # of the run's other files: path and error
 
 
 def client_delay(e: Evidence) -> float | None:

@@ -201,6 +201,27 @@ RULES: tuple[Rule, ...] = (
         "look at the network between master and workers, and run again",
     ),
     Rule(
+        "lost_records",
+        lambda e: float(e.lost_records),
+        None,
+        0,
+        "turn records",
+        lambda e: f"{e.lost_records} records of turns that were counted are not on disk ({e.lost_records_why})",
+        "counts and rates are the workers' own and complete; percentiles are approximate, and figures that need records "
+        "are missing or incomplete",
+        "free disk space or raise the file size limit (ulimit -f), and run again",
+    ),
+    Rule(
+        "write_error",
+        lambda e: float(len(e.write_errors)),
+        0,
+        None,
+        "files of the run, other than turn records, that could not be written",
+        lambda e: f"not all files of the run could be written ({'; '.join(e.write_errors)})",
+        "server metrics, marks or Locust's tables are incomplete",
+        "free disk space or raise the file size limit (ulimit -f), and run again",
+    ),
+    Rule(
         "clock_skew",
         lambda e: e.clock_uncertainty_ms,
         5,

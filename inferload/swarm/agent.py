@@ -209,4 +209,5 @@ class Agent:
                 send_stats()
             said: dict[str, Any] = {"run_id": run.assignment.run_id, "name": run.assignment.name}
             said |= {"notes": dict(run.sessions.notes), "overrun_ns": run.overrun_ns}
+            said |= {"written": run.written.records, "write_error": run.written.error}
             self._runner.send_message(messages.DRAINED, said)

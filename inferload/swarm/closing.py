@@ -97,6 +97,9 @@ def _facts(
         server_restarts=sum(restarts) if restarts else None,
         warm_cache_share=_warm_cache_share(run, turns, cache),
         server_in_flight_mean=_in_flight(entries, len(run.order.targets)),
+        lost_records=run.lost_records,
+        lost_records_why=_why_lost(run),
+        write_errors=run.write_errors,
     )
 
 
@@ -106,6 +109,15 @@ def _stamps(run: EndedRun) -> validity.Stamps | None:
     if any(one.reads_stamped for one in health):
         return "kernel"
     return "user" if any(one.reads_unstamped for one in health) else None
+
+
+def _why_lost(run: EndedRun) -> str:
+    """The first worker that lost records, the path and the error."""
+    for member in run.roster.members:
+        if member.lost_records:
+            why = member.write_error or f"{member.facts.get('folder')}: files were removed while the run lasted"
+            return f"worker {member.name}: {why}"
+    return ""
 
 
 def _reader(run: EndedRun) -> str | None:

@@ -249,15 +249,21 @@ class Controller:
 
     def _conduct(self, run: MasterRun) -> Outcome:
         logger.info("run directory: %s", run.place.path)
-        finale.begin(run)
-        history = History(run.place.path, self.environment, run.anchor)
+        try:
+            finale.begin(run)
+            history = History(run.place.path, self.environment, run.anchor)
+        except OSError as error:
+            run.close()
+            raise UsageError(
+                f"run directory {run.place.path}: {rundir.reason(error)}; name another with --run-dir"
+            ) from error
         shown_no_more = progress.begin(run, wanted=self._headless)
         try:
             run.conduct(self._start_users)
         finally:
             shown_no_more()
         history.finish()
-        outcome = finale.conclude(run)
+        outcome = finale.conclude(run, history.errors)
         logger.info("%s", outcome.headline)
         return outcome
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from inferload import rundir, turnfile
+from inferload.errors import UsageError
 from inferload.measure import gates
 from inferload.measure.arrow import pa
 from inferload.measure.clock import NS_PER_S, Anchor
@@ -65,6 +66,7 @@ class EndedRun:
     salt: str
     earlier: Earlier | None = None
     inconclusive: gates.Policy = "warn"
+    write_errors: tuple[str, ...] = ()  # files of the run, beside its turn records, that could not be written
 
     @property
     def stepped(self) -> tuple[PhaseWindow, ...]:
@@ -82,10 +84,15 @@ class EndedRun:
 
     @property
     def together(self) -> bool:
-        """Whether every worker wrote into the run directory, and none of them was lost."""
+        """Whether every worker wrote all of its records into the run directory, and none of them was lost."""
         here = str(self.place.path)
         written = all(member.facts.get("folder") == here for member in self.roster.members)
-        return written and self.complete and not self.roster.lost
+        return written and self.complete and not self.roster.lost and not self.lost_records
+
+    @property
+    def lost_records(self) -> int:
+        """Turns that were counted and are not on disk."""
+        return sum(member.lost_records for member in self.roster.members)
 
     def turns(self) -> pa.Table | None:
         """Every worker's turns; None where some are not at hand."""
@@ -134,7 +141,16 @@ def keep(run: EndedRun, redaction: Redaction) -> None:
 
 def recall(path: Path) -> EndedRun:
     """The run of a directory that holds its books; UsageError where it does not."""
-    document = rundir.read_json(path / rundir.BOOKS)
+    books = path / rundir.BOOKS
+    try:
+        return _recalled(path, rundir.read_json(books))
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise UsageError(
+            f"{books}: not the books of a run ({error!r}); collect needs the file as the run wrote it"
+        ) from error
+
+
+def _recalled(path: Path, document: Mapping[str, Any]) -> EndedRun:
     origin = document["scenario"]["origin"]
     targets = tuple(Target.parse(url) for url in document["targets"])
     earlier = document["earlier"]

@@ -136,6 +136,12 @@ class MasterRun:
         member = self.roster.named(data["name"])
         if member is not None and data["run_id"] == self.run_id:
             member.drained = True
+            member.written, member.write_error = data.get("written"), data.get("write_error")
+            if member.lost_records:
+                text = (
+                    f"worker {member.name} lost {member.lost_records} turn records: {member.write_error or 'removed'}"
+                )
+                self.marks.add("lost_records", text, worker=member.name, records=member.lost_records)
             self.notes.update(data.get("notes", {}))
             self._look_at_overrun(member, data.get("overrun_ns", 0) / NS_PER_MS)
             self._look_whether_drained()

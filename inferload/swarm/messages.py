@@ -4,7 +4,7 @@ master -> worker                                   worker -> master
   PING     {"sent_ns"}                               PONG     {"sent_ns", "mono_ns", "wall_ns", "clock", "version", ...}
   PREPARE  an Assignment                             READY    {"run_id", "name", "error", and who it is}
   WINDOWS  {"run_id", "windows"}                     REPORT   a Report, once a second
-  RATE     {"run_id", "at_ns", "rate"}               DRAINED  {"run_id", "name", "notes", "overrun_ns"}: the last word on a run
+  RATE     {"run_id", "at_ns", "rate"}               DRAINED  {"run_id", "name", "notes", "overrun_ns", "written", ...}: a run's end
   DRAIN    {"run_id"}                                SPENT    {"run_id", "name", "at_ns"}: its part of a counted load is over
   ABORT    {"run_id"}
 

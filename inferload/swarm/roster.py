@@ -39,6 +39,8 @@ class Member:
     longest_silence_s: float = 0.0
     in_flight: int = 0
     turns: int = 0  # that ended, by its reports
+    written: int | None = None  # records that it found on disk at its end; None: it did not say
+    write_error: str | None = None  # the first write of records that failed
     heard_ns: int = field(default_factory=now_ns)
     booked_ns: int = 0  # on the master's clock: arrivals before it are in its reports
 
@@ -81,6 +83,11 @@ class Member:
         """By how much `offset_ns` may be wrong."""
         return 0 if self.one_clock else self.rtt_ns // 2
 
+    @property
+    def lost_records(self) -> int:
+        """Turns that were counted and are not on disk."""
+        return 0 if self.written is None else max(0, self.turns - self.written)
+
     def manifest(self) -> dict[str, Any]:
         """What the run's manifest says of it."""
         return {
@@ -96,6 +103,8 @@ class Member:
             "one_clock": self.one_clock,
             "wall_offset_ns": self.wall_offset_ns,
             "turns": self.turns,
+            "written": self.written,
+            "write_error": self.write_error,
             "lost": self.lost,
             "left": self.left,
             "missing_reports": self.missing_reports,

@@ -30,6 +30,7 @@ class Scraping:
         self, folder: Path, urls: tuple[str, ...], interval_s: float, own: OwnSettings, anchor: Anchor
     ) -> None:
         self.latest: dict[str, dict[str, Any]] = {}
+        self.write_error: str | None = None  # the first write of a part that failed
         self._folder = folder
         command = [
             sys.executable,
@@ -100,4 +101,7 @@ class Scraping:
                 document = json.loads(line)
             except ValueError:
                 continue
-            self.latest[document.get("target", "")] = document
+            if "write_error" in document:
+                self.write_error = self.write_error or str(document["write_error"])
+            else:
+                self.latest[document.get("target", "")] = document

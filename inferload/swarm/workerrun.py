@@ -22,12 +22,13 @@ from inferload.measure.slo import Slo
 from inferload.measure.tally import TallySet
 from inferload.swarm.bookings import LocustBooks
 from inferload.swarm.counting import TurnCounts
-from inferload.swarm.limits import Gate, Quota
+from inferload.swarm.limits import Gate, Quota, most_users
 from inferload.swarm.messages import Assignment, Report
 from inferload.swarm.own import OwnSettings, client_settings
 from inferload.swarm.pulse import Pulse
 from inferload.swarm.sessions import ClosedLoop, OpenLoop
-from inferload.swarm.turnwriter import TurnWriter
+from inferload.swarm.turnwriter import TurnWriter, Written
+from inferload.wire import descriptors
 from inferload.wire.client import Client
 from inferload.wire.target import Target
 from inferload.wire.turn import Turn, TurnRequest, TurnResult
@@ -58,6 +59,24 @@ def slo_of(scenario: scenarios.Scenario, class_name: str) -> Slo | None:
     return Slo(limits.ttft_ms, limits.tpot_ms, limits.e2e_ms, limits.itl_ms, from_plan=scenario.open_loop)
 
 
+def check_descriptors(scenario: scenarios.Scenario, stripe: int, stripes: int) -> None:
+    """UsageError where this worker's users need more connections than it may open; a warning where its turns may."""
+    descriptors.raise_limit()
+    arrivals, left = scenario.arrivals, descriptors.left()
+    most = most_users(arrivals) if isinstance(arrivals, Closed) else arrivals.max_in_flight
+    wanted = 0 if most is None else share(most, stripe, stripes)
+    if wanted <= left:
+        return
+    what = "users" if isinstance(arrivals, Closed) else "turns in flight (arrivals.max_in_flight)"
+    text = (
+        f"{wanted} {what} in one process need as many connections, and its limit of {descriptors.limit()} open files leaves "
+        f"{left}; raise it to {descriptors.limit() - left + wanted} with ulimit -n, or use more workers"
+    )
+    if isinstance(arrivals, Closed):
+        raise UsageError(text)
+    logger.warning("%s", text)
+
+
 class WorkerRun:
     """Begins when the master's assignment comes; `finish` is its end. `open`: sessions and turns may still begin."""
 
@@ -80,6 +99,7 @@ class WorkerRun:
         most = None if isinstance(arrivals, Closed) else arrivals.max_in_flight
         self.quota = Quota.of(self.scenario, stripe, stripes)
         self.gate = None if most is None else Gate(share(most, stripe, stripes))
+        check_descriptors(self.scenario, stripe, stripes)
         self.live = 0
         self._on_spent = on_spent
         self._spent = False
@@ -91,6 +111,7 @@ class WorkerRun:
         self.closing = False
         self.said_all = False  # the last report has been made
         self.finished = False
+        self.written = Written(0)  # known once the run is finished
         # How long after the measure phase's end a turn was planned as measured: word of the end came late.
         self.overrun_ns = 0
         self._latest_ns = 0  # when the last turn was planned
@@ -315,7 +336,7 @@ class WorkerRun:
             gevent.sleep(0.02)
         self.closing = True
         self._booker.kill()
-        self._turns.finish()
+        self.written = self._turns.finish()
         self.said_all = True
         send_report(self.report())
         self.finished = True

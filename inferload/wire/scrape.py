@@ -30,6 +30,7 @@ from inferload.errors import UsageError
 from inferload.measure import server_names as names
 from inferload.measure.clock import NS_PER_S, Anchor, now_ns
 from inferload.measure.untrusted import escaped
+from inferload.rundir import reason
 from inferload.wire.promtext import PromParser, Sample
 from inferload.wire.redaction import Redaction
 from inferload.wire.scrapehttp import MetricsClient, MetricsUrl, tls_context
@@ -96,9 +97,10 @@ def line_of(scrape: Scrape) -> str:
 
 @dataclass(slots=True)
 class Book:
-    """Where the targets' threads put their scrapes, and where parts are taken from. `tell`: called with each scrape."""
+    """Scrapes of all targets' threads until a part is written. `tell`, `tell_error`: called with each scrape and write error."""
 
     tell: Callable[[Scrape], None] = lambda scrape: _tell(line_of(scrape))
+    tell_error: Callable[[str], None] = lambda error: _tell(json.dumps({"write_error": error}, ensure_ascii=False))
     columns: scrapefile.ScrapeColumns = field(default_factory=scrapefile.ScrapeColumns)
     down: set[str] = field(default_factory=set)
     lost: int = 0  # samples that could not be written
@@ -117,6 +119,11 @@ class Book:
                 self.columns.append(scrape.wall_ns, scrape.target, names.SCRAPE_DURATION, (), took_s)
             self._log(scrape)
             self.tell(scrape)
+
+    def failed(self, error: str, loss: str) -> None:
+        """Report a write that failed, on stderr and by `tell_error`."""
+        print(f"scraper: {error}: {loss}", file=sys.stderr, flush=True)
+        self.tell_error(error)
 
     def take(self) -> scrapefile.ScrapeColumns:
         """What came since the last take."""
@@ -191,7 +198,7 @@ def write_taken(folder: Path, number: int, book: Book) -> int:
         scrapefile.write_part(folder, number, columns.to_table())
     except OSError as error:  # a full disk leaves a gap, and the next part may fit again
         book.lost += len(columns)
-        print(f"scraper: {folder}: {len(columns)} samples lost: {error.strerror}", file=sys.stderr, flush=True)
+        book.failed(f"{folder}: {reason(error)}", f"{len(columns)} samples lost")
     return number + 1
 
 
@@ -231,7 +238,10 @@ def scrape_all(job: Job, book: Book, ended: Callable[[float], bool]) -> None:
     for thread in threads:
         thread.join(max(0, give_up_ns - now_ns()) / NS_PER_S)
     write_taken(job.folder, number, book)
-    scrapefile.join_parts(job.folder)
+    try:
+        scrapefile.join_parts(job.folder)
+    except OSError as error:  # the parts stand
+        book.failed(f"{job.folder}: {reason(error)}", "the parts stay as they are")
 
 
 def clients_of(

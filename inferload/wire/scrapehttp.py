@@ -26,8 +26,12 @@ class MetricsUrl:
     @classmethod
     def parse(cls, url: str) -> "MetricsUrl":
         """`http://server:8000/metrics`; without a path, /metrics is meant."""
-        shown, parts = repr(without_userinfo(url)), urlsplit(url.strip())
+        shown = repr(without_userinfo(url))
         remedy = "say it as http://server:8000/metrics"
+        try:
+            parts = urlsplit(url.strip())
+        except ValueError as error:  # brackets without an IPv6 address between them
+            raise UsageError(f"metrics URL {shown}: {error}; {remedy}") from None
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise UsageError(f"metrics URL {shown}: not an http or https address; {remedy}")
         if parts.username or parts.password:

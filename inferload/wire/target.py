@@ -21,7 +21,10 @@ class Target:
     def parse(cls, url: str) -> "Target":
         """`http://server:8000`, with a path where one stands before the API; a path that ends in /v1 is the API's root."""
         example, shown = "say it as http://server:8000", repr(without_userinfo(url))
-        parts = urlsplit(url.strip())
+        try:
+            parts = urlsplit(url.strip())
+        except ValueError as error:  # brackets without an IPv6 address between them
+            raise UsageError(f"host {shown}: {error}; {example}") from None
         if parts.scheme not in ("http", "https"):
             raise UsageError(f"host {shown}: no http:// or https:// in front; {example}")
         if parts.username or parts.password:
