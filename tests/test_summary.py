@@ -18,7 +18,7 @@ from inferload.measure.console import tables
 from inferload.measure.evidence import RunFacts, gather
 from inferload.measure.health import Beat, HealthSet
 from inferload.measure.measures import MEASURES
-from inferload.measure.record import Failure, PhaseWindow, TurnRecord
+from inferload.measure.record import Failure, PhaseWindow, TurnRecord, stepped
 from inferload.measure.sketch import rank
 from inferload.measure.summary import SummaryInput, build, exact_block, steady
 from inferload.measure.tally import Slo, TallySet
@@ -138,7 +138,7 @@ def test_every_rate_is_a_count_over_its_window() -> None:
     assert summary["rates"] == {
         "offered_sessions_per_s": 20.0,
         "achieved_sessions_per_s": 20.0,
-        "turns_per_s": 20.0,
+        "turns_per_s": 1199 / 60,  # and its end lies in the drain
         "output_tok_per_s": (1200 * 5 - 4) / 60,  # of the last turn only the first event came before the drain
         "input_tok_per_s": 1200 * 100 / 60,
         "goodput_turns_per_s": 10.0,
@@ -250,13 +250,14 @@ def test_steps_have_the_shape_of_the_whole() -> None:
     tallies = TallySet()
     for record in records:
         tallies.turn_begun("measure", record.class_name, record.step)
-        tallies.fold(record, WINDOWS, None)
-    summary = build(SummaryInput(RUN, tallies, HealthSet(), SECONDS, VALID, "kernel", step_windows={0: 30.0, 1: 25.0}))
+        tallies.fold(record, stepped(WINDOWS, (0, 2.5)), None)
+    summary = build(SummaryInput(RUN, tallies, HealthSet(), SECONDS, VALID, "kernel", step_windows={0: 2.5, 1: 57.5}))
     assert [(step["step"], step["window_s"], step["turns"]["ok"]) for step in summary["steps"]] == [
-        (0, 30.0, 50),
-        (1, 25.0, 50),
+        (0, 2.5, 50),
+        (1, 57.5, 50),
     ]
-    assert summary["steps"][1]["rates"]["turns_per_s"] == 2.0
+    # Each step planned 50 turns; of the 100, 49 ended in the first 2.5 s.
+    assert [step["rates"]["turns_per_s"] for step in summary["steps"]] == [49 / 2.5, 51 / 57.5]
     assert set(summary["steps"][0]) - {"step"} <= set(summary)
 
 

@@ -172,19 +172,23 @@ def _latency(tally: Tally, exact: Values | None) -> dict[str, Any]:
 
 
 def _rates(tally: Tally, window_s: float | None) -> dict[str, float | None]:
-    """Counts over the same window. Sessions and turns: those planned in it; tokens: those that came in it."""
+    """Counts of a window over its length: sessions planned and begun in it, turns that ended in it, tokens that streamed in it.
+
+    `slo_attainment` is no rate: it is the share of the turns planned in the window that met the SLO.
+    """
 
     def per_s(count: int | None) -> float | None:
         return count / window_s if window_s and count is not None else None
 
     judged = tally.slo_judged > 0 and tally.slo_judged == tally.ended
+    ended_judged = tally.slo_judged > 0 and tally.window_slo_judged == tally.window_turns
     return {
         "offered_sessions_per_s": per_s(tally.sessions_planned),
         "achieved_sessions_per_s": per_s(tally.window_sessions),
-        "turns_per_s": per_s(tally.ok),
+        "turns_per_s": per_s(tally.window_turns),
         "output_tok_per_s": per_s(_output_tokens(tally)),
         "input_tok_per_s": per_s(_input_tokens(tally)),
-        "goodput_turns_per_s": per_s(tally.slo_met) if judged else None,
+        "goodput_turns_per_s": per_s(tally.window_slo_met) if ended_judged else None,
         "slo_attainment": tally.slo_met / (tally.ended + tally.sessions_dropped) if judged else None,
     }
 
