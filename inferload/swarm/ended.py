@@ -64,6 +64,7 @@ class EndedRun:
     salt: str
     earlier: Earlier | None = None
     inconclusive: gates.Policy = "warn"
+    rate_changed: bool = False  # the rate of an open loop was changed while the run lasted
 
     @property
     def stepped(self) -> tuple[PhaseWindow, ...]:
@@ -125,6 +126,7 @@ def keep(run: EndedRun) -> None:
         "salt": run.salt,
         "earlier": None if run.earlier is None else [run.earlier.arm, str(run.earlier.run_dir), run.earlier.salt],
         "inconclusive": run.inconclusive,
+        "rate_changed": run.rate_changed,
         "tallies": run.seen.tallies.to_wire(),
         "health": run.seen.health.to_wire(),
     }
@@ -153,6 +155,7 @@ def recall(path: Path) -> EndedRun:
         salt=document["salt"],
         earlier=None if earlier is None else Earlier(earlier[0], Path(earlier[1]), earlier[2], None),
         inconclusive=document["inconclusive"],
+        rate_changed=document.get("rate_changed", False),
     )
 
 

@@ -93,6 +93,7 @@ def _over(run: MasterRun) -> ended.EndedRun:
         salt=run.salt,
         earlier=run.earlier,
         inconclusive=run.own.inconclusive,
+        rate_changed=bool(run.steering.rate_changes),
     )
 
 
