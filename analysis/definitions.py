@@ -14,7 +14,7 @@ _STATISTICS = (
     ("count", "", "samples that the line's figures are made of"),
     ("mean", "", "the sum over the count"),
     ("p50", "", "the value of nearest rank that half of the samples do not pass; p90 to p999 likewise for 90 % to 99.9 %. "
-     "Not known where fewer than 10 samples lie above it"),
+     "~: fewer than 10 samples lie above it"),
     ("min", "", "the smallest sample"),
     ("max", "", "the largest sample"),
 )  # fmt: skip
