@@ -14,7 +14,7 @@ from inferload.scrapefile import read_scrapes
 from inferload.workload.yamltext import data_of
 
 from . import imported
-from .figures import ALL, value_of
+from .figures import ALL, steady_value_of, value_of
 
 NAMES = tuple(figure.name for figure in ALL)
 
@@ -213,7 +213,7 @@ def _levels(text: str | None, summary: Mapping[str, Any]) -> tuple[Level, ...]:
         arrivals = (data.get("arrivals") if isinstance(data, dict) else None) or {}
         shown = [(summary, *_load_of(arrivals))]
     return tuple(
-        Level(load, unit, {name: value_of(name, {"client": {}, **block}) for name in _LEVEL_FIGURES})
+        Level(load, unit, {name: steady_value_of(name, {"client": {}, **block}) for name in _LEVEL_FIGURES})
         for block, load, unit in shown
         if load is not None
     )

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from inferload.measure.overload import LEAST_SHARE
 from inferload.measure.phasefacts import (
     Evidence,
     at_limit_share,
@@ -18,6 +19,8 @@ from inferload.measure.phasefacts import (
     late_text,
     littles_law,
     littles_law_text,
+    overload_share,
+    overload_text,
     own_lag_ms,
     percent,
     short,
@@ -71,6 +74,18 @@ RULES: tuple[Rule, ...] = (
         "there is nothing to report on",
         "measure for longer, or find out why the server does not answer",
         below=True,
+        phases=("measure",),
+    ),
+    Rule(
+        "overload",
+        overload_share,
+        LEAST_SHARE,
+        None,
+        "of the offered turns, by which the number in flight grew",
+        overload_text,
+        "the server completed fewer turns than arrived: rates are what it can serve, but latencies grow until the load ends, and "
+        "are no property of the server. Looked at in an open loop of constant rate",
+        "lower the rate, or find the one that holds with `inferload search`; if turns are long, measure longer after a warm-up",
         phases=("measure",),
     ),
     Rule(

@@ -67,6 +67,7 @@ class EndedRun:
     earlier: Earlier | None = None
     inconclusive: gates.Policy = "warn"
     write_errors: tuple[str, ...] = ()  # files of the run, beside its turn records, that could not be written
+    rate_changed: bool = False  # the rate of an open loop was changed while the run lasted
 
     @property
     def stepped(self) -> tuple[PhaseWindow, ...]:
@@ -133,6 +134,7 @@ def keep(run: EndedRun, redaction: Redaction) -> None:
         "salt": run.salt,
         "earlier": None if run.earlier is None else [run.earlier.arm, str(run.earlier.run_dir), run.earlier.salt],
         "inconclusive": run.inconclusive,
+        "rate_changed": run.rate_changed,
         "tallies": run.seen.tallies.to_wire(),
         "health": run.seen.health.to_wire(),
     }
@@ -170,6 +172,7 @@ def _recalled(path: Path, document: Mapping[str, Any]) -> EndedRun:
         salt=document["salt"],
         earlier=None if earlier is None else Earlier(earlier[0], Path(earlier[1]), earlier[2], None),
         inconclusive=document["inconclusive"],
+        rate_changed=document.get("rate_changed", False),
     )
 
 

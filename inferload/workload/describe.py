@@ -269,7 +269,7 @@ def _measured_turns(scenario: Scenario, load: PlannedLoad, sample: Expected) -> 
     return (None if started is None else started * sum(sample.turns) / sample.sessions), "about"
 
 
-_WHEN_PRINTED = "a percentile is printed when 10 turns lie beyond it: p50 from 20 turns, p99 from 1,000"
+_WHEN_PRINTED = "a percentile is marked while fewer than 10 turns lie beyond it: p50 below 20 turns, p99 below 1,000"
 _WANTED_TURNS = {"p50": 20, "p90": 100, "p95": 200, "p99": 1_000, "p99.9": 10_000}
 
 
