@@ -7,6 +7,7 @@ from typing import Any
 
 from inferload.measure.console import TASK_ROWS, step_level, step_range
 from inferload.measure.measures import MEASURES
+from inferload.measure.untrusted import escaped
 
 from .damaged import Notes
 from .wording import NOT_KNOWN, bracket, interval_text, mean_max, number, percent, sureness, words
@@ -168,9 +169,22 @@ def _books(summary: Mapping[str, Any]) -> Table:
 
 
 def _failures(summary: Mapping[str, Any]) -> Table:
-    failures = (summary.get("turns") or {}).get("by_failure") or {}
-    rows = tuple((words(name), number(count)) for name, count in failures.items() if count)
-    return Table("failures", "Failed turns by class", ("class", "turns"), rows)
+    turns = summary.get("turns") or {}
+    everything = ((turns.get("by_phase") or {}).get("all") or {}).get("by_failure") or turns.get("by_failure") or {}
+    measured, first = turns.get("by_failure") or {}, turns.get("first_errors") or {}
+    rows = tuple(
+        (
+            words(name),
+            number(count),
+            number(measured.get(name, 0)),
+            number((first.get(name) or {}).get("at_s")),
+            escaped(str((first.get(name) or {}).get("text") or NOT_KNOWN)),
+        )
+        for name, count in everything.items()
+        if count
+    )
+    columns = ("class", "turns", "in the measure phase", "first at, s", "first message")
+    return Table("failures", "Failed turns by class", columns, rows, "Of the whole run; times since it began.")
 
 
 def _servers(summary: Mapping[str, Any]) -> Table | None:

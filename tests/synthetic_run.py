@@ -197,6 +197,10 @@ SUMMARY: dict[str, Any] = {
     "turns": _TURNS
     | {
         "by_failure": {"cut": 1},
+        "first_errors": {
+            "cut": {"text": "the stream ended without [DONE] or a finish reason", "at_s": 8.503, "worker": "w0"}
+        },
+        "stopped_answering": [],
         "by_phase": {
             "warmup": {"sent": 6, "ok": 6, "failed": 0, "unfinished": 0},
             "measure": _TURNS,

@@ -111,11 +111,14 @@ def test_the_document_has_the_keys_that_pipelines_rely_on() -> None:
             "stalls",
             "tokens_per_event",
         ),
-        *("steps", "rates", "latency", "client", "servers", "by_class"),
+        *("steps", "rates", "latency", "client", "servers", "by_class", "growth"),
     }
     assert set(summary["verdict"]) == {"measurement", "by_phase", "reasons", "gates", "passed"}
     assert set(summary["sessions"]) == {"planned", "dropped", "at_limit", "started", "completed"}
-    assert set(summary["turns"]) == {"sent", "ok", "cancelled", "failed", "unfinished", "by_failure", "by_phase"}
+    assert set(summary["turns"]) == {
+        *("sent", "ok", "cancelled", "failed", "unfinished", "by_failure", "by_phase"),
+        *("first_errors", "stopped_answering"),
+    }
     assert set(summary["turns"]["by_phase"]) == {"warmup", "measure", "drain", "all"}
     assert set(summary["stalls"]) == {"turns_with_stall", "longest_ms", "turns_with_client_stall"}
     assert set(summary["rates"]) == {

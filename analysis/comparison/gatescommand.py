@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 
 from inferload import rundir
 from inferload.errors import UsageError
+from inferload.measure.untrusted import escaped
 
 EXIT_GATE, EXIT_INVALID = 1, 3
 
@@ -40,6 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
         verdict = summary["verdict"]
         print(f"{name}: {verdict['measurement']} measurement, {'passed' if verdict['passed'] else 'FAILED'}")
         print(gates_text(summary) or "no gates")
+        print("\n".join(f"  {line}" for line in _failed(summary)), end="\n" if _failed(summary) else "")
     if arguments.junit is not None:
         write_file("--junit", arguments.junit, junit(summaries))
     if arguments.markdown is not None:
@@ -80,6 +82,14 @@ def _said(gate: Mapping[str, Any]) -> str:
     return f"{gate['gate']}: {value}{sure}{note}"
 
 
+def _failed(summary: Mapping[str, Any]) -> list[str]:
+    """The failures of a run in words, with the first message of each class."""
+    from inferload.measure import failures
+
+    turns = summary.get("turns")
+    return [escaped(line) for line in failures.lines(turns)] if isinstance(turns, dict) else []
+
+
 def _outcome(gate: Mapping[str, Any]) -> str:
     outcome = "passed" if gate["passed"] else "FAILED"
     return f"inconclusive, {outcome}" if gate.get("answer") == "inconclusive" else outcome
@@ -98,7 +108,8 @@ def annotations(summaries: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, s
             if not gate["passed"] or gate.get("answer") == "inconclusive":
                 found.append(("warning" if gate["passed"] else "error", f"{name}: {_outcome(gate)}: {_said(gate)}"))
         if not verdict["gates"] and not verdict["passed"]:
-            found.append(("error", f"{name}: turns failed, and there are no gates that would allow it"))
+            why = "; ".join(_failed(summary)) or "turns failed"
+            found.append(("error", f"{name}: {why}; there are no gates that would allow it"))
     return found
 
 
@@ -134,8 +145,11 @@ def junit(summaries: Mapping[str, Mapping[str, Any]]) -> str:
         for gate in gates:
             case = ElementTree.SubElement(suite, "testcase", classname=name, name=gate["gate"])
             if not gate["passed"]:
-                ElementTree.SubElement(case, "failure", message=_said(gate) if "value" in gate else "turns failed")
+                plain = "; ".join(_failed(summary)) or "turns failed"
+                ElementTree.SubElement(case, "failure", message=_said(gate) if "value" in gate else plain)
             elif gate.get("answer") == "inconclusive":
                 ElementTree.SubElement(case, "system-out").text = f"inconclusive: {_said(gate)}"
+        if _failed(summary):
+            ElementTree.SubElement(suite, "system-out").text = "\n".join(_failed(summary))
     ElementTree.indent(root)
     return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from inferload.measure import failures
 from inferload.measure.cachetable import cache_table
 from inferload.measure.gates import ONE_SIDED
 from inferload.measure.measures import MEASURES
@@ -33,6 +34,7 @@ def tables(summary: Mapping[str, Any]) -> str:
         _client(summary),
         _servers(summary),
         cache_table(summary),
+        _failures(summary),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -117,7 +119,7 @@ def _latency(summary: Mapping[str, Any]) -> str:
 
 def _load(summary: Mapping[str, Any]) -> str:
     sessions, turns, rates = summary["sessions"], summary["turns"], summary["rates"]
-    failures = ", ".join(f"{name} {count}" for name, count in turns["by_failure"].items())
+    by_failure = ", ".join(f"{name} {count}" for name, count in turns["by_failure"].items())
     rows = [
         [
             "sessions",
@@ -129,7 +131,7 @@ def _load(summary: Mapping[str, Any]) -> str:
             f"{short(rates['turns_per_s'])}/s; {turns['sent']} sent, {turns['ok']} ok"
             + (f" ({turns['cancelled']} of them cancelled)" if turns.get("cancelled") else "")
             + f", {turns['failed']} failed"
-            + (f" ({failures})" if failures else "")
+            + (f" ({by_failure})" if by_failure else "")
             + f", {turns['unfinished']} unfinished",
         ],
         ["tokens", f"{short(rates['output_tok_per_s'])}/s out, {short(rates['input_tok_per_s'])}/s in"],
@@ -139,6 +141,12 @@ def _load(summary: Mapping[str, Any]) -> str:
         share = short(rates["slo_attainment"] * 100)
         rows.append(["goodput", f"{short(rates['goodput_turns_per_s'])} turns/s; {share} % met the SLO"])
     return f"load{_warning(summary)}\n" + align(rows, "ll")
+
+
+def _failures(summary: Mapping[str, Any]) -> str:
+    """The failures of the whole run with the first message of each class; empty if no turn failed."""
+    said = failures.lines(summary["turns"])
+    return "\n  ".join(["failed turns (times since the run began)", *said]) if said else ""
 
 
 def _stalls(stalls: Mapping[str, Any]) -> str:

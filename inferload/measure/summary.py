@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from inferload.measure import gates as gating
 from inferload.measure.health import HealthSet
 from inferload.measure.intervals import Interval, mean_interval, order_interval, quantile_interval
 from inferload.measure.measures import MEASURES
+from inferload.measure.overload import Growth
 from inferload.measure.record import PHASES, Phase
 from inferload.measure.sketch import Sketch, rank
 from inferload.measure.tally import Tally, TallySet
@@ -51,6 +52,9 @@ class SummaryInput:
     exact_by_class: Mapping[str, Values] | None = None
     step_windows: Mapping[int, float] = field(default_factory=dict)
     step_levels: Sequence[Mapping[str, Any]] = ()  # what each step asked for
+    first_errors: Mapping[str, Any] = field(default_factory=dict)  # of each class of failure, in any phase
+    stopped_answering: Sequence[Mapping[str, Any]] | None = None  # None: turns are not all at hand
+    growth: Growth | None = None  # of the turns in flight in an open loop
 
 
 def build(given: SummaryInput) -> dict[str, Any]:
@@ -72,6 +76,10 @@ def build(given: SummaryInput) -> dict[str, Any]:
     }
     phases = {phase: _turns(given.tallies.total(phase)) for phase in PHASES}
     summary["turns"]["by_phase"] = phases | {"all": _turns(given.tallies.total())}
+    stopped = given.stopped_answering
+    summary["turns"]["first_errors"] = dict(given.first_errors)
+    summary["turns"]["stopped_answering"] = None if stopped is None else list(stopped)
+    summary["growth"] = None if given.growth is None else asdict(given.growth)
     quantile = _quantile(measured, given.health.total("measure").delay_ms, exact)
     summary["verdict"] = _verdict(given, summary, quantile)
     return summary

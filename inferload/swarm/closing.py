@@ -3,11 +3,14 @@
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from inferload import scrapefile, turnfile
 from inferload.measure import evidence, servers, summary, validity
 from inferload.measure.arrow import pa, pc
 from inferload.measure.clock import NS_PER_S
 from inferload.measure.exact import batched_values, exact_values
+from inferload.measure.failures import stopped_by_target
 from inferload.measure.intervals import SLICES
 from inferload.measure.overload import Growth, growth_of_turns
 from inferload.measure.record import PHASES, Phase
@@ -71,6 +74,9 @@ def _input(run: EndedRun, turns: pa.Table | None, cache: CacheFigures) -> summar
         reader=_reader(run),
         step_windows={w.step: lasted_s(w) for w in run.stepped if w.step is not None},
         step_levels=stepping.levels(scenario),
+        first_errors=run.seen.errors.document(run.anchor.mono_ns),
+        stopped_answering=None if turns is None else _stopped_answering(run, turns),
+        growth=facts.growth,
         exact=exact,
         exact_by_class=None if turns is None else {name: exact_values(turns, class_name=name) for name in classes},
     )
@@ -132,15 +138,33 @@ def _growth(run: EndedRun, turns: pa.Table) -> Growth | None:
     measured = [window for window in run.stepped if window.phase == "measure"]
     if arrivals.profile is not None and any(window.step is None for window in measured):
         return None
-    anchors, begun_ns = turnfile.anchors(run.place.path), run.windows[0].start_ns
-    members = [member for member in run.roster.members if member.name in anchors]
-    shifts_ns = {member.name: anchors[member.name].mono_ns - member.offset_ns for member in members}
+    shifts_ns, begun_ns = _shifts_ns(run), run.windows[0].start_ns
     found = [
         growth_of_turns(turns, shifts_ns, window, 0.0 if window.step else (window.start_ns - begun_ns) / NS_PER_S)
         for window in measured
     ]
     known = [one for one in found if one is not None]
     return max(known, key=lambda one: (one.state != "kept up", one.share), default=None)
+
+
+def _shifts_ns(run: EndedRun) -> dict[str, int]:
+    """Per worker, what brings the instants of its turn file to the master's monotonic clock."""
+    anchors = turnfile.anchors(run.place.path)
+    members = [member for member in run.roster.members if member.name in anchors]
+    return {member.name: anchors[member.name].mono_ns - member.offset_ns for member in members}
+
+
+def _stopped_answering(run: EndedRun, turns: pa.Table) -> list[dict[str, Any]]:
+    """The servers that stopped answering, in seconds since the run began."""
+    shifts_ns = _shifts_ns(run)
+    starts_ns = np.array(
+        [run.anchor.mono_ns - shifts_ns[name] for name in turns["worker"].to_pylist()], dtype=np.float64
+    )
+    heard_ns = pc.coalesce(turns["last_ns"], turns["first_event_ns"])
+    heard_s, closed_s = (
+        (column.cast(pa.float64()).to_numpy() - starts_ns) / NS_PER_S for column in (heard_ns, turns["closed_ns"])
+    )
+    return stopped_by_target(turns["target"].to_pylist(), turns["failure"].to_pylist(), heard_s, closed_s)
 
 
 def _reader(run: EndedRun) -> str | None:

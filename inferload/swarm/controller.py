@@ -262,7 +262,7 @@ class Controller:
             run.conduct(self._start_users)
         finally:
             shown_no_more()
-        history.finish()
+        history.finish(run.seen.errors.texts)
         outcome = finale.conclude(run, history.errors)
         logger.info("%s", outcome.headline)
         return outcome

@@ -16,6 +16,7 @@ from inferload.errors import UsageError
 from inferload.measure import gates
 from inferload.measure.arrow import pa
 from inferload.measure.clock import NS_PER_S, Anchor
+from inferload.measure.failures import FirstErrors
 from inferload.measure.health import HealthSet
 from inferload.measure.record import Phase, PhaseWindow, stepped
 from inferload.measure.tally import TallySet
@@ -47,6 +48,7 @@ class Seen:
 
     tallies: TallySet = field(default_factory=TallySet)
     health: HealthSet = field(default_factory=HealthSet)
+    errors: FirstErrors = field(default_factory=FirstErrors)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +139,7 @@ def keep(run: EndedRun, redaction: Redaction) -> None:
         "rate_changed": run.rate_changed,
         "tallies": run.seen.tallies.to_wire(),
         "health": run.seen.health.to_wire(),
+        "first_errors": run.seen.errors.to_wire(),
     }
     rundir.write_json(run.place.path / rundir.BOOKS, redaction.document(document))
 
@@ -156,6 +159,8 @@ def _recalled(path: Path, document: Mapping[str, Any]) -> EndedRun:
     origin = document["scenario"]["origin"]
     targets = tuple(Target.parse(url) for url in document["targets"])
     earlier = document["earlier"]
+    seen = Seen(TallySet.from_wire(document["tallies"]), HealthSet.from_wire(document["health"]))
+    seen.errors.absorb(document.get("first_errors") or {})
     return EndedRun(
         about=document["run"],
         order=Order(
@@ -166,7 +171,7 @@ def _recalled(path: Path, document: Mapping[str, Any]) -> EndedRun:
         anchor=Anchor(**document["anchor"]),
         windows=tuple(PhaseWindow(*window) for window in document["windows"]),
         roster=Roster.of([_member(path, wire) for wire in document["members"]]),
-        seen=Seen(TallySet.from_wire(document["tallies"]), HealthSet.from_wire(document["health"])),
+        seen=seen,
         complete=document["complete"],
         arm=document["arm"],
         salt=document["salt"],

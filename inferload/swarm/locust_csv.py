@@ -8,9 +8,10 @@ Locust counts its rates by the wall clocks of all workers; where one of these is
 
 import csv
 import logging
+import re
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import accumulate
@@ -25,6 +26,7 @@ from inferload.measure.clock import NS_PER_S, Anchor, now_ns
 
 logger = logging.getLogger(__name__)
 
+_TURN_FAILED = re.compile(r"^TurnFailed\(['\"](\w+)")
 _SPAN_S = 10.0  # of a current rate
 _REPORT_S = 4.0  # workers tell Locust every three seconds
 PERCENTILES = (0.50, 0.66, 0.75, 0.80, 0.90, 0.95, 0.98, 0.99, 0.999, 0.9999, 1.0)
@@ -103,8 +105,11 @@ class History:
         self._writer.writerow(_HISTORY_COLUMNS)
         self._greenlet = gevent.spawn(self._write)
 
-    def finish(self) -> None:
-        """The last row of the history, and the tables; a write that fails is kept in `errors`."""
+    def finish(self, messages: Mapping[str, str]) -> None:
+        """The last row of the history, and the tables; a write that fails is kept in `errors`.
+
+        `messages`: the first error message of each class of failure, which goes behind Locust's own columns.
+        """
         self._greenlet.kill()
         with self._kept(rundir.LOCUST_HISTORY), self._file:
             self._write_rows()
@@ -113,8 +118,8 @@ class History:
         self._write_table(rundir.LOCUST_STATS, _STATS_COLUMNS, rows)
         self._write_table(
             rundir.LOCUST_FAILURES,
-            ["Method", "Name", "Error", "Occurrences", "First Seen", "Last Seen"],
-            [_failure_row(error) for error in stats.errors.values()],
+            ["Method", "Name", "Error", "Occurrences", "First Seen", "Last Seen", "First Message"],
+            [_failure_row(error, messages) for error in stats.errors.values()],
         )
         exceptions = self._environment.runner.exceptions.values()
         self._write_table(
@@ -198,9 +203,11 @@ def _history_row(entry: Any, rps: float, fail_per_s: float) -> list[Any]:
     ]  # fmt: skip
 
 
-def _failure_row(error: Any) -> list[Any]:
+def _failure_row(error: Any, messages: Mapping[str, str]) -> list[Any]:
     seen = [getattr(error, name, None) for name in ("first_seen", "last_seen")]
-    return [error.method, error.name, error.error, error.occurrences, *(_utc(at) for at in seen)]
+    failure = _TURN_FAILED.search(str(error.to_dict()["error"]))
+    message = messages.get(failure[1], "") if failure else ""
+    return [error.method, error.name, error.error, error.occurrences, *(_utc(at) for at in seen), message]
 
 
 def _utc(at: Any) -> str:

@@ -110,6 +110,7 @@ class MasterRun:
             tallies = TallySet.from_wire(report.tallies)
             member.turns += sum(tally.ended for _, tally in tallies.items())
             self.seen.tallies.absorb(tallies)
+            self.seen.errors.absorb(report.first_errors, member.offset_ns)
             self.recent.add(self.elapsed_s(), tallies)
             self._look_whether_steady(tallies)
             health = HealthSet.from_wire(report.health)

@@ -74,6 +74,7 @@ class Report:
     health: Any  # wire form of a HealthSet
     in_flight: int
     booked_ns: int  # arrivals that were due before this instant of its clock are in what it reported so far
+    first_errors: dict[str, Any] = field(default_factory=dict)  # wire form of FirstErrors: classes that are new
 
     def to_wire(self) -> dict[str, Any]:
         """As a message's data."""

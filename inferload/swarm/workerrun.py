@@ -16,6 +16,7 @@ from gevent.threadpool import ThreadPool
 from inferload import rundir
 from inferload.errors import UsageError
 from inferload.measure.clock import NS_PER_MS, NS_PER_S, Anchor, WallWatch, now_ns
+from inferload.measure.failures import FirstErrors
 from inferload.measure.health import HealthSet
 from inferload.measure.record import PhaseWindow
 from inferload.measure.slo import Slo
@@ -119,9 +120,9 @@ class WorkerRun:
         self._windows: tuple[PhaseWindow, ...] = ()
         self._slos = {name: slo_of(self.scenario, name) for name in self.sessions.classes}
         self._seq = 0
-        self._paused_until_ns = now_ns()
-        self._reported_ns = self._tidied_ns = now_ns()
+        self._paused_until_ns = self._reported_ns = self._tidied_ns = now_ns()
         self._told: set[str] = set()
+        self._errors = FirstErrors()
         self._clients = self._make_clients(own)
         self._turns = TurnWriter(self.folder / rundir.TURNS, assignment.name, self.anchor, assignment.run_id)
         self._counts = TurnCounts(self._slos, self._turns.extend)
@@ -250,9 +251,16 @@ class WorkerRun:
             self._ended[place] = []
             # A thread that reads on while the event loop stands still has pauses of its own.
             pauses = self._clients[place].pauses()
-            self._counted += self._counts.count(
-                results, self._windows, self._pulse.pauses if pauses is None else pauses
-            )
+            counted = self._counts.count(results, self._windows, self._pulse.pauses if pauses is None else pauses)
+            self._note_errors(counted)
+            self._counted += counted
+
+    def _note_errors(self, results: Sequence[TurnResult]) -> None:
+        """Keep the first error of each class."""
+        for result in results:
+            record = result.record
+            if record.failure is not None and record.finished:
+                self._errors.add(str(record.failure), result.detail, record.closed_ns, record.worker)
 
     def _book(self) -> None:
         while True:
@@ -287,8 +295,16 @@ class WorkerRun:
         tallies, health = self._counts.take()
         tallies.absorb(self.tallies.take())
         health.absorb(self.health.take())
-        run_id, name = self.assignment.run_id, self.assignment.name
-        return Report(run_id, name, seq, tallies.to_wire(), health.to_wire(), self.in_flight, self.loop.booked_ns())
+        return Report(
+            self.assignment.run_id,
+            self.assignment.name,
+            seq,
+            tallies.to_wire(),
+            health.to_wire(),
+            self.in_flight,
+            self.loop.booked_ns(),
+            self._errors.take(),
+        )
 
     def _take_pulse(self) -> None:
         at_ns = now_ns()

@@ -1,0 +1,129 @@
+"""Failed turns: the first message of each class, and the time at which a server stopped answering."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from inferload.measure.failures import (
+    MOST_CHARACTERS,
+    FirstErrors,
+    lines,
+    message,
+    stopped_answering,
+    stopped_by_target,
+)
+from inferload.measure.record import Failure
+from inferload.measure.untrusted import escaped
+
+errors = st.lists(
+    st.tuples(
+        st.sampled_from([one.value for one in Failure]),
+        st.text(max_size=400),
+        st.integers(0, 10**15),
+        st.sampled_from(["w0", "w1"]),
+    ),
+    max_size=30,
+)
+
+
+@given(st.text(max_size=1000))
+def test_a_message_is_one_printable_line_of_300_characters(text: str) -> None:
+    line = message(text)
+    assert len(line) <= MOST_CHARACTERS
+    assert line == escaped(line) == message(line)
+
+
+@given(errors, errors, st.integers(-(10**9), 10**9))
+def test_the_earliest_error_of_each_class_is_kept_over_workers_and_clocks(
+    here: list[tuple[str, str, int, str]], there: list[tuple[str, str, int, str]], offset_ns: int
+) -> None:
+    mine, theirs = FirstErrors(), FirstErrors()
+    for error in here:
+        mine.add(*error)
+    for error in there:
+        theirs.add(*error)
+    mine.absorb(theirs.to_wire(), offset_ns)
+    every = [*here, *((failure, text, at_ns - offset_ns, worker) for failure, text, at_ns, worker in there)]
+    earliest = {failure: min(at_ns for name, _, at_ns, _ in every if name == failure) for failure, *_ in every}
+    document = mine.document(start_ns=0)
+    assert {name: one["at_s"] for name, one in document.items()} == {
+        name: round(at_ns / 1e9, 3) for name, at_ns in earliest.items()
+    }
+    assert [one["at_s"] for one in document.values()] == sorted(one["at_s"] for one in document.values())
+
+
+def test_a_worker_sends_each_class_once() -> None:
+    found = FirstErrors()
+    found.add("cut", "a", 5, "w0")
+    assert set(found.take()) == {"cut"}
+    found.add("cut", "b", 7, "w0")
+    found.add("connect", "c", 8, "w0")
+    assert set(found.take()) == {"connect"}
+    assert found.take() == {}
+
+
+def test_a_server_that_is_killed_stopped_at_its_last_answer() -> None:
+    # Two turns that end well, two streams that are cut at 7.4 s, three that find nobody.
+    failures = [None, None, "cut", "cut", "connect", "connect", "connect"]
+    heard_s = np.array([1.0, 6.0, 7.3, 7.4, np.nan, np.nan, np.nan])
+    closed_s = np.array([1.1, 6.1, 7.41, 7.42, 7.5, 7.6, 8.0])
+    stopped = stopped_answering(failures, heard_s, closed_s)
+    assert stopped is not None
+    assert (stopped.at_s, stopped.by_failure) == (7.4, {"connect": 3, "cut": 2})
+
+
+def test_a_server_that_answers_again_did_not_stop() -> None:
+    heard_s, closed_s = np.array([1.0, np.nan, np.nan, 5.0]), np.array([1.1, 2.0, 3.0, 5.1])
+    assert stopped_answering([None, "connect", "connect", None], heard_s, closed_s) is None
+    assert stopped_answering([None, "connect", "connect", "http_4xx"], heard_s, closed_s) is None
+
+
+def test_a_server_that_refuses_answers() -> None:
+    nothing = np.full(4, np.nan)
+    assert stopped_answering(["http_4xx"] * 4, nothing, np.arange(4.0)) is None
+
+
+def test_a_server_that_never_answered_stopped_at_the_first_failure() -> None:
+    found = stopped_answering(["connect"] * 3, np.full(3, np.nan), np.array([2.0, 1.0, 3.0]))
+    assert found is not None
+    assert (found.at_s, found.by_failure) == (1.0, {"connect": 3})
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([None, *(one.value for one in Failure)]), st.floats(0, 100), st.floats(0, 10)),
+        max_size=30,
+    )
+)
+def test_no_turn_ended_well_after_the_stop(turns: list[tuple[str | None, float, float]]) -> None:
+    failures = [failure for failure, _, _ in turns]
+    heard_s = np.array([heard if failure is None else np.nan for failure, heard, _ in turns])
+    closed_s = np.array([heard + more for _, heard, more in turns])
+    stopped = stopped_answering(failures, heard_s, closed_s)
+    if stopped is not None:
+        after = [failure for failure, at_s in zip(failures, closed_s, strict=True) if at_s > stopped.at_s]
+        assert None not in after
+        assert sum(stopped.by_failure.values()) >= 2
+
+
+def test_servers_are_told_apart() -> None:
+    targets = ["http://a", "http://b", "http://a", "http://b", "http://b"]
+    failures = [None, None, None, "connect", "connect"]
+    heard_s, closed_s = np.array([1.0, 1.0, 9.0, np.nan, np.nan]), np.array([1.1, 1.1, 9.1, 2.0, 3.0])
+    (found,) = stopped_by_target(targets, failures, heard_s, closed_s)
+    assert found == {"target": "http://b", "at_s": 1.1, "by_failure": {"connect": 2}}
+
+
+def test_the_failures_in_words() -> None:
+    turns = {
+        "failed": 4,
+        "by_phase": {"all": {"ok": 12, "failed": 40, "by_failure": {"connect": 37, "cut": 3}}},
+        "stopped_answering": [{"target": "http://a", "at_s": 7.4, "by_failure": {"connect": 37, "cut": 3}}],
+        "first_errors": {"cut": {"text": "closed\n\x1b[2J", "at_s": 7.41, "worker": "w0"}},
+    }
+    assert lines(turns) == [
+        "40 of 52 turns failed (76.9 %): connect 37, cut 3",
+        "http://a stopped answering at 7.4 s: connect 37, cut 3",
+        "first cut at 7.4 s on w0: closed\\n\\x1b[2J",
+    ]
+    assert lines({"failed": 0, "ok": 3}) == []
