@@ -140,7 +140,7 @@ def register_diagnose(subparsers: Any) -> None:
 
 def run_diagnose(arguments: argparse.Namespace) -> int:
     """Print the diagnosis of each run; 0 whatever it is."""
-    from .diagnosis.diagnose import advice, diagnose, document, sentences
+    from .diagnosis.diagnose import causes, diagnose, document
     from .frames import load
     from .reconciletext import verdict_lines
 
@@ -153,11 +153,11 @@ def run_diagnose(arguments: argparse.Namespace) -> int:
             continue
         for line in verdict_lines(str(run_dir), frames.summary):
             print(line)
-        if not found:
-            print(f"{run_dir}: no diagnosis: no server metrics were scraped, or the run has no measure phase")
-        for one in found:
-            print("\n".join([escaped(f"{run_dir}, {one.target}"), *(f"  {escaped(line)}" for line in sentences(one))]))
-            for do, why, effects in advice(one):
+        if not found.servers:
+            print(f"{run_dir}: no server metrics were scraped, or the run has no measure phase")
+        for one in causes(found):
+            print("\n".join([escaped(f"{run_dir}, {one.target}"), *(f"  {escaped(line)}" for line in one.sentences)]))
+            for do, why, effects in one.advice:
                 print(escaped(f"  try {do}: {why} ({effects})"))
     if arguments.json:
         print(json.dumps(documents[0] if len(documents) == 1 else documents, indent=1, ensure_ascii=False))

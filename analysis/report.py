@@ -12,7 +12,7 @@ from inferload.errors import UsageError
 
 from . import frames, logtable, reconciletext, slowest, timeline
 from .damaged import Notes
-from .diagnosis.diagnose import causes, diagnose, json_text
+from .diagnosis.diagnose import Diagnoses, causes, diagnose, json_text
 from .doubts import doubts
 from .foreign import locustcsv, vllmbench, vllmlog
 from .frames import RunFrames
@@ -80,7 +80,7 @@ def write(run: RunFrames, folder: Path, wish: Wish, tables: tuple[Table, ...] = 
     """A run's files; UsageError where they cannot be written. `tables`: more of them, which stand first."""
     found = Notes((*run.notes, *doubts(run)))
     table = timeline.build(run)
-    diagnoses = found.unless_damaged("what held it back", lambda: diagnose(run)) or []
+    diagnoses = found.unless_damaged("what held it back", lambda: diagnose(run)) or Diagnoses()
     reconciled = found.unless_damaged("whether client and server agree", lambda: reconcile(run)) or NOTHING
     more = (
         *(found.unless_damaged("where the time went", lambda: reconciletext.tables(reconciled)) or ()),

@@ -11,9 +11,19 @@ import synthetic_run
 from hypothesis import given
 from hypothesis import strategies as st
 from inferload.analysis.diagnosis.advice import ADVICE
-from inferload.analysis.diagnosis.diagnose import Diagnosis, judge, sentences, table
+from inferload.analysis.diagnosis.diagnose import (
+    Diagnosis,
+    causes,
+    diagnose,
+    document,
+    judge,
+    run_sentences,
+    sentences,
+    table,
+)
 from inferload.analysis.diagnosis.evidence import ClientReason, Evidence, Scrapes, max_num_seqs, stream_interval
 from inferload.analysis.diagnosis.rules import RULES
+from inferload.analysis.frames import RunFrames, load
 
 from inferload import cli, rundir
 
@@ -51,7 +61,7 @@ QUIET = Evidence(
 )
 
 CASES: dict[str, dict[str, Any]] = {
-    "not-loaded": {},
+    "kept-up": {},
     "client-bound": {"client_delay_p99_ms": 25.0},
     "front-end-bound": {"tokens_per_event": 1.7, "client_ttft_ms": 90.0},
     "queue-bound": {"scrapes": scrapes(64, 9, 0.5, head=500)},
@@ -213,3 +223,105 @@ def test_a_run_directory_is_diagnosed(tmp_path: Path, capsys: pytest.CaptureFixt
 def test_the_page_of_rules_is_the_table_in_the_code() -> None:
     # Written by: python -m inferload.analysis.diagnosis.diagnose
     assert DOCS.read_text(encoding="utf-8").endswith("\n\n" + table())
+
+
+def test_a_server_of_a_run_with_failed_turns_did_not_keep_up() -> None:
+    window = judge(replace(QUIET, troubled=True))
+    assert window.primary is None
+    (said, *_others) = sentences(Diagnosis("http://x", (window,), window, short=False))
+    assert said.startswith("No other cause could be told")
+
+
+def test_the_headroom_is_of_the_places_and_the_cache() -> None:
+    busy = replace(scrapes(30, 0, 0.4), running=np.linspace(10, 48, 40))
+    (found,) = judge(
+        replace(QUIET, scrapes=busy, rates="3.20 turns/s offered, 3.19/s served", server_itl_ms=11.0)
+    ).findings
+    assert found.code == "kept-up"
+    assert found.said == (
+        "3.20 turns/s offered, 3.19/s served",
+        "requests wait for capacity at 0% of the scrapes",
+        "at most 48 of 64 places are taken (75%), 29 on average",
+        "KV-cache usage is 40% at most",
+        "the mean ITL is 11 ms, 9.8 ms in its quietest second",
+    )
+
+
+def test_a_queue_that_is_not_published_is_no_headroom() -> None:
+    unknown = replace(scrapes(4, 0, 0.2), capacity=np.full(40, np.nan))
+    assert judge(replace(QUIET, scrapes=unknown)).primary is None
+    (found,) = judge(replace(QUIET, scrapes=unknown, rates="1 turns/s offered, 1/s served")).findings
+    assert not any("wait for capacity" in line for line in found.said)
+
+
+GROWTH = {
+    **{
+        "lasts_s": 9.0,
+        "offered_per_s": 12.0,
+        "ended_per_s": 3.2,
+        "growth_per_s": 8.8,
+        "low_per_s": 8.0,
+        "high_per_s": 9.6,
+    },
+    "step": None,
+}
+
+
+def run_with(path: Path, **changes: Any) -> RunFrames:
+    """The small run, its summary changed; without failed turns unless `changes` has some."""
+    well = {"failed": 0, "by_failure": {}, "first_errors": {}, "by_phase": {}}
+    summary = synthetic_run.SUMMARY | {"turns": synthetic_run.SUMMARY["turns"] | well} | changes
+    return load(synthetic_run.write(path, summary))
+
+
+def test_failed_turns_are_the_first_finding(tmp_path: Path) -> None:
+    found = diagnose(
+        run_with(tmp_path / "run", turns=synthetic_run.SUMMARY["turns"], growth=GROWTH | {"state": "overloaded"})
+    )
+    assert [finding.code for finding in found.run] == ["failures", "overload"]
+    assert found.run[0].said[0] == "1 of 44 turns failed (2.3 %): cut 1"
+    assert run_sentences(found.run)[0] == "Turns failed (failures)."
+    assert not any(one.primary is not None and one.primary.code == "kept-up" for one in found.servers)
+    assert document(found)["run"]["findings"][0]["code"] == "failures"
+    assert causes(found)[0].target == "The whole run"
+
+
+def test_a_killed_run_has_its_failures_too(tmp_path: Path) -> None:
+    found = diagnose(load(synthetic_run.write(tmp_path / "run", killed=True)))
+    assert found.run[0].said[0] == "1 of 44 turns failed (2.3 %): cut 1"
+
+
+@pytest.mark.parametrize(
+    ("state", "code", "probable"), [("overloaded", "overload", False), ("unsettled", "overload", True)]
+)
+def test_an_open_loop_that_grows_is_overloaded(tmp_path: Path, state: str, code: str, probable: bool) -> None:
+    (finding,) = diagnose(run_with(tmp_path / "run", growth=GROWTH | {"state": state})).run
+    assert (finding.code, finding.probable) == (code, probable)
+    assert finding.said[0].startswith("12 turns/s offered, 3.20/s served; the number of turns in flight grew by 8.80/s")
+
+
+def test_an_open_loop_without_metrics_can_keep_up(tmp_path: Path) -> None:
+    run = replace(run_with(tmp_path / "run", growth=GROWTH | {"state": "kept up"}), servers={})
+    (finding,) = diagnose(run).run
+    assert finding.code == "kept-up"
+    assert diagnose(replace(run, summary=(run.summary or {}) | {"growth": None})).run == ()
+
+
+def test_a_metrics_page_that_ends_early_is_said(tmp_path: Path) -> None:
+    run = run_with(tmp_path / "run")
+    (server,) = run.servers.values()
+    kept = int(np.searchsorted(run.since_start_s(server.wall_ns), 6.0))
+    metrics = {
+        name: tuple(replace(one, values=one.values[:kept], unusable=None) for one in several)
+        for name, several in server.metrics.items()
+    }
+    early = replace(
+        server, wall_ns=server.wall_ns[:kept], metrics=metrics, restarted=server.restarted[:kept], _grown={}
+    )
+    (finding,) = diagnose(replace(run, servers={server.target: early})).run
+    assert finding.code == "server-gone"
+    assert finding.said == (f"the metrics page of {server.target} last answered at 5.0 s, the load ended at 11.0 s",)
+    again = replace(server, restarted=np.arange(len(server.wall_ns)) == 12, _grown={})
+    (finding,) = diagnose(replace(run, servers={server.target: again})).run
+    assert finding.code == "restarted"
+    assert "3.0 s" in finding.said[0]

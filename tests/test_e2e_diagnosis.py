@@ -1,6 +1,7 @@
 """What the simulator is made to suffer from is what the diagnosis names: each cause is first on its own run and on no other."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ CASES: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
         ),
         {"arrivals__users": 2, "workload__output_tokens": 100},
     ),
-    "not-loaded": (TINY, {"arrivals__users": 1, "workload__output_tokens": 60}),
+    "kept-up": (TINY, {"arrivals__users": 1, "workload__output_tokens": 60}),
 }
 # What this engine cannot be made to suffer from: LoRA, grammars, KV transfer; several engines. The others are shown elsewhere:
 # a client in test_e2e_overload.py, a full front end and evictions by figures alone in test_diagnosis.py.
@@ -77,7 +78,7 @@ def test_the_cause_is_the_one_that_was_made(stage: Stage, scene: Any) -> None:
     codes = [finding["code"] for finding in server["findings"]]
     # A crowded test machine makes the client late, and the simulator's own process too; both say nothing of the case at hand.
     told = [found for found in codes if found not in ("client-bound", "front-end-bound")]
-    assert told[:1] == [code] or (not told and code == "not-loaded"), json.dumps(server, indent=1)
+    assert told[:1] == [code] or (not told and code == "kept-up"), json.dumps(server, indent=1)
     assert server["advice"]
     assert "What held it back" in (Path(ended.run_dir) / "report.md").read_text()
 
@@ -87,3 +88,49 @@ def test_the_cause_is_the_one_that_was_made(stage: Stage, scene: Any) -> None:
 def test_the_evidence_is_there(stage: Stage, scene: Any, key: str) -> None:
     (server,) = json.loads((stage.result(scene).run_dir / "diagnosis.json").read_text())["servers"]
     assert server["evidence"][key] is not None
+
+
+@scenes(suffering, ("queue-bound",))
+def test_a_closed_loop_with_a_queue_is_saturated(stage: Stage, scene: Any) -> None:
+    ended: Ended = stage.result(scene)
+    document = json.loads((ended.run_dir / "diagnosis.json").read_text())
+    (finding,) = document["run"]["findings"]
+    assert finding["code"] == "saturated"
+    assert "closed loop of 10 users" in finding["said"][0]
+    assert "latency is set by the number of users" in (ended.run_dir / "report.md").read_text()
+
+
+def open_loop(place: Place, sessions_per_s: float) -> Ended:
+    """A server of one place that takes 0.5 s for a turn: two turns a second."""
+    simulator = place.simulator("--ttft-ms", "20", "--itl-ms", "20", "--max-num-seqs", "1", paced=False)
+    file = scenario(
+        place.folder,
+        arrivals={"kind": "constant", "sessions_per_s": sessions_per_s},
+        workload__output_tokens=25,
+        phases={"warmup_s": 2, "measure_s": 12, "drain_s": 60},
+    )
+    fleet = place.fleet("local", "--host", simulator.url, "--scenario", str(file), "--on-invalid", "warn", report=True)
+    return Ended(place.run_dir, fleet.ended(), fleet.text)
+
+
+@scenes(open_loop, (1,), (6,))
+def test_an_open_loop_is_overloaded_or_the_server_kept_up(stage: Stage, scene: Any) -> None:
+    ended: Ended = stage.result(scene)
+    (sessions_per_s,) = scene.arguments
+    document = json.loads((ended.run_dir / "diagnosis.json").read_text())
+    page = (ended.run_dir / "report.md").read_text().partition("## What held it back")[2].partition("## What was")[0]
+    if sessions_per_s == 6:
+        assert [finding["code"] for finding in document["run"]["findings"]] == ["overload"]
+        assert re.search(r"\*\*The whole run\*\* Overloaded \(overload\)\. \S+ turns/s offered, \S+/s served", page)
+        assert "inferload search" in page
+        assert "the capacity" in page.lower()
+        return
+    assert document["run"]["findings"] == []
+    (server,) = document["servers"]
+    told = [one for one in server["findings"] if one["code"] not in ("client-bound", "front-end-bound")]
+    assert [one["code"] for one in told] in ([], ["kept-up"])
+    if len(told) == len(server["findings"]):
+        assert re.search(
+            r"The server kept up \(kept-up\)\. \S+ turns/s offered, \S+/s served\. .*At most \d+ requests run", page
+        )
+    assert "No cause could be told" not in page

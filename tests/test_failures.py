@@ -123,7 +123,7 @@ def test_the_failures_in_words() -> None:
     }
     assert lines(turns) == [
         "40 of 52 turns failed (76.9 %): connect 37, cut 3",
-        "http://a stopped answering at 7.4 s: connect 37, cut 3",
+        "the server http://a stopped answering at 7.4 s: connect 37, cut 3",
         "first cut at 7.4 s on w0: closed\\n\\x1b[2J",
     ]
     assert lines({"failed": 0, "ok": 3}) == []

@@ -147,9 +147,9 @@ ADVICE: Mapping[str, tuple[Advice, ...]] = {
             "TTFT 0, TPOT +, throughput +, memory 0",
         ),
     ),
-    "not-loaded": (
+    "kept-up": (
         Advice(
-            "more load (inferload search finds how much it can take)",
+            "more load (inferload search finds how much the server sustains)",
             "nothing holds the server back at this load",
             "none",
         ),

@@ -3,7 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from inferload.measure.serverseries import ServerSeries
@@ -15,6 +15,7 @@ from .advice import ADVICE
 from .evidence import Evidence, as_document, collect
 from .rules import RULES, Finding, Rule
 from .seen import Seen
+from .wholerun import RULE_OF, RUN_RULES, is_troubled, kept_up_rates, run_findings
 
 WINDOW_S = 30.0
 SHORTEST_S = 2.0
@@ -36,6 +37,14 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
+class Diagnoses:
+    """Findings on the whole run, the most important first, and the causes at each server that was scraped."""
+
+    run: tuple[Finding, ...] = ()
+    servers: tuple["Diagnosis", ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Diagnosis:
     """A run's causes at one server. `short`: the windows are shorter than a diagnosis wants."""
 
@@ -53,12 +62,17 @@ class Diagnosis:
 def judge(evidence: Evidence) -> Window:
     """All rules on one window."""
     found = [finding for rule in RULES if (finding := rule.judge(evidence)) is not None]
-    real = [finding for finding in found if finding.code != "not-loaded"]
+    real = [finding for finding in found if finding.code != "kept-up"]
     return Window(evidence, tuple(sorted(real or found, key=lambda finding: -finding.weight)))
 
 
-def diagnose(run: RunFrames) -> list[Diagnosis]:
-    """One diagnosis for each server that was scraped; empty where none was, or the run has no measure phase."""
+def diagnose(run: RunFrames) -> Diagnoses:
+    """The diagnosis of a run. No server has one if none was scraped, or the run has no measure phase."""
+    servers = _servers(run)
+    return Diagnoses(run_findings(run, [one.whole.evidence for one in servers]), tuple(servers))
+
+
+def _servers(run: RunFrames) -> list[Diagnosis]:
     span = next((span for span in run.phases if span.phase == "measure"), None)
     if span is None:
         return []
@@ -70,22 +84,40 @@ def diagnose(run: RunFrames) -> list[Diagnosis]:
 
 
 def _of_server(run: RunFrames, server: ServerSeries, start_s: float, end_s: float) -> Diagnosis:
-    seen = Seen.of(run, server)
+    seen, troubled, rates = Seen.of(run, server), is_troubled(run, server), kept_up_rates(run)
+
+    def judged(low: float, high: float) -> Window:
+        return judge(replace(collect(run, server, low, high, seen), troubled=troubled, rates=rates))
+
     count = max(1, int((end_s - start_s) // WINDOW_S))
     length_s = (end_s - start_s) / count
     edges = [(start_s + place * length_s, start_s + (place + 1) * length_s) for place in range(count)]
-    windows = tuple(judge(collect(run, server, low, high, seen)) for low, high in edges)
-    whole = windows[0] if count == 1 else judge(collect(run, server, start_s, end_s, seen))
+    windows = tuple(judged(low, high) for low, high in edges)
+    whole = windows[0] if count == 1 else judged(start_s, end_s)
     return Diagnosis(server.target, windows, whole, short=length_s < WINDOW_S)
+
+
+def run_sentences(findings: Sequence[Finding]) -> list[str]:
+    """The findings on the whole run in words."""
+    return [
+        line for finding in findings for line in (_lead(finding, RULE_OF[finding.code].title), *_sentence(finding.said))
+    ]
+
+
+def _lead(finding: Finding, title: str) -> str:
+    return f"{'Probable cause: ' if finding.probable else ''}{title} ({finding.code})."
 
 
 def sentences(diagnosis: Diagnosis) -> list[str]:
     """The diagnosis in words: the cause, its evidence, what contributes, what to try."""
     primary = diagnosis.primary
     if primary is None:
-        return ["No cause could be told: no rule holds, or the server did not say enough."]
+        troubled = diagnosis.whole.evidence.troubled
+        return [
+            f"No {'other ' if troubled else ''}cause could be told: no rule holds, or the server did not say enough."
+        ]
     lines = [
-        f"{'Probable cause: ' if primary.probable else ''}{_TITLES[primary.code]} ({primary.code}).",
+        _lead(primary, _TITLES[primary.code]),
         *_sentence(primary.said),
     ]
     for other in diagnosis.whole.findings[1:]:
@@ -118,15 +150,27 @@ def advice(diagnosis: Diagnosis) -> list[tuple[str, str, str]]:
     return [] if primary is None else [(one.do, one.why, one.effects) for one in ADVICE[primary.code]]
 
 
-def causes(diagnoses: Sequence[Diagnosis]) -> tuple[Cause, ...]:
+def run_advice(findings: Sequence[Finding]) -> list[tuple[str, str, str]]:
+    """What to do about the findings on the whole run: (what, why, effects)."""
+    every = [one for finding in findings for one in RULE_OF[finding.code].advice]
+    return [(one.do, one.why, one.effects) for one in dict.fromkeys(every)]
+
+
+def causes(diagnoses: Diagnoses) -> tuple[Cause, ...]:
     """As the report shows them."""
-    return tuple(Cause(one.target, tuple(sentences(one)), tuple(advice(one))) for one in diagnoses)
+    whole = Cause("The whole run", tuple(run_sentences(diagnoses.run)), tuple(run_advice(diagnoses.run)))
+    servers = [Cause(one.target, tuple(sentences(one)), tuple(advice(one))) for one in diagnoses.servers]
+    return (*([whole] if diagnoses.run else []), *servers)
 
 
-def document(diagnoses: Sequence[Diagnosis]) -> dict[str, Any]:
+def document(diagnoses: Diagnoses) -> dict[str, Any]:
     """For diagnosis.json."""
     return {
         "format": 1,
+        "run": {
+            "findings": [_finding(finding) for finding in diagnoses.run],
+            "advice": _advice(run_advice(diagnoses.run)),
+        },
         "servers": [
             {
                 "target": one.target,
@@ -134,7 +178,7 @@ def document(diagnoses: Sequence[Diagnosis]) -> dict[str, Any]:
                 "probable": None if one.primary is None else one.primary.probable,
                 "short_windows": one.short,
                 "findings": [_finding(finding) for finding in one.whole.findings],
-                "advice": [{"do": do, "why": why, "effects": effects} for do, why, effects in advice(one)],
+                "advice": _advice(advice(one)),
                 "evidence": as_document(one.whole.evidence),
                 "windows": [
                     {
@@ -145,23 +189,29 @@ def document(diagnoses: Sequence[Diagnosis]) -> dict[str, Any]:
                     for window in one.windows
                 ],
             }
-            for one in diagnoses
+            for one in diagnoses.servers
         ],
     }
+
+
+def _advice(rows: Sequence[tuple[str, str, str]]) -> list[dict[str, str]]:
+    return [{"do": do, "why": why, "effects": effects} for do, why, effects in rows]
 
 
 def _finding(finding: Finding) -> dict[str, Any]:
     return {"code": finding.code, "weight": finding.weight, "probable": finding.probable, "said": list(finding.said)}
 
 
-def json_text(diagnoses: Sequence[Diagnosis]) -> str:
+def json_text(diagnoses: Diagnoses) -> str:
     """The document as JSON text."""
     return json.dumps(document(diagnoses), indent=1, ensure_ascii=False) + "\n"
 
 
 def table(rules: Sequence[Rule] = RULES) -> str:
     """The rules and what to try, as docs/diagnosis.md has them."""
-    lines = ["| cause | looks like | limits |", "|---|---|---|"]
+    lines = ["| of the whole run | holds if |", "|---|---|"]
+    lines += [f"| `{rule.code}` {rule.title} | {rule.holds} |" for rule in RUN_RULES]
+    lines += ["", "| cause | looks like | limits |", "|---|---|---|"]
     lines += [f"| `{rule.code}` {rule.title} | {rule.looks_like} | {rule.limits} |" for rule in rules]
     lines += ["", "| cause | try | because | effects |", "|---|---|---|---|"]
     for rule in rules:
@@ -177,7 +227,7 @@ def main(page: str) -> None:
     from pathlib import Path
 
     path = Path(page)
-    head = path.read_text(encoding="utf-8").partition("| cause |")[0].rstrip() + "\n\n"
+    head = path.read_text(encoding="utf-8").partition("| of the whole run |")[0].rstrip() + "\n\n"
     path.write_text(head + table(), encoding="utf-8")
 
 

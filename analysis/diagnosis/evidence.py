@@ -89,6 +89,10 @@ class Evidence:
     counted_hit_rate: float | None = None
     uncached_prompt_tokens: float | None = None  # mean of a turn
     slo: Mapping[str, float] = field(default_factory=dict)
+    troubled: bool = False  # turns of the run failed, or the server was gone or restarted
+    rates: str | None = (
+        None  # of an open loop whose number of turns in flight did not grow: offered and served, in words
+    )
 
     @property
     def length_s(self) -> float:
@@ -99,6 +103,11 @@ class Evidence:
     def waiting_share(self) -> float:
         """Part of the scrapes at which somebody waits for capacity; 0 where there are no scrapes."""
         return float(np.mean(self.scrapes.waits)) if len(self.scrapes.capacity) else 0.0
+
+    @property
+    def waiting_known(self) -> bool:
+        """Whether the server published how many requests wait."""
+        return not np.isnan(self.scrapes.capacity).all()
 
 
 def max_num_seqs(manifest: Mapping[str, Any]) -> int | None:

@@ -143,7 +143,7 @@ def lines(turns: Mapping[str, Any]) -> list[str]:
 
 def stopped_text(one: Mapping[str, Any]) -> str:
     """An entry of `stopped_answering` in words."""
-    return f"{one['target']} stopped answering at {one['at_s']:.1f} s: {failed_text(one['by_failure'])}"
+    return f"the server {one['target']} stopped answering at {one['at_s']:.1f} s: {failed_text(one['by_failure'])}"
 
 
 def _of(worker: object) -> str:

@@ -4,7 +4,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-# C0, DEL and C1 controls, zero-width and bidirectional controls, line separators, the byte order mark, lone surrogates, noncharacters that XML forbids.
+# C0, DEL and C1 controls, zero-width and bidirectional controls, line separators, the byte order mark, lone
+# surrogates, and two noncharacters that XML forbids.
 _UNSAFE = r"\x00-\x1f\x7f-\x9f\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff\ufffe\uffff"
 _IN_A_LINE = re.compile(f"[{_UNSAFE}]")
 _IN_LINES = re.compile(rf"(?![\n\t])[{_UNSAFE}]")
