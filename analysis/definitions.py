@@ -112,6 +112,7 @@ _TURNS = (
     ("failed_ratio", "", "turns failed over turns sent, in the measure phase"),
     ("dropped_ratio", "", "sessions dropped over sessions planned, in the measure phase"),
     ("failures by class", "", "turns that failed, by the first thing that went wrong: the classes are a closed list"),
+    ("first at, s", "s", "end of the first turn that failed with this class, since the run's start"),
     ("seed", "", "number that all random choices of the run follow from"),
     ("worker", "", "the process that sent the turn"),
     ("workers", "", "processes that sent the load"),
@@ -222,7 +223,7 @@ IN_TABLE: dict[str, dict[str, str]] = {
     | {"queue mean, ms": "queue mean, ms"},
     "agreement": {"output tokens": "output tokens, both", "Little's law, queue": "Little's law"},
     "server-log": {f"accepted at position {place}": "accepted at position" for place in range(64)},
-    "failures": {"turns": "failures by class"},
+    "failures": {"turns": "failures by class", "in the measure phase": "failures by class"},
     "locust": {"requests": "requests by Locust", "failures": "requests by Locust", "requests/s": "requests by Locust"}
     | {f"{name}, ms": "response time by Locust" for name in ("mean", "p50", "p95", "p99", "max")},
 }

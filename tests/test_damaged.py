@@ -79,8 +79,9 @@ def test_a_window_without_a_scrape_has_no_diagnosis_of_its_server(tmp_path: Path
             "end_wall_ns": synthetic.START_WALL_NS + 120 * synthetic.NS,
         }
     ]
-    path = scraped(synthetic.write(tmp_path / "run", phases=phases), lambda at_s: 84 * at_s, 120, (29, 91))
-    report.make(path)
+    well = synthetic.SUMMARY | {"turns": {"sent": 36, "ok": 36, "failed": 0, "unfinished": 0, "by_failure": {}}}
+    path = synthetic.write(tmp_path / "run", summary=well, phases=phases)
+    report.make(scraped(path, lambda at_s: 84 * at_s, 120, (29, 91)))
     (server,) = json.loads((path / rundir.DIAGNOSIS).read_text())["servers"]
     found = {window["start_s"]: window["findings"] for window in server["windows"]}
     assert found[0.0] == found[90.0] != []
