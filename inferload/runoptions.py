@@ -71,6 +71,13 @@ RUN_OPTIONS = (
         choices=("fail", "warn"),
     ),
     RunOption(
+        "--abort-on",
+        "stop the run early, with exit code 1, once this is true of the last seconds, as 'failed_ratio > 0.5 for 5s'; may be "
+        "repeated (default: the scenario's abort_on)",
+        "CONDITION",
+        repeat=True,
+    ),
+    RunOption(
         "--inconclusive",
         "a gate whose 95 %% interval holds its limit: say so and let the value decide, or pass, or fail (default: warn)",
         choices=("warn", "pass", "fail"),

@@ -55,6 +55,7 @@ class SummaryInput:
     first_errors: Mapping[str, Any] = field(default_factory=dict)  # of each class of failure, in any phase
     stopped_answering: Sequence[Mapping[str, Any]] | None = None  # None: turns are not all at hand
     growth: Growth | None = None  # of the turns in flight in an open loop
+    aborted: gating.GateResult | None = None  # the condition of `abort_on` that stopped the run
 
 
 def build(given: SummaryInput) -> dict[str, Any]:
@@ -139,6 +140,11 @@ def _complete(exact: Values, tally: Tally) -> bool:
         == (tally.sketches[measure.name].count if measure.name in tally.sketches else 0)
         for measure in MEASURES
     )
+
+
+def figures_of(tally: Tally, window_s: float) -> dict[str, Any]:
+    """Turns, rates and latencies of a tally, from its counts and sketches."""
+    return _part(tally, window_s, None)
 
 
 def _part(tally: Tally, window_s: float | None, exact: Values | None) -> dict[str, Any]:
@@ -293,6 +299,7 @@ def _verdict(given: SummaryInput, summary: dict[str, Any], quantile: gating.Quan
     intervals = None if given.batches is None else _intervals(given.batches)
     parsed = [gating.parse(text) for text in given.gates]
     results = [gating.evaluate(gate, summary, quantile, intervals, given.inconclusive) for gate in parsed]
+    results += [] if given.aborted is None else [given.aborted]
     passed = all(result.passed for result in results) if results else given.tallies.total().failed == 0
     return {
         "measurement": given.verdict.measurement,

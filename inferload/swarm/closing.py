@@ -77,6 +77,7 @@ def _input(run: EndedRun, turns: pa.Table | None, cache: CacheFigures) -> summar
         first_errors=run.seen.errors.document(run.anchor.mono_ns),
         stopped_answering=None if turns is None else _stopped_answering(run, turns),
         growth=facts.growth,
+        aborted=None if run.aborted is None else run.aborted.result(),
         exact=exact,
         exact_by_class=None if turns is None else {name: exact_values(turns, class_name=name) for name in classes},
     )

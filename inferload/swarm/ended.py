@@ -14,6 +14,7 @@ from typing import Any
 from inferload import rundir, turnfile
 from inferload.errors import UsageError
 from inferload.measure import gates
+from inferload.measure.abort import AbortReached
 from inferload.measure.arrow import pa
 from inferload.measure.clock import NS_PER_S, Anchor
 from inferload.measure.failures import FirstErrors
@@ -69,6 +70,7 @@ class EndedRun:
     earlier: Earlier | None = None
     inconclusive: gates.Policy = "warn"
     write_errors: tuple[str, ...] = ()  # files of the run, beside its turn records, that could not be written
+    aborted: AbortReached | None = None  # the condition that stopped the run
     rate_changed: bool = False  # the rate of an open loop was changed while the run lasted
 
     @property
@@ -137,6 +139,7 @@ def keep(run: EndedRun, redaction: Redaction) -> None:
         "earlier": None if run.earlier is None else [run.earlier.arm, str(run.earlier.run_dir), run.earlier.salt],
         "inconclusive": run.inconclusive,
         "rate_changed": run.rate_changed,
+        "aborted": None if run.aborted is None else asdict(run.aborted),
         "tallies": run.seen.tallies.to_wire(),
         "health": run.seen.health.to_wire(),
         "first_errors": run.seen.errors.to_wire(),
@@ -178,6 +181,7 @@ def _recalled(path: Path, document: Mapping[str, Any]) -> EndedRun:
         earlier=None if earlier is None else Earlier(earlier[0], Path(earlier[1]), earlier[2], None),
         inconclusive=document["inconclusive"],
         rate_changed=document.get("rate_changed", False),
+        aborted=AbortReached(**document["aborted"]) if document.get("aborted") else None,
     )
 
 

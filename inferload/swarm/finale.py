@@ -120,6 +120,7 @@ def _over(run: MasterRun, csv_errors: Sequence[str]) -> ended.EndedRun:
         inconclusive=run.own.inconclusive,
         write_errors=(*csv_errors, *(error for error in (scraped, run.marks.error) if error is not None)),
         rate_changed=bool(run.steering.rate_changes),
+        aborted=run.aborted,
     )
 
 

@@ -14,6 +14,7 @@ import gevent
 from gevent.event import Event
 
 from inferload import rundir
+from inferload.measure.abort import AbortReached, AbortWatch
 from inferload.measure.clock import NS_PER_MS, NS_PER_S, Anchor, clock_id, now_ns, wall_ns
 from inferload.measure.health import HealthSet
 from inferload.measure.recent import Recent
@@ -58,6 +59,8 @@ class MasterRun:
         self.marks = Marks(place.path / rundir.MARKS, self.anchor, own.redaction)
         self.seen = Seen()
         self.recent = Recent()
+        self.abort_watch = AbortWatch(order.scenario.abort_on)
+        self.aborted: AbortReached | None = None
         self.steadiness = Steadiness()
         self.notes = Notes()  # what the workers' sessions came to, beside their turns
         self.phases = RunPhases(stepping.bounds_s(order.scenario))
@@ -112,10 +115,22 @@ class MasterRun:
             self.seen.tallies.absorb(tallies)
             self.seen.errors.absorb(report.first_errors, member.offset_ns)
             self.recent.add(self.elapsed_s(), tallies)
+            self._look_whether_to_abort(tallies)
             self._look_whether_steady(tallies)
             health = HealthSet.from_wire(report.health)
             self._look_at_clock(member, health)
             self.seen.health.absorb(health)
+
+    def _look_whether_to_abort(self, delta: TallySet) -> None:
+        """Stop the run once a condition of the scenario's `abort_on` is true."""
+        reached = self.abort_watch.add(self.elapsed_s(), delta)
+        if reached is None or self.stop.is_set() or self._over:
+            return
+        self.aborted = reached
+        text = f"abort_on: {reached.condition} (value {reached.value:.4g})"
+        self.marks.add("abort_on", text, condition=reached.condition, value=reached.value)
+        logger.error("%s: the run is stopped", text)
+        self.request_stop(text)
 
     def _look_at_overrun(self, member: Member, overrun_ms: float) -> None:
         if overrun_ms:

@@ -6,6 +6,7 @@ from typing import Any
 
 from inferload import rundir
 from inferload.errors import UsageError
+from inferload.measure import abort, gates
 from inferload.runoptions import API_KEY_VARIABLE, RUN_OPTIONS
 from inferload.swarm import order
 from inferload.swarm.compat import AnyOf
@@ -65,6 +66,7 @@ def check(options: Any) -> Checked:
     metrics_urls(options.metrics_url)
     if options.worker:
         return Checked(own, scenario)
+    abort_on(options.abort_on)
     if options.only:
         order.alone(scenario, options.only, options.num_users)
     if options.headless or options.autostart:
@@ -143,6 +145,16 @@ def _code(text: Any) -> int:
     if not str(text).isdecimal() or int(text) > 255:
         raise UsageError(f"--inconclusive-code {text}: not a whole number from 0 to 255")
     return int(text)
+
+
+def abort_on(given: list[str] | None) -> tuple[str, ...] | None:
+    """The conditions that stop the run early; None where none were given."""
+    for text in given or ():
+        try:
+            abort.parse(text)
+        except gates.GateError as error:
+            raise UsageError(f"--abort-on: {error}") from error
+    return tuple(given) if given else None
 
 
 def metrics_urls(given: list[str] | None) -> tuple[str, ...] | None:

@@ -34,6 +34,7 @@ class Wish:
     metrics_urls: tuple[str, ...] | None = None
     also_hosts: tuple[str, ...] = ()
     only: str | None = None
+    abort_on: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +123,8 @@ def resolve(wish: Wish) -> Order:
     elif wish.users is not None:
         nominal, _ = nominal_users(scenario)
         changes[f"arrivals.{arrivals.rate_key}"] = arrivals.rate * wish.users / nominal
+    if wish.abort_on is not None:
+        changes["abort_on"] = list(wish.abort_on)
     if wish.only is not None:
         changes |= alone(scenario, wish.only, wish.users)
     if changes:

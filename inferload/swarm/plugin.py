@@ -116,6 +116,7 @@ def _begin_master(environment: Any, own: OwnSettings) -> Controller:
             metrics_urls=options.metrics_urls(parsed.metrics_url),
             also_hosts=tuple(parsed.also_host or ()),
             only=parsed.only or None,
+            abort_on=options.abort_on(parsed.abort_on),
         )
 
     controller = Controller(environment, own, wish, prefill, expected)

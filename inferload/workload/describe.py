@@ -71,7 +71,7 @@ def describe(scenario: Scenario, data: Data | None = None) -> str:
     load = planned_load(scenario, source, Sample(SAMPLE, SAMPLE_TURNS))
     sample = expected(load.sessions)
     if not sample.prompt_tokens:
-        return "\n".join(_row(title, lines) for title, lines in _unplanned(scenario, source, load))
+        return "\n".join(_row(title, lines) for title, lines in _unplanned(scenario, source, load) if lines)
     cache = PlannedCache(scenario, load.sessions)
     missing = [f"not counted: class {name}" for name, one in cache.sums.items() if not one.turns]
     rows = [
@@ -87,6 +87,7 @@ def describe(scenario: Scenario, data: Data | None = None) -> str:
         ("cache", [*cache.cache_lines(), *missing]),
         ("slo", [_slo(scenario)]),
         ("gates", list(scenario.gates) or ["none: the run passes when no turn fails"]),
+        ("abort on", list(scenario.abort_on)),
     ]
     return "\n".join(_row(title, lines) for title, lines in rows if lines)
 
@@ -100,6 +101,7 @@ def _unplanned(scenario: Scenario, source: Sessions, load: PlannedLoad) -> list[
         ("phases", _phases(scenario)),
         ("slo", [_slo(scenario)]),
         ("gates", list(scenario.gates) or ["none: the run passes when no turn fails"]),
+        ("abort on", list(scenario.abort_on)),
     ]
 
 

@@ -22,7 +22,7 @@ from inferload.workload.distributions import NonNegative, Positive
 from inferload.workload.endpoints import ENDPOINTS, Endpoint
 from inferload.workload.faults import ScenarioError, faults_of
 from inferload.workload.parts import AtLeastOne, Flag, Part, Share, SloLimits, Whole, add_up
-from inferload.workload.scenariofields import Gates, HeaderName, Headers, Json, Name, Salt, Version
+from inferload.workload.scenariofields import AbortConditions, Gates, HeaderName, Headers, Json, Name, Salt, Version
 from inferload.workload.scenariotext import as_yaml
 from inferload.workload.workloads import Mix, Workload
 from inferload.workload.yamltext import Parsed, parse
@@ -223,6 +223,9 @@ class Scenario(Part):
     seed: Whole = Field(default=0, description="every random choice follows from it")
     slo: SloLimits = Field(default=SloLimits(), description="limits per turn")
     gates: Gates = Field(default=(), description='what the run must hold, as "p99(ttft_ms) < 2000"')
+    abort_on: AbortConditions = Field(
+        default=(), description='conditions that stop the run early, as "failed_ratio > 0.5 for 5s"'
+    )
     server: Server = Field(default=Server(), description="reading the server's metrics")
 
     @model_validator(mode="after")
@@ -273,7 +276,10 @@ class Scenario(Part):
     @property
     def digest(self) -> str:
         """SHA-256 (hex) of the resolved scenario as canonical JSON: equal exactly when the two ask the same."""
-        canonical = json.dumps(self.as_data(), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+        data = self.as_data()
+        if not self.abort_on:
+            del data["abort_on"]  # an empty one is what every earlier version had
+        canonical = json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
         return hashlib.sha256(canonical.encode()).hexdigest()
 
     def as_data(self) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, JsonValue, PlainSerializer
 
-from inferload.measure import gates
+from inferload.measure import abort, gates
 from inferload.workload.frozen import freeze, thaw
 
 # What inferload writes into every request itself, and where a scenario says it instead.
@@ -51,6 +51,11 @@ def _version(value: int) -> int:
 
 def _gate(value: str) -> str:
     gates.parse(value)
+    return value
+
+
+def _abort_condition(value: str) -> str:
+    abort.parse(value)
     return value
 
 
@@ -105,4 +110,5 @@ HeaderName = Annotated[str, AfterValidator(_affinity_header)]
 Name = Annotated[str, AfterValidator(_name)]
 Version = Annotated[int, AfterValidator(_version)]
 Salt = Annotated[str, AfterValidator(_salt)]
+AbortConditions = Annotated[tuple[Annotated[str, AfterValidator(_abort_condition)], ...], Field(strict=False)]
 Gates = Annotated[tuple[Annotated[str, AfterValidator(_gate)], ...], Field(strict=False)]
