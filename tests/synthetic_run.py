@@ -200,7 +200,6 @@ SUMMARY: dict[str, Any] = {
         "first_errors": {
             "cut": {"text": "the stream ended without [DONE] or a finish reason", "at_s": 8.503, "worker": "w0"}
         },
-        "stopped_answering": [],
         "by_phase": {
             "warmup": {"sent": 6, "ok": 6, "failed": 0, "unfinished": 0},
             "measure": _TURNS,
@@ -208,6 +207,7 @@ SUMMARY: dict[str, Any] = {
             "all": {"sent": 44, "ok": 43, "failed": 1, "unfinished": 0},
         },
     },
+    "stopped_answering": [],
     "stalls": {"turns_with_stall": 0, "longest_ms": 45.0},
     "tokens_per_event": {"mean": 1.0},
     "steps": [],

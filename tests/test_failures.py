@@ -115,15 +115,17 @@ def test_servers_are_told_apart() -> None:
 
 
 def test_the_failures_in_words() -> None:
-    turns = {
-        "failed": 4,
-        "by_phase": {"all": {"ok": 12, "failed": 40, "by_failure": {"connect": 37, "cut": 3}}},
+    summary = {
+        "turns": {
+            "failed": 4,
+            "by_phase": {"all": {"ok": 12, "failed": 40, "by_failure": {"connect": 37, "cut": 3}}},
+            "first_errors": {"cut": {"text": "closed\n\x1b[2J", "at_s": 7.41, "worker": "w0"}},
+        },
         "stopped_answering": [{"target": "http://a", "at_s": 7.4, "by_failure": {"connect": 37, "cut": 3}}],
-        "first_errors": {"cut": {"text": "closed\n\x1b[2J", "at_s": 7.41, "worker": "w0"}},
     }
-    assert lines(turns) == [
+    assert lines(summary) == [
         "40 of 52 turns failed (76.9 %): connect 37, cut 3",
         "the server http://a stopped answering at 7.4 s: connect 37, cut 3",
         "first cut at 7.4 s on w0: closed\\n\\x1b[2J",
     ]
-    assert lines({"failed": 0, "ok": 3}) == []
+    assert lines({"turns": {"failed": 0, "ok": 3}}) == []

@@ -86,8 +86,7 @@ def _failed(summary: Mapping[str, Any]) -> list[str]:
     """The failures of a run in words, with the first message of each class."""
     from inferload.measure import failures
 
-    turns = summary.get("turns")
-    return [escaped(line) for line in failures.lines(turns)] if isinstance(turns, dict) else []
+    return [escaped(line) for line in failures.lines(summary)]
 
 
 def _outcome(gate: Mapping[str, Any]) -> str:

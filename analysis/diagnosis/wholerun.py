@@ -88,9 +88,9 @@ RULE_OF: Mapping[str, RunRule] = {rule.code: rule for rule in RUN_RULES}
 
 
 def failed_turns(run: RunFrames) -> Mapping[str, Any]:
-    """The `turns` block of the summary; of a run without one the same of the turns that were written."""
+    """The summary; of a run without one what it would say of failures, from the turns that were written."""
     if run.summary is not None:
-        return run.summary.get("turns") or {}
+        return run.summary
     turns = run.turns
     if not len(turns):
         return {}
@@ -101,7 +101,7 @@ def failed_turns(run: RunFrames) -> Mapping[str, Any]:
     heard_s = turns["last_s"].fillna(turns["first_event_s"]).to_numpy(dtype=np.float64)
     targets = turns["target"] if "target" in turns else [None] * len(turns)
     stopped = stopped_by_target(targets, failures, heard_s, turns["closed_s"].to_numpy(dtype=np.float64))
-    return {"by_phase": {"all": everything}, "stopped_answering": stopped, "first_errors": {}}
+    return {"turns": {"by_phase": {"all": everything}}, "stopped_answering": stopped}
 
 
 def gone(run: RunFrames, server: ServerSeries) -> str | None:

@@ -145,7 +145,7 @@ def _load(summary: Mapping[str, Any]) -> str:
 
 def _failures(summary: Mapping[str, Any]) -> str:
     """The failures of the whole run with the first message of each class; empty if no turn failed."""
-    said = failures.lines(summary["turns"])
+    said = failures.lines(summary)
     return "\n  ".join(["failed turns (times since the run began)", *said]) if said else ""
 
 

@@ -125,15 +125,16 @@ def share_text(failed: int, finished: int) -> str:
     return f"{failed} of {finished} turns failed ({percent.replace('%', ' %')})"
 
 
-def lines(turns: Mapping[str, Any]) -> list[str]:
-    """The failures of a run in words, from the `turns` block of its summary; empty if no turn failed."""
+def lines(summary: Mapping[str, Any]) -> list[str]:
+    """The failures of a run in words, from its summary; empty if no turn failed."""
+    turns = summary.get("turns") or {}
     everything = (turns.get("by_phase") or {}).get("all") or turns
     failed = everything.get("failed") or 0
     if not failed:
         return []
     by_failure = everything.get("by_failure") or turns.get("by_failure") or {}
     said = [f"{share_text(failed, failed + (everything.get('ok') or 0))}: {failed_text(by_failure)}"]
-    said += [stopped_text(one) for one in turns.get("stopped_answering") or ()]
+    said += [stopped_text(one) for one in summary.get("stopped_answering") or ()]
     said += [
         f"first {failure} at {error['at_s']:.1f} s{_of(error.get('worker'))}: {message(str(error['text']))}"
         for failure, error in (turns.get("first_errors") or {}).items()

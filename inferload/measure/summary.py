@@ -79,7 +79,7 @@ def build(given: SummaryInput) -> dict[str, Any]:
     summary["turns"]["by_phase"] = phases | {"all": _turns(given.tallies.total())}
     stopped = given.stopped_answering
     summary["turns"]["first_errors"] = dict(given.first_errors)
-    summary["turns"]["stopped_answering"] = None if stopped is None else list(stopped)
+    summary["stopped_answering"] = None if stopped is None else list(stopped)
     summary["growth"] = None if given.growth is None else asdict(given.growth)
     quantile = _quantile(measured, given.health.total("measure").delay_ms, exact)
     summary["verdict"] = _verdict(given, summary, quantile)
