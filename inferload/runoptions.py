@@ -4,6 +4,9 @@ from dataclasses import dataclass
 from typing import Any
 
 API_KEY_VARIABLE = "OPENAI_API_KEY"
+KEY_ON_COMMAND_LINE = (
+    f"--api-key: a key on a command line is in the process list; use --api-key-file FILE or {API_KEY_VARIABLE}"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,11 @@ RUN_OPTIONS = (
         "--on-invalid",
         "a measurement that is not valid: exit code 3, or only a warning (default: fail)",
         choices=("fail", "warn"),
+    ),
+    RunOption(
+        "--on-stop",
+        "a run that Ctrl-C, SIGTERM or SIGHUP ends before its planned end: exit code 130 or 143, or none (default: fail)",
+        choices=("fail", "pass"),
     ),
     RunOption(
         "--inconclusive",

@@ -190,7 +190,7 @@ def test_a_worker_that_stands_still_is_marked_and_the_run_goes_on(stage: Stage, 
     check_files(ended.run_dir)
     check_books(ended)
     assert ended.codes == set(), ended.summary["verdict"]
-    assert ended.code == contract_code(ended.summary)
+    assert ended.code == contract_code(ended)
     lags = [
         one
         for one in ended.summary["verdict"]["reasons"]
@@ -474,7 +474,7 @@ def test_each_of_these_runs_is_whole(stage: Stage, scene: Scene) -> None:
     check_files(ended.run_dir)
     check_books(ended)
     assert len({row["worker"] for row in ended.turns}) == scene.arguments[0]
-    assert ended.code == contract_code(ended.summary)
+    assert ended.code == contract_code(ended)
     reader = "python" if "python" in scene.arguments or not readers.built() else "native"
     assert ended.summary["client"]["reader"] == reader
     manifest = json.loads((ended.run_dir / "run.json").read_text())

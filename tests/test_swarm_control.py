@@ -10,17 +10,10 @@ import pytest
 from inferload.measure.clock import NS_PER_S, Anchor, now_ns
 from inferload.measure.record import PhaseWindow
 from inferload.swarm.cachefigures import as_sent
-from inferload.swarm.controller import Controller, gravest
+from inferload.swarm.controller import Controller
 from inferload.swarm.sessions import OpenLoop
 from inferload.swarm.workerrun import WorkerRun
 from inferload.workload.arrivals import Arrival
-
-
-@pytest.mark.parametrize(
-    ("codes", "told"), [([0, 0], 0), ([1, 3], 3), ([3, 75], 3), ([75, 1], 1), ([0, 75], 75), ([3], 3)]
-)
-def test_the_gravest_outcome_of_two_arms_is_the_exit_code(codes: list[int], told: int) -> None:
-    assert gravest(codes) == told
 
 
 class Asked:
