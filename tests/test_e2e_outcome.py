@@ -1,15 +1,21 @@
 """One outcome on every surface: terminal, summary, report, JUnit, web page and exit code of whole runs."""
 
 import json
+import os
+import pty
 import re
+import select
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from e2e_runs import Ended, Fleet, Place, Scene, Stage, begun, contract_code, mark, scenario, scenes, until
+from e2e_runs import PATIENCE_S, Ended, Fleet, Place, Scene, Stage, begun, contract_code, mark, scenario, scenes, until
 from inferload.analysis.comparison import gatescommand
+from locust_process import ROOT, start, summary_of
 
 from inferload import cli, rundir
 
@@ -139,6 +145,37 @@ def test_a_run_that_is_stopped_in_its_warmup_measured_nothing(stage: Stage, scen
     assert phases == ["warmup", "drain"]
 
 
+def closed_terminal(place: Place) -> tuple[int, Path]:
+    """A run on a terminal of its own, which is closed: the kernel sends SIGHUP, and what is printed then goes nowhere."""
+    file = scenario(place.folder, phases__measure_s=300)
+    words = ["-f", str(ROOT / "locustfiles" / "chat.py"), "--headless", "--host", place.simulator().url]
+    words += ["--scenario", str(file), "--run-dir", str(place.run_dir), "--on-invalid", "warn"]
+    ours, theirs = pty.openpty()
+    command = ["setsid", "--ctty", sys.executable, "-m", "locust", *words]
+    process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, cwd=place.folder)
+    os.close(theirs)
+    try:
+
+        def measuring() -> bool:
+            while select.select([ours], [], [], 0)[0]:
+                os.read(ours, 1 << 16)
+            return mark(place.run_dir, "phase", "measure") is not None
+
+        until(measuring, "the measure phase")
+        os.close(ours)
+        return process.wait(PATIENCE_S), place.run_dir
+    finally:
+        process.kill()
+
+
+@scenes(closed_terminal, ())
+def test_a_terminal_that_is_closed_stops_the_run_early(stage: Stage, scene: Scene) -> None:
+    code, run_dir = stage.result(scene)
+    assert code == 143
+    assert summary_of(run_dir)["outcome"]["headline"].startswith("stopped early by SIGHUP after ")
+    assert (run_dir / rundir.REPORT_HTML).is_file()
+
+
 # -- the web page
 
 
@@ -207,8 +244,6 @@ def without_plugin(place: Place, mode: str) -> tuple[int, str]:
     file.write_text(BARE)
     words = ["--headless", "--host", "http://127.0.0.1:9", "-t", "2s"]
     words += ["--processes", "2"] if mode == "processes" else []
-    from locust_process import start
-
     process = start(*words, cwd=place.folder, locustfile=file)
     return process.exit_code(), process.text
 
@@ -255,27 +290,26 @@ def test_a_task_that_raises_fails_the_run(stage: Stage, scene: Scene) -> None:
     assert re.match(r"failed: tasks raised \d+ exceptions, the first: .*no such prompt", stated["headline"])
 
 
-def newest(place: Place) -> tuple[int, Path, str]:
-    """Two runs with names of their own, one after the other."""
-    from locust_process import start
-
+def newest(place: Place) -> tuple[str, Path]:
+    """Two runs with directories of their own, one after the other; what the second writes on standard output."""
     file = scenario(place.folder, phases={"measure_s": 1, "drain_s": 30})
-    words = ("--headless", "--host", place.simulator().url, "--scenario", str(file), "--on-invalid", "warn")
-    code, text = 0, ""
-    for _ in range(2):
-        process = start(*words, "--no-report", cwd=place.folder)
-        code, text = process.exit_code(), process.text
-    return code, place.folder / "runs", text
+    command = [sys.executable, "-m", "inferload", "run", str(file), "--host", place.simulator().url]
+    command += ["--on-invalid", "warn"]
+    said = ""
+    for words in (["--no-report"], []):
+        made = subprocess.run([*command, *words], cwd=place.folder, capture_output=True, text=True, check=False)
+        assert made.returncode == 0, made.stderr
+        said = made.stdout
+    return said, place.folder / "runs"
 
 
 @scenes(newest, ())
-def test_latest_links_the_newest_run(stage: Stage, scene: Scene) -> None:
-    code, runs, text = stage.result(scene)
-    assert code == 0, text
+def test_latest_links_the_newest_run_and_the_last_line_is_its_report(stage: Stage, scene: Scene) -> None:
+    said, runs = stage.result(scene)
     made = sorted(path.name for path in runs.iterdir() if not path.is_symlink())
     assert len(made) == 2
-    assert (runs / "latest").readlink() == Path(made[-1])
-    assert str(runs / made[-1]) in text.splitlines()
+    assert (runs / rundir.LATEST).readlink() == Path(made[-1])
+    assert said.splitlines()[-1] == str(runs / made[-1] / rundir.REPORT_HTML)
 
 
 # -- keys on a command line
@@ -284,8 +318,6 @@ KEY = "sk-canary-5ecret"
 
 
 def refused(place: Place, *words: str) -> tuple[int, str]:
-    from locust_process import start
-
     process = start("--headless", "--host", "http://127.0.0.1:9", *words, cwd=place.folder)
     return process.exit_code(), process.text
 

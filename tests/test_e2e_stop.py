@@ -39,6 +39,7 @@ SIGNALS = {
     "sigterm": (signal.SIGTERM, False),
     "sigterm_to_all": (signal.SIGTERM, True),
     "sighup": (signal.SIGHUP, False),
+    "sighup_to_all": (signal.SIGHUP, True),
 }
 WAYS = ("run_time", "web", "scenario_end", *SIGNALS)
 CASES = [(way, mode) for way in WAYS for mode in MODES]

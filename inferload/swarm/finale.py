@@ -63,7 +63,7 @@ def conclude(run: MasterRun, csv_errors: Sequence[str] = ()) -> Result:
     written = _write_documents(run, over, document)
     if not written:
         document = _not_kept(document, over)
-    print(console.tables(document), flush=True)
+    _show(console.tables(document))
     if not written:
         logger.error("no report: the run's documents could not be written")
     elif run.own.report:
@@ -71,9 +71,17 @@ def conclude(run: MasterRun, csv_errors: Sequence[str] = ()) -> Result:
     else:
         logger.info("no report was wanted; make it with: inferload report %s", folder)
     page = folder / rundir.REPORT_HTML
-    print(page if page.is_file() else folder, flush=True)
+    _show(str(page if page.is_file() else folder))
     judged = outcome.of_summary(document)
     return Result(folder, judged, document["verdict"]["measurement"], run.preflight.engine, closed.left)
+
+
+def _show(text: str) -> None:
+    """Print a text. Where the terminal was closed or the pipe's reader is gone, output is dropped from here on."""
+    try:
+        print(text, flush=True)
+    except OSError:  # what is left in the buffer would change the exit code at the interpreter's end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _not_kept(document: dict[str, Any], over: ended.EndedRun) -> dict[str, Any]:
