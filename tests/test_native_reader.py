@@ -39,7 +39,7 @@ def reader() -> Iterator[object]:
     made.close()
 
 
-def next_endings(reader: object) -> list[tuple[int, int, int]]:
+def next_endings(reader: object) -> list[tuple[int, int, int, int]]:
     """Wait for the thread to say something."""
     ready, _, _ = select.select([reader], [], [], PATIENCE_S)
     assert ready
@@ -71,21 +71,21 @@ def test_a_reply_ends_and_the_next_one_comes_on_the_same_connection(reader: nati
     near, far = socket.socketpair()
     with near, far:
         number = reader.add(near.fileno())
-        for text in (b"first", b"second"):
-            reader.expect(number)
+        for reply, text in enumerate((b"first", b"second"), 1):
+            assert reader.expect(number) == reply
             for piece in (chunked(text)[:-9], chunked(text)[-9:]):
                 far.sendall(piece)
-            assert next_endings(reader) == [(number, COMPLETE, 0)]
+            assert next_endings(reader) == [(number, COMPLETE, 0, reply)]
             head, data, ends, at_ns, _delays, _unstamped = reader.take(number, 0)
             assert head + data == chunked(text)
             assert head.endswith(b"\r\n\r\n")
             assert len(ends) == len(at_ns) == 8 * (1 + (len(ends) > 8))
             assert not reader.lost(number)
         far.close()
-        assert next_endings(reader) == [(number, STRAY, 0)]
+        assert next_endings(reader) == [(number, STRAY, 0, 2)]
         assert reader.lost(number)
         reader.expect(number)  # taken up a moment before the peer's close was heard of
-        assert next_endings(reader) == [(number, CLOSED, 0)]
+        assert next_endings(reader) == [(number, CLOSED, 0, 3)]
         reader.forget(number)
         with pytest.raises(KeyError):
             reader.expect(number)
@@ -96,7 +96,7 @@ def test_bytes_that_nobody_asked_for_end_a_connection(reader: native.Reader) -> 
     with near, far:
         number = reader.add(near.fileno())
         far.sendall(b"hello?")
-        assert next_endings(reader) == [(number, STRAY, 0)]
+        assert next_endings(reader) == [(number, STRAY, 0, 0)]
         assert reader.lost(number)
 
 
@@ -107,7 +107,7 @@ def test_a_reset_says_why(reader: native.Reader) -> None:
         reader.expect(number)
         far.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         far.close()
-        ((_, ending, error),) = next_endings(reader)
+        ((_, ending, error, _),) = next_endings(reader)
         assert ending == FAILED
         assert "reset" in os.strerror(error)
 
@@ -121,7 +121,7 @@ def test_a_half_closed_reply_is_whole_where_the_head_says_so(reader: native.Read
         far.shutdown(socket.SHUT_WR)
         said = []
         while len(said) < 2:
-            said += [ending for _, ending, _ in next_endings(reader)]
+            said += [ending for _, ending, *_ in next_endings(reader)]
         assert said == [0, CLOSED]  # asks for the head, which is not plain
         assert reader.frame(number, len(HEAD) + 2, 3, 0) == 0
         assert reader.take(number, 0)[:2] == (HEAD + b"\r\n", b"all of it")
@@ -251,6 +251,42 @@ def test_thousands_of_turns_leave_nothing_behind(client_of: Callable[[str], Clie
 TURNS = 10_000 if os.environ.get("INFERLOAD_SOAK") else 2_000
 
 
+def test_an_ending_that_is_heard_late_is_not_the_next_replys(client_of: Callable[[str], Client]) -> None:
+    """A large answer in one burst: the pump parses all of it before the event loop hears that it has ended."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    client = client_of(f"http://127.0.0.1:{listener.getsockname()[1]}")
+    assert client._thread is not None
+    thread = client._thread
+    burst = chunked(*[event("x" * 900)] * 60, *ANSWER[-3:])
+    with gevent.Timeout(PATIENCE_S):
+        turn = client.start(request())
+        while turn._written_ns is None:
+            gevent.sleep(0)
+        far, _ = listener.accept()
+        for number in range(5):
+            far.sendall(burst)
+            (connection,) = thread._connections
+            until_ns = now_ns() + round(PATIENCE_S * 1e9)
+            while thread.raw.waiting(connection)[1] < len(
+                burst
+            ):  # without the event loop, which must not hear of it yet
+                assert now_ns() < until_ns
+            turn.queued = True  # as the pump has it
+            while not turn.step():
+                pass
+            result = turn.wait()
+            assert result.record.failure is None, result.detail
+            turn = client.start(request(number + 1))
+            wait_for(lambda: not select.select([thread.raw], [], [], 0)[0])  # what was said late is heard
+            assert turn.result is None
+        far.sendall(chunked(*ANSWER))
+        result = turn.wait()
+    assert result.record.failure is None, result.detail
+    assert result.record.connect_ns is None
+    far.close()
+    listener.close()
+
+
 # ---- processes
 
 
@@ -322,7 +358,7 @@ def test_an_end_right_behind_the_last_bytes_is_seen(reader: native.Reader) -> No
             far.sendall(HEAD + b"Content-Type: text/plain\r\nContent-Length: 100\r\n\r\nnot a hundred bytes")
             far.close()
         while len(said) < count:
-            said += [ending for _, ending, _ in next_endings(reader)]
+            said += [ending for _, ending, *_ in next_endings(reader)]
     assert said == count * [CLOSED]
 
 
@@ -338,7 +374,7 @@ def test_much_is_told_once_until_it_is_taken(reader: native.Reader) -> None:
             said = next_endings(reader)
             while reader.waiting(number)[1] < 3 * 65_536:
                 gevent.sleep(0.001)
-            assert said + reader.ended() == [(number, MUCH, 0)]
+            assert said + reader.ended() == [(number, MUCH, 0, 1)]
             reader.take(number, 0)
 
 

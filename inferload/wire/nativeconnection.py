@@ -55,10 +55,10 @@ class ReaderThread:
         self.raw.close()
 
     def _on_wake(self) -> None:
-        for number, ending, error in self.raw.ended():
+        for number, ending, error, reply in self.raw.ended():
             connection = self._connections.get(number)
             if connection is not None:
-                connection.on_ended(ending, error)
+                connection.on_ended(ending, error, reply)
 
 
 class NativeConnection:
@@ -83,8 +83,7 @@ class NativeConnection:
         """Reads from now on belong to this reply."""
         assert self._reply is None
         self._reply = NativeReply(on_done, on_much or nothing, self._reader.raw, self._number)
-        self._reader.raw.expect(self._number)
-        self.turns += 1
+        self.turns = self._reader.raw.expect(self._number)
         return self._reply
 
     def offer(self, data: bytes) -> bytes | memoryview:
@@ -110,8 +109,10 @@ class NativeConnection:
         self._reader.forget(self._number)
         self._sock.close()
 
-    def on_ended(self, ending: int, error: int) -> None:
-        """The thread has something to say; called from the event loop."""
+    def on_ended(self, ending: int, error: int, reply: int) -> None:
+        """Take an ending of the reply of this number; called from the event loop."""
+        if reply != self.turns:  # queued before the connection went on to its next reply
+            return
         if self._reply is None:
             self.close()  # nobody asked for anything
         else:

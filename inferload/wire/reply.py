@@ -88,6 +88,9 @@ class Reply:
         """Whether the last chunk has been handed over."""
         return self.chunks is not None and self.chunks.done
 
+    def parsed(self) -> None:
+        """Take note that all reads handed over so far have been parsed; ends a reply whose reads are not framed before."""
+
     @property
     def unframe(self) -> Callable[[bytes], bytes]:
         """What turns the next bytes into bytes of the body; it raises Http1Error where the framing is broken."""
@@ -214,6 +217,11 @@ class GatheredReply(Reply):
         self._body_bytes -= ends[-1] if ends else 0
         unstamped = len(at) - int(believed.sum())
         return Arrivals(b"".join(data), ends, _flat(at), _flat(delay[believed]), unstamped)
+
+    def parsed(self) -> None:
+        """As Reply.parsed."""
+        if self.at_end:
+            self.finish(complete=True)
 
     def _look_for_head(self) -> None:
         try:

@@ -279,8 +279,7 @@ class Turn:
                 return False
         if not self._answer.digest_ids():
             return False
-        if reply.at_end:
-            reply.finish(complete=True)
+        reply.parsed()
         self.queued = False
         if reply.done and reply is self._reply:
             self._record()

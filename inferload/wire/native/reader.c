@@ -53,6 +53,7 @@ struct one_read {
 struct slot {
     pthread_mutex_t lock;
     uint32_t number, generation;
+    uint32_t reply; /* the number of the reply among those of this connection; 0: none was expected yet */
     int fd; /* -1: free */
     enum { IDLE, READING, ENDED } state;
     int lost;  /* no more can come */
@@ -70,6 +71,7 @@ struct slot {
 struct ended {
     uint64_t id;
     int ending, error;
+    uint32_t reply; /* Python may have gone on to the next one before it takes this */
 };
 
 struct queue {
@@ -117,7 +119,7 @@ static void tell(struct reader *r, const struct slot *s, enum ending ending, int
         struct ended *grown = realloc(q->at, room * sizeof *grown);
         if (grown) q->at = grown, q->room = room;
     }
-    if (q->used < q->room) q->at[q->used++] = (struct ended){id_of(s), ending, error};
+    if (q->used < q->room) q->at[q->used++] = (struct ended){id_of(s), ending, error, s->reply};
     pthread_mutex_unlock(&r->queue_lock);
     if (first) eventfd_write(r->wake_fd, 1);
 }
@@ -422,6 +424,7 @@ static PyObject *add(struct reader *r, PyObject *argument) {
     s->generation++;
     s->fd = fd;
     s->state = IDLE;
+    s->reply = 0;
     s->lost = 0;
     uint64_t id = id_of(s);
     struct epoll_event interest = {.events = EPOLLIN | EPOLLRDHUP | EPOLLET, .data.u64 = id};
@@ -446,12 +449,12 @@ static PyObject *expect(struct reader *r, PyObject *id) {
     s->left = s->last_ns = s->newest_ns = 0;
     s->asked = 0;
     s->state = READING;
+    s->reply++;
     if (s->lost) {
         s->state = ENDED;
         tell(r, s, PEER_CLOSED, 0);
     }
-    Py_INCREF(Py_None);
-    return leave(s, Py_None);
+    return leave(s, PyLong_FromUnsignedLong(s->reply));
 }
 
 static PyObject *frame(struct reader *r, PyObject *arguments) {
@@ -577,7 +580,8 @@ static PyObject *ended(struct reader *r, PyObject *nothing) {
     pthread_mutex_unlock(&r->queue_lock);
     PyObject *list = PyList_New((Py_ssize_t)full.used);
     for (size_t i = 0; list && i < full.used; i++) {
-        PyObject *item = Py_BuildValue("(Kii)", (unsigned long long)full.at[i].id, full.at[i].ending, full.at[i].error);
+        const struct ended *one = &full.at[i];
+        PyObject *item = Py_BuildValue("(KiiI)", (unsigned long long)one->id, one->ending, one->error, (unsigned)one->reply);
         if (!item) {
             Py_DECREF(list);
             return NULL;
@@ -675,7 +679,7 @@ static void free_reader(struct reader *r) {
 
 static PyMethodDef methods[] = {
     METHOD("add", add, METH_O, "Register a connected socket; the id of its connection. OSError where that fails."),
-    METHOD("expect", expect, METH_O, "What comes from now on is a reply. The request must not have been sent yet."),
+    METHOD("expect", expect, METH_O, "Begin the next reply of a connection, before its request is sent; its number, the first being 1."),
     METHOD("frame", frame, METH_VARARGS, "frame(id, head_bytes, framing, length): the answer to ASKS_FOR_HEAD; framing 0: more is to come first.\n\n"
            "Returns 0: the body goes on, 1: it is whole, 2: its framing is broken."),
     METHOD("peek", peek, METH_O, "The bytes that were not taken yet."),
@@ -684,7 +688,7 @@ static PyMethodDef methods[] = {
     METHOD("take", take, METH_VARARGS, "take(id, floor_ns) -> (head, data, ends, at_ns, delays_ns, reads without a stamp), numbers as native int64.\n\n"
            "The head comes whole, once: b\"\" from then on, and while its end is not known. `ends` count from what follows it."),
     METHOD("forget", forget, METH_O, "Let go of a connection: its descriptor may be closed then."),
-    METHOD("ended", ended, METH_NOARGS, "What happened since the last call: [(id, ending, errno), ...]."),
+    METHOD("ended", ended, METH_NOARGS, "What happened since the last call: [(id, ending, errno, number of the reply), ...]."),
     METHOD("pauses", pauses, METH_NOARGS, "The newest times at which the thread was held up: [(from_ns, until_ns), ...], monotonic."),
     METHOD("fileno", get_fileno, METH_NOARGS, "A descriptor that is readable when `ended` has something to say."),
     METHOD("close", close_reader, METH_NOARGS, "End the thread; every id is void then."),
