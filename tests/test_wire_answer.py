@@ -3,13 +3,18 @@
 import json
 from typing import Any
 
+import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from inferload.measure.blockhashes import HASHED_TOKENS, block_hashes
 from inferload.measure.record import Failure
 from inferload.wire.answer import Answer
+from inferload.wire.answers import ANSWERS
+from inferload.wire.bounds import MAX_TOKENS
 from inferload.wire.tokenids import TokenIds
+from inferload.workload.endpoints import Endpoint
 
 text = st.none() | st.sampled_from(["", "a", "ü\u2028", "日"])
 deltas = st.fixed_dictionaries(
@@ -97,3 +102,100 @@ def test_token_ids_that_are_none_make_the_event_a_bad_one() -> None:
     assert answer.block_hashes() is None
     assert answer.failure is Failure.BAD_EVENT
     assert "prompt_token_ids" in answer.detail
+
+
+FIELDS = {  # of each endpoint's usage: prompt, output and cached tokens
+    "chat": ("prompt_tokens", "completion_tokens", "cached_tokens"),
+    "completions": ("prompt_tokens", "completion_tokens", "cached_tokens"),
+    "responses": ("input_tokens", "output_tokens", "cached_tokens"),
+    "messages": ("input_tokens", "output_tokens", "cache_read_input_tokens"),
+}
+
+
+def usage_event(endpoint: Endpoint, place: int, value: str) -> bytes:
+    """The event in which an endpoint reports its counts, with one of them as given."""
+    numbers = {name: msgspec.Raw(b"2") for name in FIELDS[endpoint]} | {
+        FIELDS[endpoint][place]: msgspec.Raw(value.encode())
+    }
+    details = {"cached_tokens": numbers.get("cached_tokens")}
+    usage = numbers | {"prompt_tokens_details": details, "input_tokens_details": details}
+    return msgspec.json.encode(
+        {
+            "type": {"responses": "response.completed", "messages": "message_delta"}.get(endpoint, ""),
+            "choices": [],
+            "usage": usage,
+            "response": {"usage": usage},
+        }
+    )
+
+
+@pytest.mark.parametrize("value", ["18446744073709551615", "9223372036854775808", "-1", "1e20", "16777217", "9" * 5000])
+@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize("endpoint", ANSWERS)
+def test_a_count_out_of_range_makes_a_bad_event_that_names_field_and_value(
+    endpoint: Endpoint, place: int, value: str
+) -> None:
+    answer = ANSWERS[endpoint]()
+    answer.event(usage_event(endpoint, place, value), 1)
+    assert answer.failure is Failure.BAD_EVENT
+    assert (answer.input_tokens, answer.output_tokens, answer.cached_tokens) == (None, None, None)
+    assert FIELDS[endpoint][place] in answer.detail.partition(": ")[0]
+    if len(value) < 30:  # a larger number has no value that a decoder can give
+        assert f"got {msgspec.json.encode(json.loads(value)).decode()}: " in answer.detail
+
+
+@pytest.mark.parametrize("endpoint", ANSWERS)
+def test_the_largest_count_is_taken(endpoint: Endpoint) -> None:
+    answer = ANSWERS[endpoint]()
+    answer.event(usage_event(endpoint, 1, str(MAX_TOKENS)), 1)
+    assert answer.failure is None, answer.detail
+    assert answer.output_tokens == MAX_TOKENS
+
+
+@pytest.mark.parametrize("value", ["1e308", "-1", "1e999", "1e10"])
+def test_a_duration_out_of_range_makes_a_bad_event(value: str) -> None:
+    answer = Answer()
+    answer.event(b'{"choices": [], "metrics": {"queue_time_ms": %s}}' % value.encode(), 1)
+    assert answer.failure is Failure.BAD_EVENT
+    assert answer.metrics is None
+    assert "metrics.queue_time_ms" in answer.detail
+
+
+@pytest.mark.parametrize("ids", ["[1, 2147483648]", "[-1]", "[18446744073709551616]"])
+def test_a_token_id_out_of_range_makes_a_bad_event(ids: str) -> None:
+    of_answer, of_prompt = Answer(), Answer()
+    of_answer.event(b'{"choices": [{"text": "a", "token_ids": %s}]}' % ids.encode(), 1)
+    assert of_answer.failure is Failure.BAD_EVENT
+    assert "token_ids" in of_answer.detail
+    of_prompt.event(b'{"choices": [{"text": "a"}], "prompt_token_ids": %s}' % ids.encode(), 1)
+    assert of_prompt.block_hashes() is None
+    assert of_prompt.failure is Failure.BAD_EVENT
+    assert "prompt_token_ids" in of_prompt.detail
+
+
+@pytest.mark.parametrize("endpoint", ANSWERS)
+@pytest.mark.parametrize("field", ["error", "delta", "other"])
+def test_json_nested_too_deeply_makes_a_bad_event(endpoint: Endpoint, field: str) -> None:
+    for depth in (900, 100_000):
+        answer = ANSWERS[endpoint]()
+        nested = b"[" * depth + b"]" * depth
+        answer.events([b'{"type": "error", "choices": [], "%s": %s}' % (field.encode(), nested)], [1])
+        if depth == 100_000:
+            assert answer.failure is Failure.BAD_EVENT
+
+
+@pytest.mark.parametrize("endpoint", ["chat", "completions", "responses"])
+def test_cached_tokens_beyond_the_prompt_are_unknown(endpoint: Endpoint) -> None:
+    answer = ANSWERS[endpoint]()
+    answer.event(usage_event(endpoint, 2, "3"), 1)
+    assert (answer.failure, answer.input_tokens, answer.cached_tokens) == (None, 2, None)
+
+
+def test_a_running_count_that_falls_counts_no_events() -> None:
+    answer = Answer()
+    for at_ns, total in enumerate([1, 5, 3, 6]):
+        event = {"choices": [{"delta": {"content": "a"}}], "usage": {"completion_tokens": total}}
+        answer.event(json.dumps(event).encode(), at_ns)
+    assert len(answer.event_ns) == 4
+    assert answer.tokens_by_event is None
+    assert answer.output_tokens == 6

@@ -16,8 +16,11 @@ from inferload.measure.blockhashes import block_hashes
 from inferload.measure.clock import now_ns
 from inferload.measure.record import Failure
 from inferload.wire import readers
+from inferload.wire.answer import Answer
 from inferload.wire.client import Client, ClientSettings, Credentials, Timeouts
 from inferload.wire.dial import TlsSettings
+from inferload.wire.pump import Pump
+from inferload.wire.stream import EventStream
 from inferload.wire.target import Target
 from inferload.wire.tokenids import TokenIds
 from inferload.wire.turn import TurnRequest, TurnResult
@@ -456,3 +459,100 @@ def test_a_burst_of_turns_is_recorded_once_each() -> None:
     server.close()
     assert all(result.record.ok for result in results)
     assert sorted(seen) == sorted(f"s{i}.0" for i in range(50))
+
+
+TOKEN_IDS = b'data: {"choices": [{"delta": {"content": "a"}, "token_ids": %s}]}\n\n'
+
+
+@pytest.mark.parametrize("ids", [b"[1, 2147483648]", b"[-1]"])
+def test_a_token_id_out_of_range_ends_its_turn_once(ask: Callable[..., TurnResult], ids: bytes) -> None:
+    first = b'data: {"choices": [{"delta": {"role": "assistant"}}], "prompt_token_ids": [1, 2, 3]}\n\n'
+    result = ask(send(chunked(first, TOKEN_IDS % ids, DONE)), send(chunked(*ANSWER)))
+    assert result.record.failure is Failure.BAD_EVENT
+    assert "token_ids" in result.detail
+    assert len(ask.client.pump) == 0  # type: ignore[attr-defined]
+
+
+class RecordedTurns:
+    """A client of a server that streams without end, and the results that it hands over."""
+
+    def __init__(self) -> None:
+        self.server = ScriptedServer([send(HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + chunk(event("a")))])
+        self.results: list[TurnResult] = []
+        self.client = Client(ClientSettings(Target.parse(self.server.url), "m"), self.results.append)
+
+    def run(self) -> TurnResult:
+        """One turn, and every step that is left after its end."""
+        request = TurnRequest(b"{}", "s0.0", "s0", 0, "chat", "measure", now_ns())
+        with gevent.Timeout(20):
+            turn = self.client.start(request)
+            while turn.result is None:
+                turn.digest()
+                gevent.sleep(0.001)
+            result = turn.wait()
+            while len(self.client.pump):
+                gevent.sleep(0)
+        return result
+
+    def close(self) -> None:
+        self.client.close()
+        self.server.close()
+
+
+@pytest.fixture
+def endless() -> Iterator[RecordedTurns]:
+    turns = RecordedTurns()
+    yield turns
+    turns.close()
+
+
+def raising(*_arguments: object, **_named: object) -> None:
+    raise ZeroDivisionError("a fault of the parser")
+
+
+def test_a_fault_in_mid_stream_ends_its_turn_once(endless: RecordedTurns, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(EventStream, "feed", raising)
+    result = endless.run()
+    assert result.record.failure is Failure.CLIENT_ERROR
+    assert result.detail == "ZeroDivisionError: a fault of the parser"
+    assert endless.results == [result]
+    assert endless.client.in_flight == 0
+
+
+@pytest.mark.parametrize("place", ["block_hashes", "tokens_by_event"])
+def test_a_record_that_cannot_be_made_ends_its_turn_once(
+    endless: RecordedTurns, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    monkeypatch.setattr(EventStream, "feed", raising)
+    monkeypatch.setattr(Answer, place, property(raising) if place == "tokens_by_event" else raising)
+    result = endless.run()
+    assert result.record.failure is Failure.CLIENT_ERROR
+    assert endless.results == [result]
+    assert endless.client.in_flight == 0
+
+
+class Broken:
+    """A job each of whose calls raises."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def step(self) -> bool:
+        self.calls.append("step")
+        raise OverflowError("a fault of the step")
+
+    def fail(self, error: Exception) -> None:
+        self.calls.append("fail")
+        raise error
+
+
+def test_a_job_that_cannot_even_fail_stops_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    pump = Pump(gevent.get_hub().loop)
+    broken = [Broken() for _ in range(50)]
+    for job in broken:
+        pump.add(job)
+    with gevent.Timeout(20):
+        pump.wait()
+    pump.close()
+    assert [job.calls for job in broken] == [["step", "fail"]] * 50
+    assert len([record for record in caplog.records if "a fault of the step" in (record.exc_text or "")]) == 1

@@ -47,7 +47,7 @@ class Failure(StrEnum):
     HTTP_5XX = "http_5xx"
     HTTP_OTHER = "http_other"  # a status that no completion may have: 1xx at the end, 3xx
     NOT_SSE = "not_sse"  # 200, but the answer is no event stream (an HTML page, say)
-    BAD_EVENT = "bad_event"  # an event that is not the JSON of a completion
+    BAD_EVENT = "bad_event"  # an event that is not the JSON of a completion, or one with a number out of range
     SERVER_ERROR = "server_error"  # {"error": ...} inside the stream, or an answer that the server says it broke off
     CUT = "cut"  # the stream ended before its end was said
     BAD_HTTP = "bad_http"  # the reply breaks HTTP/1.1

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from inferload.measure.record import Failure
+from inferload.wire.bounds import UNDECODABLE, Milliseconds, TokenId, Tokens, refusal
 from inferload.wire.tokenids import TokenIds
 from inferload.wire.toolcalls import ToolCalls
 
@@ -44,26 +45,26 @@ class _Choice(msgspec.Struct):
     delta: _Delta | None = None
     text: str | None = None
     finish_reason: str | None = None
-    token_ids: list[int] | None = None
+    token_ids: list[TokenId] | None = None
     prompt_token_ids: msgspec.Raw = _NONE
 
 
 class _PromptDetails(msgspec.Struct):
-    cached_tokens: int | None = None
+    cached_tokens: Tokens | None = None
 
 
 class _Usage(msgspec.Struct):
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
+    prompt_tokens: Tokens | None = None
+    completion_tokens: Tokens | None = None
     prompt_tokens_details: _PromptDetails | None = None
 
 
 class PerRequestMetrics(msgspec.Struct):
     """vLLM's per-request metrics (`--enable-per-request-metrics`)."""
 
-    queue_time_ms: float | None = None
-    time_to_first_token_ms: float | None = None
-    generation_time_ms: float | None = None
+    queue_time_ms: Milliseconds | None = None
+    time_to_first_token_ms: Milliseconds | None = None
+    generation_time_ms: Milliseconds | None = None
 
 
 class _Event(msgspec.Struct):
@@ -149,7 +150,7 @@ class Answer:
             return
         try:
             decoded = _decode_many(b"[" + b",".join(data) + b"]")
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except UNDECODABLE:
             decoded = []
         if len(decoded) != len(data):  # one of them is no event of a completion
             for one, at in zip(data, at_ns, strict=True):
@@ -171,8 +172,8 @@ class Answer:
             return
         try:
             event = _decode(data)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            self._fail(Failure.BAD_EVENT, data)
+        except UNDECODABLE as error:
+            self._fail(Failure.BAD_EVENT, refusal(error, data))
             return
         self._take(event, at_ns, data)
 
@@ -214,7 +215,7 @@ class Answer:
         before, after = data[: found.start(1)], data[found.end(1) :]
         try:
             event, probe = _decode(data), _decode(before + _PROBE + after)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except UNDECODABLE:
             return None
         visible = _only_text(event)
         if visible is None or _only_text(probe) is not visible or (visible and self.first_visible_ns is None):
@@ -245,7 +246,7 @@ class Answer:
             return True
         try:
             return self.token_ids.step()
-        except msgspec.DecodeError as error:
+        except UNDECODABLE as error:
             self._fail(Failure.BAD_EVENT, f"prompt_token_ids: {error}".encode())
             self.token_ids = None
             return True
@@ -302,8 +303,9 @@ class Answer:
         total = None if usage is None else usage.completion_tokens
         if usage is not None:
             self._usage(usage)
-        # Usage alone at the end is a total; only beside a choice, and from the first output on, is it a running count.
-        running = total is not None and bool(event.choices) and not self.uncounted
+        # Usage alone at the end is a total; only beside a choice, and from the first output on, is it a running count. A count
+        # that falls is none: tokens of the events are then unknown.
+        running = total is not None and bool(event.choices) and not self.uncounted and total >= self.running_tokens
         grown = (total or 0) - self.running_tokens if running else 0
         if carried or grown > 0:
             self.event_ns.append(at_ns)
@@ -318,7 +320,12 @@ class Answer:
         if usage.completion_tokens is not None:
             self.output_tokens = usage.completion_tokens
         if usage.prompt_tokens_details is not None:
-            self.cached_tokens = usage.prompt_tokens_details.cached_tokens
+            self._cached(usage.prompt_tokens_details.cached_tokens)
+
+    def _cached(self, tokens: int | None) -> None:
+        """Book how many of the prompt's tokens were cached; more than the prompt has are unknown."""
+        too_many = tokens is not None and self.input_tokens is not None and tokens > self.input_tokens
+        self.cached_tokens = None if too_many else tokens
 
     def _fail(self, failure: Failure, data: bytes) -> None:
         if self.failure is None:

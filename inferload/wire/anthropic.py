@@ -3,6 +3,7 @@
 import msgspec
 
 from inferload.measure.record import Failure
+from inferload.wire.bounds import Tokens
 from inferload.wire.typedanswer import TypedAnswer
 
 # The words of chat completions for its own; others stay as they are.
@@ -10,10 +11,10 @@ _REASONS = {"end_turn": "stop", "stop_sequence": "stop", "max_tokens": "length",
 
 
 class _Usage(msgspec.Struct):
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    cache_read_input_tokens: int | None = None
-    cache_creation_input_tokens: int | None = None
+    input_tokens: Tokens | None = None
+    output_tokens: Tokens | None = None
+    cache_read_input_tokens: Tokens | None = None
+    cache_creation_input_tokens: Tokens | None = None
 
 
 class _Message(msgspec.Struct):

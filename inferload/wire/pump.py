@@ -5,12 +5,16 @@ that is late by that much is dated by the kernel all the same; only what lasts l
 merge them. Left to moments in which nothing is ready to be read, the work would starve under load, and users with it.
 """
 
+import logging
 from collections import deque
 from typing import Any, Protocol
 
 from gevent.event import Event
 
 from inferload.measure.clock import now_ns
+from inferload.wire.faults import FaultLog
+
+logger = logging.getLogger(__name__)
 
 _QUANTUM_NS = 1_000_000
 
@@ -50,6 +54,7 @@ class Pump:
     def __init__(self, loop: Any, wakes: int = 1) -> None:
         self._wakes = wakes
         self._jobs: deque[Job] = deque()
+        self._faults = FaultLog(logger)
         self._between_polls = loop.prepare()
         self._awake = loop.idle()  # while it is active the loop does not wait for reads
 
@@ -84,7 +89,7 @@ class Pump:
             try:
                 finished = job.step()
             except Exception as error:  # noqa: BLE001  the loop's own boundary: the job books it as a fault of ours
-                job.fail(error)
+                self._fail(job, error)
                 finished = True
             if finished:
                 self._jobs.popleft()
@@ -94,6 +99,14 @@ class Pump:
         if not self._jobs:
             self._between_polls.stop()
             self._awake.stop()
+
+    def _fail(self, job: Job, error: Exception) -> None:
+        """Log the error and end the job; a job that raises again is left as it is."""
+        self._faults.log("a turn could not be processed", error)
+        try:
+            job.fail(error)
+        except Exception as second:  # noqa: BLE001  as above: the jobs behind this one must be stepped
+            self._faults.log("a turn could not be ended", second)
 
 
 def _nothing() -> None:

@@ -6,6 +6,7 @@ import msgspec
 
 from inferload.measure.record import Failure
 from inferload.wire.answer import PerRequestMetrics
+from inferload.wire.bounds import Tokens
 from inferload.wire.typedanswer import TypedAnswer
 
 _SAID = {"response.output_text.delta", "response.refusal.delta"}
@@ -22,12 +23,12 @@ class _Item(msgspec.Struct):
 
 
 class _InputDetails(msgspec.Struct):
-    cached_tokens: int | None = None
+    cached_tokens: Tokens | None = None
 
 
 class _Usage(msgspec.Struct):
-    input_tokens: int | None = None
-    output_tokens: int | None = None
+    input_tokens: Tokens | None = None
+    output_tokens: Tokens | None = None
     input_tokens_details: _InputDetails | None = None
 
 
@@ -93,4 +94,4 @@ class ResponsesAnswer(TypedAnswer):
         if usage is not None:
             self.input_tokens, self.output_tokens = usage.input_tokens, usage.output_tokens
             if usage.input_tokens_details is not None:
-                self.cached_tokens = usage.input_tokens_details.cached_tokens
+                self._cached(usage.input_tokens_details.cached_tokens)

@@ -6,10 +6,11 @@ from collections.abc import Iterable
 import msgspec
 
 from inferload.measure.blockhashes import BlockHasher
+from inferload.wire.bounds import TokenId
 
 _SLICE_BYTES, _SLICE_TOKENS = 4_000, 1_000  # a tenth of a millisecond or so
 
-_decode = msgspec.json.Decoder(list[int]).decode
+_decode = msgspec.json.Decoder(list[TokenId]).decode
 
 
 class TokenIds:
@@ -34,7 +35,7 @@ class TokenIds:
         self._answer.extend(ids)
 
     def step(self) -> bool:
-        """Hash one slice of what has come; True when nothing is left. msgspec.DecodeError where an id is none."""
+        """Hash one slice of what has come; True when nothing is left. One of UNDECODABLE where an id is none."""
         if self._prompt is None:
             return True
         if self._at < len(self._prompt):

@@ -6,7 +6,6 @@ to finish and to be recorded.
 
 from __future__ import annotations
 
-import logging
 from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,8 +26,6 @@ from inferload.wire.reply import AnyConnection, Arrivals, Reply
 from inferload.wire.stream import EventStream, Scan
 from inferload.wire.target import Target
 from inferload.workload.messages import ToolCall
-
-logger = logging.getLogger(__name__)
 
 _DETAIL_BYTES = 300
 _LOOK_NS = NS_PER_S // 4
@@ -96,6 +93,7 @@ class Owner(Protocol):
     def request_bytes(self, body: bytes, headers: tuple[tuple[str, str], ...] = ()) -> bytes: ...
     def new_answer(self) -> Answer: ...
     def recorded(self, turn: Turn) -> None: ...
+    def never_sent(self, request: TurnRequest, detail: str) -> TurnResult: ...
 
 
 class Turn:
@@ -286,14 +284,19 @@ class Turn:
         return True
 
     def fail(self, error: Exception) -> None:
-        """A fault of ours while parsing: the turn ends as one. One of whoever takes the record is theirs, and said."""
-        self.queued = False
+        """End the turn as a client error, recorded once; nothing where it has its record already."""
         if self.result is not None:
-            logger.error("turn %s: its record could not be taken", self.request.turn_id, exc_info=error)
             return
-        self._failure, self._detail = Failure.CLIENT_ERROR, f"{type(error).__name__}: {error}"
-        self._reply.finish(complete=False)
-        self._finish()
+        detail = f"{type(error).__name__}: {error}"
+        self._failure, self._detail = Failure.CLIENT_ERROR, detail
+        self._answer.token_ids = None  # what cannot be hashed must not be hashed again
+        self.queued = True  # for good: the end of the reply asks for a step, and there is none left to do
+        try:
+            self._reply.finish(complete=False)
+            result = self._made_result()
+        except Exception:  # noqa: BLE001  the pump has logged the cause; the turn is counted in any case
+            result = self._client.never_sent(self.request, detail)
+        self._conclude(result)
 
     def _arrived(self, reads: Arrivals) -> None:
         self._delays.extend(reads.delay_ns)
@@ -341,11 +344,21 @@ class Turn:
         self._finish()
 
     def _finish(self) -> None:
+        self._conclude(self._made_result())
+
+    def _conclude(self, result: TurnResult) -> None:
+        self.result = result
+        reply, self._sender = self._reply, None
+        reply.drop()  # with the record made, nothing refers back to this turn: no work for the garbage collector
+        self._recorded.set()
+        self._client.recorded(self)
+
+    def _made_result(self) -> TurnResult:
         detail = self._detail
         if self._error_body:
             detail += ": " + self._error_body.decode("utf-8", "replace").strip()
         answer = self._answer
-        self.result = TurnResult(
+        return TurnResult(
             self._turn_record(),
             "".join(answer.text),
             self._client.without_secrets(detail),
@@ -353,10 +366,6 @@ class Turn:
             reasoning="".join(answer.reasoning),
             tool_calls=() if answer.tool_calls is None else answer.tool_calls.made(),
         )
-        reply, self._sender = self._reply, None
-        reply.drop()  # with the record made, nothing refers back to this turn: no work for the garbage collector
-        self._recorded.set()
-        self._client.recorded(self)
 
     def _turn_record(self) -> TurnRecord:
         request, answer, head = self.request, self._answer, self._reply.head

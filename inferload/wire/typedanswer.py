@@ -6,6 +6,7 @@ import msgspec
 
 from inferload.measure.record import Failure
 from inferload.wire.answer import DONE, Answer
+from inferload.wire.bounds import UNDECODABLE, refusal
 from inferload.wire.toolcalls import ToolCalls
 
 
@@ -39,8 +40,8 @@ class TypedAnswer(Answer):
             return
         try:
             event = self.decoder.decode(data)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            self._fail(Failure.BAD_EVENT, data)
+        except UNDECODABLE as error:
+            self._fail(Failure.BAD_EVENT, refusal(error, data))
             return
         if event.type not in self.receipts or self.last_event_ns is not None:
             self.last_event_ns = at_ns

@@ -1,0 +1,45 @@
+"""Bounds of the numbers in a server's events, checked where they are decoded, and the reason why an event was refused.
+
+Every later step (64-bit columns, sums over turns, sketches, messages between processes) holds any number within these bounds.
+"""
+
+import re
+from typing import Annotated, Any
+
+import msgspec
+
+MAX_TOKENS = 2**24  # of one turn: more than any model's context
+MAX_TOKEN_ID = 2**31 - 1
+MAX_MS = 1e9  # of a duration: 11 days
+
+Tokens = Annotated[int, msgspec.Meta(ge=0, le=MAX_TOKENS)]
+TokenId = Annotated[int, msgspec.Meta(ge=0, le=MAX_TOKEN_ID)]
+Milliseconds = Annotated[float, msgspec.Meta(ge=0, le=MAX_MS)]
+
+# Raised by a msgspec decoder for data that is not the expected JSON; the last one where it is nested too deeply.
+UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+_VALUE_CHARS = 40
+_PATH = re.compile(r" - at `\$(.*)`$")
+_STEP = re.compile(r"\.([^.\[]+)|\[(\d+)\]")
+
+
+def refusal(error: Exception, data: bytes) -> bytes:
+    """The reason and the data of an event that was not decoded; field and value of a number that is out of range."""
+    if isinstance(error, RecursionError):
+        return b"nested too deeply: " + data
+    if not isinstance(error, msgspec.ValidationError):
+        return data
+    return f"{error}{_value_at(str(error), data)}: ".encode("utf-8", "replace") + data
+
+
+def _value_at(message: str, data: bytes) -> str:
+    """The value at the path that a decoder's message ends with, in words; "" where there is none."""
+    path = _PATH.search(message)
+    try:
+        value: Any = msgspec.json.decode(data)
+        for key, index in _STEP.findall(path[1] if path else ""):
+            value = value[key] if key else value[int(index)]
+    except (*UNDECODABLE, LookupError, TypeError, ValueError):
+        return ""
+    return f", got {msgspec.json.encode(value)[:_VALUE_CHARS].decode('utf-8', 'replace')}"
