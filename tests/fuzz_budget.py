@@ -36,7 +36,9 @@ class Budget:
             self.round = numbers.pop() if numbers else self.round + 1
             yield random.Random(f"{self._name} {self.seed} {self.round}")
         took_s = time.monotonic() - begun_s
-        print(f"{self._name}: {self.inputs} inputs in {self.round} rounds, {took_s:.0f} s, seed {self.seed}", flush=True)
+        print(
+            f"{self._name}: {self.inputs} inputs in {self.round} rounds, {took_s:.0f} s, seed {self.seed}", flush=True
+        )
 
     def _goes_on(self, until_s: float) -> bool:
         return time.monotonic() < until_s if self._rounds is None else self.round < self._rounds

@@ -12,7 +12,17 @@ JSON_VALUES = [
     *("1e308", "1e400", "-0", "null", "true", '"x"', "[]", "{}", "0.5", "NaN", "[" * 300 + "]" * 300, "9" * 400),
 ]
 EVENTS = [
-    *(b"[DONE]", b"[DONE]", b"", b"{", b"null", b"[]", b'{"error": "boom"}', b'{"object": "error"}', b'{"choices": []}'),
+    *(
+        b"[DONE]",
+        b"[DONE]",
+        b"",
+        b"{",
+        b"null",
+        b"[]",
+        b'{"error": "boom"}',
+        b'{"object": "error"}',
+        b'{"choices": []}',
+    ),
     b'{"id": "x", "choices": [{"delta": {"role": "assistant", "content": ""}}]}',
     b'{"id": "x", "choices": [{"delta": {"content": "a"}, "finish_reason": "stop"}]}',
     b'{"id": "x", "choices": [{"delta": {}, "finish_reason": "abort"}]}',
@@ -31,20 +41,83 @@ STATUS_LINES = [
     *(b"HTTP/1.1 429 Slow", b"HTTP/1.1 503 Busy", b"HTTP/1.1 404 No", b"HTTP/1.1 301 There", b"HTTP/1.1 099 Odd"),
     *(b"HTTP/1.1 2x0 OK", b"HTTP/2 200", b"ICY 200 OK", b"HTTP/1.1  200 OK", b"HTTP/1.1 200OK", b"http/1.1 200 OK"),
 ]
-INTERIM = [b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n", b"HTTP/1.1 101 Switch\r\n\r\n"]
+INTERIM = [
+    b"HTTP/1.1 100 Continue\r\n\r\n",
+    b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n",
+    b"HTTP/1.1 101 Switch\r\n\r\n",
+]
 HEADERS = [
-    *(b"Date: now", b"X-Trace: y", b"X-Trace : y", b" folded: z", b"nope", b": v", b"X-Nul: \x00", b"Content-Encoding: gzip"),
+    *(
+        b"Date: now",
+        b"X-Trace: y",
+        b"X-Trace : y",
+        b" folded: z",
+        b"nope",
+        b": v",
+        b"X-Nul: \x00",
+        b"Content-Encoding: gzip",
+    ),
     *(b"Connection: close", b"Connection: keep-alive", b"Content-Type: text/html", b"Content-Type: application/json"),
     *(b"Content-Length: 5", b"Content-Length: -1", b"Content-Length: 5, 5", b"Content-Length : 3", b"Content-Length:"),
-    *(b"Content-Length: 9223372036854775808", b"Content-Length: " + b"9" * 400, b"Content-Length: 0", b"Content-Length: +5"),
+    *(
+        b"Content-Length: 9223372036854775808",
+        b"Content-Length: " + b"9" * 400,
+        b"Content-Length: 0",
+        b"Content-Length: +5",
+    ),
     *(b"Transfer-Encoding: chunked", b"Transfer-Encoding: gzip, chunked", b"Transfer-Encoding: identity"),
-    *(b"Transfer-Encoding: chunked, chunked", b"Transfer-Encoding : chunked", b"transfer-encoding:\tCHUNKED ", b"X: " + b"y" * 3000),
+    *(
+        b"Transfer-Encoding: chunked, chunked",
+        b"Transfer-Encoding : chunked",
+        b"transfer-encoding:\tCHUNKED ",
+        b"X: " + b"y" * 3000,
+    ),
 ]
 LINE_ENDS = [b"\n"] * 8 + [b"\r\n", b"\r"]
 TOKENS = [
-    *(b"\r\n", b"\r", b"\n", b"\n\n", b"\r\n\r\n", b"0\r\n\r\n", b"0\r\n", b"data: ", b"data:", b"data", b": c\n\n", b"\xef\xbb\xbf"),
-    *(b"0x", b"-1\r\n", b";", b"g", b"_", b" ", b"\t", b"\x00", b"\xff", b"1" * 16, b"fffffffffffffff\r\n", b"T: x\r\n", b"HTTP/1.1 200 OK\r\n"),
-    *(b"00000\r\n", b"5\r\nhello\r\n", b"Content-Length: 3\r\n", b'"', b"\\", b"{", b"}", b"[", b"]", b"[DONE]", b"event: x\n", b"id: 1\n"),
+    *(
+        b"\r\n",
+        b"\r",
+        b"\n",
+        b"\n\n",
+        b"\r\n\r\n",
+        b"0\r\n\r\n",
+        b"0\r\n",
+        b"data: ",
+        b"data:",
+        b"data",
+        b": c\n\n",
+        b"\xef\xbb\xbf",
+    ),
+    *(
+        b"0x",
+        b"-1\r\n",
+        b";",
+        b"g",
+        b"_",
+        b" ",
+        b"\t",
+        b"\x00",
+        b"\xff",
+        b"1" * 16,
+        b"fffffffffffffff\r\n",
+        b"T: x\r\n",
+        b"HTTP/1.1 200 OK\r\n",
+    ),
+    *(
+        b"00000\r\n",
+        b"5\r\nhello\r\n",
+        b"Content-Length: 3\r\n",
+        b'"',
+        b"\\",
+        b"{",
+        b"}",
+        b"[",
+        b"]",
+        b"[DONE]",
+        b"event: x\n",
+        b"id: 1\n",
+    ),
 ]
 
 
@@ -57,7 +130,10 @@ class Case:
 
 
 def random_text(rng: random.Random) -> str:
-    return "".join(rng.choice(["a", "word ", "é", "\u2028", "\U0001f600", '"', "\\", "\n", "\t", "\x7f"]) for _ in range(rng.randrange(1, 6)))
+    return "".join(
+        rng.choice(["a", "word ", "é", "\u2028", "\U0001f600", '"', "\\", "\n", "\t", "\x7f"])
+        for _ in range(rng.randrange(1, 6))
+    )
 
 
 def content_event(rng: random.Random, text: str) -> bytes:
@@ -67,7 +143,9 @@ def content_event(rng: random.Random, text: str) -> bytes:
 
 
 def usage_event(rng: random.Random) -> bytes:
-    prompt, output, cached = (rng.choice(JSON_VALUES) if rng.random() < 0.3 else str(rng.randrange(99)) for _ in range(3))
+    prompt, output, cached = (
+        rng.choice(JSON_VALUES) if rng.random() < 0.3 else str(rng.randrange(99)) for _ in range(3)
+    )
     return (
         f'{{"id": "x", "choices": [], "usage": {{"prompt_tokens": {prompt}, "completion_tokens": {output}, '
         f'"prompt_tokens_details": {{"cached_tokens": {cached}}}}}}}'
@@ -91,7 +169,9 @@ def sse(rng: random.Random, data: list[bytes]) -> list[bytes]:
     end = rng.choice(LINE_ENDS)
     blocks = [b"data: " + each.replace(b"\n", b"\ndata: ") + end + end for each in data]
     for _ in range(rng.choice([0, 0, 0, 1, 2])):
-        odd = rng.choice([b": c", b"event: x", b"id: 3", b"data", b"data:", b"data: x", b"", b"retry: 5"]) + end * rng.choice([1, 2])
+        odd = rng.choice(
+            [b": c", b"event: x", b"id: 3", b"data", b"data:", b"data: x", b"", b"retry: 5"]
+        ) + end * rng.choice([1, 2])
         blocks.insert(rng.randrange(len(blocks) + 1), odd)
     if rng.random() < 0.05:
         blocks.insert(0, b"\xef\xbb\xbf")

@@ -45,6 +45,7 @@ class Outcome(NamedTuple):
     tokens: tuple[int | None, ...]
     finish_reason: str | None
     request_id: str | None
+    late: bool  # a whole answer whose end was found only when a time-out had it parsed
     reused: str  # what became of a good turn on the same connection; "" where the connection was not kept
 
 
@@ -58,7 +59,7 @@ class PairClient(Client):
         self.near_fd = -1
         self.results: list[TurnResult] = []
         with environment(readers.VARIABLE, reader):
-            url = "http://127.0.0.1:%d" % self._listener.getsockname()[1]
+            url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
             super().__init__(ClientSettings(Target.parse(url), "m"), self.results.append)
 
     def dial(self) -> AnyConnection:
@@ -99,11 +100,11 @@ def environment(name: str, value: str) -> Iterator[None]:
 def outcome(client: PairClient, case: Case) -> Outcome:
     """What becomes of a turn with this reply, on a connection of its own."""
     client.forget_idle()
-    result = answered(client, case)
+    result, late = answered(client, case)
     kept = [each for each in client._idle if not each.closed]
     reused = ""
     if kept and case.ending == "open":
-        again = answered(client, GOOD)
+        again, _ = answered(client, GOOD)
         fresh = " on another connection" if again.record.connect_ns is not None else ""
         reused = f"{again.record.failure or again.text}{fresh}"
     record = result.record
@@ -117,25 +118,26 @@ def outcome(client: PairClient, case: Case) -> Outcome:
         (record.input_tokens, record.output_tokens, record.cached_tokens),
         record.finish_reason,
         record.request_id,
+        late and record.failure is None,
         reused,
     )
 
 
-def answered(client: PairClient, case: Case) -> TurnResult:
-    """The result of a turn whose request gets this reply. A turn that is not over at the end is given up as unfinished."""
+def answered(client: PairClient, case: Case) -> tuple[TurnResult, bool]:
+    """The result of a turn whose request gets this reply, and whether it was over only after what a time-out does."""
     before = len(client.results)
     turn = client.start(TurnRequest(b"{}", "s0.0", "s0", 0, "chat", "measure", now_ns()))
     with gevent.Timeout(PATIENCE_S, RuntimeError(f"the {client.reader} reader hangs")):
         while turn._sent_ns is None:
             gevent.sleep(0)
-        _play(client, turn, case)
+        late = _play(client, turn, case)
         result = turn.wait()
     assert client.results[before:] == [result], "a turn has one record"
     assert client.in_flight == 0
-    return result
+    return result, late
 
 
-def _play(client: PairClient, turn: Turn, case: Case) -> None:
+def _play(client: PairClient, turn: Turn, case: Case) -> bool:
     far, connection = client.far, client.newest
     assert far is not None
     assert connection is not None
@@ -148,11 +150,16 @@ def _play(client: PairClient, turn: Turn, case: Case) -> None:
         _taken(client, connection)
     if case.ending == "open":
         _digested(client)
+        if turn.result is not None:
+            return False
+        turn.digest()
+        _digested(client)
         turn.give_up(Failure.UNFINISHED, "no more comes")
-        return
+        return True
     if case.ending == "reset":
         far.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
     far.close()
+    return False
 
 
 def _taken(client: PairClient, connection: Any) -> None:

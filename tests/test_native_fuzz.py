@@ -23,7 +23,12 @@ WALKS, HEADS, STREAMS, WILD = 1500, 500, 60, 60  # inputs of one round
 def test_parsers_agree_on_random_bytes(rounds: int | None) -> None:
     budget = Budget("parsers", rounds)
     for rng in budget.rounds():
-        for check, count in ((check_walk, WALKS), (check_head, HEADS), (check_events, STREAMS), (check_scan_alone, WILD)):
+        for check, count in (
+            (check_walk, WALKS),
+            (check_head, HEADS),
+            (check_events, STREAMS),
+            (check_scan_alone, WILD),
+        ):
             for _ in range(count):
                 check(rng, budget)
             budget.inputs += count
@@ -77,7 +82,9 @@ def check_scan_alone(rng: random.Random, budget: Budget) -> None:
     place = rng.randrange(len(data) + 1)
     before, after = data[place : place + rng.choice([0, 4, 60])], rng.choice([b"", b'"', data[-6:], b"\n"])
     try:
-        found, stop, _ = native.scan(data, ends, at_ns, at, read, chunked, before, after, rng.choice([-1, 0, 1, 1 << 30]))
+        found, stop, _ = native.scan(
+            data, ends, at_ns, at, read, chunked, before, after, rng.choice([-1, 0, 1, 1 << 30])
+        )
     except ValueError:
         return
     assert at <= stop <= len(data), f"{budget}: {(data, ends, at, read, chunked, before, after)}"

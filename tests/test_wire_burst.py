@@ -30,8 +30,8 @@ def forms() -> Iterator[object]:
         short, long = READERS[reader]
         name = f"{reader}-{framing}-{users}"
         if reader == "native" or users == 16:
-            yield pytest.param(reader, framing, users, short, id=f"{name}-short")
-        yield pytest.param(reader, framing, users, long, id=f"{name}-long", marks=LONG)
+            yield pytest.param((reader, framing, users), short, id=f"{name}-short")
+        yield pytest.param((reader, framing, users), long, id=f"{name}-long", marks=LONG)
 
 
 @pytest.fixture(scope="module")
@@ -41,10 +41,11 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.parametrize(("reader", "framing", "users", "turns"), forms())
+@pytest.mark.parametrize(("case", "turns"), forms())
 def test_no_turn_of_a_burst_fails(
-    reader: str, framing: str, users: int, turns: int, certificate: Path, monkeypatch: pytest.MonkeyPatch
+    case: tuple[str, str, int], turns: int, certificate: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    reader, framing, users = case
     if reader == "native" and not readers.built():
         pytest.skip("the compiled reader was not built")
     monkeypatch.setenv(readers.VARIABLE, "native" if reader == "native" else "python")
