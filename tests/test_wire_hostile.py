@@ -61,7 +61,8 @@ class Watched:
         recorded = Counter(result.record.turn_id for result in self.results)
         assert recorded == Counter(f"s{number}.0" for number in range(1, self._started + 1))
         if self._client._thread is not None:
-            assert len(self._client._thread._connections) == len(self._client._idle)
+            idle = [each for each in self._client._idle if not each._closed]  # type: ignore[attr-defined]
+            assert len(self._client._thread._connections) == len(idle)
 
     def close(self) -> None:
         self._client.close()
