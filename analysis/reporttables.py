@@ -174,6 +174,9 @@ def _servers(summary: Mapping[str, Any]) -> Table | None:
     if len(known) < len(rows):
         left = "; ".join(row[0] for row in rows if row not in known and not row[0].startswith("GPU"))
         note += f" Not known of any server: {left}."
+    unusable = sum(server.get("samples_unusable") or 0 for server in servers)
+    if unusable:
+        note += f" {unusable} samples were no usable numbers and are unknown."
     return Table("servers", "Servers", ("", *(str(server.get("target")) for server in servers)), known, note)
 
 

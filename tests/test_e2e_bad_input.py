@@ -1,5 +1,6 @@
 """What cannot work is refused in one line that names it; what breaks in mid-run is counted; and no key gets out."""
 
+import itertools
 import os
 import secrets
 import signal
@@ -26,6 +27,7 @@ from e2e_runs import (
     until,
 )
 from locust_process import ROOT, csv_rows
+from scripted_server import chunk, chunked
 
 NO_KEY = {"OPENAI_API_KEY": ""}
 
@@ -75,6 +77,31 @@ def unknown_model(place: Place) -> list[str]:
 def html_page(place: Place) -> list[str]:
     page = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 15\r\n\r\n<html>hi</html>"
     return ["--scenario", "smoke", "--host", place.server(lambda sock, _request: sock.sendall(page)).url]
+
+
+def deep_json(place: Place) -> list[str]:
+    body = b'{"data": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+    page = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+    return ["--scenario", "smoke", "--host", place.server(lambda sock, _request: sock.sendall(page)).url]
+
+
+ENDLESS_BYTES = 64 * 1024 * 1024  # of a reply without an end, in case nobody closes the connection before
+
+
+def endless(sock: socket.socket, _request: bytes) -> None:
+    """A chunked reply that goes on until the client closes the connection."""
+    sock.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n")
+    for _ in range(ENDLESS_BYTES // 65536):
+        sock.sendall(chunk(bytes(65536)))
+
+
+def endless_models(place: Place) -> list[str]:
+    return ["--scenario", "smoke", "--host", place.server(endless).url]
+
+
+def endless_metrics(place: Place) -> list[str]:
+    page = f"{place.server(endless).url}/metrics"
+    return ["--scenario", "smoke", "--host", place.simulator().url, "--metrics-url", page]
 
 
 def html_answer(place: Place) -> list[str]:
@@ -130,6 +157,9 @@ REFUSED: dict[Callable[[Place], list[str]], tuple[str, ...]] = {
     wrong_key: ("/v1/models", "401", "--api-key-file"),
     unknown_model: ("--model huge", "it serves tiny"),
     html_page: ("/v1/models", "text/html instead of a list of models", "OpenAI-compatible"),
+    deep_json: ("/v1/models: application/json instead of a list of models", "OpenAI-compatible"),
+    endless_models: ("/v1/models: the reply is longer than 33,554,432 bytes", "OpenAI-compatible"),
+    endless_metrics: ("/metrics: the reply is longer than 33,554,432 bytes", "--metrics-url none"),
     html_answer: ("no streamed answer from model simulator", "text/html", "see the server's log"),
     metrics_dead: ("--metrics-url http://127.0.0.1:", "refused", "--metrics-url none"),
     metrics_other: ("/v1/models", "not a Prometheus page", "name the right page"),
@@ -226,6 +256,101 @@ def test_a_default_metrics_page_that_is_not_there_is_a_warning(stage: Stage, sce
     assert ended.summary["servers"] == []
     assert ended.summary["turns"]["ok"] > 0
     check_files(ended.run_dir, metrics=False)
+    check_books(ended)
+
+
+# -- nothing sent
+
+
+def no_turns(place: Place) -> Ended:
+    """A run that is over before its first arrival."""
+    arrivals = {"kind": "poisson", "sessions_per_s": 1e-6}
+    file = scenario(place.folder, arrivals=arrivals, phases={"warmup_s": 0, "measure_s": 1, "drain_s": 5})
+    fleet = place.fleet("local", "--host", place.simulator().url, "--scenario", str(file), env=NO_KEY)
+    return Ended(place.run_dir, fleet.ended(), fleet.text)
+
+
+@scenes(no_turns, ())
+def test_a_run_without_turns_says_nothing_of_receive_stamps(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    assert ended.code == 3, ended.text
+    assert "Traceback" not in ended.text, ended.text
+    assert "no_turns" in ended.codes
+    assert ended.codes.isdisjoint({"user_stamps", "stamps_missing"})
+    assert ended.summary["client"]["stamps"] is None
+    assert "no receive stamps" in ended.text
+
+
+# -- numbers out of range
+
+ODD_METRICS = b"""\
+# TYPE vllm:num_requests_running gauge
+vllm:num_requests_running{engine="0"} +Inf
+# TYPE vllm:num_requests_waiting gauge
+vllm:num_requests_waiting{engine="0"} -Inf
+# TYPE vllm:kv_cache_usage_perc gauge
+vllm:kv_cache_usage_perc{engine="0"} NaN
+# TYPE vllm:generation_tokens_total counter
+vllm:generation_tokens_total{engine="0"} +Inf
+# TYPE vllm:prompt_tokens_total counter
+vllm:prompt_tokens_total{engine="0"} 1e308
+vllm:prompt_tokens_total{engine="1"} 1e308
+# TYPE vllm:num_preemptions_total counter
+vllm:num_preemptions_total{engine="0"} 7
+"""
+TEXT = b'data: {"choices": [{"delta": {"content": "a"}}]}\n\n'
+ODD_EVENTS = [
+    b'{"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": 18446744073709551615}}',
+    b'{"choices": [], "usage": {"prompt_tokens": -1, "completion_tokens": 5}}',
+    b'{"choices": [], "usage": {"prompt_tokens": 5, "prompt_tokens_details": {"cached_tokens": 1e20}}}',
+    b'{"choices": [], "metrics": {"queue_time_ms": 1e308}}',
+    b'{"choices": [{"delta": {}, "token_ids": [4294967296]}]}',
+    b'{"choices": [], "error": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+]
+
+
+def odd_numbers(place: Place) -> Ended:
+    """A server of which every third answer, and every metric but one, has a number that is out of range."""
+    simulator = place.simulator()
+    turns = itertools.count()
+
+    def answers(sock: socket.socket, request: bytes) -> None:
+        if request.startswith(b"GET /metrics"):
+            head = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n\r\n"
+            sock.sendall(head % len(ODD_METRICS) + ODD_METRICS)
+            return
+        number = next(turns) if b'"stream":true' in request.replace(b" ", b"") else 0
+        if number % 3 == 2:
+            odd = ODD_EVENTS[number // 3 % len(ODD_EVENTS)]
+            sock.sendall(chunked(TEXT, b"data: " + odd + b"\n\n", b"data: [DONE]\n\n"))
+            return
+        with socket.create_connection(("127.0.0.1", simulator.port)) as behind:
+            behind.sendall(request.replace(b"\r\n", b"\r\nConnection: close\r\n", 1))
+            while data := behind.recv(65536):
+                sock.sendall(data)
+        sock.shutdown(socket.SHUT_RDWR)
+
+    url = place.server(answers).url
+    file = scenario(place.folder, phases={"warmup_s": 0, "measure_s": 3, "drain_s": 20})
+    fleet = place.fleet("processes", "--host", f"{url}/v1", "--scenario", str(file), "--on-invalid", "warn", env=NO_KEY)
+    return Ended(place.run_dir, fleet.ended(), fleet.text)
+
+
+@scenes(odd_numbers, ())
+def test_numbers_out_of_range_fail_their_turns_and_nothing_else(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    assert "Traceback" not in ended.text, ended.text
+    summary = ended.summary
+    turns = summary["turns"]["by_phase"]["all"]
+    assert turns["ok"] > 0
+    assert turns["failed"] >= len(ODD_EVENTS)
+    assert {row["failure"] for row in ended.turns} == {None, "bad_event"}
+    assert "books" not in {reason["code"] for reason in summary["verdict"]["reasons"]}
+    (server,) = summary["servers"]
+    assert server["requests_running"] == server["requests_waiting"] == {"mean": None, "max": None}
+    assert (server["generation_tokens"], server["prompt_tokens"], server["preemptions"]) == (None, None, 0)
+    assert server["samples_unusable"] > 0
+    assert f"{server['samples_unusable']} samples were no usable numbers" in ended.text
     check_books(ended)
 
 

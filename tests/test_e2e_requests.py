@@ -104,6 +104,8 @@ def test_a_run_on_another_endpoint(stage: Stage, scene: Scene) -> None:
     if ENDPOINTS[scene.arguments[0]].forces_lengths:
         assert {row["output_tokens"] for row in ended.turns} == {6}
     assert manifest(ended)["endpoint"] == scene.arguments[0]
+    if scene.arguments[0] == "completions":  # no chat template, so nothing about one is missing
+        assert not [note for note in ended.summary["cache"]["expected"]["notes"] if "template" in note]
 
 
 # -- a line of vLLM's benchmark

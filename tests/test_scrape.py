@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import trustme
+from scripted_server import ScriptedServer, send
 from simulator_process import Simulator
 
 from inferload import scrapefile
@@ -31,7 +32,7 @@ from inferload.swarm.scraping import Scraping
 from inferload.wire.client import Credentials, TlsSettings
 from inferload.wire.promtext import Sample, parse
 from inferload.wire.scrape import Book, Scrape, gauges, line_of
-from inferload.wire.scrapehttp import MetricsUrl
+from inferload.wire.scrapehttp import MAX_PAGE_BYTES, MetricsClient, MetricsUrl
 
 PAGE = """\
 # HELP vllm:num_requests_running Number of requests
@@ -347,3 +348,13 @@ def test_the_simulators_counters_reconcile_with_what_was_asked(tmp_path: Path, s
     assert entry["waiting_by_reason"].keys() == {"capacity", "deferred"}
     assert entry["prefix_cache_queries_at_first_scrape"] == 0
     assert entry["ttft_ms"]["count"] == 6
+
+
+def test_a_page_without_end_is_refused_by_its_size() -> None:
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n"
+    server = ScriptedServer([send(head + bytes(MAX_PAGE_BYTES + 65536), close=True)])
+    client = MetricsClient(MetricsUrl.parse(server.url), ssl.create_default_context(), None)
+    with pytest.raises(ValueError, match=r"^/metrics: the reply is longer than 33,554,432 bytes$"):
+        client.get(20)
+    client.close()
+    server.close()

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inferload.measure import server_names as names
-from inferload.measure.servers import prefix_cache, servers_block, totals
+from inferload.measure.servers import USED, prefix_cache, servers_block, totals
 from inferload.measure.serverseries import by_target, growth, names_on_pages
 from inferload.scrapefile import ScrapeColumns
 
@@ -238,3 +238,54 @@ def test_the_grid_keeps_gaps_open() -> None:
     waiting = server.summed(names.WAITING)
     assert waiting is not None
     assert np.isnan(waiting).tolist() == [True, False, True]
+
+
+ODD = st.sampled_from([float("nan"), float("inf"), float("-inf"), 1e308, -1e308, 1e19])
+LABELS = {
+    "le": ["0.5", "+Inf", "-Inf", "x", "nan", "1e308", ""],
+    "position": ["0", "x", "-1", "9" * 5000],
+    "kv_cache_size_tokens": ["9" * 5000, "x", "64"],
+    "block_size": ["9" * 5000, "16"],
+}
+odd_labels = st.sampled_from(sorted((name, value) for name, values in LABELS.items() for value in values))
+
+
+@given(st.lists(st.dictionaries(st.tuples(st.sampled_from(USED), odd_labels), ODD | st.floats(0, 1e6)), max_size=6))
+def test_no_value_and_no_label_of_a_page_breaks_the_figures(
+    pages: list[dict[tuple[str, tuple[str, str]], float]],
+) -> None:
+    scrapes = table(*[{(metric, (label,)): value for (metric, label), value in one.items()} for one in pages])
+    for entry in servers_block(scrapes, 0, 4 * S):
+        json.dumps(entry, allow_nan=False)
+    prefix_cache(scrapes)
+    totals(scrapes)
+
+
+@given(st.dictionaries(st.sampled_from(LABELS["le"]), ODD | st.floats(0, 3), min_size=1))
+def test_no_bucket_breaks_a_histogram(buckets: dict[str, float]) -> None:
+    last = {(names.TTFT + "_bucket", (("le", le),)): value for le, value in buckets.items()}
+    last |= {(names.TTFT + "_count", ()): 2.0, (names.TTFT + "_sum", ()): 1.0}
+    ttft = block(table(dict.fromkeys(last, 0.0), last), 0, 1)["ttft_ms"]
+    assert isinstance(ttft, dict)
+    assert (ttft["count"], ttft["mean"]) == (2, 500)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf"), 1e308])
+def test_a_value_that_is_no_reading_is_unknown_and_counted(value: float) -> None:
+    pages = [page(running=2, generation_tokens=10 * at, kv_cache_usage=0.5) for at in range(4)]
+    for metric in (names.RUNNING, names.GENERATION_TOKENS, names.KV_CACHE_USAGE):
+        pages[2][metric, (("engine", "0"),)] = value
+    entry = block(table(*pages), 0, 3)
+    assert entry["samples_unusable"] == 3
+    assert entry["requests_running"] == {"mean": 2, "max": 2}
+    assert entry["kv_cache_usage"] == {"mean": 0.5, "max": 0.5}
+    assert entry["generation_tokens"] == 30
+    assert entry["restarts"] == 0
+
+
+def test_a_metric_without_one_reading_is_unknown() -> None:
+    entry = block(table(*[page(running=float("inf"), generation_tokens=float("inf"))] * 3), 0, 2)
+    assert entry["requests_running"] == {"mean": None, "max": None}
+    assert entry["samples_unusable"] == 6
+    assert entry["generation_tokens"] is None
+    assert entry["generation_tok_per_s"] is None

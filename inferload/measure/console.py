@@ -247,7 +247,7 @@ def _client(summary: Mapping[str, Any]) -> str:
         ["gc_pause_ms", *(short(client["gc_pause_ms"][name]) for name in ("p50", "p99", "max"))],
     ]
     stolen = f", {short(client['steal_share'] * 100)} % stolen by the hypervisor" if client["steal_share"] else ""
-    title = f"client: {short(share)} % of a core (worst worker){stolen}, {client['stamps']} receive stamps"
+    title = f"client: {short(share)} % of a core (worst worker){stolen}, {client['stamps'] or 'no'} receive stamps"
     return f"{title}\n" + align([["", "p50", "p99", "max"], *rows], "lrrr")
 
 
@@ -268,7 +268,9 @@ def _servers(summary: Mapping[str, Any]) -> str:
     if not rows:
         return "server: nothing was scraped"
     heads = ["", "KV % mean/max", "running", "waiting", "hit %", "preempt", "prompt tok/s", "gen tok/s"]
-    return "server\n" + align([heads, *rows], "lrrrrrrr")
+    unusable = sum(server.get("samples_unusable") or 0 for server in summary["servers"])
+    note = f"\n{unusable} samples were no usable numbers and are unknown" if unusable else ""
+    return "server\n" + align([heads, *rows], "lrrrrrrr") + note
 
 
 def _warning(summary: Mapping[str, Any]) -> str:

@@ -20,7 +20,7 @@ _UPLOAD_MS = 5.0  # a request that takes longer has waited for the socket, and s
 class RunFacts:
     """What tallies cannot know. All of it counts for the measure phase, whenever it happened. None: not known."""
 
-    stamps: Stamps
+    stamps: Stamps | None
     workers: int = 1
     lost_workers: int = 0
     report_gaps: int = 0  # reports of workers that never came

@@ -14,7 +14,7 @@ import numpy as np
 from inferload.measure import server_names as names
 from inferload.measure.arrow import pa
 from inferload.measure.clock import NS_PER_S
-from inferload.measure.serverseries import Floats, ServerSeries, by_target
+from inferload.measure.serverseries import TOO_LARGE, Floats, ServerSeries, by_target
 
 _HISTOGRAMS = {
     "ttft_ms": names.TTFT,
@@ -71,6 +71,7 @@ def totals(table: pa.Table) -> dict[str, dict[str, CounterTotal]]:
     return {target: _totals(server) for target, server in by_target(table).items()}
 
 
+_MOST_DIGITS = 18
 _SURE_S = 0.05  # clocks of several machines agree no better
 
 
@@ -112,7 +113,7 @@ def prefix_cache(table: pa.Table) -> PrefixCache:
     return PrefixCache(
         _grown(servers, names.PREFIX_QUERIES),
         _grown(servers, names.PREFIX_HITS),
-        int(size) if size.isdecimal() else None,
+        _number(size),
         {"True": True, "False": False}.get(switch),
         _between(servers),
     )
@@ -224,6 +225,7 @@ def _entry(view: View) -> dict[str, Any]:
         "window_s": view.window_s,
         "longest_gap_s": view.longest_gap_s,
         "restarts": _restarts(view),
+        "samples_unusable": server.samples_unusable,
         **_gauges(view),
         **_prefix_cache(view),
         **_work(view),
@@ -319,7 +321,7 @@ def _work(view: View) -> dict[str, Any]:
 def _cache_size(server: ServerSeries) -> int | None:
     """Tokens that the KV cache of one engine holds, from a label; None where the server does not say."""
     sizes = [series.labels.get("kv_cache_size_tokens", "") for series in server.series(names.CACHE_CONFIG)]
-    known = [int(size) for size in sizes if size.isdecimal()]
+    known = [number for size in sizes if (number := _number(size)) is not None]
     gauges = [series.values[~np.isnan(series.values)] for series in server.series(names.KV_CACHE_TOKENS)]
     known += [round(float(values[-1])) for values in gauges if len(values)]
     return min(known) if known else None
@@ -333,7 +335,8 @@ def _spec_decode(view: View) -> dict[str, Any] | None:
     if not drafts or not drafted or accepted is None:
         return None
     series = view.server.series(names.SPEC_ACCEPTED_PER_POS)
-    positions = sorted({series.labels.get("position", "") for series in series} - {""}, key=int)
+    said = {series.labels.get("position", "") for series in series}
+    positions = sorted((position for position in said if _number(position) is not None), key=int)
     per_position = [view.delta(names.SPEC_ACCEPTED_PER_POS, position=position) for position in positions]
     return {
         "drafts": _whole(drafts),
@@ -354,7 +357,7 @@ def _histogram(view: View, family: str) -> dict[str, Any] | None:
     if not count or total is None:
         return None
     texts = {series.labels.get("le", "") for series in view.server.series(family + "_bucket")} - {""}
-    bounds = sorted((float(text), text) for text in texts)
+    bounds = sorted((bound, text) for text in texts if (bound := _bound(text)) is not None)
     cumulative = [view.delta(family + "_bucket", le=text) or 0.0 for _, text in bounds]
     brackets = {
         name: _bracket([bound for bound, _ in bounds], cumulative, q) for name, q in (("p50", 0.5), ("p99", 0.99))
@@ -367,7 +370,7 @@ def _bracket(bounds_s: list[float], cumulative: list[float], q: float) -> list[f
     if not cumulative or cumulative[-1] <= 0:
         return None
     rank = max(1.0, float(np.ceil(q * cumulative[-1])))
-    at = int(np.searchsorted(cumulative, rank))
+    at = min(int(np.searchsorted(cumulative, rank)), len(cumulative) - 1)
     low, high = bounds_s[at - 1] if at else 0.0, bounds_s[at]
     return [low * 1e3, None if high == float("inf") else high * 1e3]
 
@@ -386,6 +389,20 @@ def _engines(view: View) -> list[dict[str, Any]]:
         read = {name: view.gauge(view.server.summed(metric, **wanted)) for name, metric in gauges.items()}
         entries.append({"engine": engine, **read})
     return entries
+
+
+def _bound(text: str) -> float | None:
+    """A bucket's upper bound from its label; None where that is no number."""
+    try:
+        bound = float(text)
+    except ValueError:
+        return None
+    return bound if bound == np.inf or abs(bound) < TOO_LARGE else None
+
+
+def _number(text: str) -> int | None:
+    """A whole number from a label; None where it is none, or has more digits than a count has."""
+    return int(text) if text.isdecimal() and len(text) <= _MOST_DIGITS else None
 
 
 def _whole(count: float | None) -> int | None:

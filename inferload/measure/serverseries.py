@@ -13,6 +13,11 @@ from inferload.measure.arrow import pa, pc
 
 Floats = npt.NDArray[np.float64]
 Instants = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+TOO_LARGE = (
+    1e18  # no counter and no gauge of a server reaches it; sums of smaller values over scrapes and series are finite
+)
 
 # Start times of one process differ between scrapes by rounding at most.
 _SAME_START_S = 0.5
@@ -20,10 +25,14 @@ _SAME_START_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One series of one metric. `values` has one entry per scrape of its server; NaN where the series was not there."""
+    """One series of one metric. `values` has one entry per scrape of its server; NaN where it is not known.
+
+    `unusable`: the scrapes at which the series was there, but its value was no finite number below 1e18; None where all were.
+    """
 
     labels: Mapping[str, str]
     values: Floats
+    unusable: Bools | None = None
 
     def fits(self, wanted: Mapping[str, str]) -> bool:
         """Whether every wanted label has the wanted value."""
@@ -37,7 +46,7 @@ class ServerSeries:
     target: str
     wall_ns: Instants
     metrics: Mapping[str, tuple[Series, ...]]
-    restarted: npt.NDArray[np.bool_]
+    restarted: Bools
     _grown: dict[Any, Floats | None] = field(
         default_factory=dict, repr=False, compare=False
     )  # asked for window by window
@@ -47,31 +56,52 @@ class ServerSeries:
         return tuple(series for series in self.metrics.get(metric, ()) if series.fits(labels))
 
     def summed(self, metric: str, **labels: str) -> Floats | None:
-        """The sum over engines and all else, per scrape; NaN where no series was there, None where there never was."""
+        """The sum over engines and all else, per scrape; None where there never was a series.
+
+        NaN where no series was there, or where one of them was unusable.
+        """
         found = self.series(metric, **labels)
         if not found:
             return None
         stacked = np.stack([series.values for series in found])
-        return np.where(np.isnan(stacked).all(axis=0), np.nan, np.nansum(stacked, axis=0))
+        return _usable(np.where(np.isnan(stacked).all(axis=0), np.nan, np.nansum(stacked, axis=0)), found)
 
     def highest(self, metric: str, **labels: str) -> Floats | None:
-        """The highest over engines, per scrape; None where the metric is not published."""
+        """The highest over engines, per scrape, NaN as in `summed`; None where the metric is not published."""
         found = self.series(metric, **labels)
-        return np.fmax.reduce([series.values for series in found]) if found else None
+        return _usable(np.fmax.reduce([series.values for series in found]), found) if found else None
+
+    @property
+    def samples_unusable(self) -> int:
+        """How many values of all series were no finite numbers below 1e18."""
+        every = (series.unusable for several in self.metrics.values() for series in several)
+        return sum(int(unusable.sum()) for unusable in every if unusable is not None)
 
     def grown(self, metric: str, **labels: str) -> Floats | None:
-        """How far a counter has come since the first scrape, restarts bridged, over engines; None if not published.
+        """How far a counter has come since the first scrape, restarts bridged, over engines.
 
+        None if not published, or if one of its series never had a usable value.
         What a server counted between its last scrape and its death is lost: the growth is then a lower bound.
         """
         key = (metric, *sorted(labels.items()))
         if key not in self._grown:
-            found = [growth(series.values, self.restarted) for series in self.series(metric, **labels)]
-            self._grown[key] = np.sum(found, axis=0) if found else None
+            every = self.series(metric, **labels)
+            known = bool(every) and not any(np.isnan(series.values).all() for series in every)
+            self._grown[key] = (
+                np.sum([growth(series.values, self.restarted) for series in every], axis=0) if known else None
+            )
         return self._grown[key]
 
 
-def growth(values: Floats, restarted: npt.NDArray[np.bool_]) -> Floats:
+def _usable(values: Floats, of: Iterable[Series]) -> Floats:
+    """The values of several series together, NaN where one of them was unusable."""
+    for series in of:
+        if series.unusable is not None:
+            values[series.unusable] = np.nan
+    return values
+
+
+def growth(values: Floats, restarted: Bools) -> Floats:
     """Growth of one counter since the first scrape, at each scrape.
 
     After a restart, or where the counter fell, it counts from 0. A series that appears later than the first scrape was
@@ -115,27 +145,33 @@ def by_target(table: pa.Table, metrics: Iterable[str] | None = None) -> dict[str
 
 def _server(target: str, instants: Instants, table: pa.Table) -> ServerSeries:
     by_metric: dict[str, list[Series]] = {}
-    for (metric, labels), values in _on_grid(instants, table).items():
-        by_metric.setdefault(metric, []).append(Series(json.loads(labels), values))
+    for (metric, labels), (values, unusable) in _on_grid(instants, table).items():
+        by_metric.setdefault(metric, []).append(Series(json.loads(labels), values, unusable))
     meaning = names.current_names(by_metric)
     metrics = {now: tuple(by_metric[was]) for was, now in meaning.items() if now is not None}
     return ServerSeries(target, instants, metrics, _restarts(len(instants), metrics))
 
 
-def _on_grid(instants: Instants, table: pa.Table) -> dict[tuple[str, str], Floats]:
-    """Values per (metric, labels) at each instant, NaN where there is none."""
+def _on_grid(instants: Instants, table: pa.Table) -> dict[tuple[str, str], tuple[Floats, Bools | None]]:
+    """Values per (metric, labels) at each instant, NaN where there is no usable one, and where one was unusable."""
     metric, labels = (_encoded(table[column]) for column in ("metric", "labels"))
     codes = metric[0] * max(1, len(labels[1])) + labels[0]
     places = np.searchsorted(instants, table["wall_ns"].to_numpy())
     values = table["value"].to_numpy()
+    usable = np.abs(values) < TOO_LARGE  # NaN is not
+    values = np.where(usable, values, np.nan)
     order = np.argsort(codes, kind="stable")
     starts = np.flatnonzero(np.r_[True, np.diff(codes[order]) != 0]) if len(order) else np.array([], dtype=np.int64)
-    grids: dict[tuple[str, str], Floats] = {}
+    grids: dict[tuple[str, str], tuple[Floats, Bools | None]] = {}
     for rows in np.split(order, starts[1:]) if len(order) else ():
         grid = np.full(len(instants), np.nan)
         grid[places[rows]] = values[rows]
         number_metric, number_labels = divmod(int(codes[rows[0]]), max(1, len(labels[1])))
-        grids[metric[1][number_metric], labels[1][number_labels]] = grid
+        unusable = None
+        if not usable[rows].all():
+            unusable = np.zeros(len(instants), dtype=np.bool_)
+            unusable[places[rows[~usable[rows]]]] = True
+        grids[metric[1][number_metric], labels[1][number_labels]] = grid, unusable
     return grids
 
 
@@ -146,7 +182,7 @@ def _encoded(column: pa.ChunkedArray) -> tuple[npt.NDArray[np.int64], list[str]]
     return words.indices.to_numpy(zero_copy_only=False).astype(np.int64), words.dictionary.to_pylist()
 
 
-def _restarts(scrapes: int, metrics: Mapping[str, tuple[Series, ...]]) -> npt.NDArray[np.bool_]:
+def _restarts(scrapes: int, metrics: Mapping[str, tuple[Series, ...]]) -> Bools:
     """At which scrapes the server was another one than at the scrape before: a counter fell, or its start time moved."""
     restarted = np.zeros(scrapes, dtype=np.bool_)
     for metric, all_series in metrics.items():

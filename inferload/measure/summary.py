@@ -41,7 +41,7 @@ class SummaryInput:
     health: HealthSet
     windows: Mapping[Phase, float]
     verdict: Verdict
-    stamps: Stamps
+    stamps: Stamps | None
     reader: str | None = None  # what took the tokens off the sockets: native, python, or mixed
     servers: Sequence[dict[str, Any]] = ()
     gates: Sequence[str] = ()
@@ -201,7 +201,7 @@ def _input_tokens(tally: Tally) -> int | None:
     return tally.window_input_tokens if known else None
 
 
-def _client(health: HealthSet, stamps: Stamps, reader: str | None) -> dict[str, Any]:
+def _client(health: HealthSet, stamps: Stamps | None, reader: str | None) -> dict[str, Any]:
     total = health.total("measure")
     each = health.by_worker("measure").values()
 

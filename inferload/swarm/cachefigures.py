@@ -225,7 +225,8 @@ def _notes(run: EndedRun, sums: SentSums, source: str) -> list[str]:
         notes.append(
             "token ids were asked for, and are not at hand: the server says none, or its blocks are no multiple of 16"
         )
-    if run.preflight.template.exactness == "unknown":
+    templated = run.order.scenario.request.endpoint != "completions"
+    if templated and run.preflight.template.exactness == "unknown":
         notes.append("what the chat template adds is not known, since the server does not tokenize chats")
     if run.preflight.template.exactness == "approximate":
         notes.append("the chat template puts chats together in a way of its own")

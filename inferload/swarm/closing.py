@@ -86,11 +86,10 @@ def _servers(run: EndedRun) -> list[dict[str, Any]]:
 def _facts(
     run: EndedRun, turns: pa.Table | None, entries: list[dict[str, Any]], cache: CacheFigures
 ) -> evidence.RunFacts:
-    health = [run.seen.health.total(phase) for phase in PHASES]
     remote = [member.uncertain_ns / 1e6 for member in run.roster.members if member.client_id is not None]
     restarts = [entry["restarts"] for entry in entries if entry["restarts"] is not None]
     return evidence.RunFacts(
-        stamps="kernel" if any(one.reads_stamped for one in health) else "user",
+        stamps=_stamps(run),
         workers=len(run.roster),
         lost_workers=len(run.roster.gone),
         report_gaps=sum(member.missing_reports for member in run.roster.members),
@@ -99,6 +98,14 @@ def _facts(
         warm_cache_share=_warm_cache_share(run, turns, cache),
         server_in_flight_mean=_in_flight(entries, len(run.order.targets)),
     )
+
+
+def _stamps(run: EndedRun) -> validity.Stamps | None:
+    """What dates the reads; None where nothing was read."""
+    health = [run.seen.health.total(phase) for phase in PHASES]
+    if any(one.reads_stamped for one in health):
+        return "kernel"
+    return "user" if any(one.reads_unstamped for one in health) else None
 
 
 def _reader(run: EndedRun) -> str | None:

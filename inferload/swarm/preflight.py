@@ -169,7 +169,6 @@ def _metrics_page(url: str, order: Order, own: OwnSettings) -> _Page:
         return _Page(f"HTTP {fetched.status}")
     if b"# TYPE " not in fetched.body:
         return _Page(NO_PROMETHEUS_PAGE)
-    types = [
-        line.split()[2] for line in fetched.body.decode(errors="replace").splitlines() if line.startswith("# TYPE ")
-    ]
+    words = [line.split() for line in fetched.body.decode(errors="replace").splitlines() if line.startswith("# TYPE ")]
+    types = [line[2] for line in words if len(line) > 2]
     return _Page(None, server_names.engine_of(types))

@@ -12,6 +12,9 @@ from inferload.wire.client import ClientSettings, standing_headers
 from inferload.wire.dial import Dialer, DialError
 from inferload.wire.http1 import Http1Error, request_bytes
 from inferload.wire.reply import Reply
+from inferload.wire.scrapehttp import MAX_PAGE_BYTES
+
+_LOOK_S = 0.02
 
 
 class FetchError(Exception):
@@ -34,7 +37,7 @@ class Fetched:
         """The body as JSON; None where it is none."""
         try:
             return json.loads(self.body)
-        except ValueError:
+        except (ValueError, RecursionError):  # the second: nested too deeply
             return None
 
 
@@ -49,15 +52,15 @@ class Fetcher:
 
     def get(self, path: str) -> Fetched:
         """GET below the server's origin; FetchError where nothing comes back."""
-        return self._exchange(request_bytes("GET", self._dialer.request_path_prefix + path, self._headers, b""))
+        return self._exchange(path, request_bytes("GET", self._dialer.request_path_prefix + path, self._headers, b""))
 
     def post(self, path: str, document: dict[str, Any]) -> Fetched:
         """POST JSON below the server's origin; FetchError where nothing comes back."""
         headers = {**self._headers, "Content-Type": "application/json"}
         body = json.dumps(document).encode()
-        return self._exchange(request_bytes("POST", self._dialer.request_path_prefix + path, headers, body))
+        return self._exchange(path, request_bytes("POST", self._dialer.request_path_prefix + path, headers, body))
 
-    def _exchange(self, request: bytes) -> Fetched:
+    def _exchange(self, path: str, request: bytes) -> Fetched:
         try:
             connection = self._dialer.dial()
         except DialError as error:
@@ -68,7 +71,9 @@ class Fetcher:
                 reply = connection.expect(done.set)
                 if rest := connection.offer(request):
                     connection.send_rest(rest)
-                done.wait()
+                while not done.wait(_LOOK_S):
+                    self._check_size(path, reply)
+            self._check_size(path, reply)
             return self._fetched(reply)
         except gevent.Timeout:
             why = f"{self._settings.target.origin} gave no answer within {self._timeout_s:g} s"
@@ -77,6 +82,11 @@ class Fetcher:
             raise FetchError(Failure.BAD_HTTP, f"{self._settings.target.origin}: {error}") from error
         finally:
             connection.close()
+
+    def _check_size(self, path: str, reply: Reply) -> None:
+        if reply.body_bytes > MAX_PAGE_BYTES:
+            why = f"{self._settings.target.origin}{path}: the reply is longer than {MAX_PAGE_BYTES:,} bytes"
+            raise FetchError(Failure.BAD_HTTP, why)
 
     def _fetched(self, reply: Reply) -> Fetched:
         if reply.head is None or not reply.complete:

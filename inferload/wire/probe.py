@@ -3,9 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import msgspec
+
 from inferload.errors import UsageError
 from inferload.measure.clock import now_ns
 from inferload.measure.record import Failure
+from inferload.wire.bounds import MAX_TOKENS, UNDECODABLE, TokenId
 from inferload.wire.client import Client, ClientSettings
 from inferload.wire.fetch import Fetched, Fetcher, FetchError
 from inferload.wire.turn import TurnRequest, TurnResult
@@ -16,6 +19,7 @@ from inferload.workload.prompts import approximate
 from inferload.workload.scenario import Request
 from inferload.workload.script import Ask
 
+_NOT_OPENAI = "is this an OpenAI-compatible server, and the path right?"
 _KEY_HINT = "give the key with --api-key-file, or in OPENAI_API_KEY"
 
 
@@ -52,7 +56,7 @@ def probe(settings: ClientSettings, model: str | None) -> ServerFacts:
         models=names,
         engine=engine,
         version=version,
-        max_model_len=longest if isinstance(longest, int) else None,
+        max_model_len=longest if type(longest) is int and 0 < longest <= MAX_TOKENS else None,
         tokenizes=_tokenizes(fetcher, settings, chosen),
     )
 
@@ -95,10 +99,12 @@ class Tokenizer:
         """The token ids; FetchError where the server does not say."""
         document = {"model": self._model, "prompt": text, "add_special_tokens": False}
         fetched = self._fetcher.post(self._path, document)
-        answer = fetched.json()
-        if fetched.status != 200 or not isinstance(answer, dict) or not isinstance(answer.get("tokens"), list):
-            raise FetchError(Failure.HTTP_OTHER, f"POST {self._path} answered {fetched.status}")
-        return [int(token) for token in answer["tokens"]]
+        tokens = _token_ids(fetched)
+        if tokens is None:
+            raise FetchError(
+                Failure.HTTP_OTHER, f"POST {self._path} answered {fetched.status}, without a list of token ids"
+            )
+        return tokens
 
 
 def chat_tokenizer(settings: ClientSettings) -> TokenizeChat:
@@ -112,11 +118,21 @@ def chat_tokenizer(settings: ClientSettings) -> TokenizeChat:
             fetched = fetcher.post(path, document)
         except FetchError:
             return None
-        answer = fetched.json()
-        tokens = answer.get("tokens") if isinstance(answer, dict) else None
-        return [int(token) for token in tokens] if fetched.status == 200 and isinstance(tokens, list) else None
+        return _token_ids(fetched)
 
     return ids
+
+
+class _Tokenized(msgspec.Struct):
+    tokens: list[TokenId]
+
+
+def _token_ids(fetched: Fetched) -> list[int] | None:
+    """The list of an answer to POST /tokenize; None where there is none."""
+    try:
+        return msgspec.json.decode(fetched.body, type=_Tokenized).tokens if fetched.status == 200 else None
+    except UNDECODABLE:
+        return None
 
 
 def _models(fetcher: Fetcher, settings: ClientSettings) -> list[dict[str, object]]:
@@ -124,18 +140,15 @@ def _models(fetcher: Fetcher, settings: ClientSettings) -> list[dict[str, object
     try:
         fetched = fetcher.get(settings.target.api + "/models")
     except FetchError as error:
-        remedy = (
-            "use --ca-file or --insecure"
-            if error.failure is Failure.TLS
-            else "is the server started, and the host right?"
-        )
+        remedies = {Failure.TLS: "use --ca-file or --insecure", Failure.BAD_HTTP: _NOT_OPENAI}
+        remedy = remedies.get(error.failure, "is the server started, and the host right?")
         raise UsageError(f"{error}; {remedy}") from error
     if fetched.status in (401, 403):
         raise UsageError(f"{url}: HTTP {fetched.status}, the server wants a key; {_KEY_HINT}")
     document = fetched.json()
     served = document.get("data") if isinstance(document, dict) else None
     if fetched.status != 200 or not isinstance(served, list):
-        raise UsageError(f"{url}: {_what_came(fetched)}; is this an OpenAI-compatible server, and the path right?")
+        raise UsageError(f"{url}: {_what_came(fetched)}; {_NOT_OPENAI}")
     models = [entry for entry in served if isinstance(entry, dict) and entry.get("id")]
     if not models:
         raise UsageError(f"{url}: lists no model; name one with --model once the server has loaded it")

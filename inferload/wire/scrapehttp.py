@@ -98,7 +98,8 @@ class MetricsClient:
         body = reply.read(MAX_PAGE_BYTES + 1)
         if reply.status != 200 or len(body) > MAX_PAGE_BYTES:
             self.close()
-            raise ValueError(f"status {reply.status}" if reply.status != 200 else "too long for a metrics page")
+            too_long = f"{self.url.path}: the reply is longer than {MAX_PAGE_BYTES:,} bytes"
+            raise ValueError(f"status {reply.status}" if reply.status != 200 else too_long)
         if reply.length:  # what the header promised and the body did not bring
             raise http.client.IncompleteRead(body, reply.length)
         return body.decode("utf-8", "replace")

@@ -1,0 +1,69 @@
+"""Plain requests to a server's own pages: what is too long or nested too deeply is refused, in one line."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from scripted_server import Script, ScriptedServer, chunk, send
+
+from inferload.wire import fetch, probe
+from inferload.wire.client import ClientSettings
+from inferload.wire.fetch import Fetcher, FetchError
+from inferload.wire.target import Target
+
+LIMIT = 1_000_000
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+CLOSES, CHUNKED = HEAD + b"Connection: close\r\n\r\n", HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.fixture
+def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Script], ClientSettings]]:
+    """Starts a server of one script; settings for it, with a limit that is soon reached."""
+    monkeypatch.setattr(fetch, "MAX_PAGE_BYTES", LIMIT)
+    servers: list[ScriptedServer] = []
+
+    def start(script: Script) -> ClientSettings:
+        servers.append(ScriptedServer([script]))
+        return ClientSettings(Target.parse(servers[-1].url), "m")
+
+    yield start
+    for server in servers:
+        server.close()
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        CHUNKED + chunk(bytes(50_000)) * 40,  # goes on
+        CLOSES + bytes(2 * LIMIT),  # goes on
+        HEAD + b"Content-Length: %d\r\n\r\n" % (LIMIT + 1) + bytes(LIMIT + 1),  # is whole
+    ],
+)
+def test_a_reply_beyond_the_limit_is_refused(serve: Callable[[Script], ClientSettings], reply: bytes) -> None:
+    settings = serve(send(reply))
+    with pytest.raises(FetchError) as caught:
+        Fetcher(settings, timeout_s=20).get("/v1/models")
+    assert str(caught.value) == f"{settings.target.origin}/v1/models: the reply is longer than 1,000,000 bytes"
+
+
+def test_a_reply_at_the_limit_is_taken(serve: Callable[[Script], ClientSettings]) -> None:
+    settings = serve(send(HEAD + b"Content-Length: %d\r\n\r\n" % LIMIT + bytes(LIMIT)))
+    assert len(Fetcher(settings, timeout_s=20).get("/v1/models").body) == LIMIT
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"[" * 100_000,
+        b'{"tokens": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+        b'{"tokens": ["a"]}',
+        b'{"tokens": [1e999]}',
+        b'{"tokens": [-1]}',
+        b'{"tokens": [%s]}' % (b"9" * 5000),
+        b'{"tokens": null}',
+    ],
+)
+def test_token_ids_that_are_none_are_no_answer(serve: Callable[[Script], ClientSettings], body: bytes) -> None:
+    settings = serve(send(HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body))
+    with pytest.raises(FetchError, match="without a list of token ids"):
+        probe.tokenizer_of(settings)("Hello")
+    assert probe.chat_tokenizer(settings)([("user", "Hello")], True) is None
