@@ -22,10 +22,12 @@ from inferload.wire.client import Client, ClientSettings
 from inferload.wire.target import Target
 from inferload.wire.turn import Timeouts, Turn, TurnRequest, TurnResult
 
-LIMITS = Timeouts(connect_s=5, first_event_s=1, between_events_s=1, turn_s=2)
+LIMITS = Timeouts(connect_s=5, first_event_s=0.5, between_events_s=0.5, turn_s=1)
 MOST_MEMORY_MB = 150
 REPLIES = replies()
-ENDLESS = [name for name, each in REPLIES.items() if each.again]
+ENDLESS = ["silence", *(name for name, each in REPLIES.items() if each.again)]
+LONG = [pytest.mark.soak, pytest.mark.fuzz]
+QUICK = ("silence", "endless headers", "an endless error in chunks", "an endless event", "an endless answer")
 OTHERS = [name for name in REPLIES if name not in ENDLESS]
 GOOD_TURN = b'{"reply": "good"}'
 
@@ -114,7 +116,7 @@ def test_a_hostile_reply_fails_its_turn_only(clients: tuple[Watched, Watched], n
     check(name, native, python)
 
 
-@pytest.mark.parametrize("name", ENDLESS)
+@pytest.mark.parametrize("name", [pytest.param(each, marks=[] if each in QUICK else LONG) for each in ENDLESS])
 def test_an_endless_reply_ends_in_time_and_in_bounded_memory(clients: tuple[Watched, Watched], name: str) -> None:
     before = forget_peak()
     ((native, python),) = outcomes(clients, [body(name)])
@@ -125,9 +127,7 @@ def test_an_endless_reply_ends_in_time_and_in_bounded_memory(clients: tuple[Watc
         assert python[0] is not None  # type: ignore[index]
 
 
-@pytest.mark.parametrize(
-    "step", [pytest.param(7, id="short"), pytest.param(1, id="long", marks=[pytest.mark.soak, pytest.mark.fuzz])]
-)
+@pytest.mark.parametrize("step", [pytest.param(7, id="short"), pytest.param(1, id="long", marks=LONG)])
 def test_a_reset_at_any_byte_is_a_cut(clients: tuple[Watched, Watched], step: int) -> None:
     counts = list(range(0, len(GOOD) - 1, step))
     for first in range(0, len(counts), 16):
