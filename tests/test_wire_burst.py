@@ -41,7 +41,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.parametrize(("case", "turns"), forms())
+@pytest.mark.parametrize(("case", "turns"), list(forms()))
 def test_no_turn_of_a_burst_fails(
     case: tuple[str, str, int], turns: int, certificate: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
