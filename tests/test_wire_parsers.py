@@ -1,14 +1,16 @@
 """The sans-IO parsers: whatever the split of the bytes, the same comes out."""
 
-from itertools import pairwise
+import contextlib
+from itertools import pairwise, takewhile
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from inferload.errors import UsageError
+from inferload.wire import sse
 from inferload.wire.http1 import ChunkedDecoder, Framing, Http1Error, parse_head, request_bytes
-from inferload.wire.sse import SseParser, event_of_chunk
+from inferload.wire.sse import SseError, SseParser, event_of_chunk
 from inferload.wire.target import Target
 
 
@@ -65,6 +67,7 @@ def test_the_short_way_through_a_chunk_is_the_long_one(read: bytes) -> None:
         b"9\r\ndata: x\n\n\r\n0\r\n\r\n",  # more than one chunk
         b"8\r\ndata: x\n\n\r\n",  # a size that does not fit
         b"9;a=b\r\ndata: x\n\n\r\n",
+        b"0x9\r\ndata: x\n\n\r\n",
         b"12\r\ndata: x\n\ndata: y\n\n\r\n",  # more than one event
         b"10\r\ndata: x\ndata: y\n\n\r\n",  # more than one line
         b"0\r\n\r\n",
@@ -88,6 +91,22 @@ def test_sse_gives_a_last_event_without_its_blank_line() -> None:
     assert parser.feed(b"data: x\n\ndata: [DONE]\n") == [b"x"]
     assert parser.finish() == [b"[DONE]"]
     assert parser.finish() == []
+
+
+@given(st.lists(st.integers(0, 20), max_size=5), st.lists(st.integers(0, 100), max_size=9), st.booleans())
+def test_an_event_is_too_long_at_any_split_or_at_none(sizes: list[int], places: list[int], whole: bool) -> None:
+    stream = b"".join(b"data:" + b"x" * size + b"\n\n" for size in sizes)[: None if whole else -2]
+    pieces = [stream[a:b] for a, b in pairwise(sorted({0, len(stream), *(n % (len(stream) + 1) for n in places)}))]
+    parser, events = SseParser(), list[bytes]()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sse, "MAX_EVENT_BYTES", 15)
+        short = list(takewhile(lambda size: size <= 10, sizes))
+        with contextlib.nullcontext() if short == sizes else pytest.raises(SseError):
+            for piece in pieces:
+                events += parser.feed(piece)
+            events += parser.feed(b"\n\n")
+    if short == sizes:
+        assert events == [b"x" * size for size in sizes]
 
 
 @st.composite

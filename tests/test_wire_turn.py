@@ -5,6 +5,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 
 import gevent
@@ -20,10 +21,11 @@ from inferload.wire.answer import Answer
 from inferload.wire.client import Client, ClientSettings, Credentials, Timeouts
 from inferload.wire.dial import TlsSettings
 from inferload.wire.pump import Pump
+from inferload.wire.reply import AnyConnection, GatheredReply
 from inferload.wire.stream import EventStream
 from inferload.wire.target import Target
 from inferload.wire.tokenids import TokenIds
-from inferload.wire.turn import TurnRequest, TurnResult
+from inferload.wire.turn import Turn, TurnRequest, TurnResult
 from inferload.workload.messages import ToolCall
 
 
@@ -84,7 +86,7 @@ def ask() -> Iterator[Callable[..., TurnResult]]:
         seen: list[TurnResult] = []
         client = Client(ClientSettings(Target.parse(url or server.url), "m", **settings), seen.append)  # type: ignore[arg-type]
         open_.extend([server, client])
-        run.server, run.client = server, client  # type: ignore[attr-defined]
+        run.server, run.client, run.results = server, client, seen  # type: ignore[attr-defined]
         for index in range(turns):
             request = TurnRequest(b"{}", f"s0.{index}", "s0", index, "chat", "measure", now_ns())
             with gevent.Timeout(20):
@@ -277,6 +279,85 @@ def test_failures_have_their_class(ask: Callable[..., TurnResult], reply: bytes,
     assert result.record.failure is failure
     assert says in result.detail
     assert result.record.closed_ns >= result.record.planned_ns
+
+
+CHUNKED = b"Transfer-Encoding: chunked\r\n"
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        HEAD + b"Content-Length: %d\r\n\r\n" % 2**63,
+        HEAD + b"Content-Length: %d\r\n\r\n" % 10**15,
+        HEAD + b"Content-Length: " + b"9" * 5_000 + b"\r\n\r\n",
+        HEAD + b"X-Trace : y\r\n" + CHUNKED + b"\r\n",
+        HEAD + b"X-Trace\xa0: y\r\n" + CHUNKED + b"\r\n",
+    ],
+    ids=["above int64", "16 digits", "5,000 digits", "blank before colon", "no-break space before colon"],
+)
+def test_a_broken_head_of_a_long_answer_fails_its_turn_alone(ask: Callable[..., TurnResult], head: bytes) -> None:
+    body = b"".join(chunk(event("x" * 900)) for _ in range(100))
+    result = ask(send(head + body), send(chunked(*ANSWER)), turns=2)
+    assert result.record.failure is None, result.detail
+    assert ask.results[0].record.failure is Failure.BAD_HTTP  # type: ignore[attr-defined]
+
+
+def test_a_fault_while_reading_ends_its_turn_alone(
+    ask: Callable[..., TurnResult], reader: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind, name = GatheredReply, "take"
+    if reader == "native":
+        kind, name = pytest.importorskip("inferload.wire.nativeconnection").NativeReply, "ended"
+    whole, calls = getattr(kind, name), count()
+
+    def once_broken(*arguments: object) -> None:
+        if not next(calls):
+            raise RuntimeError("a fault of ours")
+        whole(*arguments)
+
+    monkeypatch.setattr(kind, name, once_broken)
+    result = ask(send(chunked(*ANSWER)), turns=2)
+    assert result.record.failure is None, result.detail
+    assert ask.results[0].record.failure is Failure.CLIENT_ERROR  # type: ignore[attr-defined]
+    assert ask.results[0].detail == "RuntimeError: a fault of ours"  # type: ignore[attr-defined]
+
+
+def test_a_fault_at_the_end_of_a_reply_ends_its_turn_alone(
+    ask: Callable[..., TurnResult], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep, calls = Client.keep, count()
+
+    def once_broken(client: Client, connection: AnyConnection) -> None:
+        if not next(calls):
+            raise RuntimeError("a fault of ours")
+        keep(client, connection)
+
+    monkeypatch.setattr(Client, "keep", once_broken)
+    result = ask(send(chunked(*ANSWER)), turns=2)
+    assert result.record.failure is None, result.detail
+    assert ask.results[0].record.failure is Failure.CLIENT_ERROR  # type: ignore[attr-defined]
+
+
+def test_a_fault_while_looking_for_time_outs_ends_its_turn_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    overdue = Turn.overdue
+
+    def broken_for_one(turn: Turn, at_ns: int) -> tuple[Failure, str] | None:
+        if turn.request.turn_id == "s0.0":
+            raise RuntimeError("a fault of ours")
+        return overdue(turn, at_ns)
+
+    monkeypatch.setattr(Turn, "overdue", broken_for_one)
+    release = threading.Event()
+    server = ScriptedServer([lambda _sock, _request: bool(release.wait(20))])  # type: ignore[list-item, return-value]
+    settings = ClientSettings(Target.parse(server.url), "m", timeouts=Timeouts(turn_s=0.6))
+    client = Client(settings, lambda _result: None)
+    turns = [client.start(TurnRequest(b"{}", f"s{i}.0", f"s{i}", 0, "chat", "measure", now_ns())) for i in range(2)]
+    with gevent.Timeout(20):
+        failures = [turn.wait().record.failure for turn in turns]
+    release.set()
+    client.close()
+    server.close()
+    assert failures == [Failure.CLIENT_ERROR, Failure.TIMEOUT_TURN]
 
 
 def test_what_came_before_a_cut_is_kept(ask: Callable[..., TurnResult]) -> None:

@@ -166,10 +166,13 @@ class Client:
     def _sweep(self) -> None:
         at_ns = now_ns()
         for turn in list(self._live):
-            if self._thread is None:  # a thread that reads says itself when there is much
-                turn.digest_if_much()
-            if at_ns >= turn.look_ns and (overdue := turn.overdue(at_ns)) is not None:
-                turn.give_up(*overdue)
+            try:
+                if self._thread is None:  # a thread that reads says itself when there is much, or the end
+                    turn.digest_if_due(at_ns)
+                if at_ns >= turn.look_ns and (overdue := turn.overdue(at_ns)) is not None:
+                    turn.give_up(*overdue)
+            except Exception as error:  # noqa: BLE001  the loop stops a timer that raises, and with it all time-outs
+                turn.fail(error)
 
 
 def standing_headers(settings: ClientSettings) -> dict[str, str]:

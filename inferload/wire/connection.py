@@ -36,7 +36,7 @@ class Connection:
     `sock` is one of gevent's, whose `sendall` may block the calling greenlet; what need not block goes to the plain socket below.
     """
 
-    __slots__ = ("_plain", "_recvmsg", "_reply", "_sock", "_tls", "_watcher", "closed", "turns")
+    __slots__ = ("_paused", "_plain", "_recvmsg", "_reply", "_sock", "_tls", "_watcher", "closed", "turns")
 
     def __init__(self, sock: Any, tls: TlsLayer | None) -> None:
         self._sock = sock
@@ -45,6 +45,7 @@ class Connection:
         self._plain = None if tls is None else tls.decrypt
         self._reply: GatheredReply | None = None
         self._watcher: Any = None
+        self._paused = False
         self.closed = False
         self.turns = 0  # requests sent over it so far
 
@@ -57,6 +58,8 @@ class Connection:
         """Reads from now on belong to this reply."""
         assert self._reply is None
         self._reply = GatheredReply(on_done, on_tail)
+        if on_tail is not None:  # else nobody takes anything before the end
+            self._reply.on_full, self._reply.on_room = self._pause, self._resume
         self.turns += 1
         return self._reply
 
@@ -71,6 +74,7 @@ class Connection:
     def release(self) -> None:
         """The reply is over; what is read from now on belongs to nobody and ends the connection."""
         self._reply = None
+        self._resume()
 
     def close(self) -> None:
         """Take the watcher away and close the socket; harmless when repeated."""
@@ -108,9 +112,24 @@ class Connection:
         if self._reply is None or self._reply.done:
             self.close()  # nobody asked for anything
         else:
-            self._reply.take(data, mono_ns, wall_now_ns, ancillary)
+            try:
+                self._reply.take(data, mono_ns, wall_now_ns, ancillary)
+            except Exception as error:  # noqa: BLE001  the loop stops a watcher that raises
+                self._lost(error)
 
-    def _lost(self, error: ConnectionLost | None) -> None:
+    def _pause(self) -> None:
+        """Read no more until the reply has been handed over, which is asked for."""
+        if self._reply is not None and not self._paused:
+            self._paused = True
+            self._watcher.stop()
+            self._reply.on_tail()
+
+    def _resume(self) -> None:
+        if self._paused and not self.closed:
+            self._paused = False
+            self._watcher.start(self._on_readable)
+
+    def _lost(self, error: Exception | None) -> None:
         """End of the connection; an error of None is the peer's orderly close."""
         reply = self._reply
         self.close()

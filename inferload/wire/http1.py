@@ -6,12 +6,23 @@ from enum import Enum
 from functools import lru_cache
 from types import MappingProxyType
 
-MAX_HEAD_BYTES = 65_536
+MAX_HEAD_BYTES = 65_536  # of a reply's head and all interim replies before it
 MAX_LINE_BYTES = 8_192  # of a chunk's size, or of a trailer
+MAX_TRAILER_BYTES = 65_536  # of all trailers
+MAX_LENGTH_DIGITS = 15  # of a Content-Length or of a chunk's size
+_HEX = b"0123456789abcdefABCDEF"
 
 
 class Http1Error(Exception):
     """The reply breaks HTTP/1.1."""
+
+
+class ChunkError(Http1Error):
+    """The chunk framing is broken; `body` are the bytes of the body before that, among those fed last."""
+
+    def __init__(self, why: str, body: bytes = b"") -> None:
+        super().__init__(why)
+        self.body = body
 
 
 class Framing(Enum):
@@ -52,18 +63,19 @@ def with_body(head: bytes, body: bytes) -> bytes:
 
 def parse_head(buffer: bytes) -> tuple[ReplyHead, bytes] | None:
     """The reply's head and what follows it; None while it is incomplete. Interim replies (1xx) are passed over."""
+    start = 0
     while True:
-        end = buffer.find(b"\r\n\r\n")
+        end = buffer.find(b"\r\n\r\n", start)
+        if (len(buffer) if end < 0 else end + 4) > MAX_HEAD_BYTES:
+            raise Http1Error(f"a head, with the interim replies before it, of more than {MAX_HEAD_BYTES} bytes")
         if end < 0:
-            if len(buffer) > MAX_HEAD_BYTES:
-                raise Http1Error(f"no end of the head in {len(buffer)} bytes")
-            if len(buffer) >= 5 and not buffer.startswith(b"HTTP/"):
-                raise Http1Error(f"not an HTTP reply: starts with {buffer[:20]!r}")
+            if len(buffer) >= start + 5 and not buffer.startswith(b"HTTP/", start):
+                raise Http1Error(f"not an HTTP reply: starts with {buffer[start : start + 20]!r}")
             return None
-        head = _head(buffer[:end])
-        buffer = buffer[end + 4 :]
+        head = _head(buffer[start:end])
+        start = end + 4
         if not 100 <= head.status < 200:
-            return head, buffer
+            return head, buffer[start:]
 
 
 @lru_cache(maxsize=64)  # heads of one second are the same but for what a server numbers
@@ -98,7 +110,7 @@ def _framing(status: int, headers: dict[str, str]) -> tuple[Framing, int | None]
     if "content-length" in headers:
         values = {value.strip() for value in headers["content-length"].split(",")}
         value = values.pop()
-        if values or not (value.isascii() and value.isdigit()):
+        if values or not (value.isascii() and value.isdigit() and len(value) <= MAX_LENGTH_DIGITS):
             raise Http1Error(f"not a content length: {headers['content-length'][:40]!r}")
         return Framing.LENGTH, int(value)
     return Framing.CLOSE, None
@@ -107,19 +119,21 @@ def _framing(status: int, headers: dict[str, str]) -> tuple[Framing, int | None]
 class ChunkedDecoder:
     """Takes the chunk framing off a body, fed at any split. `done` once the last chunk and its trailers are in."""
 
-    __slots__ = ("_buffer", "_left", "_state", "done", "surplus")
+    __slots__ = ("_buffer", "_left", "_state", "_trailer_bytes", "done", "surplus")
 
     def __init__(self) -> None:
         self._buffer = b""
         self._state = "size"
         self._left = 0
+        self._trailer_bytes = 0
         self.done = False
         self.surplus = b""  # bytes after the end: none may come, we send one request at a time
 
     def copy(self) -> "ChunkedDecoder":
         """Another one that stands where this one does."""
         other = ChunkedDecoder()
-        other._buffer, other._state, other._left, other.done = self._buffer, self._state, self._left, self.done
+        for name in self.__slots__:
+            setattr(other, name, getattr(self, name))
         return other
 
     @property
@@ -127,42 +141,54 @@ class ChunkedDecoder:
         """Whether what comes next is the first byte of a chunk."""
         return self._state == "size" and not self._buffer and not self.done
 
+    @property
+    def rest_of_chunk(self) -> int | None:
+        """How many bytes, with the line end behind them, the chunk under way still has; None between chunks or within a line."""
+        if self._state == "data":
+            return self._left + 2
+        return 2 - len(self._buffer) if self._state == "after" and len(self._buffer) < 2 else None
+
     def end(self) -> None:
         """Take note that the last chunk, without trailers, was taken elsewhere."""
         self.done = True
 
     def feed(self, data: bytes) -> bytes:
-        """The body's bytes among these; none after the end."""
+        """The body's bytes among these; none after the end. ChunkError where the framing is broken."""
         if self.done:
+            self.surplus = self.surplus or data
             return b""
         pieces: list[bytes] = []
-        buffer = self._buffer + data
-        while not self.done:
-            step = self._data_step if self._state == "data" else self._line_step
-            before = len(buffer), self._state
-            buffer = step(buffer, pieces)
-            if (len(buffer), self._state) == before:
-                break
-        self._buffer = b"" if self.done else buffer
-        self.surplus = buffer if self.done else b""
+        buffer, at = self._buffer + data, 0
+        try:
+            while not self.done:
+                step = self._data_step if self._state == "data" else self._line_step
+                before = at, self._state
+                at = step(buffer, at, pieces)
+                if (at, self._state) == before:
+                    break
+        except Http1Error as error:
+            raise ChunkError(str(error), b"".join(pieces)) from None
+        self._buffer = b"" if self.done else buffer[at:]
+        self.surplus = buffer[at:] if self.done else b""
         return b"".join(pieces)
 
-    def _data_step(self, buffer: bytes, pieces: list[bytes]) -> bytes:
-        piece = buffer[: self._left]
+    def _data_step(self, buffer: bytes, at: int, pieces: list[bytes]) -> int:
+        piece = buffer[at : at + self._left]
         if piece:
             pieces.append(piece)
             self._left -= len(piece)
         if not self._left:
             self._state = "after"
-        return buffer[len(piece) :]
+        return at + len(piece)
 
-    def _line_step(self, buffer: bytes, _pieces: list[bytes]) -> bytes:
-        end = buffer.find(b"\r\n")
-        if (len(buffer) - buffer.endswith(b"\r") if end < 0 else end) > MAX_LINE_BYTES:
+    def _line_step(self, buffer: bytes, at: int, _pieces: list[bytes]) -> int:
+        end = buffer.find(b"\r\n", at)
+        length = (len(buffer) - buffer.endswith(b"\r") if end < 0 else end) - at
+        if length > MAX_LINE_BYTES:
             raise Http1Error("a chunk's line has no end")
         if end < 0:
-            return buffer
-        line, rest = buffer[:end], buffer[end + 2 :]
+            return at
+        line = buffer[at:end]
         if self._state == "after":
             if line:
                 raise Http1Error(f"a chunk is longer than it said: {line[:20]!r}")
@@ -172,11 +198,21 @@ class ChunkedDecoder:
             self._state = "data" if self._left else "trailers"
         elif not line:  # the blank line after the trailers
             self.done = True
-        return rest
+        else:
+            self._trailer_bytes += length + 2
+            if self._trailer_bytes > MAX_TRAILER_BYTES:
+                raise Http1Error(f"trailers of more than {MAX_TRAILER_BYTES} bytes")
+        return end + 2
 
 
 def _chunk_size(line: bytes) -> int:
     digits = line.split(b";", 1)[0].strip(b" \t")
-    if not 1 <= len(digits) <= 15 or digits.strip(b"0123456789abcdefABCDEF"):
+    size = hex_number(digits) if len(digits) <= MAX_LENGTH_DIGITS else None
+    if size is None:
         raise Http1Error(f"not a chunk size: {line[:20]!r}")
-    return int(digits, 16)
+    return size
+
+
+def hex_number(digits: bytes) -> int | None:
+    """The number that these hexadecimal digits say; None where there is none, or anything else among them."""
+    return None if not digits or digits.strip(_HEX) else int(digits, 16)

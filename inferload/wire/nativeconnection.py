@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from array import array
+from bisect import bisect_right
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +20,7 @@ from inferload.wire.reply import Arrivals, ConnectionLost, Reply, nothing
 # What the thread says: `enum ending` and `enum framing` there.
 _ASKS_FOR_HEAD, _COMPLETE, _BROKEN_FRAMING, _PEER_CLOSED, _READ_FAILED, _STRAY, _MUCH = range(7)
 _ENDINGS = {1: _COMPLETE, 2: _BROKEN_FRAMING}  # of what `frame` found
+_SLICE_BYTES = 65_536  # handed over at once, so that a slice of parsing stays short whatever the size of a read
 _FRAMINGS = {Framing.CHUNKED: 1, Framing.LENGTH: 2, Framing.CLOSE: 3}
 
 
@@ -57,8 +59,12 @@ class ReaderThread:
     def _on_wake(self) -> None:
         for number, ending, error, reply in self.raw.ended():
             connection = self._connections.get(number)
-            if connection is not None:
+            if connection is None:
+                continue
+            try:
                 connection.on_ended(ending, error, reply)
+            except Exception as fault:  # noqa: BLE001  the loop stops a watcher that raises, and with it all connections
+                connection.fail(fault)
 
 
 class NativeConnection:
@@ -118,11 +124,20 @@ class NativeConnection:
         else:
             self._reply.ended(ending, error)
 
+    def fail(self, error: Exception) -> None:
+        """Close the connection after a fault of ours; its reply ends with that."""
+        reply, self._reply = self._reply, None
+        if reply is not None:
+            reply.abandon()
+        self.close()
+        if reply is not None:
+            reply.finish(complete=False, error=error)
+
 
 class NativeReply(Reply):
     """A reply whose reads the thread gathers. `on_much` is called when it has gathered many bytes, which are to be parsed then."""
 
-    __slots__ = ("_connection", "_last_ns", "_on_much", "_raw", "_waiting")
+    __slots__ = ("_connection", "_handed", "_last_ns", "_on_much", "_raw", "_waiting")
 
     def __init__(
         self, on_done: Callable[[], None], on_much: Callable[[], None], raw: _native.Reader, number: int
@@ -132,19 +147,22 @@ class NativeReply(Reply):
         self._raw: _native.Reader | None = raw  # None: the connection is another reply's
         self._connection = number
         self._waiting: list[Arrivals] = []
+        self._handed = 0  # reads of the first of these that were handed over
         self._last_ns = 0
 
     @property
     def waiting(self) -> int:
-        """How many reads of the body have not been handed over; fetches what the thread has."""
-        self._fetch()
-        return sum(len(reads.ends) for reads in self._waiting)
+        """How many reads of the body can be handed over; fetches what the thread has where all before was handed over."""
+        if not self._waiting:
+            self._fetch()
+        return sum(len(reads.ends) for reads in self._waiting) - self._handed
 
     @property
     def body_bytes(self) -> int:
         """Bytes that came and were not handed over."""
         there = 0 if self._raw is None else self._raw.waiting(self._connection)[1]
-        return there + sum(len(reads.data) for reads in self._waiting)
+        handed = self._waiting[0].ends[self._handed - 1] if self._handed else 0
+        return there + sum(len(reads.data) for reads in self._waiting) - handed
 
     @property
     def last_ns(self) -> int | None:
@@ -155,27 +173,34 @@ class NativeReply(Reply):
 
     def body(self, most_reads: int) -> Arrivals:
         """As Reply.body."""
-        self._fetch()
+        if not self._waiting:
+            self._fetch()
         if not self._waiting:
             return Arrivals(b"", array("q"), array("q"), array("q"), 0)
-        reads = self._waiting.pop(0)
-        if len(reads.ends) <= most_reads:
-            return reads
-        first, rest = _split(reads, most_reads)
-        self._waiting.insert(0, rest)
-        return first
+        reads, first = self._waiting[0], self._handed
+        stop = _slice_end(reads, first, most_reads)
+        self._handed = stop
+        if stop == len(reads.ends):
+            self._handed = 0
+            del self._waiting[0]
+        return reads if stop - first == len(reads.ends) else _slice(reads, first, stop)
 
     def drop(self) -> None:
         """Forget what was not handed over, and who was to be told."""
         super().drop()
         self._on_much = nothing
         self._waiting.clear()
+        self._handed = 0
 
     def detach(self) -> None:
         """Take what is there: the connection is about to be another reply's, or closed."""
         if self._raw is not None:
             self._fetch()
             self._raw = None
+
+    def abandon(self) -> None:
+        """Leave what the thread still has."""
+        self._raw = None
 
     def ended(self, ending: int, error: int) -> None:
         """What the thread says of this reply."""
@@ -199,7 +224,8 @@ class NativeReply(Reply):
 
     def _say_framing(self) -> None:
         """The thread knows plain heads only; the rest is for `parse_head`."""
-        assert self._raw is not None
+        if self._raw is None:
+            return
         data = self._raw.peek(self._connection)
         try:
             found = parse_head(data)
@@ -230,17 +256,24 @@ class NativeReply(Reply):
                 self._begin_body(found[0])
             self._waiting.append(Arrivals(data, _numbers(ends), _numbers(at_ns), _numbers(delay_ns), unstamped))
         except Http1Error as error:
+            self._raw = None  # before the end is told, which would take what there is once more
             self.finish(complete=False, error=error)
 
 
-def _split(reads: Arrivals, at: int) -> tuple[Arrivals, Arrivals]:
-    """The first so many reads, and the others. Delays are not told apart by read: all go with the first."""
-    cut = reads.ends[at - 1]
-    rest = array("q", [end - cut for end in reads.ends[at:]])
-    return (
-        Arrivals(reads.data[:cut], reads.ends[:at], reads.at_ns[:at], reads.delay_ns, reads.unstamped),
-        Arrivals(reads.data[cut:], rest, reads.at_ns[at:], array("q"), 0),
-    )
+def _slice_end(reads: Arrivals, first: int, most_reads: int) -> int:
+    """Where a slice from this read on ends: after so many reads, or about so many bytes, but at least one read."""
+    stop, begin = min(first + most_reads, len(reads.ends)), reads.ends[first - 1] if first else 0
+    if reads.ends[stop - 1] - begin <= _SLICE_BYTES:
+        return stop
+    return max(first + 1, bisect_right(reads.ends, begin + _SLICE_BYTES, first, stop))
+
+
+def _slice(reads: Arrivals, first: int, stop: int) -> Arrivals:
+    """Some of the reads. Delays are not told apart by read: all go with the first."""
+    begin = reads.ends[first - 1] if first else 0
+    ends = array("q", [end - begin for end in reads.ends[first:stop]])
+    delays = (array("q"), 0) if first else (reads.delay_ns, reads.unstamped)
+    return Arrivals(reads.data[begin : begin + ends[-1]], ends, reads.at_ns[first:stop], *delays)
 
 
 def _numbers(int64s: bytes) -> array[int]:

@@ -95,6 +95,8 @@ class Pump:
                 self._jobs.popleft()
             wakes -= isinstance(job, _Wake)
             if not wakes or now_ns() >= until_ns:
+                if not finished:
+                    self._jobs.rotate(-1)  # a stream that comes faster than it is parsed must not hold up the others
                 break
         if not self._jobs:
             self._between_polls.stop()

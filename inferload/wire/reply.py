@@ -36,10 +36,12 @@ class Reply:
     `on_done` is called once, when the reply is complete or broken; from the event loop, so it must not block.
     """
 
-    __slots__ = ("chunks", "complete", "done", "error", "floor_ns", "head", "on_done")
+    __slots__ = ("chunks", "complete", "done", "error", "floor_ns", "head", "on_done", "surplus")
 
     # A live stream that holds more bytes than this is parsed while it goes on.
     digest_bytes = 12_288
+    # One that holds more than this is not read on until they have been handed over.
+    full_bytes = 1 << 22
 
     def __init__(self, on_done: Callable[[], None]) -> None:
         self.on_done = on_done
@@ -48,6 +50,7 @@ class Reply:
         self.complete = False
         self.done = False
         self.error: Exception | None = None
+        self.surplus = False  # bytes came behind the end: the connection can carry no other reply
         self.floor_ns = 0  # when the request was sent: no read can have arrived before
 
     @property
@@ -137,12 +140,16 @@ class GatheredReply(Reply):
         "_newest_ns",
         "_stamps",
         "_wall_ns",
+        "on_full",
+        "on_room",
         "on_tail",
     )
 
     def __init__(self, on_done: Callable[[], None], on_tail: Callable[[], None] | None = None) -> None:
         super().__init__(on_done)
         self.on_tail = on_tail or self._look_for_end
+        self.on_full: Callable[[], None] = nothing  # no more is to be read until `on_room` is called
+        self.on_room: Callable[[], None] = nothing
         self._last_ns: int | None = None
         self._newest_ns = 0  # instant of the newest read handed over
         self._body_bytes = 0
@@ -181,9 +188,9 @@ class GatheredReply(Reply):
             if len(data) < 4 or data.endswith(b"\r\n\r\n"):
                 self.on_tail()
         elif self.head.framing is Framing.LENGTH:
-            self._left -= len(data)
-            if self._left <= 0:
-                self.finish(complete=True)
+            self._count_down()
+        if self._body_bytes > self.full_bytes and not self.done:
+            self.on_full()
 
     def eof(self) -> None:
         """The peer closed its side."""
@@ -196,8 +203,10 @@ class GatheredReply(Reply):
     def drop(self) -> None:
         """Forget what was not handed over, and who was to be told."""
         super().drop()
-        self._data.clear()
-        self.on_tail = nothing
+        for kept in (self._data, self._mono_ns, self._wall_ns, self._stamps):
+            del kept[:]
+        self._body_bytes = 0
+        self.on_tail = self.on_full = self.on_room = nothing
 
     def body(self, most_reads: int) -> Arrivals:
         """As Reply.body."""
@@ -215,35 +224,50 @@ class GatheredReply(Reply):
             self._newest_ns = int(at[-1])
         ends = array("q", accumulate(map(len, data)))
         self._body_bytes -= ends[-1] if ends else 0
+        if self._body_bytes <= self.digest_bytes:
+            self.on_room()
         unstamped = len(at) - int(believed.sum())
         return Arrivals(b"".join(data), ends, _flat(at), _flat(delay[believed]), unstamped)
 
     def parsed(self) -> None:
         """As Reply.parsed."""
-        if self.at_end:
+        if self.chunks is not None and self.chunks.done:
+            self.surplus = bool(self.chunks.surplus)
             self.finish(complete=True)
 
     def _look_for_head(self) -> None:
+        head_so_far = b"".join(self._data)
         try:
-            found = parse_head(b"".join(self._data))
+            found = parse_head(head_so_far)
         except Http1Error as error:
             self.finish(complete=False, error=error)
             return
+        for kept in (self._data, self._mono_ns, self._wall_ns, self._stamps):
+            del kept[:-1]
         if found is None:
+            self._data[0] = head_so_far
             return
         head, rest = found
         self._begin_body(head)
-        for kept in (self._data, self._mono_ns, self._wall_ns, self._stamps):
-            del kept[:-1]
         self._data[0] = rest  # the head ends in this read: what follows has its stamp
         self._body_bytes = len(rest)
         if head.framing is Framing.CHUNKED:
             if len(rest) < 4 or rest.endswith(b"\r\n\r\n"):
                 self.on_tail()
         elif head.framing is Framing.LENGTH:
-            self._left = (head.length or 0) - len(rest)
-            if self._left <= 0:
-                self.finish(complete=True)
+            self._left = head.length or 0
+            self._count_down()
+
+    def _count_down(self) -> None:
+        """Take the newest read off the length; bytes behind the end are no part of the reply."""
+        data = self._data[-1]
+        self._left -= len(data)
+        if self._left < 0:
+            self.surplus = True
+            self._body_bytes += self._left
+            self._data[-1] = data[: self._left]
+        if self._left <= 0:
+            self.finish(complete=True)
 
     def _look_for_end(self) -> None:
         """Try the framing on a copy of what is there: is the last chunk in?"""

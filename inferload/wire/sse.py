@@ -4,16 +4,24 @@ Works on bytes, so that a character split between two reads, or U+2028 inside JS
 (WHATWG HTML, section 9.2) only LF, CR and CRLF do.
 """
 
+from inferload.wire.http1 import hex_number
+
+MAX_EVENT_BYTES = 16 << 20
 _BOM = b"\xef\xbb\xbf"
+
+
+class SseError(Exception):
+    """An event is longer than any that a server sends."""
 
 
 class SseParser:
     """Feed it the body as it comes; it gives back the `data` of each event that is complete."""
 
-    __slots__ = ("_at_start", "_held", "_skip_lf")
+    __slots__ = ("_at_start", "_held", "_held_bytes", "_skip_lf")
 
     def __init__(self) -> None:
         self._held: list[bytes] = []  # what came of an event that has not ended: none of it empty
+        self._held_bytes = 0
         self._skip_lf = False  # the last byte was a CR: an LF that comes next belongs to it
         self._at_start = True
 
@@ -32,20 +40,25 @@ class SseParser:
         return not (self._held or self._skip_lf)
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The data of every event that these bytes complete; comments and events without data give nothing."""
+        """The data of every event that these bytes complete; comments and events without data give nothing.
+
+        SseError where an event is longer than MAX_EVENT_BYTES; nothing of it is kept.
+        """
         if self._skip_lf or b"\r" in data:
             data = self._line_feeds_only(data)
         if self._held and not self._at_start and b"\n\n" not in self._held[-1][-1:] + data:
             self._hold(data)  # each byte of a long event is looked at once, in however many reads it comes
             return []
         buffer = b"".join((*self._held, data)) if self._held else data
-        self._held = []
+        self._held, self._held_bytes = [], 0
         if self._at_start:
             buffer = self._without_bom(buffer)
         if b"\n\n" not in buffer and not buffer.startswith(b"\n"):
             self._hold(buffer)
             return []
         *blocks, rest = buffer.split(b"\n\n")
+        if len(buffer) > MAX_EVENT_BYTES and any(len(block) > MAX_EVENT_BYTES for block in blocks):
+            raise _too_long()
         self._hold(rest)
         return [found for block in blocks if (found := _data_of(block)) is not None]
 
@@ -54,13 +67,18 @@ class SseParser:
 
         The standard drops such an event; servers that close right after `data: [DONE]` exist all the same.
         """
-        block, self._held = b"".join(self._held), []
+        block = b"".join(self._held)
+        self._held, self._held_bytes = [], 0
         found = _data_of(block)
         return [] if found is None else [found]
 
     def _hold(self, data: bytes) -> None:
         if data:
             self._held.append(data)
+            self._held_bytes += len(data)
+            if self._held_bytes > MAX_EVENT_BYTES + 1:  # the line feed of the event's last line may be among them
+                self._held, self._held_bytes = [], 0
+                raise _too_long()
 
     def _line_feeds_only(self, data: bytes) -> bytes:
         if self._skip_lf and data:
@@ -91,13 +109,11 @@ def event_of_chunk(read: bytes) -> bytes | None:
         or read.find(b"\r", cut + 8) != end + 2
     ):
         return None
-    size = read[:cut]
-    if not size.isalnum():  # a chunk extension, say
-        return None
-    try:
-        return read[cut + 8 : end] if int(size, 16) == end - cut else None
-    except ValueError:
-        return None
+    return read[cut + 8 : end] if hex_number(read[:cut]) == end - cut else None
+
+
+def _too_long() -> SseError:
+    return SseError(f"an event of more than {MAX_EVENT_BYTES >> 20} MiB")
 
 
 def _data_of(block: bytes) -> bytes | None:

@@ -5,11 +5,13 @@ whole events, and of those that differ from each other in one text only (nearly 
 of a run together. It is taught by the slow one: `Answer.template_of` says, and proves by decoding, what such events have in common.
 """
 
+from array import array
 from collections.abc import Callable
 from typing import Any
 
 from inferload.wire import readers
 from inferload.wire.answer import Answer, Template
+from inferload.wire.http1 import ChunkError
 from inferload.wire.reply import Arrivals, Reply
 from inferload.wire.sse import SseParser, event_of_chunk
 
@@ -52,7 +54,10 @@ class EventStream:
         return _QUICK_SLICE if self._template.before else _FIRST_SLICE
 
     def feed(self, reply: Reply, reads: Arrivals) -> None:
-        """Take the events that these reads complete; Http1Error where the chunk framing is broken."""
+        """Take the events that these reads complete.
+
+        ChunkError where the chunk framing is broken, SseError where an event is too long: what came before that has been taken.
+        """
         if self._scan is None:
             self._read_by_read(reply, reads, 0, 0, len(reads.ends))
             return
@@ -67,6 +72,11 @@ class EventStream:
                 if reply.chunks is not None and reads.data[at:] == _LAST_CHUNK:
                     reply.chunks.end()
                     return
+            rest = None if reply.chunks is None else reply.chunks.rest_of_chunk
+            if rest is not None and at + rest < reads.ends[read]:  # behind it all may be plain again
+                self._part(reply, reads.data[at : at + rest], reads.at_ns[read])
+                at += rest
+                continue
             self._read_by_read(reply, reads, at, read, read + 1)
             at, read = reads.ends[read], read + 1
 
@@ -104,22 +114,34 @@ class EventStream:
             self._template = learned
         self._lessons -= 1
 
+    def _part(self, reply: Reply, data: bytes, at_ns: int) -> None:
+        """Part of a read."""
+        ends, instants = array("q", [len(data)]), array("q", [at_ns])
+        self._read_by_read(reply, Arrivals(data, ends, instants, array("q"), 0), 0, 0, 1)
+
     def _read_by_read(self, reply: Reply, reads: Arrivals, at: int, first: int, stop: int) -> None:
         sse = self._sse
         events: list[bytes] = []
         instants: list[int] = []
         plain = reply.chunks is not None and reply.between_chunks and sse.between_events
-        for read in range(first, stop):
-            data, at, at_ns = reads.data[at : reads.ends[read]], reads.ends[read], reads.at_ns[read]
-            whole = (
-                event_of_chunk(data) if plain else None
-            )  # a slow read leaves both framings as they were, or clears this
-            if whole is not None:
-                events.append(whole)
-                instants.append(at_ns)
-                continue
-            for found in sse.feed(reply.unframe(data)):
-                events.append(found)
-                instants.append(at_ns)
-            plain = reply.chunks is not None and reply.between_chunks and sse.between_events
-        self._answer.events(events, instants)
+        try:
+            for read in range(first, stop):
+                data, at, at_ns = reads.data[at : reads.ends[read]], reads.ends[read], reads.at_ns[read]
+                whole = (
+                    event_of_chunk(data) if plain else None
+                )  # a slow read leaves both framings as they were, or clears this
+                if whole is not None:
+                    events.append(whole)
+                    instants.append(at_ns)
+                    continue
+                for found in sse.feed(reply.unframe(data)):
+                    events.append(found)
+                    instants.append(at_ns)
+                plain = reply.chunks is not None and reply.between_chunks and sse.between_events
+        except ChunkError as error:
+            last = sse.feed(error.body)
+            events += last
+            instants += [at_ns] * len(last)
+            raise
+        finally:
+            self._answer.events(events, instants)

@@ -20,15 +20,17 @@ from inferload.measure.clock import NS_PER_S, now_ns
 from inferload.measure.record import CANCELLED, Failure, Phase, TurnRecord
 from inferload.wire.answer import Answer
 from inferload.wire.dial import DialError
-from inferload.wire.http1 import Http1Error
+from inferload.wire.http1 import ChunkError, Http1Error
 from inferload.wire.pump import Pump
-from inferload.wire.reply import AnyConnection, Arrivals, Reply
+from inferload.wire.reply import AnyConnection, Arrivals, ConnectionLost, Reply
+from inferload.wire.sse import SseError
 from inferload.wire.stream import EventStream, Scan
 from inferload.wire.target import Target
 from inferload.workload.messages import ToolCall
 
 _DETAIL_BYTES = 300
-_LOOK_NS = NS_PER_S // 4
+_ERROR_BYTES = 1 << 20  # a refusal is not read on beyond that
+_LOOK_NS = _QUIET_NS = NS_PER_S // 4
 
 
 class TurnRequest(msgspec.Struct, frozen=True, gc=False):
@@ -171,9 +173,11 @@ class Turn:
             return Failure.TIMEOUT_FIRST_EVENT, f"no event within {limit_s:g} s"
         return Failure.TIMEOUT_BETWEEN_EVENTS, f"no event for {limit_s:g} s"
 
-    def digest_if_much(self) -> None:
-        """Have the pump parse what is there, where that is much."""
-        if self._reply.body_bytes > self._reply.digest_bytes:
+    def digest_if_due(self, at_ns: int) -> None:
+        """Have the pump parse what is there, where that is much or nothing followed it for a while: the end may be in it."""
+        reply = self._reply
+        there = reply.body_bytes
+        if there > reply.digest_bytes or (there and at_ns - (reply.last_ns or at_ns) > _QUIET_NS):
             self.digest()
 
     def digest(self) -> None:
@@ -194,6 +198,7 @@ class Turn:
         self._head_checked = False
         self._refused = False  # the body is not a stream of events, but says why there is none
         self._error_body = b""
+        self._error_bytes = 0
         self._arrived_ns: int | None = None
         self._sent_ns: int | None = None
         self._written_ns: int | None = None
@@ -244,12 +249,21 @@ class Turn:
     # -- the reply is over; runs in the event loop
 
     def _on_reply_done(self) -> None:
+        connection = self._connection
+        try:
+            self._end_attempt()
+        except Exception as error:  # noqa: BLE001  a fault of ours must not stop what reads for the other turns
+            if connection is not None:
+                connection.close()
+            self.fail(error)
+
+    def _end_attempt(self) -> None:
         reply, connection, self._connection = self._reply, self._connection, None
         if connection is not None:
             stale = reply.error is not None and reply.last_ns is None and connection.turns > 1 and self._failure is None
             connection.release()
             keep = reply.complete and reply.head is not None and reply.head.keep_alive and self._written_ns is not None
-            if keep and not connection.closed:
+            if keep and not reply.surplus and not connection.closed:
                 self._client.keep(connection)
             else:
                 connection.close()
@@ -269,8 +283,8 @@ class Turn:
         if reply.waiting:
             try:
                 self._arrived(reply.body(self._stream.reads_per_slice))
-            except Http1Error as error:
-                self._fail(Failure.BAD_HTTP, str(error))
+            except (Http1Error, SseError) as error:
+                self._fail(Failure.BAD_EVENT if isinstance(error, SseError) else Failure.BAD_HTTP, str(error))
                 reply.finish(complete=False, error=error)
                 reply.drop()
             if reply.waiting:
@@ -305,9 +319,22 @@ class Turn:
         if not self._head_checked:
             self._check_head()
         if self._refused:
-            self._error_body = (self._error_body + self._reply.unframe(reads.data))[:_DETAIL_BYTES]
+            self._refusal(reads.data)
             return
         self._stream.feed(self._reply, reads)
+
+    def _refusal(self, data: bytes) -> None:
+        """Keep the beginning of a body that says why there are no events."""
+        self._error_bytes += len(data)
+        try:
+            body = self._reply.unframe(data)
+        except ChunkError as error:
+            self._error_body = (self._error_body + error.body)[:_DETAIL_BYTES]
+            raise
+        self._error_body = (self._error_body + body)[:_DETAIL_BYTES]
+        if self._error_bytes > _ERROR_BYTES:
+            self._reply.finish(complete=False)
+            self._reply.drop()
 
     def _check_head(self) -> None:
         head = self._reply.head
@@ -327,6 +354,8 @@ class Turn:
     # -- the record
 
     def _record(self) -> None:
+        if self.result is not None:  # ended by a fault of ours while this waited in the pump
+            return
         reply, answer = self._reply, self._answer
         if reply.head is not None and not self._head_checked:
             self._check_head()
@@ -334,8 +363,7 @@ class Turn:
         if not self._cancelled:
             self._stream.finish(self._arrived_ns or now_ns())
         if self._failure is None and reply.error is not None and not answer.closed:
-            broken = isinstance(reply.error, Http1Error)
-            self._fail(Failure.BAD_HTTP if broken else Failure.CUT, str(reply.error))
+            self._fail(*_failure_of(reply.error))
         if self._failure is None:
             if not self._cancelled:
                 answer.conclude(reply.complete)
@@ -416,6 +444,15 @@ def _since(start_ns: int, at_ns: array[int]) -> array[int]:
     offsets = array("q")
     offsets.frombytes((np.frombuffer(at_ns, dtype=np.int64) - start_ns).tobytes())
     return offsets
+
+
+def _failure_of(error: Exception) -> tuple[Failure, str]:
+    """The class and the detail of a turn whose reply ended with this error."""
+    if isinstance(error, Http1Error):
+        return Failure.BAD_HTTP, str(error)
+    if isinstance(error, ConnectionLost | OSError):
+        return Failure.CUT, str(error)
+    return Failure.CLIENT_ERROR, f"{type(error).__name__}: {error}"
 
 
 def _status_class(status: int) -> Failure:

@@ -7,6 +7,7 @@
 
 #define LONGEST_LINE 8192
 #define MOST_DIGITS 15
+#define LONGEST_TRAILERS 65536
 
 static int hex(unsigned char c) {
     if (c >= '0' && c <= '9') return c - '0';
@@ -46,6 +47,8 @@ static enum walked end_of_line(struct chunks *c) {
         c->at = c->left ? CHUNK_DATA : CHUNK_TRAILERS;
     } else if (!line) {
         return WALK_DONE;
+    } else if ((c->trailers += line + 2) > LONGEST_TRAILERS) {
+        return WALK_BROKEN;
     }
     return WALK_MORE;
 }
@@ -64,8 +67,9 @@ static enum walked line_byte(struct chunks *c, unsigned char byte) {
     return c->line > LONGEST_LINE ? WALK_BROKEN : WALK_MORE;
 }
 
-enum walked walk(struct chunks *c, const char *bytes, size_t n) {
+enum walked walk(struct chunks *c, const char *bytes, size_t n, size_t *surplus) {
     const char *end = bytes + n;
+    *surplus = 0;
     while (bytes < end) {
         if (c->at == CHUNK_DATA) {
             int64_t step = end - bytes < c->left ? end - bytes : c->left;
@@ -75,9 +79,17 @@ enum walked walk(struct chunks *c, const char *bytes, size_t n) {
             continue;
         }
         enum walked found = line_byte(c, (unsigned char)*bytes++);
+        if (found == WALK_DONE) *surplus = (size_t)(end - bytes);
         if (found != WALK_MORE) return found;
     }
     return WALK_MORE;
+}
+
+/* Whether a header line begins with a name that parse_head takes: visible ASCII, then a colon. */
+static int is_named(const char *line, size_t n) {
+    size_t i = 0;
+    while (i < n && line[i] > ' ' && line[i] < 0x7f && line[i] != ':') i++;
+    return i && i < n && line[i] == ':';
 }
 
 /* The value of a header line if it has this name, its blanks taken off; NULL where it has not. */
@@ -111,14 +123,12 @@ enum framing framing_of(const char *head, size_t n, int64_t *length) {
     for (line += 2; line < end;) {
         const char *stop = memmem(line, (size_t)(end + 2 - line), "\r\n", 2), *value;
         size_t m = (size_t)(stop - line), said;
-        if (*line == ' ' || *line == '\t' || *line == ':' || !memchr(line, ':', m)) return FRAMING_UNKNOWN;
+        if (!is_named(line, m)) return FRAMING_UNKNOWN;
         if ((value = value_of(line, m, "transfer-encoding", &said))) {
             if (coded++ || said != 7 || strncasecmp(value, "chunked", 7)) return FRAMING_UNKNOWN;
         } else if ((value = value_of(line, m, "content-length", &said))) {
             *length = decimal(value, said);
             if (sized++ || *length < 0) return FRAMING_UNKNOWN;
-        } else if (!strncasecmp(line, "transfer-encoding", 17) || !strncasecmp(line, "content-length", 14)) {
-            return FRAMING_UNKNOWN; /* a blank before the colon, say */
         }
         line = stop + 2;
     }
@@ -131,6 +141,7 @@ PyObject *walk_chunks(PyObject *module, PyObject *pieces) {
     (void)module;
     struct chunks chunks = {0};
     enum walked found = WALK_MORE;
+    size_t surplus;
     PyObject *fast = PySequence_Fast(pieces, "a sequence of bytes is wanted");
     if (!fast) return NULL;
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(fast) && found == WALK_MORE; i++) {
@@ -140,7 +151,7 @@ PyObject *walk_chunks(PyObject *module, PyObject *pieces) {
             Py_DECREF(fast);
             return NULL;
         }
-        found = walk(&chunks, bytes, (size_t)n);
+        found = walk(&chunks, bytes, (size_t)n, &surplus);
     }
     Py_DECREF(fast);
     return PyLong_FromLong(found);

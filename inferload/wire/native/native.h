@@ -13,13 +13,13 @@ struct chunks {
     enum { CHUNK_SIZE, CHUNK_DATA, CHUNK_AFTER, CHUNK_TRAILERS } at;
     int64_t left;   /* bytes of data that are still to come */
     uint64_t size;  /* of the chunk whose line is being read */
-    int line, digits, phase, bad, cr;
+    int line, digits, phase, bad, cr, trailers; /* trailers: bytes of their lines so far */
 };
 
 enum walked { WALK_MORE, WALK_DONE, WALK_BROKEN };
 
-/* Goes over the next bytes of a chunked body; its rules are those of ChunkedDecoder in http1.py. */
-enum walked walk(struct chunks *chunks, const char *bytes, size_t n);
+/* Goes over the next bytes of a chunked body; its rules are those of ChunkedDecoder in http1.py. `surplus`: bytes behind its end. */
+enum walked walk(struct chunks *chunks, const char *bytes, size_t n, size_t *surplus);
 
 /* The framing that a head (up to and with its empty line) gives its body, where that is plain to see; else FRAMING_UNKNOWN. */
 enum framing framing_of(const char *head, size_t n, int64_t *length);

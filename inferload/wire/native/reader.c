@@ -28,9 +28,12 @@
 #define RESET_ON_FORK 1ULL /* SCHED_FLAG_RESET_ON_FORK */
 #define SEC 1000000000LL
 #define READ_SIZE 65536
-#define KEPT_ROOM (1 << 18)       /* a larger buffer is given back between two replies */
+#define KEPT_ROOM (1 << 18)       /* a larger buffer is given back when its bytes have been taken */
 #define LONGEST_HEAD 65536
 #define MUCH_DATA (1 << 15)       /* of one reply: time to have it taken, or a thousand of them take too much memory */
+#define FULL_DATA (1 << 22)       /* of one reply: it is not read on until they have been taken */
+#define FULL_READS (1 << 16)
+#define READS_PER_EVENT 4         /* of one connection, before others and Python have their turn */
 #define SLOTS_PER_BLOCK 256
 #define BLOCKS 4096
 #define EVENTS 256
@@ -59,6 +62,7 @@ struct slot {
     int lost;  /* no more can come */
     int told;  /* Python was told that there is much */
     int asked; /* Python was asked for the framing */
+    int paused; /* not read on until Python has taken what there is */
     enum framing framing;
     struct chunks chunks;
     int64_t left, last_ns, newest_ns;
@@ -124,29 +128,60 @@ static void tell(struct reader *r, const struct slot *s, enum ending ending, int
     if (first) eventfd_write(r->wake_fd, 1);
 }
 
-/* The connection is of no more use: what was expected of it has come to this end. */
-static void lose(struct reader *r, struct slot *s, enum ending ending, int error) {
+static int watch(struct reader *r, const struct slot *s, int how) {
+    struct epoll_event interest = {.events = EPOLLIN | EPOLLRDHUP | EPOLLET, .data.u64 = id_of(s)};
+    return epoll_ctl(r->poll_fd, how, s->fd, &interest);
+}
+
+/* The connection is of no more use. */
+static void leave_out(struct reader *r, struct slot *s) {
     s->lost = 1;
     epoll_ctl(r->poll_fd, EPOLL_CTL_DEL, s->fd, NULL);
+}
+
+/* As leave_out; what was expected of the connection has come to this end. */
+static void lose(struct reader *r, struct slot *s, enum ending ending, int error) {
+    leave_out(r, s);
     tell(r, s, s->state == READING ? ending : STRAY, error);
     if (s->state == READING) s->state = ENDED;
 }
 
+/* Bytes behind the end of a reply are no part of it, and answer no request: the connection can carry no other. */
+static void drop_surplus(struct reader *r, struct slot *s, size_t surplus) {
+    s->used -= surplus;
+    while (s->count > 1 && s->reads[s->count - 2].end >= (int64_t)s->used) s->count--;
+    if (s->count) s->reads[s->count - 1].end = (int64_t)s->used;
+    if (!s->lost) leave_out(r, s);
+}
+
 /* Goes over bytes of the body that have just come. */
-static enum walked advance(struct slot *s, size_t from) {
-    size_t n = s->used - from;
-    if (s->framing == FRAMING_CHUNKED) return walk(&s->chunks, s->data + from, n);
-    if (s->framing != FRAMING_LENGTH) return WALK_MORE;
-    s->left -= (int64_t)n;
-    return s->left <= 0 ? WALK_DONE : WALK_MORE;
+static enum walked advance(struct reader *r, struct slot *s, size_t from) {
+    size_t n = s->used - from, surplus = 0;
+    enum walked found = WALK_MORE;
+    if (s->framing == FRAMING_CHUNKED) {
+        found = walk(&s->chunks, s->data + from, n, &surplus);
+    } else if (s->framing == FRAMING_LENGTH) {
+        s->left -= (int64_t)n;
+        if (s->left < 0) surplus = (size_t)-s->left;
+        if (s->left <= 0) found = WALK_DONE;
+    }
+    if (surplus) drop_surplus(r, s, surplus);
+    return found;
 }
 
 static void go_on(struct reader *r, struct slot *s, size_t from) {
-    enum walked found = advance(s, from);
+    enum walked found = advance(r, s, from);
     if (found == WALK_BROKEN) lose(r, s, BROKEN_FRAMING, 0);
     if (found != WALK_DONE) return;
     s->state = ENDED;
     tell(r, s, COMPLETE, 0);
+}
+
+/* Without a whole head nothing can be taken. */
+static void tell_if_much(struct reader *r, struct slot *s) {
+    if (s->told || s->used <= MUCH_DATA || s->framing == FRAMING_UNKNOWN || s->state != READING) return;
+    s->told = 1;
+    tell(r, s, MUCH, 0);
 }
 
 static void ask(struct reader *r, struct slot *s) {
@@ -160,7 +195,7 @@ static void look_for_head(struct reader *r, struct slot *s) {
     s->looked = s->used;
     if (found) {
         size_t head = (size_t)(found - s->data) + 4;
-        s->framing = framing_of(s->data, head, &s->left);
+        s->framing = head > LONGEST_HEAD ? FRAMING_UNKNOWN : framing_of(s->data, head, &s->left);
         if (s->framing == FRAMING_UNKNOWN) {
             ask(r, s);
         } else {
@@ -200,11 +235,7 @@ static void gather(struct reader *r, struct slot *s, size_t n, int64_t mono_ns, 
     s->last_ns = mono_ns;
     if (s->framing != FRAMING_UNKNOWN) go_on(r, s, from);
     else if (!s->asked) look_for_head(r, s);
-    /* Without a whole head nothing can be taken. */
-    if (s->used > MUCH_DATA && s->framing != FRAMING_UNKNOWN && !s->told && s->state == READING) {
-        s->told = 1;
-        tell(r, s, MUCH, 0);
-    }
+    tell_if_much(r, s);
 }
 
 static int64_t age_of(struct msghdr *message) {
@@ -234,14 +265,20 @@ static enum got read_slot(struct reader *r, struct slot *s) {
     return n == READ_SIZE ? SOME : ALL;
 }
 
-/* The kernel tells of news only, once: what has been read is not asked after again. An end may lie behind the last bytes. */
+/* The kernel tells of news only, once: what has been read is not asked after again. An end may lie behind the last bytes. Where more
+ * may be there than is read at once, the kernel is asked to tell of it once more; of a reply that nobody takes, when it is taken. */
 static void on_event(struct reader *r, const struct epoll_event *event) {
     uint64_t id = event->data.u64;
     struct slot *s = slot_at(r, (uint32_t)id);
     int at_end = (event->events & ~(uint32_t)EPOLLIN) != 0;
     pthread_mutex_lock(&s->lock);
-    while (s->generation == id >> 32 && s->fd >= 0 && !s->lost) {
+    for (int reads = 0; s->generation == id >> 32 && s->fd >= 0 && !s->lost && !s->paused; reads++) {
+        if (reads == READS_PER_EVENT) {
+            watch(r, s, EPOLL_CTL_MOD);
+            break;
+        }
         enum got got = read_slot(r, s);
+        s->paused = s->state == READING && (s->used > FULL_DATA || s->count > FULL_READS);
         if (got == NOTHING || (got == ALL && !at_end)) break;
     }
     pthread_mutex_unlock(&s->lock);
@@ -425,26 +462,34 @@ static PyObject *add(struct reader *r, PyObject *argument) {
     s->fd = fd;
     s->state = IDLE;
     s->reply = 0;
-    s->lost = 0;
+    s->lost = s->paused = 0;
     uint64_t id = id_of(s);
-    struct epoll_event interest = {.events = EPOLLIN | EPOLLRDHUP | EPOLLET, .data.u64 = id};
-    int failed = epoll_ctl(r->poll_fd, EPOLL_CTL_ADD, fd, &interest);
+    int failed = watch(r, s, EPOLL_CTL_ADD);
     if (failed) s->fd = -1;
     else r->unused_count--;
     pthread_mutex_unlock(&s->lock);
     return failed ? PyErr_SetFromErrno(PyExc_OSError) : PyLong_FromUnsignedLongLong(id);
 }
 
+/* All that there was has been taken. */
+static void empty(struct reader *r, struct slot *s) {
+    if (s->room > KEPT_ROOM) {
+        free(s->data);
+        free(s->reads);
+        s->data = NULL, s->room = 0;
+        s->reads = NULL, s->size = 0;
+    }
+    s->used = s->count = s->looked = s->head = 0;
+    s->told = 0;
+    if (s->paused && !s->lost) watch(r, s, EPOLL_CTL_MOD);
+    s->paused = 0;
+}
+
 static PyObject *expect(struct reader *r, PyObject *id) {
     struct slot *s = slot_of(r, id);
     if (!s) return NULL;
-    if (s->room > KEPT_ROOM) {
-        free(s->data);
-        s->data = NULL, s->room = 0;
-    }
-    s->used = s->count = s->looked = s->head = 0;
+    empty(r, s);
     s->framing = FRAMING_UNKNOWN;
-    s->told = 0;
     s->chunks = (struct chunks){0};
     s->left = s->last_ns = s->newest_ns = 0;
     s->asked = 0;
@@ -465,7 +510,7 @@ static PyObject *frame(struct reader *r, PyObject *arguments) {
     if (!PyArg_ParseTuple(arguments, "OniL", &id, &head, &framing, &length)) return NULL;
     struct slot *s = slot_of(r, id);
     if (!s) return NULL;
-    if (head < 0 || (size_t)head > s->used || framing < FRAMING_UNKNOWN || framing > FRAMING_CLOSE) {
+    if (head < 0 || (size_t)head > s->used || length < 0 || framing < FRAMING_UNKNOWN || framing > FRAMING_CLOSE) {
         PyErr_SetString(PyExc_ValueError, "frame: no such head");
         return leave(s, NULL);
     }
@@ -475,8 +520,9 @@ static PyObject *frame(struct reader *r, PyObject *arguments) {
         s->framing = framing;
         s->head = (size_t)head;
         s->left = length;
-        found = advance(s, (size_t)head);
+        found = advance(r, s, (size_t)head);
         if (found != WALK_MORE) s->state = ENDED;
+        tell_if_much(r, s);
     } else if (s->state == READING && s->used > s->looked) {
         look_for_head(r, s);
     }
@@ -539,8 +585,7 @@ static PyObject *take(struct reader *r, PyObject *arguments) {
     if (head && data && ends && at_ns && delays) {
         Py_ssize_t believed = date(s, first, floor_ns, (int64_t *)PyBytes_AS_STRING(ends), (int64_t *)PyBytes_AS_STRING(at_ns),
                                    (int64_t *)PyBytes_AS_STRING(delays));
-        s->used = s->count = s->looked = s->head = 0;
-        s->told = 0;
+        empty(r, s);
         if (!_PyBytes_Resize(&delays, believed * (Py_ssize_t)sizeof(int64_t)))
             result = Py_BuildValue("(OOOOOn)", head, data, ends, at_ns, delays, reads - believed);
     }

@@ -34,7 +34,7 @@ static int append(struct bytes *b, const void *bytes, size_t n) {
         if (!grown) return PyErr_NoMemory(), -1;
         b->at = grown, b->room = room;
     }
-    memcpy(b->at + b->used, bytes, n);
+    if (n) memcpy(b->at + b->used, bytes, n);
     b->used += n;
     return 0;
 }
