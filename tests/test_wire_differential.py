@@ -34,7 +34,7 @@ def test_a_good_reply_is_taken_and_its_connection_kept(clients: tuple[PairClient
     assert (native.failure, native.text, native.reused) == (None, "Grüße \u2028x", "Grüße \u2028x")
 
 
-@pytest.mark.parametrize("rounds", [pytest.param(10, id="short"), FORMS[1]])
+@pytest.mark.parametrize("rounds", [pytest.param(3, id="short"), FORMS[1]])
 def test_both_readers_make_the_same_of_random_replies(
     clients: tuple[PairClient, PairClient], rounds: int | None
 ) -> None:
