@@ -27,7 +27,7 @@ def is_baseline(path: Path) -> bool:
     """Whether a file is one of these; nothing else is said of it."""
     try:
         document = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return False
     return isinstance(document, dict) and document.get("kind") == KIND
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from inferload import rundir
 from inferload.errors import UsageError
+from inferload.measure.untrusted import escaped
 
 
 def register(subparsers: Any) -> None:
@@ -51,7 +52,7 @@ def register(subparsers: Any) -> None:
         action="append",
         default=[],
         metavar="FILE",
-        help="with --locust-csv: Parquet scrapes (python -m inferload.wire.scrape), or a saved page of /metrics; repeatable",
+        help="with --locust-csv: Parquet scrapes (inferload scrape), or a saved page of /metrics; repeatable",
     )
     parser.add_argument("--out", type=Path, metavar="DIR", help="with --locust-csv: where to (default: PREFIX-report)")
     parser.add_argument("--together", type=Path, metavar="DIR", help="also the runs side by side, in DIR/index.html")
@@ -73,7 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
         reports = [make(run_dir, wish) for run_dir in single]
     for report in reports:
         made = (report.html, report.markdown, report.timeline, *report.pictures)
-        print("\n  ".join([report.verdict, *map(str, made)]))
+        print("\n  ".join(escaped(str(line)) for line in (report.verdict, *made)))
     if arguments.vllm_bench is not None:
         print(f"  {arguments.vllm_bench}")
     if arguments.together is not None:
@@ -155,9 +156,9 @@ def run_diagnose(arguments: argparse.Namespace) -> int:
         if not found:
             print(f"{run_dir}: no diagnosis: no server metrics were scraped, or the run has no measure phase")
         for one in found:
-            print("\n".join([f"{run_dir}, {one.target}", *(f"  {line}" for line in sentences(one))]))
+            print("\n".join([escaped(f"{run_dir}, {one.target}"), *(f"  {escaped(line)}" for line in sentences(one))]))
             for do, why, effects in advice(one):
-                print(f"  try {do}: {why} ({effects})")
+                print(escaped(f"  try {do}: {why} ({effects})"))
     if arguments.json:
         print(json.dumps(documents[0] if len(documents) == 1 else documents, indent=1, ensure_ascii=False))
     return 0

@@ -14,18 +14,18 @@ _STATISTICS = (
     ("count", "", "samples that the line's figures are made of"),
     ("mean", "", "the sum over the count"),
     ("p50", "", "the value of nearest rank that half of the samples do not pass; p90 to p999 likewise for 90 % to 99.9 %. "
-     "Not known where fewer than 10 samples lie above it"),
+     "~: fewer than 10 samples lie above it"),
     ("min", "", "the smallest sample"),
     ("max", "", "the largest sample"),
 )  # fmt: skip
 
 _RATES = (
     ("offered sessions per s", "1/s", "sessions that the scenario planned for the window, over its length"),
-    ("achieved sessions per s", "1/s", "sessions that were begun in the window, over its length"),
+    ("achieved sessions per s", "1/s", "sessions planned in the window that began in it, over its length, sub-agents not counted"),
     ("turns per s", "1/s", "turns that ended well in the window, over its length"),
     ("output tok per s", "tok/s", "output tokens whose event fell into the window, over its length"),
     ("input tok per s", "tok/s", "prompt tokens of turns whose first token fell into the window, over its length"),
-    ("goodput turns per s", "1/s", "turns that met every limit of the SLO, over the window's length"),
+    ("goodput turns per s", "1/s", "turns that ended well in the window and met every limit of the SLO, over its length"),
     ("slo attainment", "%", "turns that met every limit of the SLO, over all that were planned in the window: dropped and failed "
      "ones count against. In an open loop TTFT counts from the plan"),
     ("turns with a stall (a gap over 250 ms)", "", "turns with two output events more than 250 ms apart"),

@@ -23,7 +23,7 @@ from inferload import rundir
 from inferload.errors import UsageError
 from inferload.measure.serverseries import ServerSeries, by_target
 from inferload.scrapefile import read_scrapes
-from inferload.turnfile import strangers
+from inferload.turnfile import SCHEMA, strangers
 
 from .foreign import vllmlog
 from .foreign.vllmlog import ServerLog
@@ -131,7 +131,7 @@ def load(run_dir: Path, server_log: Path | None = None) -> RunFrames:
     manifest = _document(run_dir / rundir.MANIFEST, notes) or {}
     summary = _document(run_dir / rundir.SUMMARY, notes)
     tables = _turn_tables(run_dir, manifest.get("id"), notes)
-    marks = _marks(run_dir / rundir.MARKS)
+    marks = _marks(run_dir / rundir.MARKS, notes)
     servers = _servers(run_dir, notes)
     start_wall_ns = _start(manifest, marks, tables, servers)
     if start_wall_ns is None:
@@ -149,7 +149,7 @@ def load(run_dir: Path, server_log: Path | None = None) -> RunFrames:
         turns=_turns(placed),
         events=_events(placed),
         servers=servers,
-        users=_users(run_dir / rundir.LOCUST_HISTORY, start_wall_ns),
+        users=_users(run_dir / rundir.LOCUST_HISTORY, start_wall_ns, notes),
         marks=[mark | {"t_s": (mark["wall_ns"] - start_wall_ns) / NS_PER_S} for mark in marks],
         notes=tuple(dict.fromkeys(notes)),
     )
@@ -163,12 +163,12 @@ def nothing_of_turns() -> tuple[pd.DataFrame, Events]:
 
 
 def _document(path: Path, notes: list[str]) -> dict[str, Any] | None:
-    if not path.is_file():
+    if not _at_hand(path, notes):
         notes.append(f"{path.name} is missing: the run ended before it was written")
         return None
     try:
         return _shaped(path.name, rundir.read_json(path), notes)
-    except (UsageError, UnicodeDecodeError):
+    except UsageError:
         notes.append(f"{path.name} cannot be read: the run ended while it was written")
         return None
 
@@ -185,39 +185,78 @@ def _shaped(name: str, document: dict[str, Any], notes: list[str]) -> dict[str, 
     return kept
 
 
-def _marks(path: Path) -> list[dict[str, Any]]:
+def _at_hand(path: Path, notes: list[str]) -> bool:
+    """Whether a file of the run can be read; a link, a pipe or a device in its place is noted."""
+    if rundir.is_plain(path):
+        return True
+    if path.is_symlink() or path.exists():
+        notes.append(f"{path.name} is not a regular file and is not read")
+    return False
+
+
+def _marks(path: Path, notes: list[str]) -> list[dict[str, Any]]:
     """The marks that are whole; a kill may have cut the last line."""
     marks = []
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else ():
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if _at_hand(path, notes) else ():
         try:
             mark = json.loads(line)
-        except json.JSONDecodeError:
+        except (ValueError, RecursionError):
             continue
-        if isinstance(mark, dict) and isinstance(mark.get("wall_ns"), int):
+        if isinstance(mark, dict) and _is_instant(mark.get("wall_ns")):
             marks.append(mark)
     return marks
+
+
+def _is_instant(value: object) -> bool:
+    """Whether a value can be nanoseconds since the epoch: a 64-bit integer."""
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 63
 
 
 def _servers(run_dir: Path, notes: list[str]) -> dict[str, ServerSeries]:
     """Every series of every server but the buckets of histograms, whose sums and counts are enough here."""
     unreadable: list[str] = []
-    servers = by_target(read_scrapes(run_dir, without=_NOT_READ, unreadable=unreadable))
+    _note_irregular(run_dir / rundir.SERVER_METRICS, notes)
+    try:
+        servers = by_target(read_scrapes(run_dir, without=_NOT_READ, unreadable=unreadable))
+    except (ValueError, TypeError, AttributeError):  # labels that are no JSON object
+        notes.append(f"{rundir.SERVER_METRICS} holds labels that cannot be read and is left out")
+        servers = {}
     notes += [f"{rundir.SERVER_METRICS}/{name} cannot be read and is left out" for name in unreadable]
     return servers
+
+
+def _note_irregular(folder: Path, notes: list[str]) -> None:
+    """Note what has the name of a Parquet file and is a link, a pipe or a device: it is not read."""
+    odd = sorted(path.name for path in folder.glob("*.parquet") if not rundir.is_plain(path))
+    notes += [f"{folder.name}/{name} is not a regular file and is left out" for name in odd]
+
+
+def _as_turns(table: pa.Table) -> pa.Table:
+    """The table with the types of a turn file; ValueError where its columns or its clock's stamps cannot have them."""
+    stamps = [_stamp(table, b"anchor_wall_ns"), _stamp(table, b"anchor_mono_ns")]
+    if any(abs(stamp) >= 1 << 63 for stamp in stamps):
+        raise ValueError(f"anchors {stamps} are out of range")
+    (table.schema.metadata or {}).get(b"worker", b"").decode()
+    for place, field in enumerate(table.schema):
+        wanted = SCHEMA.field(field.name).type if field.name in SCHEMA.names else field.type
+        if field.type != wanted:
+            table = table.set_column(place, field.name, table[field.name].cast(wanted))
+    return table
 
 
 def _turn_tables(run_dir: Path, run_id: object, notes: list[str]) -> list[pa.Table]:
     """One table per file, its metadata with it; a file that is not whole, or not of this run, is left out and said."""
     tables = []
-    paths = sorted((run_dir / rundir.TURNS).glob("*.parquet"))
+    _note_irregular(run_dir / rundir.TURNS, notes)
+    paths = rundir.plain_files(run_dir / rundir.TURNS, "*.parquet")
     strange = strangers(paths, run_id if isinstance(run_id, str) else None)
     for path in paths:
         if path in strange:
             notes.append(f"{rundir.TURNS}/{path.name} {strange[path]}, and is left out")
             continue
         try:
-            table = pq.read_table(path)
-        except (pa.ArrowInvalid, OSError):
+            table = _as_turns(pq.read_table(path))
+        except (pa.ArrowException, OSError, ValueError, LookupError):
             notes.append(f"{rundir.TURNS}/{path.name} cannot be read and is left out")
             continue
         missing = [name for name in _NEEDED if name not in table.column_names]
@@ -383,10 +422,10 @@ def _phases(manifest: Mapping[str, Any], start_wall_ns: int) -> tuple[PhaseSpan,
     return tuple(spans)
 
 
-def _users(path: Path, start_wall_ns: int) -> pd.DataFrame:
+def _users(path: Path, start_wall_ns: int, notes: list[str]) -> pd.DataFrame:
     """Locust's user count by second; a file that a kill cut short is read up to the cut."""
     empty = pd.DataFrame({"t_s": pd.Series(dtype=float), "users": pd.Series(dtype=float)})
-    if not path.is_file():
+    if not _at_hand(path, notes):
         return empty
     text = path.read_text(encoding="utf-8", errors="replace")
     whole = text[: text.rfind("\n") + 1]  # of a line that was cut, the last number may be cut too

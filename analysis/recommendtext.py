@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from inferload.measure.texttable import align
+from inferload.measure.untrusted import markdown as plain
 
 from .comparison.output import piped
 from .comparison.tables import matrix
@@ -132,9 +133,9 @@ def text(found: Recommendation) -> str:
 def markdown(found: Recommendation) -> str:
     """The same as Markdown."""
     parts = [
-        f"## {found.scenario}: which variant for which aim",
+        f"## {plain(found.scenario)}: which variant for which aim",
         piped([DECISIONS, *decisions(found)], right=False),
-        "\n".join(f"* {line}" for line in [*fronts(found), *notes(found)]),
+        "\n".join(f"* {plain(line)}" for line in [*fronts(found), *notes(found)]),
         piped(standings(found)),
         piped(matrix([one.side for one in found.standings])),
     ]

@@ -17,7 +17,6 @@ from .doubts import doubts
 from .foreign import locustcsv, vllmbench, vllmlog
 from .frames import RunFrames
 from .pages import shell
-from .pages.shell import write_text
 from .pages.terms import Terms
 from .pictures.all import Pictures, pictures
 from .reconcile import PARTS
@@ -94,10 +93,10 @@ def write(run: RunFrames, folder: Path, wish: Wish, tables: tuple[Table, ...] = 
     made = Report(model.verdict, folder / rundir.REPORT_MD, folder / rundir.REPORT_HTML, folder / rundir.TIMELINE)
     try:
         timeline.write(table, made.timeline)
-        write_text(folder / rundir.DIAGNOSIS, json_text(diagnoses))
-        write_text(folder / rundir.RECONCILE, reconciletext.json_text(reconciled))
-        write_text(made.markdown, markdown(model, run.marks))
-        write_text(made.html, html(model, run.marks, drawn))
+        rundir.write_text(folder / rundir.DIAGNOSIS, json_text(diagnoses))
+        rundir.write_text(folder / rundir.RECONCILE, reconciletext.json_text(reconciled))
+        rundir.write_text(made.markdown, markdown(model, run.marks))
+        rundir.write_text(made.html, html(model, run.marks, drawn))
         return replace(made, pictures=write_pictures(drawn, folder / rundir.PICTURES)) if wish.png else made
     except OSError as error:
         raise UsageError(f"report of {folder}: {error.strerror}; make the directory writable") from error
@@ -107,7 +106,7 @@ def write_pictures(drawn: Pictures, folder: Path) -> tuple[Path, ...]:
     """Each picture as a PNG file of its key's name; what stood there under such a name is replaced."""
     from .pictures.png import draw  # matplotlib takes a second
 
-    folder.mkdir(exist_ok=True)
+    rundir.own_folder(folder)
     return tuple(draw(picture, folder / f"{picture.key}.png") for picture in drawn.drawn)
 
 

@@ -162,9 +162,12 @@ def _caution(level: str) -> str:
 def _banners(simulated: bool, manifest: Mapping[str, Any]) -> tuple[str, ...]:
     banners = []
     if simulated:
+        variant = manifest.get("variant")
+        preset = variant.get("simulated_as") if isinstance(variant, Mapping) else None
         banners.append(
             "The server was the embedded simulator. Its latencies are what it was told to show: "
             "they say nothing of a model or of hardware."
+            + (f" For variant {_name(variant)} it took the step times of its preset {preset}." if preset else "")
         )
     if manifest.get("insecure"):
         banners.append("The server's certificate was not checked (--insecure).")

@@ -9,7 +9,7 @@ from inferload.measure.console import TASK_ROWS, step_level, step_range
 from inferload.measure.measures import MEASURES
 
 from .damaged import Notes
-from .wording import NOT_KNOWN, bracket, mean_max, number, percent, sureness, words
+from .wording import NOT_KNOWN, bracket, interval_text, mean_max, number, percent, sureness, words
 
 STATISTICS = ("count", "mean", "p50", "p90", "p95", "p99", "p999", "min", "max")
 
@@ -67,7 +67,7 @@ def _split(summary: Mapping[str, Any], column: str) -> Table:
             name,
             *(number(block["turns"][count]) for count in ("ok", "failed", "unfinished", "output_tokens")),
             *(
-                number(block["latency"][measure][q])
+                statistic(block["latency"][measure], q)
                 for measure in ("ttft_ms", "itl_ms")
                 for q in ("mean", "p50", "p99")
             ),
@@ -120,6 +120,12 @@ def _tasks(summary: Mapping[str, Any]) -> list[Table]:
     return tables
 
 
+def statistic(block: Mapping[str, Any], name: str) -> str:
+    """One statistic of a block as text; a percentile with fewer than 10 samples beyond it has a mark and its interval."""
+    interval = (block.get("intervals") or {}).get(name)
+    return number(block.get(name)) + ("" if interval is None else f" ~ ({interval_text(*interval)})")
+
+
 def latency_table(key: str, title: str, latency: Mapping[str, Any]) -> Table:
     """One row per measure, in the order of the table of measures, what that table does not know behind it."""
     order = {measure.name: place for place, measure in enumerate(MEASURES)}
@@ -127,8 +133,11 @@ def latency_table(key: str, title: str, latency: Mapping[str, Any]) -> Table:
     for name in sorted(latency, key=lambda name: (order.get(name, len(order)), name)):
         block = latency[name]
         if block and block.get("count"):
-            rows.append((name, *(number(block.get(statistic)) for statistic in STATISTICS)))
-    note = "In milliseconds, of turns of the measure phase that ended well. A percentile that too few samples carry is not known."
+            rows.append((name, *(statistic(block, one) for one in STATISTICS)))
+    note = (
+        "In milliseconds, of turns of the measure phase that ended well. ~: fewer than 10 samples lie beyond this percentile; "
+        "in brackets its 95 % interval, if the samples are independent."
+    )
     return Table(key, title, ("measure", *STATISTICS), tuple(rows), note)
 
 

@@ -43,8 +43,8 @@ def make_search(folder: Path) -> tuple[str, Path, Path]:
     found = rundir.read_json(folder / rundir.SEARCH)
     text, page = folder / "search.md", folder / "search.html"
     try:
-        shell.write_text(text, markdown(found))
-        shell.write_text(page, html(found, folder))
+        rundir.write_text(text, markdown(found))
+        rundir.write_text(page, html(found, folder))
     except OSError as error:
         raise UsageError(f"page of {folder}: {error.strerror}; make the directory writable") from error
     return headline(found), text, page

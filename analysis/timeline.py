@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from inferload import rundir
 from inferload.measure import server_names as names
 from inferload.measure.record import CANCELLED
 from inferload.measure.serverseries import ServerSeries
@@ -83,9 +84,7 @@ def write(table: pd.DataFrame, path: Path) -> None:
             shown[column] = shown[column].round().astype("Int64")
         elif shown[column].dtype == np.float64:
             shown[column] = shown[column].round(4)
-    temporary = path.with_name(path.name + ".part")
-    shown.to_csv(temporary, index=False)
-    temporary.replace(path)
+    rundir.write_text(path, shown.to_csv(index=False))
 
 
 def is_gpu_exporter(server: ServerSeries) -> bool:

@@ -12,7 +12,6 @@ from .comparison.compare import compare
 from .comparison.figures import ALL, figure
 from .comparison.page import Part, html, summed_up
 from .comparison.sides import NAMES, Run, Side, read_run
-from .pages.shell import write_text
 from .pictures.load import FIGURES
 
 PAGE = "index.html"
@@ -71,7 +70,7 @@ def _links(sides: Sequence[Side], folder: Path) -> tuple[tuple[str, str], ...]:
 
 def _written(path: Path, text: str) -> Path:
     try:
-        write_text(path, text)
+        rundir.write_text(path, text)
     except OSError as error:
         raise UsageError(f"page of {path.parent}: {error.strerror}; make the directory writable") from error
     return path

@@ -57,14 +57,21 @@ def bracket(bounds: list[float | None] | None) -> str:
     return f"{number(low)} to {number(high)}"
 
 
+def interval_text(low: float | None, high: float | None) -> str:
+    """An interval, an end that is not known as open."""
+    if low is None and high is None:
+        return "open"
+    if low is None or high is None:
+        return f"under {number(high)}" if low is None else f"over {number(low)}"
+    return f"{number(low)} to {number(high)}"
+
+
 def sureness(gate: Mapping[str, Any]) -> str:
     """The 95 % interval of a gate's value; empty where such a value has none."""
     if "low" not in gate:
         return ""
     low, high = gate["low"], gate.get("high")
-    if low is None:
-        return "too short to tell" if high is None else f"under {number(high)}"
-    return bracket([low, high])
+    return "too short to tell" if low is None and high is None else interval_text(low, high)
 
 
 def mean_max(gauge: Mapping[str, Any] | None, as_percent: bool = False) -> str:

@@ -6,6 +6,7 @@ import math
 import os
 import shutil
 import subprocess
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,31 +28,59 @@ class Gpu:
     free_gib: float | None
 
 
-def gpus() -> list[Gpu]:
-    """The machine's GPUs as nvidia-smi tells them; none where there is no driver."""
+def gpus(visible: str | None = None) -> list[Gpu]:
+    """The GPUs that nvidia-smi lists; none without a driver. `visible`: CUDA_VISIBLE_DEVICES, which selects some; None: unset."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return []
-    query = [program, "--query-gpu=name,memory.total,memory.free", "--format=csv,noheader,nounits"]
+    query = [program, "--query-gpu=name,memory.total,memory.free,uuid", "--format=csv,noheader,nounits"]
     try:
         done = subprocess.run(query, capture_output=True, text=True, timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return []
     rows = csv.reader(io.StringIO(done.stdout if done.returncode == 0 else ""), skipinitialspace=True)
-    return [Gpu(row[0], _gib(row[1]), _gib(row[2])) for row in rows if len(row) == 3]
+    found = {row[3]: Gpu(row[0], _gib(row[1]), _gib(row[2])) for row in rows if len(row) == 4}
+    return list(found.values()) if visible is None else visible_gpus(visible, found)
+
+
+def visible_gpus(visible: str, found: Mapping[str, Gpu]) -> list[Gpu]:
+    """The GPUs that a value of CUDA_VISIBLE_DEVICES selects among those by UUID: indices, UUIDs or their unique beginnings.
+
+    As in CUDA, the first entry that selects no GPU ends the list. Parts of a GPU (MIG) have a memory that is not known here.
+    """
+    chosen: dict[str, Gpu] = {}
+    for entry in (part.strip() for part in visible.split(",")):
+        uuid = _selected(entry, list(found))
+        if uuid is None:
+            break
+        if uuid in chosen:  # CUDA then shows none at all
+            return []
+        chosen[uuid] = found.get(uuid) or Gpu(uuid, None, None)
+    return list(chosen.values())
+
+
+def _selected(entry: str, uuids: Sequence[str]) -> str | None:
+    if entry.isascii() and entry.isdigit():
+        return uuids[int(entry)] if len(entry) < 6 and int(entry) < len(uuids) else None
+    if entry.startswith("MIG-"):
+        return entry
+    fitting = [uuid for uuid in uuids if entry.startswith("GPU-") and uuid.startswith(entry)]
+    return fitting[0] if len(fitting) == 1 else None
 
 
 def _gib(mib: str) -> float | None:
     return float(mib) / 1024 if mib.strip().isdecimal() else None
 
 
-def check_gpus(variant: Variant, found: list[Gpu]) -> None:
-    """UsageError where a variant's GPUs are not to be had."""
+def check_gpus(variant: Variant, found: list[Gpu], visible: str | None = None) -> None:
+    """UsageError where a variant's GPUs are not to be had. `visible`: CUDA_VISIBLE_DEVICES, for the message."""
     wanted = variant.hardware
     if not wanted.gpus:
         return
     if len(found) < wanted.gpus:
         have = f"this machine has {len(found)}" if found else "this machine has none that nvidia-smi tells of"
+        if visible is not None:
+            have = f"CUDA_VISIBLE_DEVICES={visible!r} leaves {len(found)}"
         raise UsageError(f"{variant.name}: needs {wanted}, {have}; --engine simulator runs it without")
     fitting = [gpu for gpu in found if gpu.total_gib is None or gpu.total_gib >= 0.9 * wanted.memory_gib]
     if len(fitting) < wanted.gpus:

@@ -18,7 +18,7 @@ from .facts import described
 from .rendercommand import add_compose, add_kubernetes, add_script
 from .running import Server
 from .ssh import Machine
-from .variant import named
+from .variant import named, stand_in
 from .variantcommand import add_list, add_show, changed
 
 EPILOG = """\
@@ -50,19 +50,34 @@ def register(subparsers: Any) -> None:
     add_kubernetes(actions)
     _add_up(actions)
     status = actions.add_parser("status", help="the servers that were started here; 1 where none is up")
+    _add_name(status)
     status.add_argument("--port", type=int, help="this one only")
     remotecommand.add_machine(status)
     status.set_defaults(run=status_of)
     logs = actions.add_parser("logs", help="the end of a server's log")
+    _add_name(logs)
     logs.add_argument("--port", type=int, help="whose; needed when several are up")
     remotecommand.add_machine(logs)
     logs.add_argument("-n", "--lines", type=int, default=40, help="how many lines (%(default)s)")
     logs.set_defaults(run=show_log)
     down = actions.add_parser("down", help="stop a server and wait until it is gone")
+    _add_name(down)
     down.add_argument("--port", type=int, help="which; needed when several are up")
     remotecommand.add_machine(down)
     down.add_argument("--all", action="store_true", help="every one that was started here")
     down.set_defaults(run=down_with)
+
+
+def _no_flag(text: str) -> str:
+    if text.startswith("-"):  # argparse takes a flag behind -- for a name
+        raise argparse.ArgumentTypeError(f"{text!r}: a flag, not a variant")
+    return text
+
+
+def _add_name(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "name", nargs="?", type=_no_flag, metavar="VARIANT", help="the server of this variant; instead of --port"
+    )
 
 
 def _add_up(actions: Any) -> None:
@@ -145,8 +160,33 @@ def bring_up(arguments: argparse.Namespace) -> int:
         raise
     shown = server.model if variant is None else f"{variant.name} ({server.model})"
     print(f"{server.engine}: {shown} at {server.url} after {took_s:.1f} s (pid {server.pid})")
+    if variant is not None and server.engine == "simulator":
+        print(f"step times: those of {stand_in(variant)}")
     print(f"log: {server.log}\nstop: inferload deploy down --port {server.port}")
     return 0
+
+
+def _name_to_port(arguments: argparse.Namespace) -> None:
+    """Replace the name of a variant by the place of its server; UsageError lists the servers where it is not one."""
+    if arguments.name is None:
+        return
+    if arguments.port is not None or arguments.host is not None or getattr(arguments, "all", False):
+        raise UsageError(f"{arguments.name}: names a server; leave out --port, --host and --all, or leave out the name")
+    everyone: list[Server | remote.Remote] = [*running.remembered(), *remote.remembered()]
+    found = [each for each in everyone if _variant_of(each) == arguments.name]
+    if len(found) > 1:  # those that have ended are remembered until they are stopped
+        found = [each for each in found if not isinstance(each, Server) or running.group(each)]
+    if len(found) != 1:
+        known = ", ".join(f"{_variant_of(each)} at {each.url}" for each in everyone) or "none"
+        what = f"{len(found)} servers are" if found else "no server is"
+        raise UsageError(f"{arguments.name}: {what} of this variant; known servers: {known}; name one with --port")
+    arguments.port = found[0].port
+    if isinstance(found[0], remote.Remote):
+        arguments.host, arguments.ssh_config = found[0].machine, found[0].ssh_config
+
+
+def _variant_of(server: Server | remote.Remote) -> str:
+    return str(server.variant["name"]) if server.variant else server.model
 
 
 def chosen(port: int | None) -> Server:
@@ -170,6 +210,7 @@ def state_of(server: Server) -> str:
 
 def status_of(arguments: argparse.Namespace) -> int:
     """`status`: one line per server; 0 where one that was asked for is up."""
+    _name_to_port(arguments)
     machine = remotecommand.wanted(arguments)
     if machine is not None:
         said, up = remote.states(machine, arguments.port)
@@ -205,6 +246,7 @@ def show_log(arguments: argparse.Namespace) -> int:
     """`logs`: the end of the log, and its path on the last line."""
     if arguments.lines < 1:
         raise UsageError(f"--lines {arguments.lines}: at least 1")
+    _name_to_port(arguments)
     if (far := _far(arguments)) is not None:
         print(remote.log(*far, arguments.lines), end="")
         return 0
@@ -216,6 +258,7 @@ def show_log(arguments: argparse.Namespace) -> int:
 
 def down_with(arguments: argparse.Namespace) -> int:
     """`down`: stop and forget."""
+    _name_to_port(arguments)
     if not arguments.all and (far := _far(arguments)) is not None:
         print(f"{far[0].name}: {remote.stop(*far)}", end="")
         return 0

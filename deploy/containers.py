@@ -13,8 +13,10 @@ from inferload.errors import UsageError
 from inferload.workload import catalog
 from inferload.workload.scenario import Scenario
 from inferload.workload.scenario import load as load_scenario
+from inferload.workload.yamltext import data_of
 
 from . import vllmflags
+from .engines import served_name
 from .variant import Variant
 
 PORT = 8000
@@ -78,7 +80,7 @@ class Plan:
         if self.engine == "simulator":
             simulated = ["--model", model, "--hardware", self.variant.simulated_as]
             return ["inferload", "simulator", *listen, *simulated, *self.variant.argv]
-        return ["vllm", "serve", model, *listen, "--served-model-name", model, *self.variant.argv]
+        return ["vllm", "serve", model, *listen, *served_name(model, self.variant.argv), *self.variant.argv]
 
     def master_options(self, server: str) -> list[str]:
         """Locust's options of a headless run, without those that make it a master."""
@@ -131,7 +133,7 @@ def _files(scenario: Scenario) -> list[str]:
             for value in part:
                 look(value)
 
-    look(yaml.safe_load(scenario.resolved_text()))
+    look(data_of(scenario.resolved_text()))
     return found
 
 

@@ -148,9 +148,15 @@ def vllm_line(wanted: Wanted, program: str = "vllm") -> Line:
     if wanted.variant is None:
         raise UsageError(f"--engine vllm {wanted.model}: name a variant (inferload deploy list)")
     model = str(wanted.model_path or wanted.variant.model)
-    named = ("--served-model-name", wanted.variant.model)
-    argv = (program, "serve", model, *_place(wanted), *named, *wanted.variant.argv, *wanted.extra)
+    own = (*wanted.variant.argv, *wanted.extra)
+    argv = (program, "serve", model, *_place(wanted), *served_name(wanted.variant.model, own), *own)
     return Line(argv, {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}, wanted.variant.environment)
+
+
+def served_name(model: str, argv: Sequence[str]) -> tuple[str, ...]:
+    """The flag for the name under which a model is served, unless the other arguments name one."""
+    names = {word.partition("=")[0].replace("_", "-") for word in argv}
+    return () if "--served-model-name" in names else ("--served-model-name", model)
 
 
 def vllm(wanted: Wanted) -> Command:
@@ -162,7 +168,8 @@ def vllm(wanted: Wanted) -> Command:
         raise UsageError(
             f"{wanted.variant.name}: its model is made on the spot, for --engine vllm-cpu or simulator; else name a --model-path"
         )
-    checks.check_gpus(wanted.variant, checks.gpus())
+    visible = {**os.environ, **wanted.variant.environment}.get("CUDA_VISIBLE_DEVICES")
+    checks.check_gpus(wanted.variant, checks.gpus(visible), visible)
     if program is None:
         raise UsageError(
             "vllm: not in the path; pip install vllm, or set VLLM to the program; --engine simulator needs none"
@@ -186,7 +193,7 @@ def _cpu_line(wanted: Wanted, folder: Path) -> Line:
     python = places.vllm_venv() / "bin" / "python"
     base = (str(python), "-m", "vllm.entrypoints.cli.main", "serve", str(folder), *_place(wanted))
     flags: tuple[str, ...] = (
-        *("--served-model-name", wanted.model),
+        *served_name(wanted.model, (*(wanted.variant.argv if wanted.variant is not None else ()), *wanted.extra)),
         # Weights of the tiny model are made up; a model of one's own is served as it is.
         *(("--load-format", "dummy", "--max-model-len", str(CONTEXT)) if wanted.model_path is None else ()),
         "--enforce-eager",

@@ -8,8 +8,6 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from inferload.errors import UsageError
-
 from .arguments import to_argv
 from .variant import ALWAYS, Variant, bundled
 
@@ -30,7 +28,7 @@ def variants_file(variants: Iterable[Variant], extra: Sequence[str] = ()) -> str
     cases = "".join(_case(variant, extra) for variant in chosen)
     return (
         f"{_HEAD}\n"
-        f"list_variants() {{\n    cat <<'END'\n{names}\nEND\n}}\n\n"
+        f"list_variants() {{\n    cat <<'=END='\n{names}\n=END=\n}}\n\n"
         f'launch_always() {{\n    launch "$@" {always}\n}}\n\n'
         f'use_variant() {{\n    case $1 in\n{cases}    *) fail "variant $1: not known" ;;\n    esac\n}}\n'
     )
@@ -40,27 +38,18 @@ def _case(variant: Variant, extra: Sequence[str]) -> str:
     argv, always = [*variant.argv, *extra], to_argv(ALWAYS)
     common = argv[-len(always) :] == always
     own = argv[: -len(always)] if common else argv
-    lines = [f"simulated_as={shlex.quote(variant.simulated_as)} gpus={variant.hardware.gpus}"]
+    lines = [f"simulated_as={shlex.quote(variant.simulated_as)} gpus={variant.hardware.gpus:d}"]
     lines += [f"export {name}={shlex.quote(str(value))}" for name, value in variant.environment.items()]
     lines.append(shlex.join(["launch_always" if common else "launch", variant.model, *own]))
     return f"    {variant.name})\n" + "".join(f"        {line}\n" for line in lines) + "        ;;\n"
 
 
 def script(variants: Iterable[Variant], extra: Sequence[str] = ()) -> str:
-    """start.sh with these variants inside it: one file that needs no other. `extra`: flags behind those of each.
-
-    UsageError for a name that a shell would split.
-    """
-    chosen = list(variants)
-    for variant in chosen:
-        if variant.name != shlex.quote(variant.name):
-            raise UsageError(
-                f"variant {variant.name}: a name for a shell script has letters, digits, '.', '_' and '-' only"
-            )
+    """start.sh with these variants inside it: one file that needs no other. `extra`: flags behind those of each."""
     text = START.read_text(encoding="utf-8")
     before, _, rest = text.partition(_BEGIN)
     _, _, after = rest.partition(_END)
-    return before + variants_file(chosen, extra) + after
+    return before + variants_file(variants, extra) + after
 
 
 def main() -> int:

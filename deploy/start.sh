@@ -185,6 +185,9 @@ check_gpus() {
     if [ "$gpus" -eq 0 ] || [ "$verb" = show ]; then return; fi
     found=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')
     [ "$found" -ge "$gpus" ] || fail "$variant: needs $gpus GPU(s), nvidia-smi lists $found here"
+    [ -n "${CUDA_VISIBLE_DEVICES+set}" ] || return 0
+    visible=$(printf '%s' "$CUDA_VISIBLE_DEVICES" | tr ',' '\n' | grep -c -E '^ *([0-9]+|GPU-.*|MIG-.*) *$')
+    [ "$visible" -ge "$gpus" ] || fail "$variant: needs $gpus GPU(s), CUDA_VISIBLE_DEVICES=$CUDA_VISIBLE_DEVICES leaves $visible"
 }
 
 check_host() {
@@ -226,9 +229,9 @@ launch() {
             left=$((left - 1))
         done
         case $value in
-        '' | null | '~') ;;
-        true | True | yes | on) set -- "$@" "--$flag" ;;
-        false | False | no | off) set -- "$@" "--no-$flag" ;;
+        '' | null | Null | NULL | '~') ;;
+        true | True | TRUE) set -- "$@" "--$flag" ;;
+        false | False | FALSE) set -- "$@" "--no-$flag" ;;
         *) set -- "$@" "--$flag" "$value" ;;
         esac
     done
@@ -244,7 +247,12 @@ launch() {
     fi
     [ "${VLLM_USE_V1:-1}" != 0 ] || fail "VLLM_USE_V1=0: the V0 engine is gone since vLLM 0.11; leave it out"
     check_gpus
-    begin "$program" serve "${model_path:-$model}" --host "$host" --port "$port" --served-model-name "$model" "$@"
+    named=no
+    for word in "$@"; do
+        case $word in --served-model-name | --served-model-name=* | --served_model_name | --served_model_name=*) named=yes ;; esac
+    done
+    [ "$named" = yes ] || set -- --served-model-name "$model" "$@"
+    begin "$program" serve "${model_path:-$model}" --host "$host" --port "$port" "$@"
 }
 
 show() { # a command line as a shell takes it

@@ -12,6 +12,7 @@ from typing import Any
 from inferload import prices
 from inferload.errors import UsageError
 from inferload.measure.cost import Prices
+from inferload.measure.untrusted import markdown
 from inferload.workload import scenario as scenarios
 from inferload.workload.numberwords import seconds
 from inferload.workload.scenario import Scenario
@@ -165,18 +166,21 @@ def _compare(sweep: Sweep, folder: Path, scenario: str, named: Prices) -> bool:
 
 
 def _index(folder: Path, sweep: Sweep, journal: Journal, names: Sequence[str]) -> None:
-    lines = [f"# Sweep {sweep.name}", "", sweepplan.outlook(sweep) + ".", ""]
+    lines = [f"# Sweep {markdown(sweep.name)}", "", markdown(sweepplan.outlook(sweep)) + ".", ""]
     for name in names:
         made = folder / "comparison" / name / "comparison.md"
         lines += [
-            f"## {name}",
+            f"## {markdown(name)}",
             "",
             made.read_text(encoding="utf-8") if made.is_file() else "No comparison could be made.",
             "",
         ]
     if journal.failures:
         lines += ["## Runs that could not be made", "", "| run | cause |", "|:---|:---|"]
-        lines += [f"| {entry['folder']} | {_one_line(entry['cause'])} |" for entry in journal.failures]
+        lines += [
+            f"| {markdown(entry['folder'])} | {markdown(' '.join(entry['cause'].split()))} |"
+            for entry in journal.failures
+        ]
     (folder / "index.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
@@ -185,7 +189,3 @@ def _page(folder: Path) -> None:
     argv = [sys.executable, "-m", "inferload", "report", str(folder)]
     done = subprocess.run(argv, text=True, capture_output=True, check=False)
     print(f"\n{done.stdout.strip().rpartition('  ')[2] if done.returncode == 0 else done.stderr.strip()}")
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")

@@ -8,6 +8,7 @@ from inferload.measure import pairedruns
 from inferload.workload.scenario import Scenario
 
 from .sweepfile import Sweep, label
+from .variant import check_name
 
 # Seconds until an engine answers, and of a run beside its phases (processes, preflight, files; its pages): for an estimate only.
 START_S = {"simulator": 2.0, "vllm-cpu": 25.0, "vllm": 120.0}
@@ -36,7 +37,7 @@ class PlannedRun:
     @property
     def folder(self) -> str:
         """Where it is kept, below the sweep's own folder: a variant's folder is one side of a comparison."""
-        return f"{self.scenario}/{label(self.variant)}/{self.pair:03d}"
+        return f"{self.scenario}/{check_name(label(self.variant))}/{self.pair:03d}"
 
 
 def starts(sweep: Sweep, names: Mapping[str, str]) -> list[Start]:

@@ -6,19 +6,20 @@ The files lie in `variants/`, one for each family: a model, a kind of hardware, 
 import difflib
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from inferload import prices
 from inferload.errors import UsageError
 from inferload.measure.cost import UNPRICED, Prices
+from inferload.workload import catalog
 
 from .arguments import to_argv
+from .simulator.hardware import find
 
 FOLDER = Path(__file__).with_name("variants")
 
@@ -36,6 +37,9 @@ ALWAYS: Mapping[str, Any] = {
 }
 _KEYS = {"purpose", "base", "factor", "args", "environment", "model", "hardware", "old", "simulated_as", "prices"}
 _PARALLEL = ("tensor-parallel-size", "pipeline-parallel-size", "data-parallel-size")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_FLAG_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _FAMILY_KEYS = {"source", "model", "hardware", "simulated_as", "prices", "variants"}
 
 
@@ -46,6 +50,14 @@ class Hardware:
     gpu: str
     gpus: int
     memory_gib: int
+
+    def __post_init__(self) -> None:
+        """UsageError for values of another type."""
+        if not isinstance(self.gpu, str):
+            raise UsageError(f"hardware: gpu {self.gpu!r}: not a text; quote it")
+        for name, value in (("gpus", self.gpus), ("memory_gib", self.memory_gib)):
+            if type(value) is not int or value < 0:
+                raise UsageError(f"hardware: {name} {value!r}: not a whole number of 0 or more")
 
     def __str__(self) -> str:
         if not self.gpus:
@@ -72,7 +84,9 @@ class Variant:
     prices: Prices = UNPRICED
 
     def __post_init__(self) -> None:
-        """GPUs are as many as the parallel sizes come to, whatever changed those; UsageError for a size that is none."""
+        """GPUs are as many as the parallel sizes come to; UsageError for a size, a name or an environment that is none."""
+        check_name(self.name)
+        _check_words(self)
         if self.hardware.gpus:
             taken = math.prod(self._size(name) for name in _PARALLEL)
             object.__setattr__(self, "hardware", replace(self.hardware, gpus=taken))
@@ -108,6 +122,32 @@ class Variant:
         return lines
 
 
+def check_name(name: str) -> str:
+    """The name of a variant, which folders and shell scripts have too; UsageError where it is none."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise UsageError(
+            f"variant {name!r}: its name must be letters, digits, '.', '_' or '-', at most 64, and begin with a letter or digit"
+        )
+    return name
+
+
+def _check_words(variant: Variant) -> None:
+    """UsageError where a text is none, or where a flag or an environment variable cannot be passed on."""
+    for key in ("purpose", "model", "source", "simulated_as", "factor"):
+        if not isinstance(getattr(variant, key), str):
+            raise UsageError(f"{variant.name}: {key} {getattr(variant, key)!r}: not a text; quote it")
+    if not (variant.old is None or isinstance(variant.old, str)):
+        raise UsageError(f"{variant.name}: old {variant.old!r}: not a text; quote it")
+    for name in variant.args:
+        if not isinstance(name, str) or not _FLAG_NAME.fullmatch(name):
+            raise UsageError(f"{variant.name}: args: {name!r} is not the name of a flag; such as max-num-seqs")
+    for name, value in variant.environment.items():
+        if not isinstance(name, str) or not _ENVIRONMENT_NAME.fullmatch(name):
+            raise UsageError(f"{variant.name}: environment: {name!r} is not a name; letters, digits and '_' only")
+        if not isinstance(value, str | int | float) or isinstance(value, bool) or "\0" in str(value):
+            raise UsageError(f"{variant.name}: environment: {name} {value!r}: not a text or a number; quote it")
+
+
 def _shown(value: Any) -> str:
     """As a variant's file or a command line has it."""
     if value is None:
@@ -120,7 +160,7 @@ def bundled() -> Mapping[str, Variant]:
     """All bundled variants by name, in the order of the files."""
     found: dict[str, Variant] = {}
     for path in sorted(FOLDER.glob("*.yaml")):
-        family = family_of(yaml.safe_load(path.read_text(encoding="utf-8")), path)
+        family = _read(path)
         if twice := sorted(found.keys() & family.keys()):
             raise UsageError(f"{path}: variant {twice[0]} stands in another file too")
         found |= family
@@ -138,6 +178,12 @@ def named(name: str) -> Variant:
     return _pick(bundled(), name, "inferload deploy list")
 
 
+def stand_in(variant: Variant) -> str:
+    """The model and device whose step times the simulator takes for a variant: those of a preset, not the variant's own."""
+    preset = find(variant.simulated_as)
+    return f"{preset.model.name} on {preset.device.name} ({preset.name})"
+
+
 def base_of(variant: Variant, name: str) -> Variant | None:
     """What a variant differs from, out of the file that its name is of; None for a base."""
     path, sign, _ = name.rpartition(":")
@@ -145,19 +191,7 @@ def base_of(variant: Variant, name: str) -> Variant | None:
 
 
 def _read(path: Path) -> Mapping[str, Variant]:
-    try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}; FILE.yaml:NAME names a variant of a file of yours") from error
-    except (UnicodeDecodeError, yaml.YAMLError) as error:
-        line = getattr(getattr(error, "problem_mark", None), "line", 0) + 1
-        raise UsageError(f"{path}:{line}: not YAML: {problem(error)}") from error
-    return family_of(document, path)
-
-
-def problem(error: Exception) -> str:
-    """What a parser says, in one line and without the place."""
-    return " ".join(str(getattr(error, "problem", None) or error).split())
+    return family_of(catalog.data(path, "", "FILE.yaml:NAME names a variant of a file of yours"), path)
 
 
 def _pick(variants: Mapping[str, Variant], name: str, where: str) -> Variant:
@@ -177,8 +211,6 @@ def family_of(document: Any, path: Path) -> dict[str, Variant]:
     if not isinstance(variants, Mapping):
         raise UsageError(f"{path}: variants: not a mapping of names")
     for name, said in variants.items():
-        if not isinstance(name, str):
-            raise UsageError(f"{path}: variant {name}: its name is no text; quote it")
         if not isinstance(said, Mapping):
             raise UsageError(f"{path}: variant {name}: not a mapping")
         _check_keys(said, _KEYS, f"{path}: variant {name}")
@@ -195,8 +227,8 @@ def _variant(
     name: str, said: Mapping[str, Any], family: Mapping[str, Any], before: Mapping[str, Variant], path: Path
 ) -> Variant:
     base = said.get("base")
-    if base is not None and base not in before:
-        raise UsageError(f"{path}: variant {name}: its base {base} does not stand before it")
+    if base is not None and not (isinstance(base, str) and base in before):
+        raise UsageError(f"{path}: variant {name}: its base {base!s} does not stand before it")
     if (base is None) != ("factor" not in said):
         raise UsageError(f"{path}: variant {name}: base and factor go together")
     parent = before[base] if base is not None else None
@@ -244,6 +276,7 @@ def document(variant: Variant) -> dict[str, Any]:
         },
         "base": variant.base,
         "factor": variant.factor,
+        "simulated_as": variant.simulated_as,
         "args": dict(variant.args),
         "argv": list(variant.argv),
         "environment": dict(variant.environment),

@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from inferload.errors import UsageError
+from inferload.workload.yamltext import parse
 
 from . import vllmflags
 from .arguments import environment_faults, faults
 from .engines import LINES, Line, Wanted, line_of, refuse_elsewhere
-from .variant import Variant, base_of, bundled, document, named, problem
+from .variant import Variant, base_of, bundled, document, named, stand_in
 
 _INDENT = 30
 WIDTH = 80  # of a terminal; a command line, which is there to be copied, takes what it needs
@@ -74,12 +75,13 @@ def list_all(arguments: argparse.Namespace) -> int:
 def _listed(rows: Sequence[Variant]) -> list[str]:
     """A family: its first variant's model and hardware, and of each what it differs in, what it is for, and other hardware."""
     first = rows[0]
-    lines = [f"{first.family}: {first.model}, {first.hardware}"]
+    lines = prose("", f"{first.family}: {first.model}, {first.hardware}; simulated as {stand_in(first)}")
     width = max(len(row.name) for row in rows) + 4
     for row in rows:
         what = f"{row.base} + {row.factor}" if row.base else "base"
         other = [row.model] if row.base is None and row.model != first.model else []
         other += [str(row.hardware)] if row.hardware != first.hardware else []
+        other += [f"simulated as {stand_in(row)}"] if row.simulated_as != first.simulated_as else []
         needs = f" ({', '.join(other)})" if other else ""
         lines += prose(f"  {row.name:<{width - 2}}", f"{what}: {row.purpose}{needs}")
     return lines
@@ -127,6 +129,7 @@ def _command(variant: Variant, engine: str | None, line: Line | None, version: s
 def _page(variant: Variant, base: Variant | None, what: str, command: Sequence[str]) -> list[str]:
     lines = prose(f"{variant.name}: ", variant.purpose)
     lines += [f"  hardware   {variant.hardware}", *prose("  source     ", variant.source)]
+    lines += prose("  simulated  ", f"by the step times of {stand_in(variant)}")
     if base is not None:
         lines += prose("  base       ", f"{base.name}, differs in: {variant.factor}")
         lines += [f"             {line}" for line in variant.difference(base)]
@@ -148,24 +151,27 @@ def _wrapped(argv: Sequence[str], first: int) -> list[str]:
     return [f"{line} \\" for line in lines[:-1]] + lines[-1:]
 
 
+def _value(setting: str, value: str) -> Any:
+    if not value:
+        return None
+    parsed = parse(value)
+    if parsed.faults:
+        problem = parsed.faults[0].text.removeprefix("not YAML: ")
+        raise UsageError(f"--set {setting}: its value is no YAML ({problem}); see to its brackets and quotes")
+    return parsed.data
+
+
 def changed(variant: Variant, settings: Sequence[str]) -> Variant:
     """The variant with `flag=value` settings applied; a value is YAML's, an empty one drops the flag.
 
     UsageError for a flag that is no variant's: an address, or a key, which would stand in files and process lists.
     """
-    import yaml
-
     changes: dict[str, Any] = {}
     for setting in settings:
         name, sign, value = setting.partition("=")
         if not sign or not name.strip("-"):
             raise UsageError(f"--set {setting}: write it as flag=value, such as max-num-seqs=8")
         refuse_elsewhere([f"--{name.lstrip('-')}"], "by --set")
-        try:
-            changes[name.lstrip("-").replace("_", "-")] = yaml.safe_load(value) if value else None
-        except yaml.YAMLError as error:
-            raise UsageError(
-                f"--set {setting}: its value is no YAML ({problem(error)}); see to its brackets and quotes"
-            ) from error
+        changes[name.lstrip("-").replace("_", "-")] = _value(setting, value)
     refuse_elsewhere(variant.argv, f"of {variant.name}")
     return variant.with_args(changes) if changes else variant

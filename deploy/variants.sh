@@ -2,7 +2,7 @@
 # What start.sh knows of the variants. Written by `python -m inferload.deploy.shell` from deploy/variants/*.yaml: change those.
 
 list_variants() {
-    cat <<'END'
+    cat <<'=END='
 llama3-baseline
 llama3-awq
 llama3-gptq
@@ -70,7 +70,7 @@ tiny-kv-fp8
 tiny-seqs-1
 tiny-seqs-2
 tiny-starved
-END
+=END=
 }
 
 launch_always() {

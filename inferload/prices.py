@@ -32,7 +32,9 @@ def from_options(arguments: argparse.Namespace) -> Prices:
 
 def from_document(document: Mapping[str, Any] | None, where: str) -> Prices:
     """Of a manifest or a file; UsageError names `where` it is wrong."""
-    said = dict(document or {})
+    if document is not None and not isinstance(document, Mapping):
+        raise UsageError(f"{where}: is {document!r}; write keys such as {{gpu_hour: 2.5}}")
+    said = {str(key): value for key, value in (document or {}).items()}
     if unknown := sorted(said.keys() - _FLAGS.keys()):
         raise UsageError(f"{where}: unknown key {unknown[0]}; known are {', '.join(_FLAGS)}")
     return _checked(said, {key: f"{where}: {key}" for key in _FLAGS})

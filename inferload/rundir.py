@@ -1,12 +1,16 @@
 """The run directory: its file names, its format version, its manifest, and how one is made."""
 
 import contextlib
+import errno
 import json
+import os
 import secrets
+import stat
 import tempfile
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from inferload.errors import UsageError
 
@@ -32,6 +36,9 @@ LOCUST_EXCEPTIONS = "locust_exceptions.csv"
 
 # A random word in the run directory while the run lasts: a worker that finds it under the path shares the disk.
 TOKEN = ".run-token"
+# Disk space that is held while the run lasts, so that its documents can be written when the disk is full at its end.
+RESERVE = ".run-reserve"
+_RESERVE_BYTES = 1 << 20
 
 
 def default_name(scenario: str, at: datetime | None = None) -> str:
@@ -65,13 +72,22 @@ def create(path: Path) -> str:
         for folder in (path, path / TURNS, path / SERVER_METRICS):
             folder.mkdir(parents=True, exist_ok=True)
         (path / TOKEN).write_text(token)
+        with contextlib.suppress(OSError):  # a file size limit below that: the documents may still be smaller
+            (path / RESERVE).write_bytes(bytes(_RESERVE_BYTES))
     except OSError as error:
         raise UsageError(f"run directory {path}: {error.strerror}; name another with --run-dir") from error
     return token
 
 
+def free_reserve(path: Path) -> None:
+    """Give the reserved disk space back: the run's documents are written next."""
+    with contextlib.suppress(OSError):
+        (path / RESERVE).unlink(missing_ok=True)
+
+
 def withdraw(path: Path) -> None:
     """Take back what `create` made, where a run came to nothing; what holds anything stays."""
+    free_reserve(path)
     (path / TOKEN).unlink(missing_ok=True)
     for folder in (path / SERVER_METRICS, path / TURNS, path):
         with contextlib.suppress(OSError):
@@ -96,25 +112,104 @@ def next_free(path: Path) -> Path:
 def shared(path: str, token: str) -> bool:
     """Whether the directory that a master named is the same one when looked at from here."""
     try:
-        return (Path(path) / TOKEN).read_text() == token
+        return read_text(Path(path) / TOKEN) == token
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def reason(error: Exception) -> str:
+    """What an error says, in one line: the system's own words where it is the system's, as Arrow wraps them in its own."""
+    number = getattr(error, "errno", None)
+    return os.strerror(number) if number else (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def is_plain(path: Path) -> bool:
+    """Whether the path itself is a regular file. A run directory may come from elsewhere: its links are not followed."""
+    try:
+        return stat.S_ISREG(path.lstat().st_mode)
     except OSError:
         return False
 
 
+def plain_files(folder: Path, pattern: str) -> list[Path]:
+    """The folder's regular files whose names match, sorted; links, pipes and devices are left out."""
+    return sorted(path for path in folder.glob(pattern) if is_plain(path))
+
+
+def own_folder(path: Path) -> Path:
+    """Make a sub-folder of a run directory if it is missing; UsageError where a link or a file has its name."""
+    try:
+        path.mkdir(exist_ok=True)
+    except OSError as error:
+        raise UsageError(
+            f"{path}: cannot be made a directory ({error.strerror}); remove it or make it writable"
+        ) from error
+    if path.is_symlink():
+        raise UsageError(f"{path}: a link to another directory, which is not written to; replace it with a directory")
+    return path
+
+
+def read_text(path: Path) -> str:
+    """The UTF-8 text of a regular file; OSError for anything else. A pipe without a writer does not block."""
+    with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), encoding="utf-8") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
+        return file.read()
+
+
+@contextlib.contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """A path beside the given one to write to; it is renamed when the block ends well, and removed when it does not."""
+    temporary = path.with_name(path.name + ".tmp")
+    try:
+        yield temporary
+        temporary.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """A new file that takes the path's place when the block ends well, and is removed when it does not.
+
+    Neither the path nor its temporary name is written through if a link stands there.
+    """
+    temporary = path.with_name(path.name + ".part")
+    temporary.unlink(missing_ok=True)
+    file = open(temporary, "xb")  # noqa: SIM115 - closed below, before the file is renamed
+    try:
+        with file:
+            yield file
+        temporary.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text whole or not at all, never through a link."""
+    with replacing(path) as file:
+        file.write(text.encode())
+
+
 def write_json(path: Path, document: dict[str, Any]) -> None:
     """Write a document whole or not at all."""
-    temporary = path.with_name(path.name + ".part")
-    temporary.write_text(json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
-    temporary.replace(path)
+    write_text(path, json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """Read a document of a run; UsageError where there is none."""
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = json.loads(read_text(path))
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}; is {path.parent} a run directory?") from error
-    except json.JSONDecodeError as error:
+    except (
+        ValueError,
+        RecursionError,
+    ) as error:  # among them text that is not UTF-8, and numbers of thousands of digits
         raise UsageError(f"{path}: not JSON ({error}); the run was cut short while writing it") from error
     if not isinstance(document, dict):
         raise UsageError(f"{path}: not a JSON object; is {path.parent} a run directory?")

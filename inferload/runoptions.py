@@ -101,6 +101,14 @@ RUN_OPTIONS = (
         repeat=True,
         private=True,
     ),
+    RunOption(
+        "--allow-target",
+        "one more server that may get the API key and the headers; may be repeated (default: only those that --host, "
+        "--also-host and --metrics-url name at the start, and no other that the web UI is given)",
+        "ORIGIN",
+        repeat=True,
+        private=True,
+    ),
     RunOption("--ca-file", "authorities to trust, as PEM", "FILE", private=True),
     RunOption("--insecure", "accept any certificate; every report says so", switch=True, private=True),
     RunOption(

@@ -6,6 +6,7 @@ the removal of the parts counts nothing twice.
 """
 
 import json
+import re
 from array import array
 from collections.abc import Iterable
 from pathlib import Path
@@ -15,14 +16,18 @@ import pyarrow.parquet as pq
 
 from inferload.errors import UsageError
 from inferload.measure.arrow import pa
-from inferload.rundir import SERVER_METRICS
+from inferload.rundir import SERVER_METRICS, is_plain, plain_files, whole_file
 
 _WORD = pa.dictionary(pa.int32(), pa.string())
 SCHEMA = pa.schema(
     [("wall_ns", pa.int64()), ("target", _WORD), ("metric", _WORD), ("labels", _WORD), ("value", pa.float64())]
 )
 JOINED = "all.parquet"
+_PART = re.compile(r"part-(\d{5,9})\.parquet")
 _HELD = b"inferload_parts"  # metadata key of a joined file: JSON list of the parts' names
+
+# What a file raises that is not whole, or has other columns.
+_UNREADABLE = (pa.ArrowException, ValueError, LookupError, OSError)
 
 
 def labels_json(labels: Iterable[tuple[str, str]]) -> str:
@@ -70,22 +75,21 @@ def _words(of_series: list[str], codes: "np.ndarray[tuple[int], np.dtype[np.int3
 def write_part(folder: Path, number: int, table: pa.Table) -> Path:
     """Write one part, whole or not at all."""
     path = folder / f"part-{number:05}.parquet"
-    temporary = path.with_name(path.name + ".tmp")
-    pq.write_table(table, temporary, compression="zstd")
-    temporary.replace(path)
+    with whole_file(path) as temporary:
+        pq.write_table(table, temporary, compression="zstd")
     return path
 
 
 def clear_up(folder: Path) -> None:
     """Remove what a writer that was killed had begun to write: the parts that it was made of still stand."""
-    for path in folder.glob("*.parquet.tmp"):
+    for path in plain_files(folder, "*.parquet.tmp"):
         path.unlink(missing_ok=True)
 
 
 def next_number(folder: Path) -> int:
     """The number of the first part that is not there yet, joined ones counted."""
     names = [path.name for path in _files(folder)] + sorted(_held(folder))
-    numbers = [int(name[5:-8]) for name in names if name.startswith("part-")]
+    numbers = [int(found[1]) for found in map(_PART.fullmatch, names) if found is not None]
     return max(numbers, default=-1) + 1
 
 
@@ -96,17 +100,16 @@ def join_parts(folder: Path) -> None:
         return
     held = sorted(_held(folder) | {path.name for path in files if path.name != JOINED})
     schema = SCHEMA.with_metadata({_HELD: json.dumps(held).encode()})
-    temporary = folder / (JOINED + ".tmp")
-    with pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
+    with whole_file(folder / JOINED) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
         for path in files:
             with pq.ParquetFile(path) as source:
                 for group in range(source.num_row_groups):
                     writer.write_table(
                         _as_scrapes(source.read_row_group(group)).replace_schema_metadata(schema.metadata)
                     )
-    temporary.replace(folder / JOINED)
-    for name in held:
-        (folder / name).unlink(missing_ok=True)
+    for path in _files(folder):
+        if path.name in held and _PART.fullmatch(path.name):
+            path.unlink(missing_ok=True)
 
 
 def read_scrapes(
@@ -126,7 +129,7 @@ def read_scrapes(
     for path in _live(run_dir / SERVER_METRICS, unreadable):
         try:
             tables.append(_read(path, wanted, without))
-        except (ValueError, OSError) as error:  # Arrow's own are ValueErrors; so is a file with other columns
+        except _UNREADABLE as error:
             if unreadable is None:
                 raise UsageError(f"{path}: cannot be read as scrapes; remove it to go on without them") from error
             unreadable.append(path.name)
@@ -159,24 +162,25 @@ def _as_scrapes(table: pa.Table) -> pa.Table:
 
 
 def _files(folder: Path) -> list[Path]:
-    return sorted(folder.glob("*.parquet"))
+    return plain_files(folder, "*.parquet")
 
 
 def _held(folder: Path) -> set[str]:
     """Names of the parts that the joined file holds."""
     joined = folder / JOINED
-    if not joined.is_file():
+    if not is_plain(joined):
         return set()
-    metadata = pq.read_schema(joined).metadata or {}
-    return set(json.loads(metadata.get(_HELD, b"[]")))
+    names = json.loads((pq.read_schema(joined).metadata or {}).get(_HELD, b"[]"))
+    return {name for name in names if isinstance(name, str)} if isinstance(names, list) else set()
 
 
 def _live(folder: Path, unreadable: list[str] | None = None) -> list[Path]:
     """The files that count: a part that is in the joined file already does not."""
     try:
         held = _held(folder)
-    except (pa.ArrowInvalid, OSError):
+    except _UNREADABLE as error:
         if unreadable is None:
-            raise
+            joined = folder / JOINED
+            raise UsageError(f"{joined}: cannot be read as scrapes; remove it to go on without them") from error
         held = set()  # the joined file is not whole, so its parts are all there is; reading it says so
     return [path for path in _files(folder) if path.name not in held]

@@ -9,8 +9,8 @@ import json
 import re
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from inferload.measure.clock import Anchor
 from inferload.measure.exact import exact_values
 from inferload.measure.record import TurnRecord
 from inferload.measure.turncolumns import SCHEMA, TurnColumns, to_table
-from inferload.rundir import MANIFEST, TURNS, read_json
+from inferload.rundir import MANIFEST, TURNS, is_plain, plain_files, read_json, whole_file
 
 __all__ = [
     "SCHEMA",
@@ -53,11 +53,8 @@ def write_part(
 ) -> Path:
     """Write one part, whole or not at all. May run in a native thread; the columns must not grow meanwhile."""
     path = folder / f"{_safe(worker)}-{part_number:05}.parquet"
-    temporary = path.with_name(path.name + ".tmp")
-    pq.write_table(
-        to_table(columns, anchor, worker, run_id), temporary, compression="lz4"
-    )  # the joined file is compressed better
-    temporary.replace(path)
+    with whole_file(path) as temporary:  # the joined file is compressed better
+        pq.write_table(to_table(columns, anchor, worker, run_id), temporary, compression="lz4")
     return path
 
 
@@ -80,19 +77,37 @@ class Stamp:
     worker: str
 
 
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Turn the errors of a file that is not whole, or not ours, into a UsageError that names it."""
+    try:
+        yield
+    except (pa.ArrowException, OSError, ValueError, LookupError) as error:
+        why = str(error).partition("\n")[0]
+        raise UsageError(f"{path}: cannot be read as turns ({why}); remove it to go on without them") from error
+
+
 def stamp(path: Path) -> Stamp | None:
     """Of one file; None: a Parquet file that holds no turns of ours."""
     metadata = _metadata(path)
     worker = metadata.get(b"worker")
-    return None if worker is None else Stamp(metadata.get(b"run_id", b"").decode(), worker.decode())
+    with _reading(path):
+        return None if worker is None else Stamp(metadata.get(b"run_id", b"").decode(), worker.decode())
 
 
 def rows(path: Path) -> int:
     """How many turns a file holds."""
-    try:
+    with _reading(path):
         return int(pq.read_metadata(path).num_rows)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise UsageError(f"{path}: cannot be read as turns ({error}); remove it to go on without them") from error
+
+
+def rows_of(folder: Path, worker: str) -> int:
+    """How many turns of a worker are on disk; a file that cannot be read holds none."""
+    count = 0
+    for path in [joined_path(folder, worker), *parts_of(folder, worker)]:
+        with suppress(UsageError):
+            count += rows(path) if path in live(folder) else 0
+    return count
 
 
 def joined_path(folder: Path, worker: str) -> Path:
@@ -101,9 +116,9 @@ def joined_path(folder: Path, worker: str) -> Path:
 
 
 def parts_of(folder: Path, worker: str) -> list[Path]:
-    """A worker's files that are not its joined one."""
-    joined = joined_path(folder, worker)
-    return [one for one in folder.glob("*.parquet") if one != joined and one.name.rpartition("-")[0] == _safe(worker)]
+    """A worker's parts: regular files whose names are the worker's and a number."""
+    name = re.compile(rf"{re.escape(_safe(worker))}-\d+\.parquet")
+    return [path for path in plain_files(folder, "*.parquet") if name.fullmatch(path.name)]
 
 
 def join_parts(folder: Path, worker: str) -> None:
@@ -112,17 +127,16 @@ def join_parts(folder: Path, worker: str) -> None:
     parts = sorted(set(parts_of(folder, worker)) & set(live(folder)))
     if not parts:
         return
-    sources = [joined, *parts] if joined.exists() else parts
+    sources = [joined, *parts] if is_plain(joined) else parts
     held = sorted(_held(joined) | {path.name for path in parts})
     metadata = {**(pq.read_schema(parts[0]).metadata or {}), _HELD: json.dumps(held).encode()}
     schema = SCHEMA.with_metadata(metadata)
-    temporary = joined.with_name(joined.name + ".tmp")
-    with pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
+    with whole_file(joined) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
         for table in _gathered(sources):
             writer.write_table(table.replace_schema_metadata(metadata))
-    temporary.replace(joined)
-    for name in held:
-        (folder / name).unlink(missing_ok=True)
+    for part in parts_of(folder, worker):
+        if part.name in held:
+            part.unlink(missing_ok=True)
 
 
 def read_turns(run_dir: Path, columns: Sequence[str] | None = None) -> pa.Table:
@@ -140,8 +154,9 @@ def anchors(run_dir: Path) -> dict[str, Anchor]:
     found = {}
     for path in _own(run_dir):
         metadata = _metadata(path)
-        worker = metadata[b"worker"].decode()
-        found[worker] = Anchor(int(metadata[b"anchor_wall_ns"]), int(metadata[b"anchor_mono_ns"]))
+        with _reading(path):
+            worker = metadata[b"worker"].decode()
+            found[worker] = Anchor(int(metadata[b"anchor_wall_ns"]), int(metadata[b"anchor_mono_ns"]))
     return found
 
 
@@ -170,7 +185,7 @@ def _own(run_dir: Path) -> list[Path]:
     paths = live(run_dir / TURNS)
     try:
         run_id = read_json(run_dir / MANIFEST).get("id")
-    except (UsageError, UnicodeDecodeError):
+    except UsageError:
         run_id = None  # of a run that was cut off
     for path, why in strangers(paths, run_id if isinstance(run_id, str) else None).items():
         raise UsageError(f"{path}: {why}; take it out of the folder")
@@ -192,11 +207,10 @@ def _gathered(paths: Iterable[Path]) -> Iterable[pa.Table]:
 
 
 def _read(path: Path, columns: list[str]) -> pa.Table:
-    try:
-        with pq.ParquetFile(path) as source:
-            return source.read(columns=columns)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise UsageError(f"{path}: cannot be read as turns ({error}); remove it to go on without them") from error
+    with _reading(path), pq.ParquetFile(path) as source:
+        table = source.read(columns=columns)
+        wanted = pa.schema([SCHEMA.field(name) for name in columns])
+        return table if table.schema.equals(wanted) else table.select(columns).cast(wanted)
 
 
 def _safe(worker: str) -> str:
@@ -205,20 +219,23 @@ def _safe(worker: str) -> str:
 
 
 def _metadata(path: Path) -> dict[bytes, bytes]:
-    try:
+    with _reading(path):
         return dict(pq.read_schema(path).metadata or {})
-    except (pa.ArrowInvalid, OSError) as error:
-        raise UsageError(f"{path}: cannot be read as turns ({error}); remove it to go on without them") from error
 
 
 def _held(joined: Path) -> set[str]:
     """Names of the parts that a joined file holds; empty where there is no such file."""
-    return set(json.loads(_metadata(joined).get(_HELD, b"[]"))) if joined.is_file() else set()
+    if not is_plain(joined):
+        return set()
+    held = _metadata(joined).get(_HELD, b"[]")
+    with _reading(joined):
+        names = json.loads(held)
+    return {name for name in names if isinstance(name, str)} if isinstance(names, list) else set()
 
 
 def live(folder: Path) -> list[Path]:
     """The files that count: a part that is in a joined file already does not."""
     held: set[str] = set()
-    for joined in folder.glob(f"*-{_JOINED}.parquet"):
+    for joined in plain_files(folder, f"*-{_JOINED}.parquet"):
         held |= _held(joined)
-    return [path for path in sorted(folder.glob("*.parquet")) if path.name not in held]
+    return [path for path in plain_files(folder, "*.parquet") if path.name not in held]

@@ -120,6 +120,7 @@ class Fleet:
     master: LocustProcess
     by_hand: list[LocustProcess] = field(default_factory=list)
     web_port: int | None = None
+    port: int | None = None  # of the master for its workers
     to_master: tuple[str, ...] = ()  # what a worker that is started by hand has to say
 
     @property
@@ -222,20 +223,24 @@ class Place:
         worker_arguments: Iterable[str] = (),
         locustfile: Path | None = None,
         report: bool = False,
+        bind: bool = True,
     ) -> Fleet:
         """Start a run: headless, or with a web UI. `arguments` are for the master. Without `report` its pages are left out:
-        they take longer than most of these runs."""
+        they take longer than most of these runs. `bind`: the master is given an address to listen on."""
         port, web_port = quiet_port(), quiet_port() if web else None
         words = ["--run-dir", str(self.run_dir), *([] if report else ["--no-report"]), *arguments]
         words += ["--web-host", "127.0.0.1", "--web-port", str(web_port)] if web else ["--headless"]
         if mode == "processes":
             words += ["--processes", str(workers)]
         if mode != "local":
-            words += ["--master-bind-host", "127.0.0.1", "--master-bind-port", str(port), "--master-port", str(port)]
+            words += ["--master-bind-port", str(port), "--master-port", str(port)]
+            words += ["--master-bind-host", "127.0.0.1"] if bind else []
         if mode == "by_hand":
             words += ["--master", "--expect-workers", str(expected or workers)]
         start = locust_process.start
-        fleet = Fleet(mode, start(*words, cwd=self.folder, env=env, locustfile=locustfile), web_port=web_port)
+        fleet = Fleet(
+            mode, start(*words, cwd=self.folder, env=env, locustfile=locustfile), web_port=web_port, port=port
+        )
         self._fleets.append(fleet)
         if mode == "by_hand":
             fleet.to_master = ("--worker", "--master-host", "127.0.0.1", "--master-port", str(port))

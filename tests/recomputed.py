@@ -76,11 +76,12 @@ def check_latency(block: dict[str, Any], rows: Iterable[Row], within: float) -> 
             expected = (sum(values) / len(values), values[0], values[-1])
             assert (shown["mean"], shown["min"], shown["max"]) == pytest.approx(expected, abs=2e-6), name
         for key, q in QUANTILES.items():
-            if len(values) * (1 - q) < 10:
+            if not values:
                 assert shown[key] is None, (name, key)
-            else:
-                expected_at = values[math.ceil(len(values) * q) - 1]
-                assert shown[key] == pytest.approx(expected_at, rel=within, abs=2e-6), (name, key)
+                continue
+            expected_at = values[math.ceil(len(values) * q) - 1]
+            assert shown[key] == pytest.approx(expected_at, rel=within, abs=2e-6), (name, key)
+            assert (key in shown.get("intervals", {})) == (len(values) * (1 - q) < 10), (name, key)
 
 
 def check_turns(counts: dict[str, Any], rows: list[Row]) -> None:
@@ -106,7 +107,7 @@ def check_rates(
     workers, anchor = {one["name"]: one for one in manifest["workers"]}, manifest["anchor"]
     phase = next(one for one in manifest["phases"] if one["phase"] == "measure")
     start_ns, end_ns = (phase[key] - anchor["wall_ns"] + anchor["mono_ns"] for key in ("start_wall_ns", "end_wall_ns"))
-    tokens, unknown = 0, False
+    tokens, unknown, ended, begun = 0, False, 0, 0
     for row in rows:
         worker = workers[row["worker"]]
         shift_ns = worker["anchor"]["mono_ns"] - worker["clock_offset_ns"]
@@ -114,6 +115,8 @@ def check_rates(
         if row["worker"] in overrun_ms:
             until_ns += round(overrun_ms[row["worker"]] * 1e6) + 1000  # marks are of whole microseconds
         assert row["phase"] != "measure" or start_ns <= row["planned_ns"] + shift_ns < until_ns
+        ended += row["failure"] is None and start_ns <= row["closed_ns"] + shift_ns < end_ns
+        begun += _session_begun(row, start_ns - shift_ns, end_ns - shift_ns)
         inside = [
             start_ns <= row["sent_ns"] + at_ns + shift_ns < end_ns
             for at_ns in row["event_ns"] or []
@@ -124,10 +127,20 @@ def check_rates(
         tokens += sum(n for n, here in zip(counted or [], inside, strict=False) if here)
     window_s, rates = (end_ns - start_ns) / 1e9, summary["rates"]
     assert summary["window_s"] == pytest.approx(window_s, abs=1e-6)
-    ok = sum(row["phase"] == "measure" and row["failure"] is None for row in rows)
-    assert rates["turns_per_s"] == pytest.approx(ok / window_s)
+    assert rates["turns_per_s"] == pytest.approx(ended / window_s)
+    assert rates["achieved_sessions_per_s"] == pytest.approx(begun / window_s)
+    assert rates["achieved_sessions_per_s"] <= rates["offered_sessions_per_s"]
     if not unknown:
         assert rates["output_tok_per_s"] == pytest.approx(tokens / window_s)
+
+
+def _session_begun(row: Row, start_ns: int, end_ns: int) -> bool:
+    """Whether a session was planned and begun in the window; connecting belongs to the server's time."""
+    begun_ns = row["planned_ns"]
+    if row["sent_ns"] is not None:
+        begun_ns = max(begun_ns, row["sent_ns"] - (row["connect_ns"] or 0))
+    opens = row["turn_index"] == 0 and "/" not in row["session_id"]
+    return opens and start_ns <= row["planned_ns"] and begun_ns < end_ns
 
 
 def check(summary: dict[str, Any], manifest: dict[str, Any], rows: list[Row], overrun_ms: Mapping[str, float]) -> None:

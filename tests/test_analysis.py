@@ -15,7 +15,7 @@ import pytest
 import synthetic_run as synthetic
 from hypothesis import given
 from hypothesis import strategies as st
-from inferload.analysis import frames, reconcile, report, timeline
+from inferload.analysis import frames, reconcile, report, reportmodel, timeline
 from inferload.analysis.damaged import Notes
 from inferload.analysis.pictures.all import pictures
 from inferload.analysis.reportmodel import build
@@ -208,7 +208,8 @@ def test_text_from_outside_cannot_break_the_page(tmp_path: Path) -> None:
     _, page = pages(synthetic.write(tmp_path / "run", scenario={"name": evil, "text": evil}, stop_reason=evil))
     markdown = (tmp_path / "run" / rundir.REPORT_MD).read_text()
     assert "<script>alert" not in page
-    assert evil.replace("|", "\\|") in markdown
+    assert "\\</script>\\<script>alert(1)\\</script>\\|x" in markdown
+    assert not re.search(r"(?<!\\)<script", markdown)
 
 
 def test_the_page_needs_no_network(run_dir: Path, tmp_path: Path) -> None:
@@ -276,3 +277,10 @@ def test_each_step_has_a_row_and_a_window_of_its_own() -> None:
     assert found.columns[:2] == ("step", "window, s")
     assert [row[:2] for row in found.rows] == [("0: 1 sessions/s", "4"), ("1: 2.5 sessions/s", "5")]
     assert "Steps" not in {table.title for table in run_tables(synthetic.SUMMARY, Notes())}
+
+
+@pytest.mark.parametrize("preset", ["h200-qwen3-32b", None])
+def test_a_report_names_the_stand_in_of_a_simulated_variant(preset: str | None) -> None:
+    (banner,) = reportmodel._banners(True, {"variant": {"name": "qwen36-mtp", "simulated_as": preset}})
+    named = " For variant qwen36-mtp it took the step times of its preset h200-qwen3-32b."
+    assert banner.endswith(named) == (preset is not None)

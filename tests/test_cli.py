@@ -1,8 +1,10 @@
 """The command as a whole: a reader that goes away, a satellite that does not load."""
 
+import json
 import subprocess
 import sys
 from importlib.metadata import EntryPoint
+from pathlib import Path
 
 import pytest
 
@@ -70,3 +72,15 @@ def test_help_fits_a_terminal(
     with pytest.raises(SystemExit):
         cli.main([*command.split(), "--help"])
     assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
+
+
+def test_what_a_command_prints_of_a_file_holds_no_control_characters(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    verdict = {"measurement": "valid\x1b[2J\nforged", "reasons": [], "gates": [], "passed": True}
+    (tmp_path / "summary.json").write_text(json.dumps({"verdict": verdict}))
+    cli.main(["gates", str(tmp_path)])
+    assert "valid\\x1b[2J" in (said := capsys.readouterr().out)
+    assert "\x1b" not in said
+    assert cli.main(["validate", str(tmp_path / "no\x1b[2Jsuch.yaml")]) == 2
+    assert "\x1b" not in capsys.readouterr().err

@@ -10,8 +10,9 @@ import pytest
 from inferload import cli
 from inferload.workload import catalog
 from inferload.workload.describe import describe
-from inferload.workload.describearrivals import arrivals_within
-from inferload.workload.scenario import from_text, load
+from inferload.workload.plannedload import Sample, planned_load
+from inferload.workload.scenario import Scenario, from_text, load
+from inferload.workload.sessions import Sessions
 
 Inferload = Callable[..., tuple[int, str, str]]
 
@@ -63,7 +64,7 @@ def test_plan_of_constants_is_plain_arithmetic() -> None:
     assert "with this seed 120 sessions start in the first 60 s" in text
     assert "load      2 turns/s, 10 output tok/s, 20 input tok/s, 20 of these new" in text
     assert "warm-up 0 s, measure 60 s, drain at most 0 s: 60 s at most" in text
-    assert "about 120 turns in the measure phase, enough for p50 and p90" in text
+    assert "numbers   120 turns in the measure phase, enough for p50 and p90" in text
     assert "too few for p95, p99 and p99.9; p95 needs a measure_s of about 100 s" in text
     assert "the server must take 15 tokens" in text
 
@@ -84,11 +85,15 @@ def test_plan_without_an_end_names_no_total() -> None:
 
 def test_plan_counts_the_arrivals_of_the_seed() -> None:
     scenario = load("chat-open")
-    counted = {arrivals_within(scenario.changed({"seed": seed}), 360) for seed in range(6)}
+
+    def started(scenario: Scenario) -> int | None:
+        return planned_load(scenario, Sessions(scenario), Sample(1, 1)).session_count
+
+    counted = {started(scenario.changed({"seed": seed})) for seed in range(6)}
     assert len(counted) > 3
     assert all(count is not None and 600 < count < 840 for count in counted)
-    assert arrivals_within(load("chat"), 360) is None
-    assert arrivals_within(scenario.changed({"arrivals.sessions_per_s": 1e6}), 360) is None
+    assert started(load("chat")) is None
+    assert started(scenario.changed({"arrivals.sessions_per_s": 1e6})) is None
 
 
 def test_plan_takes_another_seed(inferload: Inferload) -> None:
@@ -185,6 +190,14 @@ def test_validate_looks_at_the_data_too(inferload: Inferload, tmp_path: Path, mo
     prompts.write_text('{"prompt": "Hi", "output_tokens": 3}\n')
     assert inferload("validate", str(file))[:2] == (0, f"{file}: valid, digest {load(str(file)).digest[:12]}\n")
     assert "1 conversation from prompts.jsonl" in inferload("plan", str(file))[1]
+    prompts.write_text('{"prompt": "Hi", "output_tokens": 3}\n{"prompt": "Hello"}\n{"prompt": "Hey"}\n')
+    warning = f"{prompts}:2: first of 2 turns left out: no answer and no output_tokens; add one, or set workload.output_tokens"
+    code, out, err = inferload("validate", str(file))
+    assert (code, err) == (0, f"{warning}\n")
+    assert "valid, digest" in out
+    assert warning in inferload("plan", str(file))[1]
+    prompts.write_text('{"prompt": "Hello"}\n')
+    assert inferload("validate", str(file))[0] == 2
 
 
 @pytest.mark.parametrize("command", ["validate", "plan", "path", "schema", "init"])

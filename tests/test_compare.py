@@ -383,6 +383,23 @@ def test_a_block_that_breaks_littles_law_is_named() -> None:
     assert fault.startswith("Little's law: 5 requests at once of 1.65 s each are at most 3.02 req/s, but 12.3 req/s")
 
 
+def test_a_window_shorter_than_a_turn_is_said_once() -> None:
+    base, new = sides(0.1, 6)
+
+    def odd(side: Side, window_s: float) -> Side:
+        figures = {"output_tok_per_s": 3.0, "total_tok_per_s": 5.0}
+        return replace(
+            side, runs=tuple(replace(one, figures={**one.figures, **figures}, window_s=window_s) for one in side.runs)
+        )
+
+    shown = compared(odd(base, 0.2), new).implausible
+    assert shown == (
+        "base: turns/s and tok/s of 6 of 6 runs do not agree: the measure phase is shorter than a turn, so that they count "
+        "different turns; set a longer measure_s",
+    )
+    assert len(compared(odd(base, 60.0), new).implausible) == 12
+
+
 def test_token_sums_are_checked() -> None:
     figures = {"turns_per_s": 4.0, "output_tok_per_s": 500.0, "total_tok_per_s": 1200.0}
     found = faults(figures, input_tokens=200.0, output_tokens=100.0)

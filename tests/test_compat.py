@@ -6,19 +6,25 @@ import subprocess
 import sys
 import time
 
+import gevent
 import locust
 import locust.argument_parser
 import locust.main
 import locust.runners
 import locust.stats
+import msgpack
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
+from locust.dispatch import UsersDispatcher
+from locust.rpc import zmqrpc
+from locust.rpc.protocol import Message
 from locust.runners import WorkerNode
 
 from inferload.errors import UsageError
 from inferload.swarm import compat
+from inferload.workload.describearrivals import spawn_duration_s
 
 
 def test_only_the_version_that_was_read() -> None:
@@ -80,6 +86,64 @@ def test_a_worker_of_which_nobody_knows_any_more_how_it_ended_has_ended(monkeypa
     other = subprocess.Popen([sys.executable, "-S", "-c", "raise SystemExit(3)"])
     assert locust.main.os.waitpid(other.pid, 0) == (other.pid, child_status)
     assert locust.main.os.environ is os.environ
+
+
+@pytest.fixture
+def ignored(monkeypatch: pytest.MonkeyPatch) -> compat.IgnoredMessages:
+    monkeypatch.setattr(compat, "ignored_messages", compat.IgnoredMessages())
+    return compat.ignored_messages
+
+
+@given(packets=st.lists(st.binary(max_size=40), max_size=5))
+@example(packets=[msgpack.packb(["heartbeat", {"__ObjectId__": True, "as_str": "x"}, "w"])])
+def test_packets_of_any_bytes_do_not_keep_a_master_from_the_next_message(packets: list[bytes]) -> None:
+    with pytest.MonkeyPatch.context() as patch, gevent.Timeout(20):
+        patch.setattr(compat, "ignored_messages", compat.IgnoredMessages())
+        patch.setattr(zmqrpc.Server, "recv_from_client", zmqrpc.Server.recv_from_client)
+        compat._survive_malformed_packets()
+        compat._survive_malformed_packets()
+        server = zmqrpc.Server("127.0.0.1", 0)
+        client = zmqrpc.Client("127.0.0.1", server.port, "a")
+        for packet in packets:
+            client.socket.send(packet)
+        client.send(Message("client_ready", "2.47.0", "b"))
+        client.send(Message("client_ready", "2.47.0", "a"))
+        sender, message = server.recv_from_client()
+        client.close(0)
+        server.close(0)
+        assert (sender, message.type, message.node_id) == ("a", "client_ready", "a")
+        assert sum(compat.ignored_messages.counts.values()) == len(packets) + 1
+        assert compat.ignored_messages.counts["message under another sender's name"] >= 1
+
+
+def test_a_message_of_an_unknown_sender_or_with_malformed_data_is_ignored(
+    monkeypatch: pytest.MonkeyPatch, ignored: compat.IgnoredMessages
+) -> None:
+    seen = []
+
+    def handle_message(_self: object, _client_id: str, message: Message) -> None:
+        seen.append(message.data["state"])
+
+    monkeypatch.setattr(locust.runners.MasterRunner, "handle_message", handle_message)
+    compat._check_senders()
+    compat._check_senders()
+    runner = locust.runners.MasterRunner.__new__(locust.runners.MasterRunner)
+    runner.worker_indexes = {"a": 0}
+    for sender, data in [("a", {"state": "ready"}), ("a", None), ("b", {"state": "ready"})]:
+        runner.handle_message(sender, Message("heartbeat", data, sender))
+    assert seen == ["ready"]
+    assert ignored.counts == {"message that cannot be handled": 1, "message of an unknown sender": 1}
+
+
+def test_of_ignored_messages_the_first_of_each_reason_is_logged_in_one_short_line(
+    ignored: compat.IgnoredMessages, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(3):
+        ignored.add("malformed packet", "\x1b[2J\n" * 1000)
+    assert ignored.counts["malformed packet"] == 3
+    (line,) = caplog.messages
+    assert line.isprintable()
+    assert len(line) < 250
 
 
 @given(st.floats(0.001, 1e7))
@@ -174,3 +238,11 @@ def test_without_a_roster_every_worker_takes_part() -> None:
     dispatcher.add_worker(b)
     dispatcher.new_dispatch(target_user_count=2, spawn_rate=2, user_classes=[One])
     assert list(dispatcher)[-1] == {a.id: {"One": 1}, b.id: {"One": 1}}
+
+
+@given(st.integers(1, 500), st.floats(0.1, 200))
+def test_the_plan_says_how_long_locust_takes_to_start_all_users(users: int, spawn_per_s: float) -> None:
+    dispatcher = UsersDispatcher([WorkerNode("host_a")], [locust.User])
+    dispatcher.new_dispatch(target_user_count=users, spawn_rate=spawn_per_s)
+    waits = -(-users // dispatcher._user_count_per_dispatch_iteration) - 1
+    assert spawn_duration_s(users, spawn_per_s) == pytest.approx(waits * dispatcher._wait_between_dispatch)

@@ -201,7 +201,7 @@ def test_a_plan_says_what_a_profile_does_and_what_of_it_is_cut_off() -> None:
     assert "1/s for 20 s, then 4/s for 60 s; the first rate holds in the warm-up" in words
     assert "the profile takes 80 s: what comes after measure_s, 60 s, is cut off" in words
     assert "with this seed 190 sessions start in the first 70 s" in words  # 10 + 20 + 4 * 40
-    assert "about 180 turns in the measure phase" in words
+    assert "numbers   180 turns in the measure phase" in words
 
 
 def test_points_of_a_file_become_part_of_the_scenario(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def test_a_mark_that_is_cut_inside_a_letter_is_left_out(whole: Path, tmp_path: P
     path = shutil.copytree(whole, tmp_path / "run")
     mark = json.dumps({"wall_ns": 1, "text": "übung"}, ensure_ascii=False).encode()
     (path / rundir.MARKS).write_bytes(mark + b"\n" + mark[: mark.index("ü".encode()) + 1])
-    assert [one["text"] for one in frames._marks(path / rundir.MARKS)] == ["übung"]
+    assert [one["text"] for one in frames._marks(path / rundir.MARKS, [])] == ["übung"]
 
 
 def test_a_minute_without_scrapes_is_a_gap_and_is_said(tmp_path: Path) -> None:

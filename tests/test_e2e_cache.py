@@ -1,6 +1,7 @@
 """Whole runs and the prefix cache: what was to be expected, what the server counted, cold and warm arms."""
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,10 @@ from inferload.cli.interference import users_held
 from inferload.errors import UsageError
 from inferload.swarm import arms
 from inferload.swarm.order import Wish, resolve
-from inferload.workload.scenario import Cache
+from inferload.workload.plancache import PlannedCache
+from inferload.workload.plannedload import Sample, planned_load
+from inferload.workload.scenario import Cache, load
+from inferload.workload.sessions import Sessions
 
 TALK = {
     "workload__turns": 3,
@@ -131,6 +135,49 @@ def test_a_directory_that_a_later_arm_needs_must_be_free_before_the_first(stage:
     assert ended.code == 2
     assert "run-warm: not empty" in ended.text
     assert not ended.run_dir.exists()
+
+
+# -- the plan and the run
+
+PLANNED = {
+    "workload__turns": {"dist": "uniform", "min": 1, "max": 4},
+    "workload__prompt_tokens": {"dist": "uniform", "min": 20, "max": 60},
+    "workload__system_prompt_tokens": 60,
+    "request__endpoint": "completions",  # no chat template, whose tokens a plan leaves out
+}
+_CLOSED = {"kind": "closed", "users": 3, "spawn_per_s": 100}
+_CONSTANT = {"kind": "constant", "sessions_per_s": 20}
+BY_COUNT: dict[str, dict[str, Any]] = {
+    "closed sessions": {"arrivals": _CLOSED, "phases": {"sessions": 12, "drain_s": 60}},
+    "closed turns": {"arrivals": _CLOSED, "phases": {"turns": 11, "drain_s": 60}, "workload__turns": 1},
+    "open sessions": {"arrivals": _CONSTANT, "phases": {"sessions": 9, "warmup_s": 0.3, "drain_s": 60}},
+}
+
+
+def _planned(place: Place, ends: str) -> Ended:
+    changes = PLANNED | BY_COUNT[ends]
+    place.run_dir = place.folder / "run"
+    path = scenario(place.folder / "run-scenario", **changes)
+    server = place.simulator(*SIMULATOR)
+    fleet = place.fleet("local", "--host", server.url, "--scenario", str(path), report=False)
+    return Ended(place.run_dir, fleet.ended(), place.text)
+
+
+@scenes(_planned, *((ends,) for ends in BY_COUNT))
+def test_a_run_that_ends_by_count_sends_what_was_planned(stage: Stage, scene: Scene) -> None:
+    ended = stage.result(scene)
+    made = load(str(ended.run_dir.with_name("run-scenario") / "scenario.yaml"))
+    plan = planned_load(made, Sessions(made), Sample(1_000, 8_000))
+    cache = PlannedCache(made, plan.sessions)
+    turns, found = ended.summary["turns"]["by_phase"]["all"], ended.summary["cache"]["expected"]
+    assert plan.session_certainty == plan.turn_certainty == "exact"
+    started = Counter(row["session_id"] for row in turns_of(ended.run_dir))
+    assert started == Counter({f"s{session.index}": len(session.sent) for session in plan.sessions})
+    assert turns["sent"] == turns["ok"] == plan.turn_count
+    assert turns["output_tokens"] == sum(one.output_tokens for one in cache.sums.values())
+    hits = cache.hits.total
+    assert (found["input_tokens"], found["cached_tokens"]) == (hits.input, hits.cached)
+    assert found["hit_rate"] == hits.rate
 
 
 # -- classes of a mix, together and alone

@@ -55,6 +55,25 @@ def recorded(place: Place) -> Ended:
     return Ended(place.run_dir, fleet.ended(), fleet.text)
 
 
+def incomplete(place: Place) -> Ended:
+    lines = [{"prompt": "Hi", "output_tokens": 2}, {"prompt": "Hello"}, {"prompt": "Hey", "answer": "Yes."}]
+    (place.folder / "p.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    workload = {"kind": "chat", "source": {"kind": "jsonl", "path": "p.jsonl"}}
+    file = scenario(place.folder, workload=workload, phases={"sessions": 2, "drain_s": 60})
+    env = {"XDG_CACHE_HOME": str(place.folder / "cache")}
+    fleet = place.fleet("local", "--host", place.simulator().url, "--scenario", str(file), env=env, report=False)
+    return Ended(place.run_dir, fleet.ended(), fleet.text)
+
+
+@scenes(incomplete, ())
+def test_a_run_says_which_lines_it_does_not_send(stage: Stage, scene: Scene) -> None:
+    ended = stage.result(scene)
+    assert "p.jsonl:2: first of 1 turn left out: no answer and no output_tokens" in ended.text
+    source = manifest(ended)["workload"]["data"]["chat"]["source"]
+    assert source["filtered"] == {"length of the answer not known": 1}
+    assert len(ended.turns) == 2
+
+
 @scenes(recorded, ())
 def test_two_workers_ask_what_was_recorded(stage: Stage, scene: Scene) -> None:
     ended = stage.result(scene)

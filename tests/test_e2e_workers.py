@@ -166,7 +166,8 @@ def stopped(place: Place, mode: str, still_s: int) -> Ended:
     file = closed(place, phases__measure_s=300)
     fleet = place.fleet(mode, "--host", simulator.url, "--scenario", str(file))
     begun(place.run_dir)
-    until(lambda: simulator.stats()["requests"]["running"] == USERS, "streams of all users")
+    # Several seconds of load: a worker that has not reported since the load began would be given more time.
+    until(lambda: simulator.stats()["requests"]["finished"] > 20 * USERS, "turns of some seconds")
     pid = fleet.worker_pids()[0]
     os.kill(pid, signal.SIGSTOP)
     since_s = time.monotonic()
@@ -232,6 +233,65 @@ def test_workers_that_are_slow_to_start_are_waited_for(stage: Stage, scene: Scen
     assert ended.summary["window_s"] == 2
     assert ended.codes == set(), ended.summary["verdict"]
     assert mark(ended.run_dir, "stop") is None
+
+
+# A locustfile of which one worker stops itself when it receives the phases, before the load begins.
+STARVED = """
+import os
+import signal
+
+from inferload.swarm import plugin
+from inferload.swarm.users import InferenceUser
+from inferload.swarm.workerrun import WorkerRun
+
+plugin.install(default_scenario="smoke")
+set_windows = WorkerRun.set_windows
+
+
+def set_windows_and_stop(run, windows):
+    WorkerRun.set_windows = set_windows
+    set_windows(run, windows)
+    if run.assignment.name == "w0":
+        with open("stopped.txt", "w") as file:
+            file.write(f"{os.getpid()}\\n")
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+
+WorkerRun.set_windows = set_windows_and_stop
+
+
+class ChatUser(InferenceUser):
+    pass
+"""
+
+
+def starved_at_the_start(place: Place) -> Ended:
+    """One of two workers stands still for 7 s from just before the load."""
+    simulator = place.simulator()
+    starved = place.folder / "starved.py"
+    starved.write_text(STARVED)
+    file = closed(place, phases__measure_s=300)
+    fleet = place.fleet("processes", "--host", simulator.url, "--scenario", str(file), locustfile=starved)
+    stopped = place.folder / "stopped.txt"
+    until(lambda: stopped.exists() and stopped.read_text().endswith("\n"), "a worker that stopped itself")
+    since_s = time.monotonic()
+    until(lambda: time.monotonic() > since_s + 7, "its standing still")
+    os.kill(int(stopped.read_text()), signal.SIGCONT)
+    until(lambda: simulator.stats()["requests"]["running"] == USERS, "streams of all users")
+    fleet.signal(signal.SIGINT, whole_group=False)
+    return Ended(place.run_dir, fleet.ended(), fleet.text, simulator.stats()["requests"])
+
+
+@scenes(starved_at_the_start, ())
+def test_a_worker_that_stands_still_as_the_load_begins_is_not_lost(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    assert "Traceback" not in ended.text, ended.text
+    check_files(ended.run_dir)
+    check_books(ended)
+    assert mark(ended.run_dir, "worker_lost") is None
+    assert mark(ended.run_dir, "worker_silent") is not None
+    assert ended.codes == set(), ended.summary["verdict"]
+    assert {row["worker"] for row in ended.turns} == {"w0", "w1"}
 
 
 def all_killed(place: Place) -> Ended:

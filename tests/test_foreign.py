@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import synthetic_run as synthetic
 from inferload.analysis import frames, timeline
-from inferload.analysis.comparison import imported
+from inferload.analysis.comparison import comparable, imported, sides
 from inferload.analysis.foreign import locustcsv, vllmbench, vllmlog
 from inferload.analysis.report import Wish, make
 from inferload.deploy.simulator import serverlog
@@ -259,7 +259,13 @@ def test_a_run_in_the_form_of_vllm_bench_reads_back_the_same(run_dir: Path, tmp_
     assert [len(gaps) for gaps in said["itls"]].count(0) == 1  # the one that failed
     assert said["errors"].count("") == 35
     read = imported.read(out)
-    assert read.client == "vllm bench serve"
+    assert read.client == "inferload report --vllm-bench"
+    assert "measured by inferload" in read.notes[0]
+    assert "clock" not in read.notes[0]
+    differ = comparable.differences(sides.read_side(run_dir), sides.read_side(out), ())
+    assert differ.refusals[0] == (
+        "client: inferload against inferload report --vllm-bench: one clock, but other definitions; compare the run directories"
+    )
     assert read.figures["p99(e2e_ms)"] == pytest.approx(500)
     turns = frames.load(run_dir).turns
     measured = turns[turns["phase"] == "measure"]

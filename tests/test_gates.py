@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inferload.measure.gates import MEASURE_NAMES, PLAIN_NAMES, GateError, evaluate, parse
+from inferload.measure.intervals import Interval
 
 SUMMARY: dict[str, Any] = {
     "turns": {"sent": 210, "ok": 190, "failed": 10, "unfinished": 10},
@@ -61,7 +62,7 @@ def test_ratios_of_nothing_are_not_known() -> None:
 def test_a_percentile_of_few_samples_is_taken_from_the_sample_and_noted() -> None:
     result = evaluate(parse("p99(ttft_ms) < 390"), SUMMARY, lambda measure, q: {("ttft_ms", 0.99): 380.0}[measure, q])
     assert (result.value, result.passed) == (380.0, True)
-    assert result.to_dict()["note"] == "of only 190 samples; this percentile is steady from 1,000 on"
+    assert result.to_dict()["note"] == "of 190 samples, fewer than 10 beyond it; 1,000 samples give 10"
     steady = evaluate(parse("p75(ttft_ms) < 390"), SUMMARY, lambda measure, q: 90.0)
     assert (steady.value, steady.note) == (90.0, None)
 
@@ -131,3 +132,12 @@ def test_every_gate_that_can_be_written_is_read_back(statistic: str, name: str, 
     assert (gate.statistic, gate.name, gate.sign, gate.limit) == (statistic, name, sign, limit)
     assert gate.holds(limit) == (sign in ("<=", ">="))
     assert not gate.holds(None)
+
+
+@pytest.mark.parametrize(
+    ("value", "answer"), [(2700.0, "fail"), (300.0, "fail"), (250.0, "inconclusive"), (90.0, "inconclusive")]
+)
+def test_a_value_far_beyond_its_limit_needs_no_interval(value: float, answer: str) -> None:
+    too_short = Interval(None, None, 2.0)
+    result = evaluate(parse("p99(ttft_ms) < 100"), SUMMARY, lambda measure, q: value, lambda measure, q: too_short)
+    assert (result.value, result.answer) == (value, answer)

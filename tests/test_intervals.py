@@ -1,5 +1,6 @@
 """Intervals of one run's figures: they cover as often as they say, and gates answer by them."""
 
+from math import comb
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import signal, stats
 
 from inferload.measure.gates import Policy, evaluate, parse
-from inferload.measure.intervals import SLICES, Interval, mean_interval, quantile_interval, student_t
+from inferload.measure.intervals import SLICES, Interval, mean_interval, order_interval, quantile_interval, student_t
 from inferload.swarm.controller import Controller
 
 SIGMA = 0.6  # of the logs
@@ -141,3 +142,19 @@ def test_gates_that_nobody_can_decide_have_an_exit_code_of_their_own(outcome: di
     ended = SimpleNamespace(**{"measurement": "valid", "passed": True, "undecided": False, **outcome})
     told = SimpleNamespace(on_invalid_warns=False, _own=SimpleNamespace(inconclusive_code=7))
     assert Controller._exit_code(told, ended) == code  # type: ignore[arg-type]
+
+
+@given(st.integers(1, 400), st.sampled_from([0.5, 0.9, 0.95, 0.99]))
+def test_ranks_of_a_percentile_hold_it_in_95_of_100_samples(count: int, q: float) -> None:
+    """Against the binomial sum in exact steps: each end errs in at most 2.5 %, and the next rank inside would err more."""
+    low, high = order_interval(count, q)
+    below = np.cumsum([comb(count, k) * q**k * (1 - q) ** (count - k) for k in range(count + 1)])
+    assert low is None or below[low - 1] <= 0.025 + 1e-9
+    assert high is None or 1 - below[high - 1] <= 0.025 + 1e-9
+    assert below[low or 0] > 0.025 - 1e-9
+    assert high is not None or below[count - 1] < 0.975 + 1e-9
+
+
+def test_one_sample_has_no_upper_end() -> None:
+    assert order_interval(1, 0.99) == (1, None)
+    assert order_interval(1000, 0.99) == (983, 997)

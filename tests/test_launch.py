@@ -642,7 +642,7 @@ def test_a_state_that_is_none_is_one_line(state: Path, text: str) -> None:
         (["tiny-all", "--cores", ""], "--cores : not a list of cores"),
         (["tiny-al"], "variant tiny-al: not known; did you mean tiny-all?"),
         (["tiny-all", "--set", "max-num-sqes=8"], "tiny-all: --max-num-sqes: unknown; did you mean --max-num-seqs?"),
-        (["tiny-all", "--set", "max-num-seqs=-8"], "tiny-all: --max-num-seqs -8: at least 1"),
+        (["tiny-all", "--set", "max-num-seqs=-8"], "tiny-all: --max-num-seqs -8: from 1 to 1000000"),
         (["t4-all", "--engine", "vllm"], "t4-all: needs Tesla T4, this machine has none that nvidia-smi tells of"),
         (["tiny-all", "--engine", "vllm"], "tiny-all: its model is made on the spot, for --engine vllm-cpu"),
         (["t4-all", "--model-path", "/no/model"], "--model-path /no/model: no config.json there"),
@@ -661,6 +661,31 @@ def test_a_start_that_cannot_be_is_one_line(
     assert str(caught.value).startswith(said)
     assert "\n" not in str(caught.value)
     assert not state.exists()
+
+
+def test_a_server_is_named_by_its_variant(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one, other = probe.free_port(), probe.free_port()
+    deploy("up", "tiny-all", "--port", str(one))
+    deploy("up", "tiny-baseline", "--port", str(other))
+    try:
+        capsys.readouterr()
+        assert deploy("status", "tiny-all") == 0
+        assert capsys.readouterr().out.startswith(f"http://127.0.0.1:{one}  up  simulator tiny-all (tiny)")
+        assert deploy("logs", "tiny-baseline") == 0
+        assert f"on http://127.0.0.1:{other}" in capsys.readouterr().out
+        known = f"known servers: tiny-(all|baseline) at http://127.0.0.1:{min(one, other)}, .*; name one with --port$"
+        with pytest.raises(UsageError, match=rf"^tiny-ngram: no server is of this variant; {known}"):
+            deploy("down", "tiny-ngram")
+        with pytest.raises(UsageError, match=r"^tiny-all: names a server; leave out --port"):
+            deploy("down", "tiny-all", "--port", str(one))
+        assert deploy("down", "tiny-all") == 0
+        with pytest.raises(UsageError, match=r"^tiny-all: no server is"):
+            deploy("status", "tiny-all")
+        assert deploy("up", "tiny-baseline", "--port", str(one)) == 0
+        with pytest.raises(UsageError, match=r"^tiny-baseline: 2 servers are of this variant"):
+            deploy("down", "tiny-baseline")
+    finally:
+        deploy("down", "--all")
 
 
 def test_flags_after_the_dashes_are_the_engines_even_without_a_model(state: Path) -> None:

@@ -1,7 +1,9 @@
 """The scraper process against a page of a known server: what is kept, when, and what happens when things go away."""
 
+import argparse
 import json
 import os
+import re
 import signal
 import socket
 import ssl
@@ -17,10 +19,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import trustme
+from hypothesis import given
+from hypothesis import strategies as st
 from scripted_server import ScriptedServer, send
 from simulator_process import Simulator
 
 from inferload import scrapefile
+from inferload.cli.scrape import _duration_s, _interval_s
 from inferload.errors import UsageError
 from inferload.measure import server_names as names
 from inferload.measure.clock import Anchor
@@ -358,3 +363,96 @@ def test_a_page_without_end_is_refused_by_its_size() -> None:
         client.get(20)
     client.close()
     server.close()
+
+
+# -- inferload scrape
+
+
+def command(*arguments: str, **more: Any) -> subprocess.Popen[str]:
+    """`inferload scrape` as a service runs it: nothing on stdin."""
+    words = [sys.executable, "-m", "inferload", "scrape", *arguments]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True, **more)
+
+
+def kept(folder: Path) -> pa.Table:
+    """What a folder of scrapes holds."""
+    assert [path.name for path in folder.iterdir()] == [scrapefile.JOINED]
+    return pq.read_table(folder / scrapefile.JOINED)
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_the_command_goes_on_without_stdin_until_it_is_stopped(
+    tmp_path: Path, page: MetricsServer, how: signal.Signals
+) -> None:
+    folder = tmp_path / "metrics"
+    process = command(f"http://127.0.0.1:{page.port}", "--out", str(folder), "--interval", "0.05")
+    while page.count < 5:
+        assert process.poll() is None
+        threading.Event().wait(0.01)
+    process.send_signal(how)
+    out, err = process.communicate(timeout=20)
+    assert (process.returncode, err) == (0, "")
+    assert re.fullmatch(rf"{folder}: 0:0\d · {page.count} scrapes, 0 failed · 1 of 1 targets up\n", out)
+    counters = [row for row in kept(folder).to_pylist() if row["metric"] == "vllm:generation_tokens_total"]
+    assert [row["value"] for row in counters] == list(range(1, page.count + 1))
+
+
+def test_the_command_ends_after_its_duration_and_keeps_the_simulators_figures(
+    tmp_path: Path, served: Simulator
+) -> None:
+    asked, answered = ask(served, 3)
+    folder = tmp_path / "metrics"
+    process = command(served.url, "--out", str(folder), "--interval", "0.05", "--duration", "0.4")
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, err) == (0, "")
+    assert "0 failed · 1 of 1 targets up" in out
+    total = totals(kept(folder))[served.url]
+    assert (total[names.PROMPT_TOKENS].last, total[names.GENERATION_TOKENS].last) == (asked, answered)
+
+
+def test_a_page_that_never_gives_figures_is_exit_code_1(tmp_path: Path, page: MetricsServer) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        closed = taken.getsockname()[1]
+    urls = [f"http://127.0.0.1:{port}" for port in (closed, page.port)]
+    process = command(*urls, "--out", str(tmp_path / "m"), "--interval", "0.05", "--duration", "0.3")
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert f"{urls[0]}: no figures: Connection refused" in out
+    assert "1 of 2 targets up" in out
+    assert err == f"scraper: {urls[0]}: no metrics: Connection refused\n"
+    assert set(kept(tmp_path / "m")["target"].to_pylist()) == {urls[1]}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["server:8000", "--out", "new"], "not an http or https address"),
+        (["http://server", "--out", "full"], "--out full: not an empty directory; name another, or remove it"),
+        (["http://server", "--out", "full/file"], "--out full/file: not an empty directory"),
+        (["http://server", "--out", "new", "--interval", "0.01"], "'0.01': not a number of seconds, 0.05 to 3600"),
+        (["http://server", "--out", "new", "--duration", "nan"], "'nan': not a number of seconds, 0.05 to 1e+08"),
+        (["http://server", "--out", "new", "--api-key-file", "none"], "none"),
+        (["http://server"], "--out"),
+    ],
+)
+def test_a_command_that_cannot_start_says_why(tmp_path: Path, arguments: list[str], words: str) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").write_text("mine")
+    process = command(*arguments, cwd=tmp_path)
+    out, err = process.communicate(timeout=20)
+    assert (process.returncode, out) == (2, "")
+    assert words in err
+    assert "Traceback" not in err
+    assert not (tmp_path / "new").exists()
+    assert (tmp_path / "full" / "file").read_text() == "mine"
+
+
+@given(st.floats(allow_nan=True))
+def test_only_finite_times_are_taken(value: float) -> None:
+    for parsed, most in ((_interval_s, 3600), (_duration_s, 1e8)):
+        if 0.05 <= value <= most:
+            assert parsed(str(value)) == value
+        else:
+            with pytest.raises(argparse.ArgumentTypeError, match="not a number of seconds"):
+                parsed(str(value))

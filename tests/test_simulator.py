@@ -26,6 +26,8 @@ from inferload.deploy.simulator.text import VOCABULARY, answer_of, chat_tokens
 from prometheus_client.parser import text_string_to_metric_families
 from simulator_process import Simulator
 
+from inferload.errors import UsageError
+
 QUICK = ("--ttft-ms", "4", "--itl-ms", "1")
 HELLO = [{"role": "user", "content": "hello to you"}]
 CHAT = "/v1/chat/completions"
@@ -613,6 +615,8 @@ class TestCommand:
             (("--max-model-len", "200000", "--num-gpu-blocks", "8192"), "--num-gpu-blocks"),
             (("--jitter", "2"), "--jitter"),
             (("--ttft-ms", "nan"), "--ttft-ms"),
+            (("--port", "99999"), "--port 99999: from 0 to 65535"),
+            (("--port", "-1"), "--port -1: from 0 to 65535"),
             (("--tls-cert", "nowhere.pem"), "--tls-cert"),
             (("--host", "203.0.113.1"), "--host"),
         ],
@@ -624,6 +628,19 @@ class TestCommand:
         assert done.stdout == ""
         assert len(done.stderr.splitlines()) == 1
         assert word in done.stderr
+
+    @pytest.mark.parametrize("value", ["inf", "nan", "-1", "9" * 400, "99999999999999999999999999999"])
+    @pytest.mark.parametrize("name", sorted(served._RANGES))
+    def test_every_number_has_a_range(self, name: str, value: str, capsys: pytest.CaptureFixture[str]) -> None:
+        flag = f"--{name.replace('_', '-')}"
+        try:
+            served.served(flags.read([flag, value]))
+        except UsageError as error:
+            said = str(error)
+        except SystemExit:
+            said = capsys.readouterr().err.splitlines()[-1]
+        assert flag in said
+        assert "Traceback" not in said
 
     def test_a_client_that_resets_is_an_abort(self, simulator: Start) -> None:
         server = simulator("--ttft-ms", "60000", "--enable-server-load-tracking")
@@ -671,7 +688,7 @@ def test_a_fault_behind_the_head_of_a_stream_is_an_error_event_and_no_second_ans
     engine.submit = broken  # type: ignore[method-assign]
     there, here = socket.socketpair()
     nothing = lambda _connection: None  # noqa: E731
-    connection = Connection(here, Hooks(api.handle, nothing, nothing, nothing))
+    connection = Connection(here, Hooks(api.handle, nothing, nothing, nothing, nothing))
     body = json.dumps(streamed()).encode()
     head = f"POST {CHAT} HTTP/1.1\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
     there.sendall(head.encode() + body)

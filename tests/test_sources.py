@@ -484,6 +484,37 @@ def test_columns_by_other_names(tmp_path: Path) -> None:
     assert len(plan_of(Sessions(scenario(source, output_tokens=9)), 1)) == 1
 
 
+LINES = st.sampled_from(
+    [{"answer": "yes"}, {"output_tokens": 3}, {}, {"session_id": "a"}, {"session_id": "a", "output_tokens": 3}]
+)
+
+
+@given(st.lists(LINES, max_size=8))
+def test_what_of_a_file_has_no_length_is_counted_with_its_first_line(
+    tmp_path_factory: pytest.TempPathFactory, lines: list[dict[str, Any]]
+) -> None:
+    path = tmp_path_factory.mktemp("lines") / "p.jsonl"
+    documents = [{"prompt": "Hi", "output_tokens": 1}, *({"prompt": "Hi", **line} for line in lines)]
+    sessions = Sessions(scenario(jsonl(path, *documents)))
+    sent = sum(len(plan_of(sessions, index)) for index in range(sessions.open()["chat"].facts()["source"]["used"]))
+    lost = len(documents) - sent
+    (*_, warning) = sessions.warnings() or [""]
+    assert bool(lost) == bool(warning) == any(not {"answer", "output_tokens"} & one.keys() for one in documents)
+    if lost:
+        place, text = warning.split(": first of ")
+        assert text.startswith(f"{lost} turn{'s' * (lost > 1)} left out: no answer and no output_tokens")
+        assert not {"answer", "output_tokens"} & documents[int(place.rpartition(":")[2]) - 1].keys()
+        assert warning in sessions.open()["chat"].in_words()
+    assert Sessions(scenario(jsonl(path, *documents), output_tokens=4)).warnings() == []
+
+
+def test_lines_without_text_are_counted_with_the_first(tmp_path: Path) -> None:
+    source = jsonl(tmp_path / "p.jsonl", {"prompt": "a", "output_tokens": 1}, {"prompt": " "}, {"prompt": ""})
+    assert Sessions(scenario(source)).warnings() == [f"{tmp_path / 'p.jsonl'}:2: first of 2 records left out: empty"]
+    talks = sharegpt(tmp_path / "s.json", [conversation("a", "b"), conversation("a")])
+    assert Sessions(scenario(talks)).warnings() == []
+
+
 def test_turns_behind_the_last_answer_are_left_out_and_counted(tmp_path: Path) -> None:
     source = sharegpt(
         tmp_path / "s.json", [conversation("a", "b", "c"), conversation("a", "b"), conversation("a", "b", "c")]

@@ -1,21 +1,28 @@
 """start.sh, for hosts without Python: its text, the command lines that it runs, and servers that it starts and stops."""
 
 import os
+import re
 import shlex
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from inferload.deploy import facts, probe, shell
-from inferload.deploy.variant import bundled, named
+from inferload.deploy.shell import variants_file
+from inferload.deploy.variant import Hardware, Variant, bundled, named
 from inferload.deploy.variantcommand import changed
 
 from inferload import cli
+from inferload.errors import UsageError
 
 BIN = Path(sys.executable).parent
 SHELLS = [name for name in ("dash", "bash") if os.path.exists(f"/usr/bin/{name}") or os.path.exists(f"/bin/{name}")]
@@ -271,8 +278,41 @@ def test_memory_that_is_not_told_is_left_out() -> None:
     }
 
 
+_HOSTILE = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20) | st.sampled_from(
+    ["x; exit 7", "$(exit 7)", "`exit 7`", "'; exit 7 #", '"; exit 7 #', "\n=END=\nexit 7\n", "-n", "", "a\\"]
+)
+_HARDWARE = Hardware("none", 0, 1)
+
+
+@given(
+    st.dictionaries(st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True), _HOSTILE, max_size=3),
+    _HOSTILE,
+    _HOSTILE,
+)
+def test_any_value_of_a_variant_reaches_the_server_as_it_is(environment: dict[str, str], text: str, model: str) -> None:
+    environment = {f"T_{name}": value for name, value in environment.items()}  # PATH and IFS are the shell's own
+    variant = Variant("END", "f", text, model, _HARDWARE, text, text, args={"seed": text}, environment=environment)
+    shown = "".join(f'printf "%s\\0" "${name}"\n' for name in environment)
+    program = (
+        f'{variants_file([variant])}\nfail() {{ exit 9; }}\nlaunch() {{ printf \'%s\\0\' "$simulated_as" "$@"; }}\n'
+        f"list_variants\nuse_variant END\n{shown}"
+    )
+    done = subprocess.run(["sh"], input=program.encode(), capture_output=True, timeout=20, check=False)
+    assert done.returncode == 0, done.stderr
+    said = done.stdout.decode().removeprefix("END\n").split("\0")
+    assert said[:4] == [text, model, "--seed", text]
+    assert said[len(said) - 1 - len(environment) : -1] == list(environment.values())
+
+
+@given(_HOSTILE | st.integers() | st.none())
+def test_a_name_of_an_environment_variable_is_a_name_or_refused(name: Any) -> None:
+    is_name = isinstance(name, str) and re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name)
+    with nullcontext() if is_name else pytest.raises(UsageError, match=r"^a: environment: "):
+        Variant("a", "f", "p", "m", _HARDWARE, "s", "cpu-tiny", environment={name: "1"})
+
+
 def test_a_name_that_a_shell_would_split_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = "source: x\nmodel: m\nhardware: {gpu: none, gpus: 0, memory_gib: 1}\nsimulated_as: cpu-tiny\n"
     (tmp_path / "mine.yaml").write_text(text + 'variants:\n  "a b; c": {purpose: p}\n')
     assert cli.main(["deploy", "script", f"{tmp_path}/mine.yaml:a b; c"]) == 2
-    assert "a name for a shell script has letters" in capsys.readouterr().err
+    assert "its name must be letters, digits" in capsys.readouterr().err

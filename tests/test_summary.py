@@ -18,9 +18,9 @@ from inferload.measure.console import tables
 from inferload.measure.evidence import RunFacts, gather
 from inferload.measure.health import Beat, HealthSet
 from inferload.measure.measures import MEASURES
-from inferload.measure.record import Failure, PhaseWindow, TurnRecord
+from inferload.measure.record import Failure, PhaseWindow, TurnRecord, stepped
 from inferload.measure.sketch import rank
-from inferload.measure.summary import SummaryInput, build, exact_block, steady
+from inferload.measure.summary import QUANTILES, SummaryInput, build, exact_block, steady
 from inferload.measure.tally import Slo, TallySet
 from inferload.measure.validity import Verdict, judge
 from inferload.turnfile import TurnColumns, exact_values, to_table
@@ -124,7 +124,10 @@ def test_the_document_has_the_keys_that_pipelines_rely_on() -> None:
     }
     assert list(summary["latency"]) == [measure.name for measure in MEASURES if measure.name != "client_delay_ms"]
     for block in [*summary["latency"].values(), summary["client"]["delay_ms"], summary["client"]["loop_lag_ms"]]:
-        assert list(block) == ["count", "mean", "p50", "p90", "p95", "p99", "p999", "min", "max"]
+        assert list(block)[:9] == ["count", "mean", "p50", "p90", "p95", "p99", "p999", "min", "max"]
+        few = [name for name, q in QUANTILES.items() if block[name] is not None and not steady(block["count"], q)]
+        assert list(block)[9:] == (["intervals"] if few else [])
+        assert list(block.get("intervals", {})) == few
     assert set(summary["client"]) == {
         *("delay_ms", "loop_lag_ms", "gc_pause_ms", "longest_pause_ms", "cpu_share", "steal_share", "stamps", "reader"),
     }
@@ -138,7 +141,7 @@ def test_every_rate_is_a_count_over_its_window() -> None:
     assert summary["rates"] == {
         "offered_sessions_per_s": 20.0,
         "achieved_sessions_per_s": 20.0,
-        "turns_per_s": 20.0,
+        "turns_per_s": 1199 / 60,  # and its end lies in the drain
         "output_tok_per_s": (1200 * 5 - 4) / 60,  # of the last turn only the first event came before the drain
         "input_tok_per_s": 1200 * 100 / 60,
         "goodput_turns_per_s": 10.0,
@@ -163,16 +166,17 @@ def test_percentiles_are_exact_from_records_and_near_from_sketches() -> None:
         "p90": 41.079,
         "p95": 41.139,
         "p99": 41.187,
-        "p999": None,  # of 1,200 samples one lies beyond it
+        "p999": 41.198,  # of 1,200 samples one lies beyond it
         "min": 40.0,
         "max": 41.199,
+        "intervals": {"p999": [41.195, None]},  # open above: 1,200 samples do not reach its upper end
     }
     for name, block in near["latency"].items():
-        for key, value in block.items():
-            known = exact["latency"][name][key]
+        for key in ("count", "mean", *QUANTILES, "min", "max"):
+            value, known = block[key], exact["latency"][name][key]
             assert value == (None if known is None else pytest.approx(known, rel=0.0025)), (name, key)
     assert exact["by_class"]["chat"]["latency"]["ttft_ms"]["count"] == 800
-    assert (exact["latency"]["itl_ms"]["p99"], exact["latency"]["itl_ms"]["p999"]) == (10.0, None)
+    assert (exact["latency"]["itl_ms"]["p99"], exact["latency"]["itl_ms"]["p999"]) == (10.0, 10.0)
     assert exact["latency"]["connect_ms"]["mean"] is None
 
 
@@ -186,11 +190,12 @@ def test_an_exact_block_is_the_nearest_rank_of_all_values(values: list[float]) -
     block = exact_block(np.array(values))
     for name, q in (("p50", 0.5), ("p90", 0.9), ("p95", 0.95), ("p99", 0.99)):
         placed = sorted(values)[rank(q, len(values)) - 1]
-        assert block[name] == (round(placed, 6) if len(values) * round(1 - q, 9) >= 10 else None)
+        assert block[name] == round(placed, 6)
+        assert (name in block.get("intervals", {})) == (len(values) * round(1 - q, 9) < 10)
 
 
 @pytest.mark.parametrize(("q", "least"), [(0.5, 20), (0.9, 100), (0.95, 200), (0.99, 1000), (0.999, 10_000)])
-def test_a_percentile_needs_ten_samples_beyond_it(q: float, least: int) -> None:
+def test_a_percentile_is_marked_below_ten_samples_beyond_it(q: float, least: int) -> None:
     assert (steady(least - 1, q), steady(least, q)) == (False, True)
 
 
@@ -219,7 +224,7 @@ def test_a_failed_turn_fails_a_run_without_gates_and_a_gate_decides_where_there_
         "value": pytest.approx(40.004),
         "passed": True,
         "answer": "pass",
-        "note": "of only 5 samples; this percentile is steady from 1,000 on",
+        "note": "of 5 samples, fewer than 10 beyond it; 1,000 samples give 10",
     }
     unknown = build(given_by(sixty_seconds(5), gates=["mean(connect_ms) < 100"]))
     assert (unknown["verdict"]["passed"], unknown["verdict"]["gates"][0]["value"]) == (False, None)
@@ -250,13 +255,14 @@ def test_steps_have_the_shape_of_the_whole() -> None:
     tallies = TallySet()
     for record in records:
         tallies.turn_begun("measure", record.class_name, record.step)
-        tallies.fold(record, WINDOWS, None)
-    summary = build(SummaryInput(RUN, tallies, HealthSet(), SECONDS, VALID, "kernel", step_windows={0: 30.0, 1: 25.0}))
+        tallies.fold(record, stepped(WINDOWS, (0, 2.5)), None)
+    summary = build(SummaryInput(RUN, tallies, HealthSet(), SECONDS, VALID, "kernel", step_windows={0: 2.5, 1: 57.5}))
     assert [(step["step"], step["window_s"], step["turns"]["ok"]) for step in summary["steps"]] == [
-        (0, 30.0, 50),
-        (1, 25.0, 50),
+        (0, 2.5, 50),
+        (1, 57.5, 50),
     ]
-    assert summary["steps"][1]["rates"]["turns_per_s"] == 2.0
+    # Each step planned 50 turns; of the 100, 49 ended in the first 2.5 s.
+    assert [step["rates"]["turns_per_s"] for step in summary["steps"]] == [49 / 2.5, 51 / 57.5]
     assert set(summary["steps"][0]) - {"step"} <= set(summary)
 
 

@@ -1,6 +1,8 @@
 """The parts of the swarm that need no running Locust: options, orders, the roster, messages."""
 
 import argparse
+import io
+import logging
 import subprocess
 import sys
 from pathlib import Path
@@ -16,11 +18,15 @@ from inferload.measure import clock
 from inferload.measure.record import PhaseWindow
 from inferload.passing import PassingParser
 from inferload.runoptions import RUN_OPTIONS
-from inferload.swarm import agent, messages, muster, options, watching
+from inferload.swarm import agent, logs, messages, muster, options, plugin, watching
+from inferload.swarm.masterrun import MasterRun
 from inferload.swarm.order import Wish, nominal_users, resolve
-from inferload.swarm.own import OwnSettings
+from inferload.swarm.own import OwnSettings, client_settings
 from inferload.swarm.roster import Member, Roster
 from inferload.wire.client import Credentials, TlsSettings
+from inferload.wire.dial import Proxy
+from inferload.wire.redaction import Redaction
+from inferload.wire.target import Target
 from inferload.workload import scenario as scenarios
 
 HOST = "http://127.0.0.1:8000"
@@ -264,6 +270,8 @@ class Watched:
 
     def __init__(self, *names: str) -> None:
         self.roster = Roster(list(names))
+        for member in self.roster.members:
+            member.began = True
         self.kinds: list[str] = []
         self.looked = 0
         self.marks = SimpleNamespace(add=lambda kind, _text, **_facts: self.kinds.append(kind))
@@ -293,6 +301,48 @@ def test_a_worker_that_was_given_up_is_waited_for_once_it_is_heard_again(monkeyp
     assert (run.roster.awaited, run.kinds, run.looked) == ([other], ["worker_lost"], 2)
 
 
+def test_a_worker_that_reports_is_not_lost_while_locust_still_counts_it_as_missing() -> None:
+    run = Watched("a")
+    run.roster.members[0].heard()
+    watching.look_round(run, {"a": SimpleNamespace(state="missing")}, 60)  # type: ignore[arg-type]
+    assert (run.roster.lost, run.kinds) == ([], [])
+
+
+@pytest.mark.parametrize(("silent_s", "lost"), [(6, False), (14, False), (16, True)])
+def test_a_worker_that_has_not_reported_since_the_load_began_has_more_time(
+    silent_s: int, lost: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_ns = [0]
+    monkeypatch.setattr("inferload.swarm.roster.now_ns", lambda: at_ns[0])
+    run = Watched("a", "b")
+    starting, reporting = run.roster.members
+    for member in run.roster.members:
+        member.heard()
+    starting.began = False
+    clients = {name: SimpleNamespace(state="running") for name in ("a", "b")}
+    at_ns[0] = silent_s * 10**9
+    watching.look_round(run, clients, 60)  # type: ignore[arg-type]
+    assert (starting.lost, reporting.lost) == (lost, True)
+
+
+def test_a_run_begins_when_locust_counts_every_worker_as_present(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Locust gives no users to a worker that it counts as missing, and takes a while to see that one is back."""
+    monkeypatch.setattr(muster, "_assignment", lambda _run, _member: SimpleNamespace(to_wire=dict))
+    members = Roster(["a", "b"])
+    for member in members.members:
+        member.ready = True
+    clients = {"a": SimpleNamespace(state="ready"), "b": SimpleNamespace(state="missing")}
+    run = MasterRun.__new__(MasterRun)
+    run.roster, run.preflight = members, SimpleNamespace(data=SimpleNamespace(has_files=False))  # type: ignore[assignment]
+    run._runner = SimpleNamespace(clients=clients, send_message=lambda *_arguments: None)
+    with gevent.Timeout(10):
+        waiting = gevent.spawn(muster.hand_out, run)
+        gevent.sleep(0.05)
+        assert not waiting.ready()
+        clients["b"].state = "ready"
+        waiting.get()
+
+
 def test_nobody_is_silent_while_the_master_stands_still(monkeypatch: pytest.MonkeyPatch) -> None:
     at_ns = [0]
     for module in ("roster", "watching"):
@@ -308,3 +358,66 @@ def test_nobody_is_silent_while_the_master_stands_still(monkeypatch: pytest.Monk
     at_ns[0] += 250 * 10**6
     watching.look_round(run, clients, ears.listening_s())  # type: ignore[arg-type]
     assert member.lost
+
+
+def test_only_servers_that_the_command_line_names_get_the_key_and_the_headers() -> None:
+    given = parsed(
+        header=["X-Gateway: secret-value"],
+        also_host=["https://b/v1"],
+        metrics_url=["http://c:9/x/metrics"],
+        allow_target=["http://D:80/any"],
+    )
+    own = options.own_settings(given)
+    for url in (HOST, "https://b:443", "http://c:9", "http://d"):
+        settings = client_settings(scenarios.load("smoke"), Target.parse(url), "m", own, "w")
+        assert settings.headers == (("X-Gateway", "secret-value"),)
+    for url in ("https://127.0.0.1:8000", "http://127.0.0.1:8001", "http://127.0.0.1.evil:8000", "http://b:443"):
+        settings = client_settings(scenarios.load("smoke"), Target.parse(url), "m", own, "w")
+        assert (settings.headers, settings.credentials) == ((), Credentials())
+        assert own.withheld_from([HOST, f"{url}/metrics", url]) == [url]
+    assert options.own_settings(parsed()).withheld_from(["http://elsewhere"]) == []
+
+
+def test_a_page_without_an_address_listens_on_loopback_alone() -> None:
+    for given, expected in (("", "127.0.0.1"), ("*", "*"), ("10.0.0.1", "10.0.0.1")):
+        found = parsed(web_host=given)
+        plugin._look(found)
+        assert found.web_host == expected
+
+
+@pytest.mark.parametrize(
+    "url", ["http://me:pa55word@h:1", "me:pa55word@h", "ftp://me:pa55word@h", "http://me:pa55/word@h"]
+)
+@pytest.mark.parametrize("option", ["host", "also_host", "metrics_url", "allow_target"])
+def test_a_password_in_an_address_is_refused_and_not_repeated(option: str, url: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        options.check(parsed(**{option: url if option == "host" else [url]}))
+    assert "pa55" not in str(raised.value)
+
+
+def test_a_password_of_a_proxy_is_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "socks5://me:pa55word@proxy:1080")
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    with pytest.raises(UsageError, match="proxy:1080") as raised:
+        Proxy.for_target(Target.parse("http://server:8000"))
+    assert "pa55" not in str(raised.value)
+
+
+def test_a_log_line_is_one_line_without_secrets() -> None:
+    said = io.StringIO()
+    handler = logging.StreamHandler(said)
+    handler.addFilter(logs.SafeRecords(Redaction(["sk-0123456789"])))
+    for name in ("inferload.x", "locust.x"):
+        logger = logging.Logger(name)
+        logger.addHandler(handler)
+        logger.warning("from %s: %s", "sk-0123456789", "a\x1b[2J\nforged")
+        try:
+            raise ValueError("sk-0123456789\nforged")
+        except ValueError:
+            logger.exception("broken")
+    lines = said.getvalue().splitlines()
+    assert lines[0] == "from ***: a\\x1b[2J\\nforged"
+    assert "from ***: a\\x1b[2J" in lines
+    assert "    ValueError: ***" in lines
+    assert not any(line.startswith("forged") for line in lines)

@@ -111,7 +111,21 @@ def test_what_happened_in_the_windows_adds_up_to_the_turns(records: list[TurnRec
     )
     assert total.window_input_tokens == sum(r.input_tokens or 0 for r in records if r.first_ns is not None)
     assert total.window_in_flight_ns == total.turn_ns
-    assert total.window_sessions == sum(r.turn_index == 0 for r in records)
+    assert total.window_turns == sum(r.ok for r in records if r.sent_ns is not None)
+    assert total.window_sessions <= sum(r.turn_index == 0 for r in records)
+
+
+@given(st.lists(turns(), max_size=8))
+def test_each_end_counts_in_the_window_that_holds_it(records: list[TurnRecord]) -> None:
+    slo = Slo(ttft_ms=300)
+    tallies = TallySet()
+    for record in records:
+        tallies.fold(record, WINDOWS, slo)
+    for window in WINDOWS:
+        ended = [r for r in records if r.ok and r.sent_ns is not None and window.holds(r.closed_ns)]
+        tally = tallies.total(window.phase)
+        assert (tally.window_turns, tally.window_slo_judged) == (len(ended), len(ended))
+        assert tally.window_slo_met == sum(bool(slo.met(record)) for record in ended)
 
 
 @given(turns())
@@ -153,14 +167,17 @@ def test_tokens_are_shared_evenly_between_windows() -> None:
     ("changes", "phase"),
     [
         ({"sent_ns": 5 * S - 1}, "warmup"),
-        ({"sent_ns": 5 * S}, "measure"),
+        ({"sent_ns": 5 * S}, None),  # planned in the warm-up, begun after it: late, and achieved in no phase
+        ({"sent_ns": 5 * S, "planned_ns": 5 * S}, "measure"),
+        ({"sent_ns": 5 * S, "planned_ns": 5 * S, "session_id": "s1/search"}, None),  # a sub-agent of session s1
         ({"sent_ns": 5 * S, "connect_ns": 10 * MS}, "warmup"),  # the server took long to connect
         ({"sent_ns": None, "failure": Failure.CONNECT}, "warmup"),
         ({"sent_ns": 5 * S, "turn_index": 1}, None),
     ],
 )
-def test_a_session_begins_when_the_client_sets_about_it(changes: dict[str, object], phase: str | None) -> None:
-    record = turn(planned_ns=4 * S, closed_ns=9 * S, first_ns=6 * S, last_ns=6 * S, phase="warmup", **changes)
+def test_a_session_is_achieved_where_it_was_planned_and_begun(changes: dict[str, object], phase: str | None) -> None:
+    instants = {"planned_ns": 4 * S, "closed_ns": 9 * S, "first_ns": 6 * S, "last_ns": 6 * S}
+    record = turn(**{**instants, "phase": "warmup", **changes})
     tallies = TallySet()
     tallies.fold(record, [PhaseWindow("warmup", 0, 5 * S), PhaseWindow("measure", 5 * S)], None)
     begun = {at[0]: tally.window_sessions for at, tally in tallies.items() if tally.window_sessions}

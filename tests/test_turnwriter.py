@@ -42,3 +42,39 @@ def test_the_end_waits_for_a_part_that_is_being_written(tmp_path: Path, monkeypa
         ending.get()
     assert [path.name for path in turns.iterdir()] == ["w0-all.parquet"]
     assert turnfile.read_turns(tmp_path, ["turn_id"])["turn_id"].to_pylist() == ["s0.0", "s1.0"]
+
+
+def test_a_part_that_cannot_be_written_is_lost_and_the_rest_is_kept(tmp_path: Path) -> None:
+    turns = tmp_path / "turns"
+    writer = TurnWriter(turns, "w0", Anchor(0, 0))
+    turns.rmdir()
+    writer.extend([record(0)])
+    writer._write_part()
+    turns.mkdir()
+    writer.extend([record(1), record(2)])
+    written = writer.finish()
+    assert written.records == 2
+    assert written.error == f"{turns}: No such file or directory"
+    assert turnfile.read_turns(tmp_path, ["turn_id"])["turn_id"].to_pylist() == ["s1.0", "s2.0"]
+
+
+def test_parts_that_were_removed_are_not_counted_as_written(tmp_path: Path) -> None:
+    turns = tmp_path / "turns"
+    writer = TurnWriter(turns, "w0", Anchor(0, 0))
+    writer.extend([record(0)])
+    writer._write_part()
+    next(turns.iterdir()).unlink()
+    writer.extend([record(1)])
+    assert writer.finish().records == 1
+
+
+def test_parts_that_cannot_be_joined_still_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_arguments: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(turnfile, "join_parts", full)
+    turns = tmp_path / "turns"
+    writer = TurnWriter(turns, "w0", Anchor(0, 0))
+    writer.extend([record(0)])
+    written = writer.finish()
+    assert written == turnwriter.Written(1, f"{turns}: No space left on device")

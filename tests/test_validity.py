@@ -10,6 +10,7 @@ from records import MS, S, turn
 from inferload.measure import validity
 from inferload.measure.evidence import RunFacts, gather
 from inferload.measure.health import Beat, HealthSet
+from inferload.measure.overload import Growth
 from inferload.measure.tally import TallySet
 from inferload.measure.validity import RULES, Evidence, judge
 
@@ -41,6 +42,8 @@ GOOD = Evidence(
     server_in_flight_mean=19.0,
 )
 
+KEPT_UP = Growth(60.0, 10.0, 9.9, 0.5, -0.1, 1.1, "kept up")
+
 
 def test_a_good_run_is_valid() -> None:
     verdict = judge([GOOD])
@@ -50,6 +53,8 @@ def test_a_good_run_is_valid() -> None:
 # code, what is just within every limit, what is just suspect, what is just invalid (None: that level does not exist)
 EDGES: list[tuple[str, dict[str, Any], dict[str, Any] | None, dict[str, Any] | None]] = [
     ("no_turns", {"turns_finished": 1}, None, {"turns_finished": 0}),
+    ("overload", {"growth": KEPT_UP}, {"growth": replace(KEPT_UP, growth_per_s=0.51, state="overloaded")}, None),
+    ("overload", {"growth": KEPT_UP}, {"growth": replace(KEPT_UP, growth_per_s=5.0, state="unsettled", step=2)}, None),
     ("client_delay", {"delay_p99_ms": 5.0}, {"delay_p99_ms": 5.01}, {"delay_p99_ms": 10.01}),
     ("client_delay", {"delay_p99_ms": 500.0, "itl_ms": None}, None, None),
     (
@@ -84,6 +89,13 @@ EDGES: list[tuple[str, dict[str, Any], dict[str, Any] | None, dict[str, Any] | N
     ),
     ("lost_worker", {}, None, {"lost_workers": 1}),
     ("report_gap", {}, None, {"report_gaps": 1}),
+    (
+        "lost_records",
+        {},
+        None,
+        {"lost_records": 3, "lost_records_why": "worker w0: /run/turns: No space left on device"},
+    ),
+    ("write_error", {}, {"write_errors": ("/run/marks.jsonl: No space left on device",)}, None),
     ("clock_skew", {"clock_uncertainty_ms": 5.0}, {"clock_uncertainty_ms": 500.0}, None),
     ("clock_step", {}, {"clock_steps": 1, "clock_stepped_s": -3600.0}, None),
     ("unfinished_drain", {}, {"turns_unfinished": 1}, {"turns_unfinished": 51}),

@@ -2,6 +2,7 @@
 
 import json
 import os
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,12 @@ from hypothesis import strategies as st
 from inferload.analysis.comparison.sides import served
 from inferload.deploy import shell, vllmflags, weights
 from inferload.deploy.arguments import REFUSED, REFUSED_VALUES, Flag, environment_faults, faults, flags_of_help, to_argv
-from inferload.deploy.checks import Gpu, check_disk, check_gpus, check_memory, gpus
-from inferload.deploy.engines import Wanted, command_of
+from inferload.deploy.checks import Gpu, check_disk, check_gpus, check_memory, gpus, visible_gpus
+from inferload.deploy.engines import Wanted, command_of, line_of
 from inferload.deploy.facts import priced
+from inferload.deploy.shell import script
 from inferload.deploy.simulator import flags as simulator_flags
+from inferload.deploy.sweepplan import PlannedRun
 from inferload.deploy.variant import Hardware, Variant, bundled, document, family_of, named
 from inferload.deploy.variantcommand import changed
 
@@ -207,18 +210,57 @@ def test_a_family_that_is_none(change: dict[str, Any], said: str) -> None:
     ("text", "said"),
     [
         ("source: x\nmodel: [oops\n", ":3: not YAML: expected ',' or ']', but got '<stream end>'"),
-        ("source: x\nvariants: {5: {purpose: p}}\n", ": variant 5: its name is no text; quote it"),
+        ("source: x\nvariants: {a: &b {purpose: *b}}\n", None),
+        ("source: x\nmodel: y\nmodel: z\n", ":3: model: stands here and in line 2; remove one of them"),
+        ("source: !x y\n", ":1: source: tag '!x': tags are not read; write plain values"),
         ("source: x\nvariants: [a]\n", ": variants: not a mapping of names"),
         ("source: x\nvariants: {a: {args: [1]}}\n", ": variant a: args: not a mapping such as {max-num-seqs: 8}"),
         (None, ": No such file or directory; FILE.yaml:NAME names a variant of a file of yours"),
     ],
 )
-def test_a_file_that_is_none_is_one_line(text: str | None, said: str, tmp_path: Path) -> None:
+def test_a_file_that_is_none_is_one_line(text: str | None, said: str | None, tmp_path: Path) -> None:
     if text is not None:
         (tmp_path / "mine.yaml").write_text(text)
     with pytest.raises(UsageError) as told:
         named(f"{tmp_path}/mine.yaml:a")
-    assert str(told.value) == f"{tmp_path}/mine.yaml{said}"
+    assert len(str(told.value).splitlines()) == 1
+    assert str(told.value) == f"{tmp_path}/mine.yaml{said}" if said else "aliases (*name) in a ring" in str(told.value)
+
+
+def test_aliases_that_unfold_into_millions_are_refused(tmp_path: Path) -> None:
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9)]
+    (tmp_path / "mine.yaml").write_text("\n".join(lines))
+    with pytest.raises(UsageError, match=r"holds more than 50000 values"):
+        named(f"{tmp_path}/mine.yaml:a")
+
+
+_FIELDS = ("source", "model", "hardware", "simulated_as", "prices", "variants")
+_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=5), inner, max_size=2),
+    max_leaves=4,
+)
+
+
+@given(st.sampled_from([*_FIELDS, "base", "factor", "purpose", "args", "environment", "old"]), _VALUES)
+def test_a_value_of_any_type_makes_a_variant_or_a_refusal(key: str, value: Any) -> None:
+    family: dict[str, Any] = {**FAMILY, "variants": {"a": dict(FAMILY["variants"]["a"])}}
+    (family if key in _FIELDS else family["variants"]["a"])[key] = value
+    found: dict[str, Variant] = {}
+    with suppress(UsageError):
+        found = family_of(family, Path("f.yaml"))
+    assert all(script([variant]) and variant.argv and json.dumps(document(variant)) for variant in found.values())
+
+
+@pytest.mark.parametrize("name", ["../../out", "..", "/x", "a/b", "", "a\nb", "-x", "a" * 65, "$(x)"])
+def test_a_name_that_could_lead_elsewhere_is_refused(name: str, tmp_path: Path) -> None:
+    family = {**FAMILY, "variants": {name: FAMILY["variants"]["a"]}}
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(family))
+    with pytest.raises(UsageError, match="its name must be letters"):
+        named(f"{tmp_path}/mine.yaml:{name}")
+    with pytest.raises(UsageError, match="its name must be letters"):
+        PlannedRun("s", f"{tmp_path}/mine.yaml:{name}", 0, 1).folder  # noqa: B018
 
 
 def test_a_setting_that_is_no_yaml_is_one_line() -> None:
@@ -256,13 +298,51 @@ def test_the_page_of_a_variant_of_ones_own_file_says_what_it_differs_in(
     )
 
 
+TWO_GPUS = {"GPU-aa1": Gpu("A", 80, 80), "GPU-ab2": Gpu("B", 24, 24)}
+
+
+@pytest.mark.parametrize(
+    ("visible", "names"),
+    [
+        ("", []),
+        ("0", ["A"]),
+        ("1,0", ["B", "A"]),
+        (" 1 ", ["B"]),
+        ("0,2,1", ["A"]),  # CUDA reads up to the first entry that selects none
+        ("-1", []),
+        ("0,0", []),
+        ("GPU-ab", ["B"]),
+        ("GPU-a", []),  # the beginning of two
+        ("GPU-ab2,GPU-aa1", ["B", "A"]),
+        ("MIG-x", ["MIG-x"]),
+        ("void", []),
+        ("9" * 5000, []),
+    ],
+)
+def test_only_visible_gpus_count(visible: str, names: list[str]) -> None:
+    assert [gpu.name for gpu in visible_gpus(visible, TWO_GPUS)] == names
+
+
+@pytest.mark.parametrize("engine", ["vllm", "vllm-cpu"])
+def test_a_name_that_is_set_replaces_the_models(engine: str) -> None:
+    for setting in ("served-model-name=mine", "served_model_name=mine"):
+        variant = changed(named("tiny-all"), [setting])
+        argv = line_of(Wanted(engine, variant.model, variant=variant)).argv
+        assert argv.count("--served-model-name") == 1
+        assert argv[argv.index("--served-model-name") + 1] == "mine"
+    extra = line_of(Wanted(engine, "tiny", variant=named("tiny-all"), extra=("--served-model-name=x",))).argv
+    assert [word for word in extra if "served" in word] == ["--served-model-name=x"]
+
+
 def test_what_the_driver_does_not_say_of_a_gpu_is_no_obstacle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A GPU that shares the machine's memory has `[N/A]` for it; a driver that hangs or cannot be run has no GPUs."""
     driver = tmp_path / "nvidia-smi"
-    driver.write_text("#!/bin/sh\necho 'NVIDIA GB10, [N/A], [N/A]'\n")
+    driver.write_text("#!/bin/sh\necho 'NVIDIA GB10, [N/A], [N/A], GPU-a'\n")
     driver.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     check_gpus(named("llama31-base"), gpus())
+    with pytest.raises(UsageError, match=r"^llama31-base: needs .*, CUDA_VISIBLE_DEVICES='' leaves 0;"):
+        check_gpus(named("llama31-base"), gpus(""), "")
     driver.write_text("no program\0")
     assert gpus() == []
 

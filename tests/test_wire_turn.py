@@ -464,6 +464,39 @@ def test_the_key_is_sent_and_never_told(ask: Callable[..., TurnResult]) -> None:
     assert "canary" not in repr(credentials)
 
 
+@pytest.mark.parametrize("name", ["X-Api-Key", "Authorization", "x-tenant"])
+def test_the_value_of_a_header_is_never_told(ask: Callable[..., TurnResult], name: str) -> None:
+    def echo(sock: socket.socket, request: bytes) -> None:
+        body = b"you sent " + request.split(b"\r\n\r\n")[0].split(b"canary-")[1].split(b"\r\n")[0]
+        sock.sendall(TEXT % (b"403 Forbidden", b"text/plain", len(body), body))
+
+    result = ask(echo, headers=((name, "canary-0123456789abcdef"),))
+    assert result.detail == "HTTP 403: you sent ***"
+
+
+@pytest.mark.parametrize("sse", [False, True])
+@pytest.mark.parametrize("before", [170, 190, 195, 199, 270, 285, 292, 299, 4070, 4090])
+def test_a_key_at_the_end_of_what_is_kept_of_an_error_is_not_told_in_part(
+    ask: Callable[..., TurnResult], before: int, sse: bool
+) -> None:
+    key = "sk-0123456789abcdefghij"
+    body = b"x" * before + key.encode() + b"y" * 5000
+    bad = b'data: {"error": "' + body + b'"}\n\n'
+    script = send(chunked(bad)) if sse else send(TEXT % (b"500 Oh", b"text/plain", len(body), body))
+    result = ask(script, credentials=Credentials(key))
+    assert not any(key[at : at + 8] in result.detail for at in range(len(key) - 7))
+    assert len(result.detail) <= 300
+
+
+def test_a_key_that_comes_back_as_a_name_is_not_recorded(ask: Callable[..., TurnResult]) -> None:
+    key = "sk-0123456789abcdefghij"
+    named = event("a").replace(b"chatcmpl-1", key.encode())
+    ended = event("", finish=key).replace(b"chatcmpl-1", key.encode())
+    assert key.encode() in named
+    result = ask(send(chunked(named, ended, usage(7, 1), DONE)), credentials=Credentials(key))
+    assert (result.record.failure, result.record.finish_reason, result.record.request_id) == (None, "***", "***")
+
+
 def test_own_headers_and_path(ask: Callable[..., TurnResult]) -> None:
     ask(send(chunked(*ANSWER)), headers=(("X-Tenant", "a"), ("user-agent", "mine")))
     request = ask.server.requests[0]  # type: ignore[attr-defined]

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from .imported import OUR_EXPORT
 from .sides import Side
 
 _LENGTHS = 0.02  # answers that differ by more than this in length are another workload
@@ -38,7 +39,10 @@ def differences(baseline: Side, candidate: Side, allowed: Collection[str] = ()) 
     one, other = baseline.runs[0], candidate.runs[0]
     clients = one.server.get("client", OURS), other.server.get("client", OURS)
     if clients[0] != clients[1]:
-        refusals.insert(0, f"client: {clients[0]} against {clients[1]}: each has its own clock and its own definitions")
+        of_ours = set(clients) == {OURS, OUR_EXPORT}
+        why = "one clock, but other definitions" if of_ours else "each has its own clock and its own definitions"
+        remedy = "; compare the run directories" if OUR_EXPORT in clients else ""
+        refusals.insert(0, f"client: {clients[0]} against {clients[1]}: {why}{remedy}")
     for key in () if clients[0] != clients[1] else sorted(_keys(baseline) | _keys(candidate)):
         if one.asks.get(key) != other.asks.get(key):
             said_both = f"{key}: {_shown(one.asks.get(key))} against {_shown(other.asks.get(key))}"

@@ -232,10 +232,26 @@ def _unknown_starts(baseline: Side) -> str:
 
 
 def _implausible(baseline: Side, candidate: Side) -> tuple[str, ...]:
+    """Figures that cannot be true, a sentence each; those of runs whose window is shorter than a turn in one."""
     found = []
     for side in (baseline, candidate):
+        short = 0
         for run in side.runs:
             faults = plausible.faults(run.figures, run.concurrency, run.input_tokens, run.output_tokens)
+            if _shorter_than_a_turn(run):
+                sums = [fault for fault in faults if fault.startswith(plausible.TOKEN_SUMS)]
+                short += bool(sums)
+                faults = [fault for fault in faults if fault not in sums]
             name = side.label if run.label == side.label else f"{side.label}, {run.label}"
             found += [f"{name}: {fault}" for fault in faults]
+        if short:
+            found.append(
+                f"{side.label}: turns/s and tok/s of {short} of {len(side.runs)} runs do not agree: the measure phase is shorter "
+                "than a turn, so that they count different turns; set a longer measure_s"
+            )
     return tuple(found)
+
+
+def _shorter_than_a_turn(run: Run) -> bool:
+    e2e_ms = run.figures.get("mean(e2e_ms)")
+    return run.window_s is not None and e2e_ms is not None and run.window_s * 1e3 < e2e_ms

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from inferload.measure import gates
+from inferload.measure.summary import steady
 
 Better = Literal["higher", "lower"]
 
@@ -64,3 +65,10 @@ def value_of(name: str, summary: Mapping[str, Any]) -> float | None:
         return gates.evaluate(gates.parse(f"{name} < 0"), summary).value
     except (KeyError, TypeError):
         return None
+
+
+def steady_value_of(name: str, summary: Mapping[str, Any]) -> float | None:
+    """As `value_of`, but None for a percentile with fewer than 10 samples beyond it."""
+    term = gates.parse(f"{name} < 0")
+    count = ((summary.get("latency") or {}).get(term.name) or {}).get("count") or 0
+    return None if term.q is not None and not steady(count, term.q) else value_of(name, summary)

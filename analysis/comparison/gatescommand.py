@@ -104,6 +104,8 @@ def annotations(summaries: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, s
 
 def markdown(summaries: Mapping[str, Mapping[str, Any]]) -> str:
     """A row for each gate."""
+    from inferload.measure.untrusted import code_span
+
     from ..wording import NOT_KNOWN, number, sureness
     from .output import piped
 
@@ -112,7 +114,7 @@ def markdown(summaries: Mapping[str, Mapping[str, Any]]) -> str:
         verdict = summary["verdict"]
         for gate in verdict["gates"] or [{"gate": "no turn fails", "passed": verdict["passed"]}]:
             value = number(gate["value"]) if gate.get("value") is not None else NOT_KNOWN if "value" in gate else ""
-            rows.append((name, verdict["measurement"], f"`{gate['gate']}`", value, sureness(gate), _outcome(gate)))
+            rows.append((name, verdict["measurement"], code_span(gate["gate"]), value, sureness(gate), _outcome(gate)))
     return piped(rows, right=False) + "\n"
 
 

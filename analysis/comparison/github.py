@@ -5,11 +5,14 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-_ESCAPED = {"%": "%25", "\r": "%0D", "\n": "%0A"}
+from inferload.measure.untrusted import escaped_lines
+
+_ESCAPED = {"%": "%25", "\n": "%0A"}
 
 
 def command(level: str, text: str, title: str = "inferload compare") -> str:
     """A workflow command; `level`: notice, warning or error. A line break would end it, so it is escaped."""
+    text = escaped_lines(text.replace("\r", ""))
     for sign, code in _ESCAPED.items():
         text = text.replace(sign, code)
     return f"::{level} title={title}::{text}"

@@ -12,9 +12,14 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from inferload import rundir
 from inferload.errors import UsageError
 
 Document = Mapping[str, Any]
+
+OUR_BACKEND = "inferload"  # in the files of `inferload report --vllm-bench`
+OUR_EXPORT = "inferload report --vllm-bench"
+_CLOCK_UNKNOWN = "it does not say how true its clock was"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +41,8 @@ class Imported:
 def read(path: Path) -> Imported:
     """The result in a file; UsageError where it is none that we know."""
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        document = json.loads(rundir.read_text(path))
+    except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"{path}: cannot be read as JSON ({error}); is the file complete?") from error
     if isinstance(document, Mapping):
         for is_it, reader in _READERS:
@@ -108,8 +113,10 @@ def _vllm(said: Document) -> Imported:
     if not completed:  # it writes 0 for every latency of nothing
         found = dict.fromkeys(found)
     lost = _lost(_number(said.get("failed")), completed)
+    exported = said.get("backend") == OUR_BACKEND
+    clock = "measured by inferload; the file does not hold the verdict of its run" if exported else _CLOCK_UNKNOWN
     return Imported(
-        client="vllm bench serve",
+        client=OUR_EXPORT if exported else "vllm bench serve",
         figures=found,
         model=said.get("model_id"),
         asks={key: said.get(key) for key in ("num_prompts", "request_rate", "burstiness", "max_concurrency")},
@@ -118,7 +125,7 @@ def _vllm(said: Document) -> Imported:
         concurrency=_number(said.get("max_concurrency")),
         started_at=str(said.get("date") or ""),
         notes=(
-            "its TTFT ends at the first event of any kind (our first_event_ms); it does not say how true its clock was",
+            f"its TTFT ends at the first event of any kind (our first_event_ms); {clock}",
             *lost,
         ),
     )

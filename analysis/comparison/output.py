@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from inferload.errors import UsageError
+from inferload.measure.untrusted import markdown
 
 from .sides import Side, read_side
 
@@ -33,6 +34,7 @@ def write_forms(folder: Path, stem: str, forms: Mapping[str, str]) -> None:
 
 def piped(rows: Sequence[Sequence[str]], right: bool = True) -> str:
     """A table as Markdown, the first column to the left; the others to the right, or to the left too."""
-    head, *body = [[cell.replace("|", "\\|") for cell in row] for row in rows]
+    cells: list[list[str]] = [[markdown(cell) for cell in row] for row in rows]
+    head, *body = cells
     rule = [":---", *(("---:" if right else ":---") for _ in head[1:])]
     return "\n".join(f"| {' | '.join(row)} |" for row in (head, rule, *body))

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 _TOLERANCE = 0.10
+TOKEN_SUMS = ("output tokens", "total tokens")  # names of the checks that hold tok/s against turns/s
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +46,8 @@ def examine(
     both = None if input_tokens is None or not output_tokens else input_tokens + output_tokens
     return [
         _little(rate, e2e_ms, concurrency),
-        _tokens("output", rate, output_tokens, figures.get("output_tok_per_s")),
-        _tokens("total", rate, both, figures.get("total_tok_per_s")),
+        _tokens(TOKEN_SUMS[0], rate, output_tokens, figures.get("output_tok_per_s")),
+        _tokens(TOKEN_SUMS[1], rate, both, figures.get("total_tok_per_s")),
         _order(figures.get("p50(ttft_ms)"), figures.get("p99(ttft_ms)")),
         _first_before_last(figures.get("mean(ttft_ms)"), e2e_ms),
     ]
@@ -62,8 +63,7 @@ def _little(rate: float | None, e2e_ms: float | None, concurrency: float | None)
     return Examined(name, f"{said}; {rate:.3g} req/s are reported", fault)
 
 
-def _tokens(what: str, rate: float | None, per_turn: float | None, reported: float | None) -> Examined:
-    name = f"{what} tokens"
+def _tokens(name: str, rate: float | None, per_turn: float | None, reported: float | None) -> Examined:
     if not rate or not per_turn or not reported:
         return Examined(name)
     counted = rate * per_turn

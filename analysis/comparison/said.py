@@ -1,12 +1,13 @@
 """A comparison in words and tables: for a terminal, for a pull request, for a machine."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from xml.etree import ElementTree
 
 from inferload.measure.occasions import FEWEST
 from inferload.measure.pairedruns import POWER
+from inferload.measure.untrusted import markdown as plain
 
 from ..wording import NOT_KNOWN, number
 from . import costs
@@ -147,23 +148,23 @@ def text(comparisons: Sequence[Comparison]) -> str:
 def markdown(comparisons: Sequence[Comparison]) -> str:
     """For a pull request."""
     sides = (comparisons[0].baseline, *(one.candidate for one in comparisons))
-    parts = [*(f"**{headline(one)}**" for one in comparisons)]
+    parts = [*(f"**{plain(headline(one))}**" for one in comparisons)]
     parts += [
-        *simulated(sides),
+        *map(plain, simulated(sides)),
         piped(sides_table(sides)),
         piped(improvement_table(sides[0], sides[1:])),
-        *_cost(sides, piped),
+        *_cost(sides, piped, plain),
     ]
     for one in comparisons:
-        lines = "\n".join(f"* {remark}" for remark in remarks(one))
-        parts += [f"### {one.candidate.label} against {one.baseline.label}", *([lines] if lines else [])]
+        lines = "\n".join(f"* {plain(remark)}" for remark in remarks(one))
+        parts += [f"### {plain(one.candidate.label)} against {plain(one.baseline.label)}", *([lines] if lines else [])]
         parts.append(piped(effects_table(one)))
-    return "\n\n".join([*parts, family(comparisons)]) + "\n"
+    return "\n\n".join([*parts, plain(family(comparisons))]) + "\n"
 
 
-def _cost(sides: Sequence[Side], form: Callable[[Cells], str]) -> list[str]:
+def _cost(sides: Sequence[Side], form: Callable[[Cells], str], note: Callable[[str], str] = str) -> list[str]:
     rows = costs.table(sides)
-    return [*([] if rows is None else [form(rows)]), costs.note(sides)]
+    return [*([] if rows is None else [form(rows)]), note(costs.note(sides))]
 
 
 def simulated(sides: Sequence[Side]) -> list[str]:
@@ -174,7 +175,16 @@ def simulated(sides: Sequence[Side]) -> list[str]:
     if not found:
         return []
     whose = "" if len(found) == len(sides) else f" of {', '.join(found)}"
-    return [f"The server{whose} was the embedded simulator: its latencies say nothing of a model or of hardware."]
+    presets = {
+        str(variant["simulated_as"])
+        for side in sides
+        for run in side.runs
+        if isinstance(variant := run.server.get("variant"), Mapping) and variant.get("simulated_as")
+    }
+    taken = f" Step times are those of its preset {', '.join(sorted(presets))}." if presets else ""
+    return [
+        f"The server{whose} was the embedded simulator: its latencies say nothing of a model or of hardware.{taken}"
+    ]
 
 
 def remarks(one: Comparison) -> list[str]:

@@ -6,16 +6,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from inferload import prices, rundir
 from inferload.errors import UsageError
 from inferload.measure.cost import UNPRICED, Prices
 from inferload.measure.server_names import PROCESS_START
 from inferload.scrapefile import read_scrapes
+from inferload.workload.yamltext import data_of
 
 from . import imported
-from .figures import ALL, value_of
+from .figures import ALL, steady_value_of, value_of
 
 NAMES = tuple(figure.name for figure in ALL)
 
@@ -61,6 +60,7 @@ class Run:
     input_tokens: float | None = None
     cached_tokens: float | None = None  # of its prompt, a mean too
     prices: Prices = UNPRICED
+    window_s: float | None = None  # of the measure phase
     concurrency: float | None = None  # the most requests at once, where the load had such a limit
     started_at: str = ""
     notes: tuple[str, ...] = ()
@@ -161,6 +161,7 @@ def read_run(path: Path, names: tuple[str, ...] = NAMES) -> Run:
         input_tokens=_per_turn(turns, "input_tokens"),
         cached_tokens=_per_turn(turns, "cached_tokens"),
         prices=_prices(manifest, path),
+        window_s=summary.get("window_s"),
         started_at=str(manifest.get("started_at") or ""),
         scenario=str(scenario.get("name") or ""),
         counted=(turns["ok"], turns["sent"]) if {"ok", "sent"} <= turns.keys() else None,
@@ -208,11 +209,11 @@ def _levels(text: str | None, summary: Mapping[str, Any]) -> tuple[Level, ...]:
     if steps:
         shown = [(step, *_load_of(step)) for step in steps]
     else:
-        data = yaml.safe_load(text) if text else None
+        data = data_of(text)
         arrivals = (data.get("arrivals") if isinstance(data, dict) else None) or {}
         shown = [(summary, *_load_of(arrivals))]
     return tuple(
-        Level(load, unit, {name: value_of(name, {"client": {}, **block}) for name in _LEVEL_FIGURES})
+        Level(load, unit, {name: steady_value_of(name, {"client": {}, **block}) for name in _LEVEL_FIGURES})
         for block, load, unit in shown
         if load is not None
     )
@@ -240,13 +241,13 @@ def _per_turn(turns: Mapping[str, Any], name: str) -> float | None:
 
 
 def _slo(text: str | None) -> dict[str, Any]:
-    data = yaml.safe_load(text) if text else None
+    data = data_of(text)
     return dict(data.get("slo") or {}) if isinstance(data, dict) else {}
 
 
 def _asks(text: str | None) -> dict[str, Any]:
     """What the scenario asks, flat, without its name and seed: those may differ between runs that compare."""
-    data = yaml.safe_load(text) if text else None
+    data = data_of(text)
     if not isinstance(data, dict):
         return {}
     dropped = ("name", "seed", "gates", "slo", "server")
@@ -276,8 +277,8 @@ def _server_start(path: Path) -> str | None:
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        document = json.loads(rundir.read_text(path))
+    except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"{path}: cannot be read ({error}); is it a run directory of inferload?") from error
     if not isinstance(document, dict):
         raise UsageError(f"{path}: is no JSON object; is it a run directory of inferload?")

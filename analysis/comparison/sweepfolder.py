@@ -3,9 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from inferload.errors import UsageError
+from inferload.workload import catalog
 
 from .figures import DEFAULT_PRIMARY
 from .sides import NAMES, Side, read_side
@@ -38,4 +37,5 @@ def read(folder: Path, names: tuple[str, ...] = NAMES) -> dict[str, list[Side]]:
 
 
 def _plan(folder: Path) -> dict[str, Any]:
-    return yaml.safe_load((folder / _PLAN).read_text(encoding="utf-8")) or {}
+    found = catalog.data(folder / _PLAN, "", "name a sweep's folder")
+    return found if isinstance(found, dict) else {}

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import yaml
 
 from inferload.measure import server_names as names
 from inferload.measure.serverseries import ServerSeries
+from inferload.workload.yamltext import data_of
 
 from ..frames import Events, RunFrames
 
@@ -119,6 +119,6 @@ def _itl_alone(events: Events) -> float | None:
 def slo(manifest: Mapping[str, Any]) -> dict[str, float]:
     """The limits that the scenario sets; empty where it sets none."""
     text = (manifest.get("scenario") or {}).get("text")
-    document = yaml.safe_load(text) if text else None
+    document = data_of(text)
     limits = (document.get("slo") if isinstance(document, dict) else None) or {}
     return {name: float(limit) for name, limit in limits.items() if isinstance(limit, int | float)}

@@ -15,8 +15,10 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from inferload import rundir
 from inferload.errors import UsageError
 
+from ..comparison.imported import OUR_BACKEND
 from ..frames import RunFrames
 
 Floats = npt.NDArray[np.float64]
@@ -48,7 +50,7 @@ def document(run: RunFrames) -> dict[str, Any]:
     total_in, total_out = int(ok["input_tokens"].fillna(0).sum()), int(tokens.sum())
     return {
         "date": str(run.manifest.get("started_at") or ""),
-        "backend": "inferload",
+        "backend": OUR_BACKEND,
         "model_id": run.manifest.get("model"),
         "tokenizer_id": None,
         "num_prompts": len(measured),
@@ -85,10 +87,8 @@ def document(run: RunFrames) -> dict[str, Any]:
 def write(run: RunFrames, path: Path) -> None:
     """Write the result whole or not at all."""
     found = document(run)
-    temporary = path.with_name(path.name + ".part")
     try:
-        temporary.write_text(json.dumps(found, allow_nan=False) + "\n", encoding="utf-8")
-        temporary.replace(path)
+        rundir.write_text(path, json.dumps(found, allow_nan=False) + "\n")
     except OSError as error:
         raise UsageError(f"--vllm-bench {path}: {error.strerror}; name a file that can be written") from error
 

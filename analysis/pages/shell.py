@@ -6,12 +6,13 @@ import gzip
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import jinja2
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
+
+from inferload.measure import untrusted
 
 from ..pictures.picture import Picture
 from ..wording import NOT_KNOWN
@@ -55,15 +56,23 @@ def markdown(template: str, **context: Any) -> str:
 
 
 def environment(escape: bool) -> jinja2.Environment:
-    """The templates of this folder; `cell` makes a text fit for a cell of a Markdown table."""
+    """The templates of this folder; `text` makes a text fit for Markdown and a cell of its tables, `code` a code span of it."""
     found = jinja2.Environment(
         loader=jinja2.PackageLoader(__package__ or "inferload.analysis.pages", "."),
         autoescape=escape,
         undefined=jinja2.StrictUndefined,
         keep_trailing_newline=True,
+        finalize=_shown if escape else None,
     )
-    found.filters["cell"] = lambda text: str(text).replace("|", "\\|").replace("\n", " ")
+    found.filters["text"] = untrusted.markdown
+    found.filters["code"] = untrusted.code_span
+    found.filters["ours"] = lambda text: untrusted.Markdown(text.replace("|", "\\|"))  # Markdown by our own hand
     return found
+
+
+def _shown(value: Any) -> Any:
+    """A text of a page without control characters; what is markup already stays."""
+    return untrusted.escaped_lines(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 @functools.cache
@@ -85,11 +94,5 @@ def _data(document: dict[str, Any]) -> Data:
 def _script_json(document: dict[str, Any]) -> Markup:
     """JSON that may stand in a script element: nothing in it can end the element."""
     text = json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    text = untrusted.escaped_lines(text)
     return Markup(text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))
-
-
-def write_text(path: Path, text: str) -> None:
-    """Whole or not at all."""
-    temporary = path.with_name(path.name + ".part")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)

@@ -15,6 +15,8 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import NullLocator, StrMethodFormatter
 from matplotlib.transforms import blended_transform_factory
 
+from inferload import rundir
+
 from .picture import Figure, Picture
 
 _DPI, _WIDTH_PX = 110, 1160
@@ -51,9 +53,8 @@ def draw(picture: Picture, path: Path) -> Path:
         last = axis is axes[names[-1]]
         axis.tick_params(labelbottom=last, colors=_INK, labelsize=8)
         axis.set_xlabel(layout["xaxis"]["title"]["text"] if last else "", fontsize=9, color=_INK)
-    temporary = path.with_name(path.name + ".part")
-    canvas.savefig(temporary, format="png")
-    temporary.replace(path)
+    with rundir.replacing(path) as file:
+        canvas.savefig(file, format="png")
     return path
 
 

@@ -1,12 +1,15 @@
 """Values out of a request's JSON by type, as leniently as vLLM's own models: "5" is a number, "yes" is true."""
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from .errors import ApiError, invalid
 
+MAX_NESTED = 100  # lists and objects inside each other
 _TRUE = ("true", "1", "yes", "y", "on", "t")
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _FALSE = ("false", "0", "no", "n", "off", "f")
 
 
@@ -26,7 +29,28 @@ def parse_json(body: bytes) -> dict[str, Any]:
         raise invalid("", "is missing")
     if not isinstance(document, dict):
         raise invalid("", "needs an object")
+    if body.count(b"[") + body.count(b"{") > MAX_NESTED and _nested_deeper(document, MAX_NESTED):
+        raise invalid("", f"lists and objects nested deeper than {MAX_NESTED} levels")
+    if _SURROGATE.search(body):
+        _check_pairs(document)
     return document
+
+
+def _nested_deeper(document: Any, levels: int) -> bool:
+    """Whether lists and objects are nested in more than so many levels; without recursion."""
+    level = [document]
+    for _ in range(levels):
+        inner = (each.values() if isinstance(each, dict) else each for each in level)
+        level = [each for values in inner for each in values if isinstance(each, dict | list)]
+    return bool(level)
+
+
+def _check_pairs(document: Mapping[str, Any]) -> None:
+    """ApiError where an escape wrote half a surrogate pair: such text has no UTF-8 form and cannot be sent back."""
+    try:
+        json.dumps(document, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise invalid("", "holds half a surrogate pair, which is no text") from None
 
 
 def integer(document: Mapping[str, Any], key: str, least: int | None = None, most: int | None = None) -> int | None:

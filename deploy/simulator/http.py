@@ -1,6 +1,7 @@
 """The server's half of HTTP/1.1 without I/O: requests out of bytes, and the bytes of replies (RFC 9112)."""
 
 import json
+import re
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
@@ -9,6 +10,9 @@ from urllib.parse import parse_qsl, urlsplit
 MAX_HEAD_BYTES = 65_536
 MAX_BODY_BYTES = 64 * 1024 * 1024
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_MAX_CHUNK_LINE_BYTES = 4096
+_MAX_LENGTH_DIGITS = 19  # of a Content-Length or, in hexadecimal, a chunk size
+_HEX = re.compile(rb"[0-9A-Fa-f]+")
 
 
 class HttpFault(Exception):
@@ -106,6 +110,11 @@ class RequestReader:
         """Between two requests."""
         return self._head is None and not self._buffer
 
+    @property
+    def buffered_bytes(self) -> int:
+        """Bytes that belong to no complete request yet."""
+        return len(self._buffer) + len(self._body)
+
     def feed(self, data: bytes) -> None:
         """Take bytes from the wire."""
         self._buffer += data
@@ -130,10 +139,10 @@ class RequestReader:
         self._told = True
 
     def _read_head(self) -> _Head | None:
-        end = self._buffer.find(b"\r\n\r\n")
+        end = self._buffer.find(b"\r\n\r\n", 0, MAX_HEAD_BYTES + 4)
         if end < 0:
             if len(self._buffer) > MAX_HEAD_BYTES:
-                raise HttpFault(431, "the head of the request is too long")
+                raise HttpFault(431, f"the head of the request is longer than {MAX_HEAD_BYTES} bytes")
             return None
         text = self._buffer[:end].decode("latin-1")
         del self._buffer[: end + 4]
@@ -147,23 +156,50 @@ class RequestReader:
         return body
 
     def _read_chunked(self) -> bytes | None:
-        while True:
-            end = self._buffer.find(b"\r\n")
-            if end < 0:
-                return None
-            try:
-                size = int(self._buffer[:end].split(b";")[0], 16)
-            except ValueError:
-                raise HttpFault(400, "not the size of a chunk") from None
-            if size < 0 or len(self._body) + size > MAX_BODY_BYTES:
-                raise HttpFault(413, "the body of the request is too long")
-            if len(self._buffer) < end + 2 + size + 2:
-                return None
-            self._body += self._buffer[end + 2 : end + 2 + size]
-            del self._buffer[: end + 2 + size + 2]
+        while (end := self._line_end()) is not None:
+            size = _chunk_size(self._buffer[:end])
+            if len(self._body) + size > MAX_BODY_BYTES:
+                raise HttpFault(413, f"the body of the request is longer than {MAX_BODY_BYTES} bytes")
             if size == 0:
-                body, self._body = bytes(self._body), bytearray()
-                return body
+                return self._read_trailer(end + 2)
+            data_end = end + 2 + size
+            if len(self._buffer) < data_end + 2:
+                return None
+            if self._buffer[data_end : data_end + 2] != b"\r\n":
+                raise HttpFault(400, "a chunk does not end where its size says")
+            self._body += self._buffer[end + 2 : data_end]
+            del self._buffer[: data_end + 2]
+        return None
+
+    def _line_end(self) -> int | None:
+        """The end of a chunk's first line; None where it is not there yet."""
+        end = self._buffer.find(b"\r\n", 0, _MAX_CHUNK_LINE_BYTES + 2)
+        if end < 0 and len(self._buffer) > _MAX_CHUNK_LINE_BYTES + 1:
+            raise HttpFault(400, f"the first line of a chunk is longer than {_MAX_CHUNK_LINE_BYTES} bytes")
+        return None if end < 0 else end
+
+    def _read_trailer(self, start: int) -> bytes | None:
+        """The body, once the trailer section behind the last chunk is complete; the trailer fields are ignored."""
+        if self._buffer[start : start + 2] == b"\r\n":
+            end = start + 2
+        else:
+            found = self._buffer.find(b"\r\n\r\n", start, start + MAX_HEAD_BYTES + 4)
+            if found < 0 and len(self._buffer) > start + MAX_HEAD_BYTES:
+                raise HttpFault(431, f"the trailer of the request is longer than {MAX_HEAD_BYTES} bytes")
+            if found < 0:
+                return None
+            end = found + 4
+        del self._buffer[:end]
+        body, self._body = bytes(self._body), bytearray()
+        return body
+
+
+def _chunk_size(line: bytearray) -> int:
+    digits = bytes(line.split(b";")[0].rstrip(b" \t"))
+    if not _HEX.fullmatch(digits):
+        raise HttpFault(400, "not the size of a chunk")
+    digits = digits.lstrip(b"0")
+    return int(digits or b"0", 16) if len(digits) <= _MAX_LENGTH_DIGITS else MAX_BODY_BYTES + 1
 
 
 def _parse_head(text: str) -> _Head:
@@ -192,6 +228,7 @@ def _length(headers: dict[str, str]) -> int:
     said = headers.get("content-length", "0")
     if not (said.isascii() and said.isdigit()):
         raise HttpFault(400, "not a content length")
-    if int(said) > MAX_BODY_BYTES:
-        raise HttpFault(413, "the body of the request is too long")
-    return int(said)
+    digits = said.lstrip("0")  # int() refuses text of thousands of digits
+    if len(digits) > _MAX_LENGTH_DIGITS or int(digits or "0") > MAX_BODY_BYTES:
+        raise HttpFault(413, f"the body of the request is longer than {MAX_BODY_BYTES} bytes")
+    return int(digits or "0")

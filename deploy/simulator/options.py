@@ -11,7 +11,7 @@ from .hardware import PRESETS
 
 def human_int(text: str) -> int:
     """vLLM's form of large numbers: 1k is 1,000, 1K is 1,024; with decimals where it comes out even."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([kKmMgGtT]?)", text)
+    found = re.fullmatch(r"(\d{1,30}(?:\.\d{1,30})?)([kKmMgGtT]?)", text)
     if found is None:
         raise argparse.ArgumentTypeError(f"{text!r}: no whole number such as 4096, 4k or 4K")
     power = "kmgt".find(found[2].lower()) + 1 if found[2] else 0

@@ -1,42 +1,72 @@
 """A JSON value that fits a JSON Schema, small and the same for the same dice: arguments of tool calls.
 
 Heeded: $ref inside the document, const, enum, anyOf, oneOf, allOf, type, properties, required, items, prefixItems, lengths
-and bounds. Patterns, formats and conditions are not; nesting ends at a depth of 8 with the emptiest value of its type.
+and bounds up to 1e300. Patterns, formats and conditions are not; nesting ends at a depth of 8 with the emptiest value of
+its type. A schema whose smallest values are large, such as one that requires itself, is refused.
 """
 
+import json
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+from .errors import ApiError
 from .text import VOCABULARY
 
 _DEPTH = 8
 _LONGEST_TEXT = 2048
 _MOST_ITEMS = 64
+_MOST_VALUES = 5000  # in one example, each text or constant of more than 2,048 characters counted as several
+_MOST_NESTED = 100  # calls of `_value` inside each other
+_LARGEST = 1e300  # bounds beyond have no influence
+
+
+@dataclass(slots=True)
+class _Draw:
+    """One example in the making: the whole schema, the dice, and how many values may follow."""
+
+    root: Any
+    dice: Random
+    left: int = _MOST_VALUES
+
+    def count(self, values: int, depth: int) -> None:
+        """Count values; ApiError where they are too many, or nested too deep."""
+        self.left -= values
+        if self.left < 0:
+            raise ApiError(f"schema: a value that fits has more than {_MOST_VALUES} parts; require fewer")
+        if depth > _MOST_NESTED:
+            raise ApiError(f"schema: nested deeper than {_MOST_NESTED} levels; flatten it")
 
 
 def example(schema: Any, dice: Random) -> Any:
-    """A value that fits."""
-    return _value(schema, dice, schema, 0)
+    """A value that fits; ApiError for a schema whose values are too large."""
+    return _value(schema, _Draw(schema, dice), 0)
 
 
-def _value(schema: Any, dice: Random, root: Any, depth: int) -> Any:
+def _value(schema: Any, draw: _Draw, depth: int) -> Any:
+    draw.count(1, depth)
     if not isinstance(schema, Mapping):
         return {}
     if "$ref" in schema and depth < _DEPTH:
-        return _value(_resolve(root, schema["$ref"]), dice, root, depth + 1)
+        return _value(_resolve(draw.root, schema["$ref"]), draw, depth + 1)
     if "const" in schema:
-        return schema["const"]
+        return _constant(schema["const"], draw, depth)
     if isinstance(schema.get("enum"), list) and schema["enum"]:
-        return dice.choice(schema["enum"])
+        return _constant(draw.dice.choice(schema["enum"]), draw, depth)
     if isinstance(schema.get("allOf"), list):
-        return _value(_merged(schema, root), dice, root, depth + 1)
+        return _value(_merged(schema, draw.root), draw, depth + 1)
     for key in ("anyOf", "oneOf"):
         if isinstance(schema.get(key), list) and schema[key]:
             branches = schema[key]
-            return _value(branches[0] if depth >= _DEPTH else dice.choice(branches), dice, root, depth + 1)
+            return _value(branches[0] if depth >= _DEPTH else draw.dice.choice(branches), draw, depth + 1)
     make = _MAKERS.get(_type_of(schema))
-    return make(schema, dice, root, depth) if make else None
+    return make(schema, draw, depth) if make else None
+
+
+def _constant(value: Any, draw: _Draw, depth: int) -> Any:
+    draw.count(len(json.dumps(value)) // _LONGEST_TEXT, depth)
+    return value
 
 
 def _type_of(schema: Mapping[str, Any]) -> str:
@@ -66,39 +96,48 @@ def _merged(schema: Mapping[str, Any], root: Any) -> dict[str, Any]:
         part = _resolve(root, named["$ref"]) if isinstance(named, Mapping) and "$ref" in named else named
         if not isinstance(part, Mapping):
             continue
-        properties = {**(merged.get("properties") or {}), **(part.get("properties") or {})}
-        required = [*(merged.get("required") or ()), *(part.get("required") or ())]
+        properties = {**_properties(merged), **_properties(part)}
+        required = [*_required(merged), *_required(part)]
         merged.update(part)
         merged.update({"properties": properties, "required": required} if properties else {})
     return merged
 
 
-def _object(schema: Mapping[str, Any], dice: Random, root: Any, depth: int) -> dict[str, Any]:
-    properties = schema.get("properties")
-    properties = properties if isinstance(properties, Mapping) else {}
-    required = set(schema.get("required") or ())
+def _properties(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    found = schema.get("properties")
+    return found if isinstance(found, Mapping) else {}
+
+
+def _required(schema: Mapping[str, Any]) -> list[str]:
+    found = schema.get("required")
+    return [name for name in found if isinstance(name, str)] if isinstance(found, list) else []
+
+
+def _object(schema: Mapping[str, Any], draw: _Draw, depth: int) -> dict[str, Any]:
+    required = set(_required(schema))
     chosen = {}
-    for name, inner in properties.items():
-        if name in required or (depth < _DEPTH and dice.random() < 0.5):
-            chosen[name] = _value(inner, dice, root, depth + 1)
+    for name, inner in _properties(schema).items():
+        if name in required or (depth < _DEPTH and draw.dice.random() < 0.5):
+            chosen[name] = _value(inner, draw, depth + 1)
     for name in sorted(required - set(chosen)):
-        chosen[name] = _text({}, dice, root, depth)
+        chosen[name] = _value({"type": "string"}, draw, depth + 1)
     return chosen
 
 
-def _array(schema: Mapping[str, Any], dice: Random, root: Any, depth: int) -> list[Any]:
+def _array(schema: Mapping[str, Any], draw: _Draw, depth: int) -> list[Any]:
     first = schema.get("prefixItems")
-    values = [_value(each, dice, root, depth + 1) for each in first] if isinstance(first, list) else []
+    values = [_value(each, draw, depth + 1) for each in first] if isinstance(first, list) else []
     least = min(_count(schema, "minItems", 0), _MOST_ITEMS)
     most = _count(schema, "maxItems", least + 2)
-    wanted = least if depth >= _DEPTH else min(most, max(least, dice.randint(least, least + 2)))
+    wanted = least if depth >= _DEPTH else min(most, max(least, draw.dice.randint(least, least + 2)))
     inner = schema.get("items", {"type": "string"})
     while len(values) < wanted:
-        values.append(_value(inner, dice, root, depth + 1))
+        values.append(_value(inner, draw, depth + 1))
     return values
 
 
-def _text(schema: Mapping[str, Any], dice: Random, _root: Any, _depth: int) -> str:
+def _text(schema: Mapping[str, Any], draw: _Draw, _depth: int) -> str:
+    dice = draw.dice
     least = min(_count(schema, "minLength", 0), _LONGEST_TEXT)
     most = _count(schema, "maxLength", max(least, _LONGEST_TEXT))
     words = " ".join(dice.choice(VOCABULARY) for _ in range(dice.randint(1, 6)))
@@ -107,16 +146,16 @@ def _text(schema: Mapping[str, Any], dice: Random, _root: Any, _depth: int) -> s
     return words[: max(least, min(most, len(words)))]
 
 
-def _integer(schema: Mapping[str, Any], dice: Random, _root: Any, _depth: int) -> int:
+def _integer(schema: Mapping[str, Any], draw: _Draw, _depth: int) -> int:
     low, high = _bounds(schema, 1)
-    step = schema.get("multipleOf")
+    step = _number_at(schema, "multipleOf")
     step = step if isinstance(step, int) and step > 0 else 1
-    return int(dice.randint(-(-int(low) // step), max(-(-int(low) // step), int(high) // step)) * step)
+    return int(draw.dice.randint(-(-int(low) // step), max(-(-int(low) // step), int(high) // step)) * step)
 
 
-def _number(schema: Mapping[str, Any], dice: Random, _root: Any, _depth: int) -> float:
+def _number(schema: Mapping[str, Any], draw: _Draw, _depth: int) -> float:
     low, high = _bounds(schema, 0.001)
-    value = round(low + (high - low) * dice.random(), 3)
+    value = round(low + (high - low) * draw.dice.random(), 3)
     return min(max(value, low), high)
 
 
@@ -134,7 +173,9 @@ def _bounds(schema: Mapping[str, Any], open_end: float) -> tuple[float, float]:
 
 def _number_at(schema: Mapping[str, Any], key: str) -> float | None:
     value = schema.get(key)
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    return value if -_LARGEST <= value <= _LARGEST else None
 
 
 def _count(schema: Mapping[str, Any], key: str, default: int) -> int:
@@ -142,11 +183,11 @@ def _count(schema: Mapping[str, Any], key: str, default: int) -> int:
     return value if isinstance(value, int) and value >= 0 else default
 
 
-def _boolean(_schema: Mapping[str, Any], dice: Random, _root: Any, _depth: int) -> bool:
-    return dice.random() < 0.5
+def _boolean(_schema: Mapping[str, Any], draw: _Draw, _depth: int) -> bool:
+    return draw.dice.random() < 0.5
 
 
-_MAKERS: Mapping[str, Callable[[Mapping[str, Any], Random, Any, int], Any]] = {
+_MAKERS: Mapping[str, Callable[[Mapping[str, Any], _Draw, int], Any]] = {
     "object": _object,
     "array": _array,
     "string": _text,

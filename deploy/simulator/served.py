@@ -1,7 +1,7 @@
 """What a command line makes: scheduler, clockwork and what is shown of them. Checked as vLLM checks its own."""
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -241,32 +241,42 @@ def _speculation(arguments: argparse.Namespace) -> Speculation | None:
     return found
 
 
+_MOST_MS, _MOST_TOKENS = 86_400_000, 1_000_000_000
+_RANGES: Mapping[str, tuple[int, float]] = {
+    "port": (0, 65_535),
+    "ttft_ms": (0, _MOST_MS),
+    "itl_ms": (0, _MOST_MS),
+    "event_us": (0, _MOST_MS),
+    "step_noise": (0, 10),
+    "exit_after_s": (0, 31_536_000),  # a year
+    "prefill_tok_per_s": (0, _MOST_TOKENS),
+    "eos_mean_tokens": (0, _MOST_TOKENS),
+    "reasoning_mean_tokens": (0, _MOST_TOKENS),
+    "image_tokens": (0, 1_000_000),
+    "long_prefill_token_threshold": (0, _MOST_TOKENS),
+    "max_num_queued_reqs": (0, _MOST_TOKENS),
+    "max_num_queued_tokens": (0, _MOST_TOKENS),
+    "max_num_seqs": (1, 1_000_000),
+    "max_num_active_seqs": (1, 1_000_000),
+    "max_num_batched_tokens": (1, _MOST_TOKENS),
+    "max_num_scheduled_tokens": (1, _MOST_TOKENS),
+    "tokens_per_event": (1, _MOST_TOKENS),
+    "stream_interval": (1, _MOST_TOKENS),
+    "num_gpu_blocks": (1, 10_000_000),
+    "num_gpu_blocks_override": (2, 10_000_000),
+    "block_size": (1, 1_000_000),
+    "tensor_parallel_size": (1, 1024),
+    "max_cudagraph_capture_size": (0, 1_000_000),
+}
+
+
 def _check_values(arguments: argparse.Namespace) -> None:
-    for name in (
-        "ttft_ms",
-        "itl_ms",
-        "prefill_tok_per_s",
-        "eos_mean_tokens",
-        "port",
-        "step_noise",
-        "event_us",
-        "watermark",
-    ):
-        _at_least(arguments, name, 0)
-    for name in ("image_tokens", "long_prefill_token_threshold", "max_num_queued_reqs", "max_num_queued_tokens"):
-        _at_least(arguments, name, 0)
-    positive = ("max_num_seqs", "num_gpu_blocks", "block_size", "tokens_per_event", "max_num_batched_tokens")
-    for name in (
-        *positive,
-        "max_num_active_seqs",
-        "max_num_scheduled_tokens",
-        "tensor_parallel_size",
-        "stream_interval",
-    ):
-        _at_least(arguments, name, 1)
-    _at_least(arguments, "num_gpu_blocks_override", 2)
+    for name, (least, most) in _RANGES.items():
+        _check_range(name, getattr(arguments, name), least, most)
+    for size in arguments.cudagraph_capture_sizes or ():
+        _check_range("cudagraph_capture_sizes", size, 1, 1_000_000)
     if arguments.max_model_len != -1:
-        _at_least(arguments, "max_model_len", 1)
+        _check_range("max_model_len", arguments.max_model_len, 1, _MOST_TOKENS)
     for name, text in (("jitter", "a share of the itl"), ("spec_acceptance", "a chance"), ("watermark", "a share")):
         value = getattr(arguments, name)
         if value is not None and not 0 <= value <= 1:
@@ -281,7 +291,6 @@ def _check_values(arguments: argparse.Namespace) -> None:
         raise UsageError(f"--tls-key {arguments.tls_key}: needs --tls-cert")
 
 
-def _at_least(arguments: argparse.Namespace, name: str, least: int) -> None:
-    value = getattr(arguments, name)
-    if value is not None and not value >= least:
-        raise UsageError(f"--{name.replace('_', '-')} {value}: at least {least}")
+def _check_range(name: str, value: float | None, least: int, most: float) -> None:
+    if value is not None and not least <= value <= most:
+        raise UsageError(f"--{name.replace('_', '-')} {value}: from {least} to {most}")

@@ -8,7 +8,9 @@ import os
 import select
 import socket
 import ssl
+import traceback
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from inferload.errors import UsageError
@@ -41,9 +43,10 @@ class Server:
         self._epoll.register(self._wake_in, select.EPOLLIN)
         self._connections: dict[int, Connection] = {}
         self._lost: list[Connection] = []
+        self._unserved: list[Connection] = []  # with complete requests, after their turn
         self._stopping = False
         self._handle: Callable[[Connection, HttpRequest], None] = lambda _connection, _request: None
-        self._hooks = Hooks(self._on_request, self._on_want_write, self._lost.append, self._on_answered)
+        self._hooks = Hooks(self._on_request, self._watch, self._unserved.append, self._lost.append, self._on_answered)
         self.read_rate: Callable[[], float | None] = lambda: None  # bytes/s of each connection; None: as fast as it can
         self.answered: Callable[[Connection], None] = lambda _connection: None  # told when an answer is over
 
@@ -108,38 +111,57 @@ class Server:
 
     def _wait(self, now_ns: int) -> None:
         due_ns = self._engine.next_due_ns()
+        if self._unserved:
+            return
         wait_s = _LONGEST_WAIT_S if due_ns is None else min((due_ns - now_ns) / 1e9, _LONGEST_WAIT_S)
         if wait_s > self._engine.awake_s:
             select.select((self._epoll,), (), (), wait_s)
 
     def _poll(self) -> None:
+        unserved, self._unserved[:] = list(self._unserved), []
+        for each in unserved:
+            self._guard(each, each.serve)
         for descriptor, events in self._epoll.poll(0, _AT_ONCE):
             connection = self._connections.get(descriptor)
             if connection is None:
                 if descriptor == self._listener.fileno():
                     self._accept()
                 continue
-            if events & select.EPOLLOUT and not connection.dead:
-                connection.writable()
-                if not connection.out and not connection.dead:
-                    self._epoll.modify(descriptor, _IN)
-            if events & ~select.EPOLLOUT and not connection.dead:
-                self._read(descriptor, connection)
+            if events & select.EPOLLOUT:
+                self._guard(connection, connection.writable)
+                self._watch(connection)
+            if events & ~select.EPOLLOUT:
+                self._guard(connection, partial(self._read, connection))
 
-    def _read(self, descriptor: int, connection: Connection) -> None:
+    def _guard(self, connection: Connection, action: Callable[[], None]) -> None:
+        """Do something on a connection that is alive; an error that nothing else answers closes this connection only."""
+        if connection.dead:
+            return
+        try:
+            action()
+        except Exception:  # noqa: BLE001 - no input of one client may end the server
+            traceback.print_exc()
+            connection.cut(reset=False)
+
+    def _read(self, connection: Connection) -> None:
+        if not connection.reading:  # the client closed, with bytes unread before its end
+            connection.lose()
+            return
         rate = self.read_rate()
         if rate is None:
             connection.readable()
             return
         connection.readable(max(1, round(rate * _SLOW_READ_S)))
         if not connection.dead:
-            self._epoll.modify(descriptor, select.EPOLLOUT if connection.out else 0)
+            self._epoll.modify(connection.sock.fileno(), select.EPOLLOUT if connection.out else 0)
             due_ns = clock.now_ns() + round(_SLOW_READ_S * 1e9)
-            self._engine.call_at(due_ns, lambda: self._read_on(descriptor, connection))
+            self._engine.call_at(due_ns, lambda: self._watch(connection))
 
-    def _read_on(self, descriptor: int, connection: Connection) -> None:
-        if not connection.dead and self._connections.get(descriptor) is connection:
-            self._epoll.modify(descriptor, _IN | (select.EPOLLOUT if connection.out else 0))
+    def _watch(self, connection: Connection) -> None:
+        """Have epoll report what the connection waits for."""
+        if not connection.dead:
+            wanted = _IN if connection.reading else select.EPOLLRDHUP
+            self._epoll.modify(connection.sock.fileno(), wanted | (select.EPOLLOUT if connection.out else 0))
 
     def _accept(self) -> None:
         for _ in range(_AT_ONCE):
@@ -159,9 +181,6 @@ class Server:
 
     def _on_answered(self, connection: Connection) -> None:
         self.answered(connection)
-
-    def _on_want_write(self, connection: Connection) -> None:
-        self._epoll.modify(connection.sock.fileno(), _IN | select.EPOLLOUT)
 
     def _bury(self) -> None:
         while self._lost:

@@ -1,15 +1,17 @@
 """The `inferload` command. Satellites bring their sub-commands in by entry point, so nothing here imports them."""
 
 import argparse
+import contextlib
 import os
 import sys
 from collections.abc import Callable
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from typing import Any, TextIO, cast
 
 from inferload import __version__
 from inferload.errors import UsageError
+from inferload.measure.untrusted import escaped_lines
 from inferload.passing import PassingParser
 
 # The load path's own sub-commands: the module whose `register` adds them. Only what is asked for is imported.
@@ -19,6 +21,7 @@ BUILT_IN = {
     **dict.fromkeys(("validate", "plan", "path", "schema", "init"), "inferload.cli.scenario"),
     "from-vllm-bench": "inferload.cli.frombench",
     "doctor": "inferload.cli.doctor",
+    "scrape": "inferload.cli.scrape",
     "calibrate": "inferload.cli.calibrate",
     "collect": "inferload.cli.collect",
     "interference": "inferload.cli.interference",
@@ -67,19 +70,35 @@ def _refuse(reason: str) -> Callable[[argparse.Namespace], int]:
     return run
 
 
+class _Escaping:
+    """Standard output that escapes control characters: names and texts of servers and files are among what is printed."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write the text, line feeds and tabs as they are."""
+        self._stream.write(escaped_lines(text))
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
 def main(argv: list[str] | None = None) -> int:
     """Run one sub-command; a UsageError becomes one line on stderr and exit code 2."""
     words = sys.argv[1:] if argv is None else argv
     arguments = build_parser(words[0] if words else None).parse_args(words)
     try:
-        code = int(arguments.run(arguments) or 0)
-        sys.stdout.flush()
+        with contextlib.redirect_stdout(cast(TextIO, _Escaping(sys.stdout))):
+            code = int(arguments.run(arguments) or 0)
+            sys.stdout.flush()
         return code
     except BrokenPipeError:  # the reader has had enough, as `| head` does: nothing is wrong
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except UsageError as error:
-        print(f"inferload: {error}", file=sys.stderr)
+        print(f"inferload: {escaped_lines(str(error))}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130

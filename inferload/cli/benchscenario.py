@@ -3,7 +3,6 @@
 import re
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import urlsplit
 
 from inferload.cli.bencharrivals import arrivals, phases
 from inferload.cli.benchdata import workload
@@ -102,7 +101,7 @@ def _target(line: BenchLine, made: Translated) -> None:
     before = path.partition("/v1/")[0] if "/v1/" in path else ""
     if path and "/v1/" not in path:
         made.lose(f"--endpoint {path}: requests go below /v1 of the host")
-    if urlsplit(host).scheme not in ("http", "https"):
+    if host.partition("://")[0].lower() not in ("http", "https"):
         raise UsageError(f"--base-url {host}: no http:// or https:// in front; say it as http://server:8000")
     made.run += ["--host", host.rstrip("/") + before]
     model = line.word("served-model-name") or line.word("model")

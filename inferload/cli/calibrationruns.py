@@ -15,6 +15,7 @@ from inferload.cli.ending import end
 from inferload.cli.run import locustfile
 from inferload.errors import UsageError
 from inferload.measure.calibration import Pace, Seen
+from inferload.measure.summary import is_marked
 from inferload.runoptions import API_KEY_VARIABLE
 
 _PROMPT_TOKENS = 32
@@ -102,21 +103,27 @@ def seen(summary: Mapping[str, Any], late_ms: Mapping[str, Any]) -> Seen:
     """What a summary and the server's page come to."""
     latency, client, verdict = summary["latency"], summary["client"], summary["verdict"]
     lag = client["loop_lag_ms"]
-    tail = next((name for name in _TAILS if lag[name] is not None), None)
+    tail = next((name for name in _TAILS if lag[name] is not None and not is_marked(lag, name)), None)
     return Seen(
         measurement=verdict["measurement"],
         reasons=tuple(_finding(reason["text"]) for reason in verdict["reasons"] if reason["phase"] == "measure"),
         failed_turns=summary["turns"]["failed"],
         output_tok_per_s=summary["rates"]["output_tok_per_s"],
         ttft_mean_ms=latency["ttft_ms"]["mean"],
-        itl_p99_ms=latency["itl_ms"]["p99"],
-        delay_p99_ms=client["delay_ms"]["p99"],
+        itl_p99_ms=_steady_p99(latency["itl_ms"]),
+        delay_p99_ms=_steady_p99(client["delay_ms"]),
         loop_lag_ms=None if tail is None else lag[tail],
         loop_lag_at=tail,
         cpu_share=client["cpu_share"],
         server_late_mean_ms=late_ms.get("mean"),
         server_late_p99_ms=late_ms.get("p99"),
     )
+
+
+def _steady_p99(block: Mapping[str, Any]) -> float | None:
+    """The p99 of a block; None if fewer than 10 samples lie beyond it."""
+    value: float | None = None if is_marked(block, "p99") else block["p99"]
+    return value
 
 
 def _finding(text: str) -> str:

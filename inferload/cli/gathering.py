@@ -1,6 +1,5 @@
 """Turns of workers on other machines, brought into a run directory: which files, whose, how many, and whether they are all."""
 
-import json
 import shutil
 import tempfile
 from collections.abc import Iterable, Mapping
@@ -39,8 +38,13 @@ class Manifest:
         document = rundir.read_json(path / rundir.MANIFEST)
         if document.get("counts") is None:
             raise UsageError(f"{path}: the run is not over, or was killed; collect when its master has ended")
-        workers = tuple(_expected(one) for one in document["workers"])
-        return cls(path, str(document["id"]), str(document["scenario"]["digest"]), workers)
+        try:
+            workers = tuple(_expected(one) for one in document["workers"])
+            return cls(path, str(document["id"]), str(document["scenario"]["digest"]), workers)
+        except (LookupError, TypeError, AttributeError) as error:
+            raise UsageError(
+                f"{path / rundir.MANIFEST}: not the manifest of a run ({error!r}); name a run directory"
+            ) from error
 
     def folder_names(self) -> list[str]:
         """Names of the directories that workers wrote into, the run's own first."""
@@ -71,7 +75,7 @@ class Held:
 def candidates(place: Path, manifest: Manifest) -> list[Path]:
     """Folders with turns in a place that was named: a run directory, its `turns`, or the directory that holds it."""
     folders = [place / rundir.TURNS, *(place / name / rundir.TURNS for name in manifest.folder_names()), place]
-    return [folder for folder in folders if any(folder.glob("*.parquet"))]
+    return [folder for folder in folders if rundir.plain_files(folder, "*.parquet")]
 
 
 def held(folders: Iterable[Path], *run_ids: str) -> dict[str, Held]:
@@ -103,8 +107,7 @@ def at_hand(manifest: Manifest) -> dict[str, Held]:
 
 def take(source: Held, run_dir: Path) -> None:
     """Bring one worker's turns into the run directory as one file: whole or not at all, over what was there of it."""
-    turns = run_dir / rundir.TURNS
-    turns.mkdir(exist_ok=True)
+    turns = rundir.own_folder(run_dir / rundir.TURNS)
     with tempfile.TemporaryDirectory(prefix=".collect-", dir=run_dir) as name:
         there = Path(name)
         for path in source.files:
@@ -164,7 +167,7 @@ def _differences(manifest: Manifest) -> list[Shortfall]:
 
 def note(manifest: Manifest, taken: Mapping[str, str]) -> None:
     """Have run.json say which turns were collected, and from where. `taken`: places by worker."""
-    document: dict[str, Any] = json.loads((manifest.path / rundir.MANIFEST).read_text(encoding="utf-8"))
+    document: dict[str, Any] = rundir.read_json(manifest.path / rundir.MANIFEST)
     for worker in document["workers"]:
         if worker["name"] in taken:
             worker["collected_from"] = taken[worker["name"]]

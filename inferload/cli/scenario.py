@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from inferload.errors import UsageError
+from inferload.measure.untrusted import escaped_lines
 from inferload.workload import catalog, files
 from inferload.workload.data import Data
 from inferload.workload.describe import describe
@@ -110,27 +111,29 @@ def validate(arguments: argparse.Namespace) -> int:
 def _checked(name: str, resolved: bool) -> bool:
     try:
         scenario = load(name)
-        missing = _data_faults(scenario, name)
+        missing, warnings = _data_faults(scenario, name)
     except ScenarioError as error:
         count = len(error.faults)
-        print(error, f"{error.origin}: {count} mistake{'s' * (count > 1)}", sep="\n", file=sys.stderr)
+        said = f"{error}\n{error.origin}: {count} mistake{'s' * (count > 1)}"
+        print(escaped_lines(said), file=sys.stderr)
         return False
     except UsageError as error:
-        print(error, file=sys.stderr)
+        print(escaped_lines(str(error)), file=sys.stderr)
         return False
+    print(*warnings, sep="\n", end="\n" if warnings else "", file=sys.stderr)
     print(scenario.resolved_text() if resolved else f"{name}: valid, digest {scenario.digest[:12]}{missing}", end="\n")
     return True
 
 
-def _data_faults(scenario: Scenario, name: str) -> str:
-    """What is to be said of its data: UsageError where a file is broken, a remark where it is not on this machine."""
+def _data_faults(scenario: Scenario, name: str) -> tuple[str, list[str]]:
+    """A remark where a data file is not on this machine, and what of the data is not sent; UsageError where a file is broken."""
     sessions = Sessions(scenario, Data(name))
     try:
         sessions.open()
         check_sendable(scenario, sessions)
     except files.Missing as error:
-        return f"; not here: {error}"
-    return ""
+        return f"; not here: {error}", []
+    return "", sessions.warnings()
 
 
 def plan(arguments: argparse.Namespace) -> int:

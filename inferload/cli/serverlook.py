@@ -7,6 +7,7 @@ from pathlib import Path
 from inferload.errors import UsageError
 from inferload.measure import server_names
 from inferload.measure.checks import Check
+from inferload.measure.untrusted import escaped
 from inferload.runoptions import API_KEY_VARIABLE
 from inferload.wire import checkup, given
 from inferload.wire.client import ClientSettings, Credentials, Timeouts
@@ -31,7 +32,15 @@ def settings(arguments: argparse.Namespace) -> ClientSettings:
 
 
 def look(settings: ClientSettings, model: str | None, metrics_url: str | None) -> list[Check]:
-    """Every check of a server; where it cannot be talked to, that one alone."""
+    """Every check of a server, without secrets; where it cannot be talked to, that one alone."""
+    redact = settings.redaction
+    checks = _look(settings, model, metrics_url)
+    return [
+        replace(check, found=escaped(redact(check.found)), remedy=escaped(redact(check.remedy))) for check in checks
+    ]
+
+
+def _look(settings: ClientSettings, model: str | None, metrics_url: str | None) -> list[Check]:
     try:
         facts = probe(settings, model)
     except UsageError as error:

@@ -8,8 +8,9 @@ from typing import Any
 from inferload.measure.cachetable import cache_table
 from inferload.measure.gates import ONE_SIDED
 from inferload.measure.measures import MEASURES
-from inferload.measure.summary import QUANTILES
+from inferload.measure.summary import QUANTILES, is_marked
 from inferload.measure.texttable import align, short
+from inferload.measure.untrusted import escaped, mapped
 
 _COLUMNS = ("count", "mean", *QUANTILES, "max")
 _HEADS = {"p999": "p99.9"}
@@ -22,6 +23,7 @@ _VERDICTS = {
 
 def tables(summary: Mapping[str, Any]) -> str:
     """The whole text, verdict first. A figure that is not known is a dash."""
+    summary = mapped(summary, escaped)
     parts = [_head(summary), gates_text(summary), _latency(summary), _load(summary)]
     parts += [
         _tasks(summary),
@@ -33,6 +35,11 @@ def tables(summary: Mapping[str, Any]) -> str:
         cache_table(summary),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def figure(block: Mapping[str, Any], name: str) -> str:
+    """One statistic of a block as text; a percentile with fewer than 10 samples beyond it carries a mark."""
+    return short(block[name]) + (" ~" if is_marked(block, name) else "")
 
 
 def _head(summary: Mapping[str, Any]) -> str:
@@ -55,7 +62,7 @@ def _reason(reason: Mapping[str, Any]) -> str:
 
 def gates_text(summary: Mapping[str, Any]) -> str:
     """What each gate came to, and how sure that is; empty where there were none and no turn failed."""
-    verdict = summary["verdict"]
+    verdict = mapped(summary["verdict"], escaped)
     if not verdict["gates"]:
         if verdict["passed"]:
             return ""
@@ -96,14 +103,14 @@ def _gates_error(gates: Sequence[Mapping[str, Any]]) -> str:
 def _latency(summary: Mapping[str, Any]) -> str:
     latency = summary["latency"]
     rows = [
-        [measure.name, *(short(latency[measure.name][column]) for column in _COLUMNS)]
+        [measure.name, *(figure(latency[measure.name], column) for column in _COLUMNS)]
         for measure in MEASURES
         if latency.get(measure.name, {}).get("count")
     ]
     if not rows:
         return "latency: not one turn ended well"
     origin = "exact" if summary["percentiles_from"] == "records" else "percentiles within 0.25 %"
-    title = f"latency{_warning(summary)} ({origin}; - where fewer than 10 samples lie beyond)"
+    title = f"latency{_warning(summary)} ({origin}; ~ fewer than 10 samples lie beyond it)"
     heads = ["", *(_HEADS.get(column, column) for column in _COLUMNS)]
     return f"{title}\n" + align([heads, *rows], "l" + "r" * len(_COLUMNS))
 
@@ -149,7 +156,7 @@ def _steps(summary: Mapping[str, Any]) -> str:
             f"{step['step']}: {step_level(step)}",
             *(short(step["rates"][rate]) for rate in ("achieved_sessions_per_s", "turns_per_s", "output_tok_per_s")),
             *(str(step["turns"][count]) for count in ("failed", "unfinished")),
-            *(short(step["latency"][measure][q]) for measure in ("ttft_ms", "itl_ms") for q in ("p50", "p99")),
+            *(figure(step["latency"][measure], q) for measure in ("ttft_ms", "itl_ms") for q in ("p50", "p99")),
         ]
         for step in summary["steps"]
     ]
@@ -185,7 +192,11 @@ def _split(summary: Mapping[str, Any], column: str) -> str:
         [
             name,
             *(str(block["turns"][count]) for count in ("ok", "failed", "unfinished")),
-            *(short(block["latency"][measure][q]) for measure in ("ttft_ms", "itl_ms") for q in ("mean", "p50", "p99")),
+            *(
+                figure(block["latency"][measure], q)
+                for measure in ("ttft_ms", "itl_ms")
+                for q in ("mean", "p50", "p99")
+            ),
         ]
         for name, block in blocks.items()
     ]
@@ -242,9 +253,10 @@ def _client(summary: Mapping[str, Any]) -> str:
     client = summary["client"]
     share = None if client["cpu_share"] is None else client["cpu_share"] * 100
     rows = [
-        ["delay_ms", *(short(client["delay_ms"][name]) for name in ("p50", "p99", "max"))],
-        ["loop_lag_ms", *(short(client["loop_lag_ms"][name]) for name in ("p50", "p99", "max"))],
-        ["gc_pause_ms", *(short(client["gc_pause_ms"][name]) for name in ("p50", "p99", "max"))],
+        *(
+            [name, *(figure(client[name], statistic) for statistic in ("p50", "p99", "max"))]
+            for name in ("delay_ms", "loop_lag_ms", "gc_pause_ms")
+        ),
     ]
     stolen = f", {short(client['steal_share'] * 100)} % stolen by the hypervisor" if client["steal_share"] else ""
     title = f"client: {short(share)} % of a core (worst worker){stolen}, {client['stamps'] or 'no'} receive stamps"

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from inferload.measure.clock import NS_PER_S
 from inferload.measure.health import HealthSet
+from inferload.measure.overload import Growth
 from inferload.measure.phasefacts import Evidence, Stamps
 from inferload.measure.record import PHASES, Phase
 from inferload.measure.sketch import Sketch
@@ -28,6 +29,10 @@ class RunFacts:
     server_restarts: int | None = None
     warm_cache_share: float | None = None
     server_in_flight_mean: float | None = None  # running + waiting of all targets, over the measure window
+    lost_records: int = 0  # turns that were counted and are not on disk
+    lost_records_why: str = ""  # the worker, the path and the error of the first loss
+    write_errors: tuple[str, ...] = ()  # of the run's other files
+    growth: Growth | None = None  # of the turns in flight in an open loop of constant rate; of steps the worst one
 
 
 def gather(tallies: TallySet, health: HealthSet, windows: Mapping[Phase, float], facts: RunFacts) -> list[Evidence]:
@@ -90,6 +95,10 @@ def _with_facts(evidence: Evidence, faults: tuple[str, ...], facts: RunFacts) ->
         server_restarts=facts.server_restarts,
         warm_cache_share=facts.warm_cache_share,
         server_in_flight_mean=facts.server_in_flight_mean,
+        lost_records=facts.lost_records,
+        lost_records_why=facts.lost_records_why,
+        write_errors=facts.write_errors,
+        growth=facts.growth,
     )
 
 

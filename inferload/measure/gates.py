@@ -24,6 +24,8 @@ Answer = Literal["pass", "fail", "inconclusive"]
 Policy = Literal["warn", "pass", "fail"]
 # Each of its two ends lies on the wrong side in so many runs: the error of one gate that an interval decided.
 ONE_SIDED = 0.025
+# A value that breaks its limit by this factor fails the gate, whatever its interval.
+FAR = 3.0
 
 MEASURE_NAMES = tuple(measure.name for measure in MEASURES)
 RATE_NAMES = (
@@ -131,8 +133,8 @@ def evaluate(
 ) -> GateResult:
     """Hold a gate against a summary of the measure phase.
 
-    A percentile that the summary leaves out for want of samples is taken from `quantile`, where there is one, and noted.
-    Means and percentiles have an interval where `intervals` knows one; counts, ratios and rates are of what happened.
+    A percentile that the summary does not list is taken from `quantile`; one of few samples has a note. Means and
+    percentiles have an interval where `intervals` knows one; counts, ratios and rates are of what happened.
     """
     note = None
     if gate.statistic is None:
@@ -142,7 +144,8 @@ def evaluate(
         value = _number(block.get(gate.statistic))
         if value is None and gate.q is not None and quantile is not None:
             value = _number(quantile(gate.name, gate.q))
-            note = None if value is None else _few_samples(gate.q, block.get("count"))
+        if value is not None and gate.q is not None:
+            note = _few_samples(gate.q, block.get("count"))
     if value is None:
         note = f"{gate.name} is not known"
     interval = None
@@ -162,16 +165,24 @@ def _answer(gate: Gate, value: float | None, interval: Interval | None) -> Answe
     # An open end reaches past every limit.
     open_end = interval.low is None if (gate.sign[0] == ">") == holds else interval.high is None
     ends = [end for end in (interval.low, interval.high) if end is not None]
+    if not holds and _far_beyond(gate, value):
+        return "fail"
     if open_end or any(gate.holds(end) != holds for end in ends):
         return "inconclusive"
     return "pass" if holds else "fail"
+
+
+def _far_beyond(gate: Gate, value: float) -> bool:
+    """Whether a value breaks its limit by FAR times or more, so that no interval is needed to tell."""
+    low, high = sorted((abs(value), abs(gate.limit)))
+    return value * gate.limit >= 0 and high >= FAR * low
 
 
 def _few_samples(q: float, count: object) -> str | None:
     """What to say of a percentile with fewer than 10 samples beyond it."""
     if not isinstance(count, int) or round(count * (1 - q), 6) >= 10:
         return None
-    return f"of only {count} samples; this percentile is steady from {round(10 / (1 - q)):,} on"
+    return f"of {count} samples, fewer than 10 beyond it; {round(10 / (1 - q)):,} samples give 10"
 
 
 def _plain_value(name: str, summary: Mapping[str, Any]) -> float | None:

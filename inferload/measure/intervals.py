@@ -60,6 +60,20 @@ def quantile_interval(slices: Sequence[Floats], q: float) -> Interval | None:
     return Interval(low, high, effective)
 
 
+def order_interval(count: int, q: float) -> tuple[int | None, int | None]:
+    """Ranks of the order statistics that hold the q quantile with at least 95 %, of `count` independent samples.
+
+    By the binomial distribution of the number of samples below the quantile (David and Nagaraja, Order Statistics, 7.1),
+    2.5 % at each end. An end that no sample reaches is None.
+    """
+    from scipy.special import bdtr
+
+    below = bdtr(np.arange(count + 1, dtype=np.float64), count, q)  # P(at most k samples lie below the quantile)
+    low = int(np.searchsorted(below, 0.025, side="right"))
+    high = int(np.searchsorted(below, 0.975, side="left")) + 1
+    return low or None, high if high <= count else None
+
+
 def mean_interval(slices: Sequence[Floats]) -> Interval | None:
     """Of the mean; None where there are no values, both ends open where the run is too short to tell. `slices`: as above."""
     values = np.concatenate([np.zeros(0), *slices])

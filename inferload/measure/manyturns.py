@@ -72,10 +72,13 @@ def fold_many(
         _count_spans(tally, turns)
         _count_events(tally, turns, pauses)
         slo = limits(key[1])
-        if slo is not None:
-            _judge(tally, plain, slo)
+        met = None if slo is None else [slo.met(record) for record in plain]
+        if met is not None:
+            judged = [one for one in met if one is not None]
+            tally.slo_judged += len(judged)
+            tally.slo_met += sum(judged)
         for window in windows:
-            _count_window(tallies, key[1], turns, window)
+            _count_window(tallies, key[1], turns, window, met)
 
 
 def delays_many(health: HealthSet, records: Iterable[TurnRecord], reads_unstamped: Iterable[int]) -> None:
@@ -179,14 +182,13 @@ def _gather(tally: Tally, name: str, values: Floats) -> None:
         tally.sketch(name).gather(values)
 
 
-def _judge(tally: Tally, records: Sequence[TurnRecord], slo: Slo) -> None:
-    verdicts = [met for record in records if (met := slo.met(record)) is not None]
-    tally.slo_judged += len(verdicts)
-    tally.slo_met += sum(verdicts)
+def _count_window(
+    tallies: TallySet, class_name: str, turns: _Plain, window: PhaseWindow, met: Sequence[bool | None] | None
+) -> None:
+    """Count turns that lie wholly in the window together, and each of the others by `within`.
 
-
-def _count_window(tallies: TallySet, class_name: str, turns: _Plain, window: PhaseWindow) -> None:
-    """A turn that lies in the window from its beginning to its end counts as a whole; others as `within` cuts them."""
+    `met`: per turn, whether it met the SLO; None if there is no SLO.
+    """
     end_ns = np.iinfo(np.int64).max if window.end_ns is None else window.end_ns
     begun = np.maximum(turns.planned, turns.sent)
     for place, record in enumerate(turns.records):
@@ -199,9 +201,9 @@ def _count_window(tallies: TallySet, class_name: str, turns: _Plain, window: Pha
     if tally is None:
         return
     for place in np.flatnonzero(touched).tolist():
-        happened = within(turns.records[place], window)
-        if happened is not None:
-            tally.count_window(happened)
+        counts = within(turns.records[place], window)
+        if counts is not None:
+            tally.count_window(counts, None if met is None else met[place])
     if inside.any():
         tally.window_events += int(turns.events[inside].sum())
         tally.window_output_tokens += int(turns.output_tokens[inside].sum())
@@ -209,4 +211,11 @@ def _count_window(tallies: TallySet, class_name: str, turns: _Plain, window: Pha
             turns.records[place].input_tokens or 0 for place in np.flatnonzero(inside).tolist()
         )
         tally.window_in_flight_ns += int((turns.closed - turns.sent)[inside].clip(min=0).sum())
-        tally.window_sessions += int((turns.turn_index[inside] == 0).sum())
+        first = np.flatnonzero(inside & (turns.turn_index == 0) & (turns.planned >= window.start_ns)).tolist()
+        tally.window_sessions += sum(turns.records[place].opens_session for place in first)
+        tally.window_turns += int(inside.sum())
+        judged = (
+            [] if met is None else [one for place in np.flatnonzero(inside).tolist() if (one := met[place]) is not None]
+        )
+        tally.window_slo_judged += len(judged)
+        tally.window_slo_met += sum(judged)

@@ -291,13 +291,16 @@ carried output), `closed`. `planned` of a session's first turn is its arrival; o
   `cancelled`. What was seen of it counts (TTFT, gaps between events); what spans a whole answer does not: it has no E2E and no
   TPOT, and its tokens are known only where the server keeps a running count (`request.continuous_usage`).
 * **Missing is nothing, never 0.** A turn that has no value for a measure adds no sample to it; `count` says how many did.
-* **Percentiles** are nearest-rank, and are printed only where at least 10 samples lie beyond them: p99 from 1,000 samples
-  on. They are exact where all turns are at hand (`percentiles_from: records`); else they come from sketches that are
-  within 0.25 % of the value.
-* **Token rates count events inside the window**, whichever phase their turn belongs to. Tokens are the server's count
+* **Percentiles** are nearest-rank. One with fewer than 10 samples beyond it (p99 of fewer than 1,000) is marked with ~, and
+  has its distribution-free 95 % interval in `intervals`, for independent samples; null is an open end.
+  They are exact where all turns are at hand (`percentiles_from: records`); else they come from sketches that are within 0.25 % of
+  the value.
+* **Rates count what happened inside the window**, whichever phase a turn was planned in: turns that ended well in it, tokens
+  whose event lies in it. Sessions are achieved where they were planned in the window and began in it. Tokens are the server's count
   (`usage`); tokens of each event are known where the server was asked for a running count, else shared evenly.
 * A stall is a gap over {STALL_MS:.0f} ms between two output events of a turn that ended well.
-* **Goodput** counts turns that met every limit of the scenario's `slo`, over all that were planned in the window: failed,
+* **Goodput** as a rate counts turns that ended well in the window and met every limit of the scenario's `slo`. **SLO
+  attainment** is the share of those that met them among all that were planned in the window: failed,
   unfinished and dropped ones count against it (a dropped session as one turn, since more are not known). In an open loop
   TTFT counts from the plan; a turn too short for a TPOT has none to breach.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from inferload.measure.overload import Growth
 from inferload.measure.record import Phase
 
 Stamps = Literal["kernel", "user"]
@@ -59,6 +60,12 @@ class Evidence:
     in_flight_mean: float | None = None  # over the window, from the turns' own instants
     rate_times_time: float | None = None  # turns per second x their mean time
     server_in_flight_mean: float | None = None  # running + waiting, as the servers say
+    lost_records: int = 0  # turns that were counted and are not on disk
+    lost_records_why: str = ""  # the worker, the path and the error of the first loss
+    write_errors: tuple[str, ...] = ()  # of the run's other files: path and error
+    growth: Growth | None = (
+        None  # of the turns in flight; None in a closed loop, or if the planned rate is not constant
+    )
 
 
 def client_delay(e: Evidence) -> float | None:
@@ -128,6 +135,8 @@ def _apart(a: float | None, b: float | None) -> float:
 
 def littles_law(e: Evidence) -> float | None:
     """By what part turns in flight differ from rate times time, or from the servers' own count; None: too short a window."""
+    if e.growth is not None and e.growth.state != "kept up":
+        return None  # the law holds for a steady load; `overload` reports that this one is not
     if e.in_flight_mean is None or not e.window_s or not e.turn_mean_s or e.window_s < _LONG_WINDOW * e.turn_mean_s:
         return None
     return max(_apart(e.in_flight_mean, e.rate_times_time), _apart(e.in_flight_mean, e.server_in_flight_mean))
@@ -140,6 +149,27 @@ def littles_law_text(e: Evidence) -> str:
     else:
         other = f"their rate times their duration is {short(e.rate_times_time)}"
     return f"{short(e.in_flight_mean)} turns were in flight on average, but {other}"
+
+
+def overload_share(e: Evidence) -> float | None:
+    """Part of the offered turns by which the number in flight grew; 0 if the server kept up."""
+    if e.growth is None:
+        return None
+    return 0.0 if e.growth.state == "kept up" else e.growth.share
+
+
+def overload_text(e: Evidence) -> str:
+    """Offered and served rate, and the growth between them, in words."""
+    grew = e.growth
+    assert grew is not None
+    step = "" if grew.step is None else f" in step {grew.step}"
+    rates = (
+        f"{short(grew.offered_per_s)} turns/s offered{step}, {short(grew.ended_per_s)}/s served; the number in flight grew "
+        f"by {short(grew.growth_per_s)}/s (95 %: {short(grew.low_per_s)} to {short(grew.high_per_s)})"
+    )
+    if grew.state == "unsettled":
+        return f"overloaded, or not settled yet: {rates}, and the window is too short beside a turn to tell which"
+    return f"overloaded: {rates}; latencies depend on how long the run lasts"
 
 
 def stamped_share(e: Evidence) -> float | None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from inferload.measure.recent import RecentFigures
 from inferload.measure.texttable import short
+from inferload.measure.untrusted import escaped
 
 _NAMED = 3  # workers
 
@@ -37,7 +38,7 @@ def lines(now: Snapshot, width: int) -> list[str]:
 def _fitted(words: list[str], width: int) -> str:
     while len(words) > 1 and len(" · ".join(words)) > width:
         words = words[:-1]
-    return " · ".join(words)[:width]
+    return escaped(" · ".join(words))[:width]
 
 
 def _figure(value: float | None) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from inferload.measure.overload import LEAST_SHARE
 from inferload.measure.phasefacts import (
     Evidence,
     at_limit_share,
@@ -18,6 +19,8 @@ from inferload.measure.phasefacts import (
     late_text,
     littles_law,
     littles_law_text,
+    overload_share,
+    overload_text,
     own_lag_ms,
     percent,
     short,
@@ -71,6 +74,18 @@ RULES: tuple[Rule, ...] = (
         "there is nothing to report on",
         "measure for longer, or find out why the server does not answer",
         below=True,
+        phases=("measure",),
+    ),
+    Rule(
+        "overload",
+        overload_share,
+        LEAST_SHARE,
+        None,
+        "of the offered turns, by which the number in flight grew",
+        overload_text,
+        "the server completed fewer turns than arrived: rates are what it can serve, but latencies grow until the load ends, and "
+        "are no property of the server. Looked at in an open loop of constant rate",
+        "lower the rate, or find the one that holds with `inferload search`; if turns are long, measure longer after a warm-up",
         phases=("measure",),
     ),
     Rule(
@@ -199,6 +214,27 @@ RULES: tuple[Rule, ...] = (
         lambda e: f"{e.report_gaps} reports of workers never reached the master",
         "counts and percentiles miss what was in them",
         "look at the network between master and workers, and run again",
+    ),
+    Rule(
+        "lost_records",
+        lambda e: float(e.lost_records),
+        None,
+        0,
+        "turn records",
+        lambda e: f"{e.lost_records} records of turns that were counted are not on disk ({e.lost_records_why})",
+        "counts and rates are the workers' own and complete; percentiles are approximate, and figures that need records "
+        "are missing or incomplete",
+        "free disk space or raise the file size limit (ulimit -f), and run again",
+    ),
+    Rule(
+        "write_error",
+        lambda e: float(len(e.write_errors)),
+        0,
+        None,
+        "files of the run, other than turn records, that could not be written",
+        lambda e: f"not all files of the run could be written ({'; '.join(e.write_errors)})",
+        "server metrics, marks or Locust's tables are incomplete",
+        "free disk space or raise the file size limit (ulimit -f), and run again",
     ),
     Rule(
         "clock_skew",

@@ -123,6 +123,11 @@ class TurnRecord(msgspec.Struct, frozen=True, gc=False):
         return self.failure is not Failure.UNFINISHED
 
     @property
+    def opens_session(self) -> bool:
+        """First turn of a session; the first turn of a sub-agent is not: its session id has a path below its parent's."""
+        return self.turn_index == 0 and "/" not in self.session_id
+
+    @property
     def client_delay_max_ns(self) -> int | None:
         """The longest that a chunk of this turn waited in our process."""
         return max(self.delay_ns) if self.delay_ns else None

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from inferload.measure import gates as gating
 from inferload.measure.health import HealthSet
-from inferload.measure.intervals import Interval, mean_interval, quantile_interval
+from inferload.measure.intervals import Interval, mean_interval, order_interval, quantile_interval
 from inferload.measure.measures import MEASURES
 from inferload.measure.record import PHASES, Phase
 from inferload.measure.sketch import Sketch, rank
@@ -20,7 +20,7 @@ from inferload.measure.validity import Stamps, Verdict
 
 FORMAT = 1
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
-BEYOND = 10  # samples that must lie beyond a percentile for it to be printed
+BEYOND = 10  # samples beyond a percentile, below which it is marked and has its interval beside it
 _UNCOUNTED = 0.01  # a token rate is not known when more than this part of what it counts was never counted
 
 Values = Mapping[str, npt.NDArray[np.float64]]
@@ -78,7 +78,7 @@ def build(given: SummaryInput) -> dict[str, Any]:
 
 
 def block_of(sketch: Sketch | None) -> dict[str, Any]:
-    """Count, mean, percentiles, extremes; a percentile with fewer than 10 samples beyond it is None."""
+    """Count, mean, nearest-rank percentiles, extremes; for percentiles with fewer than 10 samples beyond them, `intervals`."""
     if sketch is None or sketch.count == 0:
         return _block(0, None, lambda q: None, None, None)
     return _block(sketch.count, sketch.mean, sketch.quantile, sketch.min, sketch.max)
@@ -94,15 +94,29 @@ def exact_block(values: npt.NDArray[np.float64]) -> dict[str, Any]:
 
 
 def steady(count: int, q: float) -> bool:
-    """Whether enough samples lie beyond a percentile for it to be printed: n (1 - q) >= 10."""
+    """Whether at least BEYOND samples lie beyond a percentile: n (1 - q) >= 10."""
     return round(count * (1 - q), 6) >= BEYOND
+
+
+def is_marked(block: Mapping[str, Any], name: str) -> bool:
+    """Whether a percentile of a block is printed with a mark, since fewer than BEYOND samples lie beyond it."""
+    q = QUANTILES.get(name)
+    return q is not None and block.get(name) is not None and not steady(block["count"], q)
 
 
 def _block(
     count: int, mean: float | None, quantile: Callable[[float], float | None], low: float | None, high: float | None
 ) -> dict[str, Any]:
-    placed = {name: _tidy(quantile(q)) if steady(count, q) else None for name, q in QUANTILES.items()}
-    return {"count": count, "mean": _tidy(mean), **placed, "min": _tidy(low), "max": _tidy(high)}
+    block: dict[str, Any] = {"count": count, "mean": _tidy(mean)}
+    block |= {name: _tidy(quantile(q)) for name, q in QUANTILES.items()}
+    block |= {"min": _tidy(low), "max": _tidy(high)}
+    few = {name: q for name, q in QUANTILES.items() if is_marked(block, name)}
+    return block | {"intervals": {name: _interval_of(quantile, count, q) for name, q in few.items()}} if few else block
+
+
+def _interval_of(quantile: Callable[[float], float | None], count: int, q: float) -> list[float | None]:
+    """Distribution-free 95 % interval of a percentile, [low, high]; None at an end that lies beyond all samples."""
+    return [None if at is None else _tidy(quantile(at / count)) for at in order_interval(count, q)]
 
 
 def _tidy(value: float | None) -> float | None:
@@ -172,19 +186,23 @@ def _latency(tally: Tally, exact: Values | None) -> dict[str, Any]:
 
 
 def _rates(tally: Tally, window_s: float | None) -> dict[str, float | None]:
-    """Counts over the same window. Sessions and turns: those planned in it; tokens: those that came in it."""
+    """Counts of a window over its length: sessions planned and begun in it, turns that ended in it, tokens that streamed in it.
+
+    `slo_attainment` is no rate: it is the share of the turns planned in the window that met the SLO.
+    """
 
     def per_s(count: int | None) -> float | None:
         return count / window_s if window_s and count is not None else None
 
     judged = tally.slo_judged > 0 and tally.slo_judged == tally.ended
+    ended_judged = tally.slo_judged > 0 and tally.window_slo_judged == tally.window_turns
     return {
         "offered_sessions_per_s": per_s(tally.sessions_planned),
         "achieved_sessions_per_s": per_s(tally.window_sessions),
-        "turns_per_s": per_s(tally.ok),
+        "turns_per_s": per_s(tally.window_turns),
         "output_tok_per_s": per_s(_output_tokens(tally)),
         "input_tok_per_s": per_s(_input_tokens(tally)),
-        "goodput_turns_per_s": per_s(tally.slo_met) if judged else None,
+        "goodput_turns_per_s": per_s(tally.window_slo_met) if ended_judged else None,
         "slo_attainment": tally.slo_met / (tally.ended + tally.sessions_dropped) if judged else None,
     }
 

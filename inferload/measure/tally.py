@@ -1,7 +1,7 @@
 """What is counted: one tally for each (phase, class, step), made of whole numbers and sketches, so that it merges exactly.
 
-A turn belongs to the phase of its `planned`. What is counted by the instant at which it happened (tokens, turns in flight,
-sessions begun) has a name that begins with `window_` and belongs to the phase whose window holds that instant.
+A turn belongs to the phase of its `planned`. Counts of events by their own instant (tokens, ends of turns, turns in flight,
+sessions begun) have a name that begins with `window_` and belong to the phase whose window holds that instant.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from inferload.measure.measures import MEASURES, STALL_MS, Floats, gaps_ms
 from inferload.measure.record import PHASES, Phase, PhaseWindow, TurnRecord
 from inferload.measure.sketch import Sketch
 from inferload.measure.slo import Slo
-from inferload.measure.within import Happened, within
+from inferload.measure.within import WindowCounts, within
 
 __all__ = ["Slo", "Tally", "TallySet", "books"]
 
@@ -58,12 +58,17 @@ class Tally:
     slo_met: int = 0
     slo_judged: int = 0  # turns of which it is known whether they met the SLO; 0 where there is none
     turn_ns: int = 0  # sum over turns, sent to closed
+    window_turns: int = 0  # turns that ended well in this window, whenever they were planned
+    window_slo_met: int = 0  # of these: turns that met the SLO
+    window_slo_judged: int = 0  # of these: turns for which it is known whether they met the SLO
     window_output_tokens: int = 0
     window_events: int = 0
     window_events_uncounted: int = 0  # of these, events whose tokens nobody counted
     window_input_tokens: int = 0
     window_in_flight_ns: int = 0  # sum over turns of the time in this window between sent and closed
-    window_sessions: int = 0  # sessions whose first turn the client set about in this window
+    window_sessions: int = (
+        0  # sessions that were planned and begun in this window; sub-agents are part of their session
+    )
     longest_stall_ms: float | None = None
     by_failure: dict[str, int] = field(default_factory=dict)
     by_status: dict[int, int] = field(default_factory=dict)
@@ -165,16 +170,20 @@ class Tally:
             if len(values):
                 self.sketch(name).gather(values)
 
-    def count_window(self, happened: Happened) -> None:
-        """Count what of a turn happened while this tally's window was open."""
-        self.window_events += happened.events
-        if happened.output_tokens is None:
-            self.window_events_uncounted += happened.events
+    def count_window(self, counts: WindowCounts, slo_met: bool | None = None) -> None:
+        """Add one turn's counts of this tally's window. `slo_met`: None if there is no SLO, or it could not be judged."""
+        self.window_events += counts.events
+        if counts.output_tokens is None:
+            self.window_events_uncounted += counts.events
         else:
-            self.window_output_tokens += happened.output_tokens
-        self.window_input_tokens += happened.input_tokens
-        self.window_in_flight_ns += happened.in_flight_ns
-        self.window_sessions += happened.session_begun
+            self.window_output_tokens += counts.output_tokens
+        self.window_input_tokens += counts.input_tokens
+        self.window_in_flight_ns += counts.in_flight_ns
+        self.window_sessions += counts.session_begun
+        self.window_turns += counts.ended_ok
+        if counts.ended_ok and slo_met is not None:
+            self.window_slo_judged += 1
+            self.window_slo_met += slo_met
 
     def count_stalls(self, record: TurnRecord, gaps: Floats, pauses: Sequence[Pause]) -> None:
         """A gap counts against the server unless this client stood still for half of it or more."""
@@ -263,9 +272,9 @@ class TallySet:
             tally.slo_judged += 1
             tally.slo_met += met
         for window in windows:
-            happened = within(record, window)
-            if happened is not None:
-                self.at(window.phase, record.class_name, window.step).count_window(happened)
+            counts = within(record, window)
+            if counts is not None:
+                self.at(window.phase, record.class_name, window.step).count_window(counts, met)
 
     def at(self, phase: Phase, class_name: str, step: int | None = None) -> Tally:
         """The tally of a key, to count in; made when first asked for."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from inferload.measure.untrusted import escaped
+
 Row = Sequence[str]
 
 
@@ -19,7 +21,8 @@ def short(value: float | None) -> str:
 
 
 def align(rows: Sequence[Row], sides: str) -> str:
-    """Rows in columns, each as wide as its widest cell, to the left (l) or to the right (r)."""
+    """Rows in columns, each as wide as its widest cell, to the left (l) or to the right (r). Cells are escaped."""
+    rows = [[escaped(cell) for cell in row] for row in rows]
     widths = [max(len(row[column]) for row in rows) for column in range(len(sides))]
     lines = []
     for row in rows:

@@ -99,11 +99,12 @@ class TurnColumns:
         self.extend((turn,))
 
     def extend(self, turns: Sequence[TurnRecord]) -> None:
-        """Add several turns: of many, each costs a part of what it costs alone."""
+        """Add several turns: of many, each costs a part of what it costs alone. All or, where a number fits no column, none."""
         numbers = [number for turn in turns for number in _numbers_of(turn)]
-        self._numbers.extend([_NONE if number is None else number for number in numbers])
+        whole = array("q", [_NONE if number is None else number for number in numbers])
         figures = [figure for turn in turns for figure in _figures_of(turn)]
-        self._figures.extend([np.nan if figure is None else figure for figure in figures])
+        self._figures.extend(array("d", [np.nan if figure is None else figure for figure in figures]))
+        self._numbers.extend(whole)
         for turn in turns:
             words = _words_of(turn)
             if words != self._latest[0]:  # most turns have those of the one before

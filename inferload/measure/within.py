@@ -1,4 +1,4 @@
-"""What of a turn happened inside a window: events, tokens, time in flight."""
+"""Per-window counts of one turn: events, tokens, time in flight, its end."""
 
 from array import array
 from bisect import bisect_left
@@ -10,33 +10,35 @@ from inferload.measure.record import PhaseWindow, TurnRecord
 _NO_EVENTS: tuple[int, ...] = ()
 
 
-class Happened(msgspec.Struct, frozen=True, gc=False):
-    """Counts over the half-open window. Over windows that follow each other they add up to the turn's own."""
+class WindowCounts(msgspec.Struct, frozen=True, gc=False):
+    """Counts of one turn over a half-open window. Over adjacent windows they add up to the turn's own."""
 
     events: int = 0
-    output_tokens: int | None = 0  # None: nobody counted the tokens of these events
-    input_tokens: int = 0  # all of them, where the first output event fell
+    output_tokens: int | None = 0  # None: the tokens of these events were not counted
+    input_tokens: int = 0  # all of them, in the window of the first output event
     in_flight_ns: int = 0
-    session_begun: bool = False  # the client set about the session's first turn here
+    ended_ok: bool = False  # the turn ended well, and its end lies in the window
+    session_begun: bool = False  # a session that was planned in the window began in it
 
 
-def within(record: TurnRecord, window: PhaseWindow) -> Happened | None:
-    """None where the turn and the window have no instant in common."""
+def within(record: TurnRecord, window: PhaseWindow) -> WindowCounts | None:
+    """Count one turn in a window. Returns None if the turn and the window have no instant in common."""
     begun_ns = _begun_ns(record)
     if record.closed_ns < window.start_ns or (window.end_ns is not None and begun_ns >= window.end_ns):
         return None
-    first_turn_here = record.turn_index == 0 and window.holds(begun_ns)
+    session_begun = record.opens_session and window.holds(record.planned_ns) and window.holds(begun_ns)
     if record.sent_ns is None:
-        return Happened(session_begun=first_turn_here)
+        return WindowCounts(session_begun=session_begun)
     low, high = _events_between(record.event_ns or _NO_EVENTS, record.sent_ns, window)
     end_ns = record.closed_ns if window.end_ns is None else min(record.closed_ns, window.end_ns)
     first_here = record.first_ns is not None and window.holds(record.first_ns)
-    return Happened(
+    return WindowCounts(
         events=high - low,
         output_tokens=_tokens_between(record, low, high),
         input_tokens=(record.input_tokens or 0) if first_here else 0,
         in_flight_ns=max(0, end_ns - max(record.sent_ns, window.start_ns)),
-        session_begun=first_turn_here,
+        ended_ok=record.ok and window.holds(record.closed_ns),
+        session_begun=session_begun,
     )
 
 

@@ -11,15 +11,19 @@ import gevent.lock
 from inferload import __version__
 from inferload.errors import UsageError
 from inferload.measure.clock import NS_PER_S, clock_id, now_ns, wall_ns
-from inferload.swarm import messages
+from inferload.swarm import exitcodes, messages
 from inferload.swarm.messages import Assignment, Report, windows_from_wire
 from inferload.swarm.own import OwnSettings
 from inferload.swarm.sessions import OpenLoop
+from inferload.swarm.watching import Ears
 from inferload.swarm.workerrun import REPORT_S, WorkerRun
 from inferload.workload.schedules import times_digest
 
 logger = logging.getLogger(__name__)
 
+MASTER_SILENT_S = 8.0  # without a heartbeat, of which one is due every second, for so long a run is ended
+IDLE_SILENT_S = 55.0  # without a run: a little before Locust's own time-out, after which it exits with 0
+_CHECK_S = 0.25
 _WORD_S = 0.8  # for so long a worker that got a signal waits for its master's word, who says when the load ends for all
 
 
@@ -36,6 +40,7 @@ class Agent:
         self._scenario = scenario
         self._run: WorkerRun | None = None
         self._ending = gevent.lock.RLock()
+        self._heartbeat_ns = now_ns()
         register = self._runner.register_message
         register(messages.PING, self._on_ping)
         register(messages.PREPARE, self._on_prepare, concurrent=True)
@@ -74,6 +79,49 @@ class Agent:
         if self._run is not None:
             self._run.give_up()
 
+    # -- the master's absence
+
+    def follow_master(self) -> None:
+        """Check from now on that the master is alive, and end the load at its announced end even without the master's message."""
+
+        def on_heartbeat(**_event: Any) -> None:
+            self._heartbeat_ns = now_ns()
+
+        self._environment.events.heartbeat_received.add_listener(on_heartbeat)
+        gevent.spawn(self._check_master)
+
+    def _check_master(self) -> None:
+        ears = Ears()
+        while True:
+            run = self._run
+            end_ns = None if run is None else run.load_end_ns()
+            if run is not None and run.open and end_ns is not None:
+                gevent.sleep(min(_CHECK_S, max(0.0, (end_ns - now_ns()) / NS_PER_S)))
+                if now_ns() >= end_ns == run.load_end_ns():
+                    run.drain(end_ns)
+            else:
+                gevent.sleep(_CHECK_S)
+            silent_s = min(ears.listening_s(), (now_ns() - self._heartbeat_ns) / NS_PER_S)
+            under_way = self._run is not None and not self._run.finished
+            if silent_s > (MASTER_SILENT_S if under_way else IDLE_SILENT_S):
+                self._leave(silent_s)
+                return
+
+    def _leave(self, silent_s: float) -> None:
+        """End the run, wait at most `drain_s` for turns in flight, and have Locust exit with a code that says that it broke."""
+        run = self._run
+        code = self._environment.process_exit_code = exitcodes.INVALID
+        if run is None or run.finished:
+            logger.error("master: no heartbeat for %.1f s; exiting with code %d", silent_s, code)
+        else:
+            drain_s = run.scenario.phases.drain_s
+            text = "master: no heartbeat for %.1f s; load stopped, draining at most %g s, then exiting with code %d; turns: %s"
+            logger.error(text, silent_s, drain_s, code, run.folder)
+            giving_up = gevent.spawn_later(drain_s, run.give_up)
+            self.end()
+            giving_up.kill()
+        self._runner.quit()
+
     # -- messages of the master
 
     def _on_ping(self, environment: Any, msg: Any) -> None:
@@ -103,7 +151,7 @@ class Agent:
             answer |= {"anchor": anchor, "folder": str(run.folder), "reader": run.reader}
             gevent.spawn(self._report, run)
         except (UsageError, OSError) as error:
-            answer["error"] = str(error)
+            answer["error"] = self._own.redaction(str(error))
         self._runner.send_message(messages.READY, answer)
 
     def _on_windows(self, environment: Any, msg: Any) -> None:
@@ -161,4 +209,5 @@ class Agent:
                 send_stats()
             said: dict[str, Any] = {"run_id": run.assignment.run_id, "name": run.assignment.name}
             said |= {"notes": dict(run.sessions.notes), "overrun_ns": run.overrun_ns}
+            said |= {"written": run.written.records, "write_error": run.written.error}
             self._runner.send_message(messages.DRAINED, said)

@@ -3,11 +3,13 @@
 from dataclasses import dataclass
 from typing import Any
 
-from inferload import scrapefile
+from inferload import scrapefile, turnfile
 from inferload.measure import evidence, servers, summary, validity
 from inferload.measure.arrow import pa, pc
+from inferload.measure.clock import NS_PER_S
 from inferload.measure.exact import batched_values, exact_values
 from inferload.measure.intervals import SLICES
+from inferload.measure.overload import Growth, growth_of_turns
 from inferload.measure.record import PHASES, Phase
 from inferload.measure.splits import split
 from inferload.measure.tasks import tasks_by_class
@@ -15,6 +17,7 @@ from inferload.swarm import cachefigures, stepping
 from inferload.swarm.cachefigures import CacheFigures
 from inferload.swarm.ended import EndedRun, lasted_s
 from inferload.wire.scrapehttp import MetricsUrl
+from inferload.workload.arrivalkinds import Rated
 from inferload.workload.idhits import IdHits
 from inferload.workload.senthits import SentHits
 from inferload.workload.sessions import Sessions
@@ -97,6 +100,10 @@ def _facts(
         server_restarts=sum(restarts) if restarts else None,
         warm_cache_share=_warm_cache_share(run, turns, cache),
         server_in_flight_mean=_in_flight(entries, len(run.order.targets)),
+        lost_records=run.lost_records,
+        lost_records_why=_why_lost(run),
+        write_errors=run.write_errors,
+        growth=None if turns is None else _growth(run, turns),
     )
 
 
@@ -106,6 +113,34 @@ def _stamps(run: EndedRun) -> validity.Stamps | None:
     if any(one.reads_stamped for one in health):
         return "kernel"
     return "user" if any(one.reads_unstamped for one in health) else None
+
+
+def _why_lost(run: EndedRun) -> str:
+    """The first worker that lost records, the path and the error."""
+    for member in run.roster.members:
+        if member.lost_records:
+            why = member.write_error or f"{member.facts.get('folder')}: files were removed while the run lasted"
+            return f"worker {member.name}: {why}"
+    return ""
+
+
+def _growth(run: EndedRun, turns: pa.Table) -> Growth | None:
+    """Growth of the turns in flight in an open loop of constant rate; of a load with steps, the step with the largest share."""
+    arrivals = run.order.scenario.arrivals
+    if not isinstance(arrivals, Rated) or run.rate_changed:
+        return None
+    measured = [window for window in run.stepped if window.phase == "measure"]
+    if arrivals.profile is not None and any(window.step is None for window in measured):
+        return None
+    anchors, begun_ns = turnfile.anchors(run.place.path), run.windows[0].start_ns
+    members = [member for member in run.roster.members if member.name in anchors]
+    shifts_ns = {member.name: anchors[member.name].mono_ns - member.offset_ns for member in members}
+    found = [
+        growth_of_turns(turns, shifts_ns, window, 0.0 if window.step else (window.start_ns - begun_ns) / NS_PER_S)
+        for window in measured
+    ]
+    known = [one for one in found if one is not None]
+    return max(known, key=lambda one: (one.state != "kept up", one.share), default=None)
 
 
 def _reader(run: EndedRun) -> str | None:

@@ -8,6 +8,7 @@ import functools
 import logging
 import math
 import os
+from collections import Counter
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -17,20 +18,27 @@ import gevent.monkey
 import locust
 import locust.argument_parser
 import locust.main
+import locust.rpc.zmqrpc
 import locust.runners
 import locust.stats
 import numpy as np
 import numpy.typing as npt
 import psutil
 from locust.dispatch import UsersDispatcher
+from locust.exception import RPCError
 from locust.runners import WorkerNode
 from locust.user import User
 
 from inferload.errors import UsageError
 from inferload.measure.clock import NS_PER_S, Anchor, now_ns
+from inferload.measure.untrusted import escaped_lines
 
 SUPPORTED = "2.47."
 _WORKER_END_S = 3.0
+_SHOWN = 120  # characters of an untrusted text in the log
+_FIRST_MESSAGES = ("client_ready", "locustfile")  # a sender is not known before these
+
+logger = logging.getLogger(__name__)
 
 
 def apply() -> None:
@@ -44,6 +52,8 @@ def apply() -> None:
     _keep_fractions()
     _count_time_evenly()
     _let_workers_have_ended()
+    _survive_malformed_packets()
+    _check_senders()
     logging.getLogger("locust.main").addFilter(_not_about_run_time)
 
 
@@ -103,6 +113,74 @@ def _let_workers_have_ended() -> None:
     locust.main.os = SimpleNamespace(**{**vars(os), "waitpid": waitpid, "lenient": True})
 
 
+class IgnoredMessages:
+    """Messages to the master that were ignored, counted by reason; the first of each reason is logged."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+
+    def add(self, reason: str, detail: object) -> None:
+        """Count one. `detail`: from the network, so it is escaped and cut."""
+        self.counts[reason] += 1
+        if self.counts[reason] == 1:
+            logger.warning(
+                "%s ignored (%s); further ones are only counted", reason, ascii(str(detail)[:_SHOWN])[:_SHOWN]
+            )
+
+
+ignored_messages = IgnoredMessages()
+
+
+def _survive_malformed_packets() -> None:
+    """Locust catches two of the exceptions that an undecodable packet raises; any other ends the greenlet that receives from
+    all workers. It also logs each such packet, which a flood of them makes unbounded."""
+    original = getattr(locust.rpc.zmqrpc.Server, "recv_from_client", None)
+    if original is None or hasattr(original, "skips_malformed"):
+        return
+
+    @functools.wraps(original)
+    def recv_from_client(self: Any) -> tuple[str, Any]:
+        while True:
+            try:
+                client_id, message = original(self)
+                if not (isinstance(message.type, str) and isinstance(message.node_id, str)):
+                    raise TypeError("type and sender of a message are texts")
+            except RPCError:  # of the connection, not of the packet: Locust opens it again
+                raise
+            except Exception as error:  # noqa: BLE001  decoding raises bare Exception too
+                ignored_messages.add("malformed packet", repr(error))
+                gevent.sleep(0)  # a flood must not keep other greenlets from running
+                continue
+            if message.node_id == client_id:
+                return client_id, message
+            ignored_messages.add("message under another sender's name", f"{message.node_id} from {client_id}")
+            gevent.sleep(0)
+
+    recv_from_client.skips_malformed = True  # type: ignore[attr-defined]
+    locust.rpc.zmqrpc.Server.recv_from_client = recv_from_client
+
+
+def _check_senders() -> None:
+    """Locust merges statistics of senders that never registered, and an exception while it handles a message, as of missing
+    fields, ends the greenlet that receives from all workers."""
+    original = getattr(locust.runners.MasterRunner, "handle_message", None)
+    if original is None or hasattr(original, "checks_sender"):
+        return
+
+    @functools.wraps(original)
+    def handle_message(self: Any, client_id: str, message: Any) -> None:
+        if message.type not in _FIRST_MESSAGES and client_id not in self.worker_indexes:
+            ignored_messages.add("message of an unknown sender", f"{message.type} from {client_id}")
+            return
+        try:
+            original(self, client_id, message)
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
+            ignored_messages.add("message that cannot be handled", f"{message.type} from {client_id}: {error!r}")
+
+    handle_message.checks_sender = True  # type: ignore[attr-defined]
+    locust.runners.MasterRunner.handle_message = handle_message
+
+
 def bucket_ms(response_time_ms: float) -> float:
     """Locust's documented hook for its buckets: three significant digits, where its own round 1.5 ms to 2 and 1234 to 1200."""
     if response_time_ms <= 0:
@@ -130,7 +208,7 @@ def check_after_parsing(check: Callable[[Any], object]) -> None:
             try:
                 check(options)
             except UsageError as error:
-                parser.exit(2, f"inferload: {error}\n")
+                parser.exit(2, f"inferload: {escaped_lines(str(error))}\n")
             return options
 
         parser.parse_args = parse_and_check

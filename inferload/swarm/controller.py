@@ -17,7 +17,7 @@ from gevent.event import Event
 from inferload import rundir
 from inferload.errors import UsageError
 from inferload.measure import calibration
-from inferload.swarm import arms, compat, finale, inbox, muster, progress
+from inferload.swarm import arms, compat, exitcodes, finale, inbox, muster, progress
 from inferload.swarm.ended import Place
 from inferload.swarm.finale import Outcome
 from inferload.swarm.locust_csv import History
@@ -28,12 +28,10 @@ from inferload.swarm.preflight import Preflight, preflight
 
 logger = logging.getLogger(__name__)
 
-EXIT_OK, EXIT_GATE, EXIT_USAGE, EXIT_INVALID = 0, 1, 2, 3
-
 
 def gravest(codes: Sequence[int]) -> int:
     """One exit code for several runs: an invalid measurement before a gate that failed, that before what the user chose."""
-    return next((code for code in (EXIT_INVALID, EXIT_GATE) if code in codes), max(codes))
+    return next((code for code in (exitcodes.INVALID, exitcodes.GATE) if code in codes), max(codes))
 
 
 class Controller:
@@ -251,15 +249,21 @@ class Controller:
 
     def _conduct(self, run: MasterRun) -> Outcome:
         logger.info("run directory: %s", run.place.path)
-        finale.begin(run)
-        history = History(run.place.path, self.environment, run.anchor)
+        try:
+            finale.begin(run)
+            history = History(run.place.path, self.environment, run.anchor)
+        except OSError as error:
+            run.close()
+            raise UsageError(
+                f"run directory {run.place.path}: {rundir.reason(error)}; name another with --run-dir"
+            ) from error
         shown_no_more = progress.begin(run, wanted=self._headless)
         try:
             run.conduct(self._start_users)
         finally:
             shown_no_more()
         history.finish()
-        outcome = finale.conclude(run)
+        outcome = finale.conclude(run, history.errors)
         logger.info("%s", outcome.headline)
         return outcome
 
@@ -276,16 +280,16 @@ class Controller:
 
     def _exit_code(self, outcome: Outcome) -> int:
         if outcome.measurement == "invalid" and not self.on_invalid_warns:
-            return EXIT_INVALID
+            return exitcodes.INVALID
         if outcome.passed:
-            return EXIT_OK
-        return self._own.inconclusive_code if outcome.undecided else EXIT_GATE
+            return exitcodes.OK
+        return self._own.inconclusive_code if outcome.undecided else exitcodes.GATE
 
     def _refuse(self, why: str) -> None:
         """No run: one line that says why."""
         self.trouble = why
         logger.error("%s", why)
-        self.environment.process_exit_code = EXIT_USAGE
+        self.environment.process_exit_code = exitcodes.USAGE
 
     def _shown_again(self) -> None:
         """The start form shows what it did at first: a field that is left so means the scenario's value, each time."""

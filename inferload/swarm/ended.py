@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from inferload import rundir, turnfile
+from inferload.errors import UsageError
 from inferload.measure import gates
 from inferload.measure.arrow import pa
 from inferload.measure.clock import NS_PER_S, Anchor
@@ -24,6 +25,7 @@ from inferload.swarm.order import Order
 from inferload.swarm.preflight import Preflight
 from inferload.swarm.roster import Member, Roster
 from inferload.wire.probe import ServerFacts
+from inferload.wire.redaction import Redaction
 from inferload.wire.target import Target
 from inferload.workload import scenario as scenarios
 from inferload.workload.chattemplate import ChatTemplate
@@ -64,6 +66,8 @@ class EndedRun:
     salt: str
     earlier: Earlier | None = None
     inconclusive: gates.Policy = "warn"
+    write_errors: tuple[str, ...] = ()  # files of the run, beside its turn records, that could not be written
+    rate_changed: bool = False  # the rate of an open loop was changed while the run lasted
 
     @property
     def stepped(self) -> tuple[PhaseWindow, ...]:
@@ -81,10 +85,15 @@ class EndedRun:
 
     @property
     def together(self) -> bool:
-        """Whether every worker wrote into the run directory, and none of them was lost."""
+        """Whether every worker wrote all of its records into the run directory, and none of them was lost."""
         here = str(self.place.path)
         written = all(member.facts.get("folder") == here for member in self.roster.members)
-        return written and self.complete and not self.roster.lost
+        return written and self.complete and not self.roster.lost and not self.lost_records
+
+    @property
+    def lost_records(self) -> int:
+        """Turns that were counted and are not on disk."""
+        return sum(member.lost_records for member in self.roster.members)
 
     def turns(self) -> pa.Table | None:
         """Every worker's turns; None where some are not at hand."""
@@ -104,8 +113,8 @@ def lasted_s(window: PhaseWindow) -> float:
 # -- books.json
 
 
-def keep(run: EndedRun) -> None:
-    """Write what the run's other files do not tell."""
+def keep(run: EndedRun, redaction: Redaction) -> None:
+    """Write what the run's other files do not tell, without secrets."""
     preflight, scenario = run.preflight, run.order.scenario
     document = {
         "format": rundir.FORMAT,
@@ -125,15 +134,25 @@ def keep(run: EndedRun) -> None:
         "salt": run.salt,
         "earlier": None if run.earlier is None else [run.earlier.arm, str(run.earlier.run_dir), run.earlier.salt],
         "inconclusive": run.inconclusive,
+        "rate_changed": run.rate_changed,
         "tallies": run.seen.tallies.to_wire(),
         "health": run.seen.health.to_wire(),
     }
-    rundir.write_json(run.place.path / rundir.BOOKS, document)
+    rundir.write_json(run.place.path / rundir.BOOKS, redaction.document(document))
 
 
 def recall(path: Path) -> EndedRun:
     """The run of a directory that holds its books; UsageError where it does not."""
-    document = rundir.read_json(path / rundir.BOOKS)
+    books = path / rundir.BOOKS
+    try:
+        return _recalled(path, rundir.read_json(books))
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise UsageError(
+            f"{books}: not the books of a run ({error!r}); collect needs the file as the run wrote it"
+        ) from error
+
+
+def _recalled(path: Path, document: Mapping[str, Any]) -> EndedRun:
     origin = document["scenario"]["origin"]
     targets = tuple(Target.parse(url) for url in document["targets"])
     earlier = document["earlier"]
@@ -153,6 +172,7 @@ def recall(path: Path) -> EndedRun:
         salt=document["salt"],
         earlier=None if earlier is None else Earlier(earlier[0], Path(earlier[1]), earlier[2], None),
         inconclusive=document["inconclusive"],
+        rate_changed=document.get("rate_changed", False),
     )
 
 

@@ -4,9 +4,11 @@ import logging
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import entry_points
 from pathlib import Path
+from typing import Any
 
 from inferload import rundir
 from inferload.measure import console, summary
@@ -39,27 +41,33 @@ class Outcome:
 
 def begin(run: MasterRun) -> None:
     """Write the manifest as it stands before the load: a run that is killed has one too."""
-    rundir.write_json(run.place.path / rundir.MANIFEST, manifest(run, counts=None))
+    _write_manifest(run, counts=None)
 
 
-def conclude(run: MasterRun) -> Outcome:
-    """Write the run's own documents, print its tables, and have the report made."""
+def _write_manifest(run: MasterRun, counts: dict[str, Any] | None) -> None:
+    document = run.own.redaction.document(manifest(run, counts))
+    rundir.write_json(run.place.path / rundir.MANIFEST, document)
+
+
+def conclude(run: MasterRun, csv_errors: Sequence[str] = ()) -> Outcome:
+    """Write the run's own documents, print its tables, and have the report made.
+
+    `csv_errors`: of Locust's tables. A document that cannot be written makes the measurement invalid: its tables are printed.
+    """
     folder = run.place.path
+    rundir.free_reserve(folder)
     lost = count_lost_arrivals(run)
     if lost:
         run.marks.add("dropped", f"{lost} arrivals of lost workers were dropped", arrivals=lost)
-    over = _over(run)
+    over = _over(run, csv_errors)
     closed = closing.close(over)
-    document = closed.document
-    rundir.write_json(folder / rundir.SUMMARY, document)
-    counts = {"sessions": summary.sessions(run.seen.tallies.total()), "turns": document["turns"]["by_phase"]["all"]}
-    rundir.write_json(folder / rundir.MANIFEST, manifest(run, counts))
-    (folder / rundir.TOKEN).unlink(missing_ok=True)
-    if any(member.facts.get("folder") != str(folder) for member in run.roster.members):
-        ended.keep(over)
+    document = run.own.redaction.document(closed.document)
+    written = _write_documents(run, over, document)
     tables = console.tables(document)
     print(tables, flush=True)
-    if run.own.report:
+    if not written:
+        logger.error("no report: the run's documents could not be written")
+    elif run.own.report:
         make_report(folder)
     else:
         logger.info("no report was wanted; make it with: inferload report %s", folder)
@@ -67,7 +75,7 @@ def conclude(run: MasterRun) -> Outcome:
     return Outcome(
         folder,
         tables.splitlines()[0],
-        verdict["measurement"],
+        verdict["measurement"] if written else "invalid",
         bool(verdict["passed"]),
         all(gate["answer"] == "inconclusive" for gate in verdict["gates"] if not gate["passed"])
         and bool(verdict["gates"]),
@@ -76,9 +84,26 @@ def conclude(run: MasterRun) -> Outcome:
     )
 
 
-def _over(run: MasterRun) -> ended.EndedRun:
+def _write_documents(run: MasterRun, over: ended.EndedRun, document: dict[str, Any]) -> bool:
+    """Write summary, manifest and, where turns lie elsewhere, books; whether all of them could be written."""
+    folder = run.place.path
+    try:
+        rundir.write_json(folder / rundir.SUMMARY, document)
+        counts = {"sessions": summary.sessions(run.seen.tallies.total()), "turns": document["turns"]["by_phase"]["all"]}
+        _write_manifest(run, counts)
+        (folder / rundir.TOKEN).unlink(missing_ok=True)
+        if any(member.facts.get("folder") != str(folder) for member in run.roster.members):
+            ended.keep(over, run.own.redaction)
+    except OSError as error:
+        logger.error("%s: %s; the summary is printed and not kept", folder, rundir.reason(error))
+        return False
+    return True
+
+
+def _over(run: MasterRun, csv_errors: Sequence[str]) -> ended.EndedRun:
     """What its documents are made of; the phase that is still open ends now."""
     at_ns = now_ns()
+    scraped = None if run.scraping is None else run.scraping.write_error
     return ended.EndedRun(
         about=about(run),
         order=run.order,
@@ -93,6 +118,8 @@ def _over(run: MasterRun) -> ended.EndedRun:
         salt=run.salt,
         earlier=run.earlier,
         inconclusive=run.own.inconclusive,
+        write_errors=(*csv_errors, *(error for error in (scraped, run.marks.error) if error is not None)),
+        rate_changed=bool(run.steering.rate_changes),
     )
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from inferload.swarm import messages
+from inferload.swarm import compat, messages
 from inferload.swarm.masterrun import MasterRun
 from inferload.swarm.messages import Report
 
@@ -20,13 +20,27 @@ def attend(runner: Any, current: Callable[[], MasterRun | None]) -> None:
         runner.register_message(kind, listen)
 
     register(messages.PONG, _pong)
-    register(messages.READY, lambda run, msg: run.on_ready(msg.data))
-    register(messages.REPORT, lambda run, msg: run.on_report(Report.from_wire(msg.data)))
-    register(messages.DRAINED, lambda run, msg: run.on_drained(msg.data))
-    register(messages.SPENT, lambda run, msg: run.on_spent(msg.data))
+    register(messages.READY, _of_member(lambda run, data: run.on_ready(data)))
+    register(messages.REPORT, _of_member(lambda run, data: run.on_report(Report.from_wire(data))))
+    register(messages.DRAINED, _of_member(lambda run, data: run.on_drained(data)))
+    register(messages.SPENT, _of_member(lambda run, data: run.on_spent(data)))
 
 
 def _pong(run: MasterRun, msg: Any) -> None:
     member = run.roster.of_client(msg.node_id)
     if member is not None:
         run.on_pong(member, msg.data)
+
+
+def _of_member(hear: Callable[[MasterRun, dict[str, Any]], None]) -> Callable[[MasterRun, Any], None]:
+    """A handler of messages that name a worker of the run, for those that this worker itself sent."""
+
+    def checked(run: MasterRun, msg: Any) -> None:
+        sender = run.roster.of_client(msg.node_id)
+        named = msg.data.get("name") if isinstance(msg.data, dict) else None
+        if sender is None or sender.name != named:
+            compat.ignored_messages.add("message in the name of another worker", f"{named} from {msg.node_id}")
+            return
+        hear(run, msg.data)
+
+    return checked

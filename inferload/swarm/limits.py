@@ -20,7 +20,7 @@ class Quota:
     def of(cls, scenario: Scenario, worker: int, workers: int) -> "Quota":
         """Worker k of n's; all workers' together are what the scenario says. In a closed loop each user has a part."""
         counts = (scenario.phases.sessions, scenario.phases.turns)
-        users = _most_users(scenario.arrivals) if isinstance(scenario.arrivals, Closed) else None
+        users = most_users(scenario.arrivals) if isinstance(scenario.arrivals, Closed) else None
         sessions, turns = (None if count is None else _part(count, worker, workers, users) for count in counts)
         return cls(sessions, turns)
 
@@ -53,7 +53,8 @@ def _part(total: int, worker: int, workers: int, users: int | None) -> int:
     return sum(share(total, user, users) for user in range(worker, min(users, total), workers))
 
 
-def _most_users(arrivals: Closed) -> int:
+def most_users(arrivals: Closed) -> int:
+    """The most users that a closed loop comes to."""
     return arrivals.users if arrivals.profile is None else arrivals.profile.highest
 
 

@@ -7,8 +7,11 @@ Locust counts its rates by the wall clocks of all workers; where one of these is
 """
 
 import csv
+import logging
 from bisect import bisect_right
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import accumulate
 from pathlib import Path
@@ -19,6 +22,8 @@ from locust.stats import get_readable_percentiles
 
 from inferload import rundir
 from inferload.measure.clock import NS_PER_S, Anchor, now_ns
+
+logger = logging.getLogger(__name__)
 
 _SPAN_S = 10.0  # of a current rate
 _REPORT_S = 4.0  # workers tell Locust every three seconds
@@ -91,6 +96,7 @@ class History:
         self._folder = folder
         self._environment = environment
         self._anchor = anchor
+        self.errors: list[str] = []  # of files that could not be written: path and error
         self._rates = Rates(environment.stats)
         self._file = (folder / rundir.LOCUST_HISTORY).open("w", newline="", encoding="utf-8")
         self._writer = csv.writer(self._file)
@@ -98,30 +104,51 @@ class History:
         self._greenlet = gevent.spawn(self._write)
 
     def finish(self) -> None:
-        """The last row of the history, and the tables."""
+        """The last row of the history, and the tables; a write that fails is kept in `errors`."""
         self._greenlet.kill()
-        self._write_rows()
-        self._file.close()
+        with self._kept(rundir.LOCUST_HISTORY), self._file:
+            self._write_rows()
         stats = self._environment.stats
         rows = [_stats_row(entry, *self._rates.total(entry)) for entry in _entries(stats)]
-        _write(self._folder / rundir.LOCUST_STATS, _STATS_COLUMNS, rows)
-        _write(
-            self._folder / rundir.LOCUST_FAILURES,
+        self._write_table(rundir.LOCUST_STATS, _STATS_COLUMNS, rows)
+        self._write_table(
+            rundir.LOCUST_FAILURES,
             ["Method", "Name", "Error", "Occurrences", "First Seen", "Last Seen"],
             [_failure_row(error) for error in stats.errors.values()],
         )
         exceptions = self._environment.runner.exceptions.values()
-        _write(
-            self._folder / rundir.LOCUST_EXCEPTIONS,
+        self._write_table(
+            rundir.LOCUST_EXCEPTIONS,
             ["Count", "Message", "Traceback", "Nodes"],
             [[e["count"], e["msg"], e["traceback"], ", ".join(e["nodes"])] for e in exceptions],
         )
 
     def _write(self) -> None:
-        while True:
-            gevent.sleep(1.0 - (self._wall_ns() % NS_PER_S) / NS_PER_S)  # on the second, as Locust's own are
-            self._write_rows()
-            self._file.flush()
+        with self._kept(rundir.LOCUST_HISTORY):
+            while True:
+                gevent.sleep(1.0 - (self._wall_ns() % NS_PER_S) / NS_PER_S)  # on the second, as Locust's own are
+                self._write_rows()
+                self._file.flush()
+        while True:  # rates are counted on
+            gevent.sleep(1.0)
+            self._rates.look()
+
+    @contextmanager
+    def _kept(self, name: str) -> Iterator[None]:
+        """Keep the first error of a file; the run goes on without the rest of it."""
+        try:
+            yield
+        except OSError as error:
+            path = str(self._folder / name)
+            if not any(known.startswith(f"{path}: ") for known in self.errors):
+                self.errors.append(f"{path}: {rundir.reason(error)}")
+                logger.error("Locust's tables cannot be written: %s; the run goes on without them", self.errors[-1])
+
+    def _write_table(self, name: str, columns: list[str], rows: list[list[Any]]) -> None:
+        with self._kept(name), (self._folder / name).open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file)
+            writer.writerow(columns)
+            writer.writerows(rows)
 
     def _wall_ns(self) -> int:
         return self._anchor.to_wall_ns(now_ns())
@@ -140,13 +167,6 @@ def _key(entry: Any) -> tuple[Any, Any]:
 def _entries(stats: Any) -> list[Any]:
     """Every entry in order of name and type, Aggregated last."""
     return [*sorted(stats.entries.values(), key=lambda entry: (entry.name, entry.method or "")), stats.total]
-
-
-def _write(path: Path, columns: list[str], rows: list[list[Any]]) -> None:
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(columns)
-        writer.writerows(rows)
 
 
 def _ms(value: float | None) -> float | str:

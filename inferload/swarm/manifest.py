@@ -116,6 +116,9 @@ def manifest(run: MasterRun, counts: dict[str, Any] | None) -> dict[str, Any]:
         "workers": [member.manifest() for member in run.roster.members],
         "metrics_urls": list(run.preflight.metrics_urls),
         "insecure": run.own.tls.insecure,
+        "key_withheld_from": run.own.withheld_from(
+            [target.url for target in order.targets] + list(run.preflight.metrics_urls)
+        ),
         "cache_isolation": {
             "isolate": order.scenario.cache.isolate,
             "by": "salt" if run.preflight.salts else "first_line",

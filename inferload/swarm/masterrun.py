@@ -20,7 +20,7 @@ from inferload.measure.recent import Recent
 from inferload.measure.record import Phase, PhaseWindow
 from inferload.measure.steady import Steadiness
 from inferload.measure.tally import TallySet
-from inferload.swarm import messages, muster, stepping, warming, watching
+from inferload.swarm import compat, messages, muster, stepping, warming, watching
 from inferload.swarm.arms import Arm, Earlier
 from inferload.swarm.ended import Place, Seen
 from inferload.swarm.marks import Marks
@@ -55,7 +55,7 @@ class MasterRun:
         self.arm: Arm = "cold"
         self.earlier: Earlier | None = None
         self.salt = order.scenario.cache.salt or self.run_id  # what keeps its prompts apart from other runs'
-        self.marks = Marks(place.path / rundir.MARKS, self.anchor)
+        self.marks = Marks(place.path / rundir.MARKS, self.anchor, own.redaction)
         self.seen = Seen()
         self.recent = Recent()
         self.steadiness = Steadiness()
@@ -70,6 +70,7 @@ class MasterRun:
         self._runner = runner
         self.steering = Steering(order)
         self._spent_ns: int | None = None  # when the last of a counted load was over
+        self._ignored_before = compat.ignored_messages.counts.copy()
         self._aborting = False
         self._over = False  # the load has ended as planned
 
@@ -104,6 +105,7 @@ class MasterRun:
         if silent_s > GAP_S and self.windows:
             self.marks.add("worker_silent", f"worker {member.name} was silent for {silent_s:.1f} s", worker=member.name)
         member.heard()
+        member.began = member.began or self.phase() is not None
         if member.reported(report.seq, report.in_flight, report.booked_ns):
             tallies = TallySet.from_wire(report.tallies)
             member.turns += sum(tally.ended for _, tally in tallies.items())
@@ -134,6 +136,12 @@ class MasterRun:
         member = self.roster.named(data["name"])
         if member is not None and data["run_id"] == self.run_id:
             member.drained = True
+            member.written, member.write_error = data.get("written"), data.get("write_error")
+            if member.lost_records:
+                text = (
+                    f"worker {member.name} lost {member.lost_records} turn records: {member.write_error or 'removed'}"
+                )
+                self.marks.add("lost_records", text, worker=member.name, records=member.lost_records)
             self.notes.update(data.get("notes", {}))
             self._look_at_overrun(member, data.get("overrun_ns", 0) / NS_PER_MS)
             self._look_whether_drained()
@@ -178,6 +186,13 @@ class MasterRun:
         logger.error("%s from here on", text)
         if all(one.drained for one in self.roster.present):
             self.request_stop("the end of every worker")
+
+    def takes_users(self, member: Member) -> bool:
+        """Whether Locust would give it users: not while it counts it as missing."""
+        if member.client_id is None:
+            return True
+        client = self._runner.clients.get(member.client_id)
+        return client is not None and client.state != "missing"
 
     # -- what people say
 
@@ -241,6 +256,7 @@ class MasterRun:
             starter.kill(block=False)
             stepper.kill(block=False)
             watcher.kill(block=False)
+        self._mark_ignored_messages()
         if self.scraping is not None:
             self.scraping.stop()
 
@@ -281,15 +297,22 @@ class MasterRun:
         """When the load ends, now that it is to: one that is stopped goes on until every worker knows of its end."""
         if self._spent_ns is not None:
             return self._spent_ns
-        if self.stop.is_set() or planned_ns is None:
+        if planned_ns is None:
             return self.earliest_ns()
-        return planned_ns
+        # Workers end the load at the planned end by themselves.
+        return min(planned_ns, self.earliest_ns()) if self.stop.is_set() else planned_ns
 
     def _announce(self, start_ns: int, measure_ns: int | None, end_ns: int | None) -> None:
         """Tell the workers which phases there are, as far as that is known: None where it is not yet."""
         self.phases.set(start_ns, measure_ns, end_ns)
         self._mark_phases()
         self.tell(messages.WINDOWS, {"run_id": self.run_id, "windows": windows_to_wire(self.stepped)})
+
+    def _mark_ignored_messages(self) -> None:
+        ignored = compat.ignored_messages.counts - self._ignored_before
+        if ignored:
+            text = ", ".join(f"{reason}: {count}" for reason, count in sorted(ignored.items()))
+            self.marks.add("messages_ignored", f"messages to the master ignored ({text})", counts=dict(ignored))
 
     def _mark_phases(self) -> None:
         self.phases.mark(self.marks, self.anchor, stopping=self.stop.is_set() and not self.drained.is_set())

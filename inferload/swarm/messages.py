@@ -4,7 +4,7 @@ master -> worker                                   worker -> master
   PING     {"sent_ns"}                               PONG     {"sent_ns", "mono_ns", "wall_ns", "clock", "version", ...}
   PREPARE  an Assignment                             READY    {"run_id", "name", "error", and who it is}
   WINDOWS  {"run_id", "windows"}                     REPORT   a Report, once a second
-  RATE     {"run_id", "at_ns", "rate"}               DRAINED  {"run_id", "name", "notes", "overrun_ns"}: the last word on a run
+  RATE     {"run_id", "at_ns", "rate"}               DRAINED  {"run_id", "name", "notes", "overrun_ns", "written", ...}: a run's end
   DRAIN    {"run_id"}                                SPENT    {"run_id", "name", "at_ns"}: its part of a counted load is over
   ABORT    {"run_id"}
 
@@ -50,6 +50,7 @@ class Assignment:
     token: str
     offset_ns: int
     rate: float | None  # open loop: what the whole fleet's schedule is stretched by at the start
+    origins: list[str] | None = None  # servers that a worker's key and headers may be sent to; None: any
     data: dict[str, Any] = field(default_factory=dict)  # what the master found of the workload's data, by class
 
     def to_wire(self) -> dict[str, Any]:

@@ -92,9 +92,9 @@ def hand_out(run: MasterRun) -> None:
         run.tell(messages.PREPARE, _assignment(run, member).to_wire(), member)
     ready_s = _READY_DATA_S if run.preflight.data.has_files else _READY_S
     deadline_ns = now_ns() + round(ready_s * NS_PER_S)
-    while not all(member.ready for member in run.roster.members):
+    while late := [member for member in run.roster.members if not (member.ready and run.takes_users(member))]:
         if now_ns() > deadline_ns:
-            missing = ", ".join(member.name for member in run.roster.members if not member.ready)
+            missing = ", ".join(member.name for member in late)
             raise UsageError(f"workers {missing}: not ready within {ready_s:g} s; see their logs")
         gevent.sleep(0.01)
     for member in run.roster.members:
@@ -120,5 +120,6 @@ def _assignment(run: MasterRun, member: Member) -> Assignment:
         token=run.place.token,
         offset_ns=member.offset_ns,
         rate=order.rate,
+        origins=None if run.own.origins is None else sorted(run.own.origins),
         data=run.preflight.data.to_wire(),
     )

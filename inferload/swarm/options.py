@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from inferload import rundir
 from inferload.errors import UsageError
@@ -14,11 +13,15 @@ from inferload.swarm.own import OwnSettings
 from inferload.wire import given
 from inferload.wire.client import Credentials
 from inferload.wire.dial import TlsSettings
+from inferload.wire.redaction import without_userinfo
+from inferload.wire.scrapehttp import MetricsUrl
 from inferload.wire.target import Target
 from inferload.workload import catalog
 from inferload.workload import scenario as scenarios
 from inferload.workload.data import Data
 from inferload.workload.sessions import Sessions
+
+_LOOPBACK = "127.0.0.1"
 
 
 def add_options(parser: Any, default_scenario: str) -> None:
@@ -30,8 +33,20 @@ def add_options(parser: Any, default_scenario: str) -> None:
         metavar="NAME-OR-PATH",
         help=f"what is asked and when: {', '.join(catalog.names())}, or a file of your own (default: {default_scenario})",
     )
+    parser.set_defaults(master_bind_host=_NotGiven(parser.get_default("master_bind_host") or "*"))
     for option in RUN_OPTIONS:
         parser.add_argument(option.flag, include_in_web_ui=option.in_form, **option.keywords())
+
+
+class _NotGiven(str):
+    """A default that can be told from the same value on the command line."""
+
+
+def bind_to_loopback(options: Any) -> None:
+    """Have a master whose workers are its own processes listen on loopback only, unless --master-bind-host was given."""
+    workers_here = options.processes and not options.worker and options.master_host == _LOOPBACK
+    if workers_here and isinstance(options.master_bind_host, _NotGiven):
+        options.master_bind_host = _LOOPBACK
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +74,6 @@ def check(options: Any) -> Checked:
             raise UsageError(
                 f"scenario {options.scenario}: measure_s is null, and without a web UI nobody stops it; give --run-time"
             )
-    if options.host:
-        Target.parse(options.host)
-    for url in options.also_host or ():
-        Target.parse(url)
     if own.run_dir is not None:
         rundir.check(own.run_dir)
     if own.progress_file is not None:
@@ -80,7 +91,7 @@ def _appendable(path: Path) -> None:
 
 
 def own_settings(options: Any) -> OwnSettings:
-    """This process's key, headers, TLS and run directory."""
+    """This process's key, headers, servers that may get these, TLS and run directory."""
     return OwnSettings(
         credentials=Credentials(given.api_key(options.api_key_file, API_KEY_VARIABLE)),
         headers=tuple(given.header(text) for text in options.header or ()),
@@ -90,7 +101,20 @@ def own_settings(options: Any) -> OwnSettings:
         inconclusive=options.inconclusive,
         inconclusive_code=_code(options.inconclusive_code),
         progress_file=Path(options.progress_file).absolute() if options.progress_file else None,
+        origins=_origins(options),
     )
+
+
+def _origins(options: Any) -> frozenset[str]:
+    """Servers that the command line names: what a start form or a message names later gets neither key nor headers."""
+    targets = [Target.parse(url) for url in (options.host, *(options.also_host or ())) if url]
+    targets += [Target.of_page(url) for url in metrics_urls(options.metrics_url) or ()]
+    for url in options.allow_target or ():
+        try:
+            targets.append(Target.parse(url))
+        except UsageError as error:
+            raise UsageError(f"--allow-target: {error}") from error
+    return frozenset(target.origin for target in targets)
 
 
 def forget_private(options: Any) -> None:
@@ -130,7 +154,9 @@ def metrics_urls(given: list[str] | None) -> tuple[str, ...] | None:
             raise UsageError("--metrics-url none: stands beside a URL; give one or the other")
         return ()
     for url in given:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise UsageError(f"--metrics-url {url}: not an address; say it as http://server:8000/metrics")
+        try:
+            MetricsUrl.parse(url)
+        except UsageError as error:
+            remedy = "say it as http://server:8000/metrics, without a password"
+            raise UsageError(f"--metrics-url {without_userinfo(url)}: not an address; {remedy}") from error
     return tuple(given)

@@ -1,5 +1,6 @@
 """What a process of a run knows by itself, and how it sends with that."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -7,6 +8,7 @@ from inferload.measure import gates
 from inferload.wire.client import ClientSettings, Credentials
 from inferload.wire.client import Timeouts as ClientTimeouts
 from inferload.wire.dial import TlsSettings
+from inferload.wire.redaction import Redaction
 from inferload.wire.target import Target
 from inferload.workload import scenario as scenarios
 
@@ -24,19 +26,37 @@ class OwnSettings:
     inconclusive_code: int = 1  # exit code where such gates alone failed
     progress_file: Path | None = None
 
+    origins: frozenset[str] | None = None  # servers that the key and the headers may be sent to; None: any
+
+    def may_send_to(self, target: Target) -> bool:
+        """Whether the key and the headers may be sent to a server."""
+        return self.origins is None or target.origin in self.origins
+
+    def withheld_from(self, urls: Iterable[str]) -> list[str]:
+        """Origins among these to which the key and the headers are not sent; empty where this process has neither."""
+        if self.credentials.api_key is None and not self.headers:
+            return []
+        targets = (Target.of_page(url) for url in urls)
+        return list(dict.fromkeys(target.origin for target in targets if not self.may_send_to(target)))
+
+    @property
+    def redaction(self) -> Redaction:
+        """What removes this process's secrets from texts and documents."""
+        return Redaction.of(self.credentials.api_key, self.headers)
+
 
 def client_settings(
     scenario: scenarios.Scenario, target: Target, model: str, own: OwnSettings, worker: str
 ) -> ClientSettings:
     """How turns of a scenario are sent from this process."""
-    limits = scenario.request.timeouts
+    limits, allowed = scenario.request.timeouts, own.may_send_to(target)
     return ClientSettings(
         target=target,
         model=model,
         worker=worker,
         tls=own.tls,
         timeouts=ClientTimeouts(limits.connect_s, limits.first_event_s, limits.between_events_s, limits.turn_s),
-        credentials=own.credentials,
-        headers=(*scenario.request.headers.items(), *own.headers),
+        credentials=own.credentials if allowed else Credentials(),
+        headers=(*scenario.request.headers.items(), *(own.headers if allowed else ())),
         endpoint=scenario.request.endpoint,
     )

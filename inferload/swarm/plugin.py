@@ -12,7 +12,8 @@ from locust import events
 from locust.runners import WorkerRunner
 
 from inferload.errors import UsageError
-from inferload.swarm import compat, options, webpage
+from inferload.measure.untrusted import escaped
+from inferload.swarm import compat, logs, options, webpage
 from inferload.swarm.agent import Agent
 from inferload.swarm.controller import Controller
 from inferload.swarm.order import Prefill, Wish, nominal_users
@@ -21,6 +22,8 @@ from inferload.workload import scenario as scenarios
 
 logger = logging.getLogger(__name__)
 
+LOOPBACK = "127.0.0.1"  # of the web UI, where --web-host names no other address: it has no login, and starts load
+
 
 def install(default_scenario: str) -> None:
     """Make this locustfile run scenarios; `default_scenario` is used where --scenario says nothing."""
@@ -28,7 +31,7 @@ def install(default_scenario: str) -> None:
         compat.check_patched()
         compat.apply()
     except UsageError as error:
-        print(f"inferload: {error}", file=sys.stderr)
+        print(f"inferload: {escaped(str(error))}", file=sys.stderr)
         sys.exit(2)
     compat.check_after_parsing(_look)
     events.init_command_line_parser.add_listener(lambda parser: options.add_options(parser, default_scenario))
@@ -40,6 +43,7 @@ def begin(environment: Any, runner: Any, web_ui: Any, default_scenario: str, **_
     parsed = environment.parsed_options
     own = options.own_settings(parsed)
     options.forget_private(parsed)
+    logs.protect(own.redaction)
     if isinstance(runner, WorkerRunner):
         _begin_worker(environment, own, _named_scenario(parsed, default_scenario))
         return
@@ -47,12 +51,14 @@ def begin(environment: Any, runner: Any, web_ui: Any, default_scenario: str, **_
     if not hasattr(runner, "clients"):
         environment.inferload_agent = Agent(environment, own)
     if web_ui is not None:
-        webpage.attach(web_ui, controller)
+        webpage.attach(web_ui, controller, own.redaction)
 
 
 def _look(parsed: Any) -> None:
-    """Before Locust forks, and makes a worker of every child: check the options, and note whether it was told to be one."""
+    """Before Locust forks, and makes a worker of every child: check and complete the options, note whether --worker is one."""
     options.check(parsed)
+    options.bind_to_loopback(parsed)
+    parsed.web_host = parsed.web_host or LOOPBACK
     parsed.told_to_be_worker = bool(parsed.worker)
 
 
@@ -66,6 +72,7 @@ def _begin_worker(environment: Any, own: OwnSettings, scenario: str | None) -> N
     agent = Agent(environment, own, scenario)
     environment.inferload_agent = agent
     environment.events.quitting.add_listener(lambda **_event: agent.stop())
+    agent.follow_master()
     pressed = [0]
 
     def interrupt() -> None:

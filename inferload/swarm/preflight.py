@@ -52,9 +52,30 @@ class Preflight:
 
 def preflight(order: Order, own: OwnSettings) -> Preflight:
     """Look at the server; UsageError, in one line, where no run could be made."""
+    withheld = own.withheld_from(server_urls(order))
+    if not withheld:
+        return _preflight(order, own)
+    origins = ", ".join(withheld)
+    allow = " ".join(f"--allow-target {origin}" for origin in withheld)
+    why = f"{origins}: no API key and no --header is sent to a server that was not named at the start; allow it with {allow}"
+    logger.warning("%s", why)
+    try:
+        return _preflight(order, own)
+    except UsageError as error:
+        raise UsageError(f"{error} ({why})") from error
+
+
+def server_urls(order: Order) -> list[str]:
+    """Addresses of everything that an order sends requests to."""
+    return [target.url for target in order.targets] + list(order.metrics_urls or ())
+
+
+def _preflight(order: Order, own: OwnSettings) -> Preflight:
     sessions = Sessions(order.scenario, Data(order.origin))
     opened = sessions.open()
     check_sendable(order.scenario, sessions)
+    for line in sessions.warnings():
+        logger.warning("%s", line)
     targets: list[ServerFacts] = []
     for target in order.targets:
         targets.append(_look(target, order, own, targets[0].model if targets else None))
@@ -158,9 +179,8 @@ class _Page:
 
 
 def _metrics_page(url: str, order: Order, own: OwnSettings) -> _Page:
-    origin, slash, path = url.partition("://")[2].partition("/")
-    target = Target.parse(f"{url.partition('://')[0]}://{origin}")
-    fetcher = Fetcher(client_settings(order.scenario, target, "", own, "preflight"), timeout_s=10)
+    _, slash, path = url.partition("://")[2].partition("/")
+    fetcher = Fetcher(client_settings(order.scenario, Target.of_page(url), "", own, "preflight"), timeout_s=10)
     try:
         fetched = fetcher.get(slash + path if slash else "/")
     except FetchError as error:

@@ -7,8 +7,10 @@ from typing import Any
 
 from inferload.measure.clock import now_ns
 
-# A worker that says nothing for this long is lost; Locust's own heartbeats take about as long to notice.
+# A worker that says nothing for this long is lost.
 LOST_S = 4.0
+# A worker that has not reported since the load began may be starved while it starts: it has longer.
+START_LOST_S = 15.0
 # A report is due every second; a silence of this length is marked even if the worker comes back.
 GAP_S = 1.8
 
@@ -26,6 +28,7 @@ class Member:
     one_clock: bool = False  # it reads the very clock that the master does: there is nothing to be uncertain about
     facts: dict[str, Any] = field(default_factory=dict)  # what its READY said
     ready: bool = False
+    began: bool = False  # it has reported since the load began
     drained: bool = False
     lost: bool = False
     back: bool = False  # heard again since it was lost: what it has in flight is waited for
@@ -36,6 +39,8 @@ class Member:
     longest_silence_s: float = 0.0
     in_flight: int = 0
     turns: int = 0  # that ended, by its reports
+    written: int | None = None  # records that it found on disk at its end; None: it did not say
+    write_error: str | None = None  # the first write of records that failed
     heard_ns: int = field(default_factory=now_ns)
     booked_ns: int = 0  # on the master's clock: arrivals before it are in its reports
 
@@ -78,6 +83,11 @@ class Member:
         """By how much `offset_ns` may be wrong."""
         return 0 if self.one_clock else self.rtt_ns // 2
 
+    @property
+    def lost_records(self) -> int:
+        """Turns that were counted and are not on disk."""
+        return 0 if self.written is None else max(0, self.turns - self.written)
+
     def manifest(self) -> dict[str, Any]:
         """What the run's manifest says of it."""
         return {
@@ -93,6 +103,8 @@ class Member:
             "one_clock": self.one_clock,
             "wall_offset_ns": self.wall_offset_ns,
             "turns": self.turns,
+            "written": self.written,
+            "write_error": self.write_error,
             "lost": self.lost,
             "left": self.left,
             "missing_reports": self.missing_reports,

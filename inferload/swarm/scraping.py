@@ -14,6 +14,8 @@ from inferload import scrapefile
 from inferload.measure.clock import Anchor
 from inferload.runoptions import API_KEY_VARIABLE
 from inferload.swarm.own import OwnSettings
+from inferload.wire.scrape import REDACTED_HEADERS
+from inferload.wire.target import Target
 
 logger = logging.getLogger(__name__)
 
@@ -28,6 +30,7 @@ class Scraping:
         self, folder: Path, urls: tuple[str, ...], interval_s: float, own: OwnSettings, anchor: Anchor
     ) -> None:
         self.latest: dict[str, dict[str, Any]] = {}
+        self.write_error: str | None = None  # the first write of a part that failed
         self._folder = folder
         command = [
             sys.executable,
@@ -42,6 +45,9 @@ class Scraping:
         ]
         for url in urls:
             command += ["--target", url]
+        for url in urls:
+            if not own.may_send_to(Target.of_page(url)):
+                command += ["--no-key", url]
         if own.tls.ca_file is not None:
             command += ["--ca-file", str(own.tls.ca_file)]
         if own.tls.insecure:
@@ -50,6 +56,7 @@ class Scraping:
         environment.pop(API_KEY_VARIABLE, None)
         if own.credentials.api_key is not None:
             environment[API_KEY_VARIABLE] = own.credentials.api_key
+        environment[REDACTED_HEADERS] = "\n".join(f"{name}: {value}" for name, value in own.headers)
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -94,4 +101,7 @@ class Scraping:
                 document = json.loads(line)
             except ValueError:
                 continue
-            self.latest[document.get("target", "")] = document
+            if "write_error" in document:
+                self.write_error = self.write_error or str(document["write_error"])
+            else:
+                self.latest[document.get("target", "")] = document

@@ -1,21 +1,36 @@
 """Turn records on their way to disk: gathered in columns by the event loop, written in parts by a native thread."""
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import gevent
 import gevent.lock
 
-from inferload import turnfile
+from inferload import rundir, turnfile
+from inferload.errors import UsageError
+from inferload.measure.arrow import pa
 from inferload.measure.clock import Anchor
 from inferload.measure.record import TurnRecord
+
+logger = logging.getLogger(__name__)
 
 # A part is closed this often: a worker that is killed loses no turn that ended longer ago than twice this.
 PART_S = 4.0
 
 
+@dataclass(frozen=True, slots=True)
+class Written:
+    """How many records a worker has on disk at the end of a run. `error`: the first write that failed; None: all went well."""
+
+    records: int
+    error: str | None = None
+
+
 class TurnWriter:
-    """One worker's turns of one run."""
+    """One worker's turns of one run. A write that fails loses the records of its part, and nothing else of the run."""
 
     def __init__(self, folder: Path, worker: str, anchor: Anchor, run_id: str = "") -> None:
         self._folder = folder
@@ -24,6 +39,7 @@ class TurnWriter:
         self._run_id = run_id
         self._columns = turnfile.TurnColumns()
         self._part = 0
+        self._error: str | None = None
         self._writing = gevent.lock.Semaphore()
         self._closing = gevent.spawn(self._close_parts)
         folder.mkdir(parents=True, exist_ok=True)
@@ -33,12 +49,13 @@ class TurnWriter:
         """Keep records; they are on disk within two parts' time."""
         self._columns.extend(records)
 
-    def finish(self) -> None:
-        """Write what is left and join all parts into one."""
+    def finish(self) -> Written:
+        """Write what is left and join all parts into one; what is then on disk."""
         with self._writing:  # a part that a thread is writing would come after the join, and stand beside it
             self._closing.kill()
         self._write_part()
-        self._threadpool.apply(turnfile.join_parts, (self._folder, self._worker))
+        self._in_thread(turnfile.join_parts, self._folder, self._worker)  # where it fails, the parts hold the same
+        return Written(self._threadpool.apply(turnfile.rows_of, (self._folder, self._worker)), self._error)
 
     def _close_parts(self) -> None:
         while True:
@@ -51,9 +68,27 @@ class TurnWriter:
                 return
             columns, self._columns = self._columns, turnfile.TurnColumns()
             self._part += 1
-            arguments = (self._folder, self._worker, self._part, columns, self._anchor)
-            self._threadpool.apply(turnfile.write_part, arguments, {"run_id": self._run_id})
+            write = partial(turnfile.write_part, run_id=self._run_id)
+            self._in_thread(write, self._folder, self._worker, self._part, columns, self._anchor)
+
+    def _in_thread(self, write: Callable[..., object], *arguments: object) -> None:
+        """Call a writer in a native thread and keep the first error: there may be room on the disk for the next part."""
+        error = self._threadpool.apply(_error_of, (write, *arguments))
+        if error is not None and self._error is None:
+            self._error = f"{self._folder}: {rundir.reason(error)}"
+            logger.error(
+                "turn records cannot be written: %s; the measurement is invalid if they stay missing", self._error
+            )
 
     @property
     def _threadpool(self) -> "gevent.threadpool.ThreadPool":
         return gevent.get_hub().threadpool
+
+
+def _error_of(write: Callable[..., object], *arguments: object) -> Exception | None:
+    """The error that a write raised: gevent prints a traceback for one that leaves its thread."""
+    try:
+        write(*arguments)
+    except (UsageError, OSError, pa.ArrowException, ValueError, OverflowError) as error:
+        return error
+    return None

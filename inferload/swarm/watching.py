@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import gevent
 
 from inferload.measure.clock import NS_PER_S, now_ns
-from inferload.swarm.roster import LOST_S, Member, Roster
+from inferload.swarm.roster import LOST_S, START_LOST_S, Member, Roster
 
 if TYPE_CHECKING:
     from inferload.swarm.masterrun import MasterRun
@@ -45,7 +45,7 @@ def newcomers(roster: Roster, clients: Mapping[str, Any], known: set[str]) -> li
 
 
 def watch(run: MasterRun, clients: Any) -> None:
-    """Notice who has gone, by Locust's heartbeats (`clients`, None in a local run) or by a silence of our own reports."""
+    """Notice who has gone: from Locust's list of workers (`clients`, None in a local run), or by a silence of our own reports."""
     known: set[str] = set()
     ears = Ears()
     while True:
@@ -73,8 +73,8 @@ def look_round(run: MasterRun, clients: Any, listening_s: float) -> None:
 
 
 def _gone(member: Member, clients: Any, listening_s: float) -> bool:
-    if min(member.silent_s(), listening_s) > LOST_S:
+    if min(member.silent_s(), listening_s) > (LOST_S if member.began else START_LOST_S):
         return True
-    client = clients.get(member.client_id)
-    # Of one that was lost only our own reports count: Locust is slow to take it back.
-    return not member.lost and (client is None or client.state == "missing")
+    # Locust's state "missing" says no more than our own reports, and stays for a while after a worker is heard again. One that
+    # said that it ends is not in the list any more.
+    return not member.lost and clients.get(member.client_id) is None

@@ -1,26 +1,71 @@
 """What we add to Locust's web UI: a start that is refused where no run could be made, and a line on the run at hand."""
 
 import json
+import logging
 from importlib.resources import files
 from typing import Any
+from urllib.parse import urlsplit
 
 from flask import Response, jsonify, request
 
 from inferload.errors import UsageError
 from inferload.measure.clock import wall_ns
+from inferload.measure.untrusted import escaped
 from inferload.swarm.controller import Controller
+from inferload.wire.redaction import Redaction, without_userinfo
+
+logger = logging.getLogger(__name__)
 
 _SCRIPT = "runline.js"
 
 
-def attach(web_ui: Any, controller: Controller) -> None:
+def attach(web_ui: Any, controller: Controller, redaction: Redaction) -> None:
     """Hook into the pages of a web UI."""
     app, guarded = web_ui.app, web_ui.auth_required_if_enabled
     base = web_ui.environment.parsed_options.web_base_path or ""
+    app.before_request(_refuse_other_origins)
     app.before_request(lambda: _look_before_a_start(web_ui, controller))
-    app.after_request(lambda response: _after(web_ui, controller, response, base))
+    app.after_request(lambda response: _redacted(_after(web_ui, controller, response, base), redaction))
     app.add_url_rule(f"{base}/inferload/{_SCRIPT}", "inferload_script", guarded(_script))
     app.add_url_rule(f"{base}/inferload/status", "inferload_status", guarded(lambda: jsonify(status(controller))))
+
+
+def _refuse_other_origins() -> tuple[Response, int] | None:
+    """Refuse a request that changes something where a browser sends it for a page of another origin.
+
+    Programs such as curl send none of these headers, and pass.
+    """
+    if request.method in ("GET", "HEAD", "OPTIONS"):
+        return None
+    site = request.headers.get("Sec-Fetch-Site")
+    sent_by = request.headers.get("Origin") or request.headers.get("Referer")
+    # The scheme is left out: a proxy in front may end TLS.
+    if site in (None, "same-origin", "none") and (sent_by is None or _host_of(sent_by) == request.host.lower()):
+        return None
+    said = f"{request.method} {request.path}: refused, a page of {sent_by or 'another origin'} sent it; use the web UI's own page"
+    logger.warning("%s", said)
+    return jsonify({"success": False, "message": said}), 403
+
+
+def _host_of(url: str) -> str | None:
+    try:
+        return urlsplit(url).netloc.lower()
+    except ValueError:
+        return None
+
+
+def _redacted(response: Response, redaction: Redaction) -> Response:
+    """The response without secrets: texts from servers and options stand in pages, too."""
+    if (
+        response.direct_passthrough
+        or response.is_streamed
+        or not (response.is_json or response.mimetype == "text/html")
+    ):
+        return response
+    text = response.get_data(as_text=True)
+    if (clean := redaction.document(text)) != text:
+        response.set_data(clean)
+    return response
 
 
 def _look_before_a_start(web_ui: Any, controller: Controller) -> Response | None:
@@ -32,7 +77,8 @@ def _look_before_a_start(web_ui: Any, controller: Controller) -> Response | None
         users, rate = int(request.form["user_count"]), float(request.form["spawn_rate"])
         controller.admit(controller.wish_for(users, rate))
     except UsageError as error:
-        return jsonify({"success": False, "message": str(error), "host": web_ui.environment.host})
+        web_ui.environment.host = without_userinfo(web_ui.environment.host or "") or None
+        return jsonify({"success": False, "message": escaped(str(error)), "host": web_ui.environment.host})
     except (KeyError, ValueError):
         return None  # Locust's own check names the field
     return None

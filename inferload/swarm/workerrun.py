@@ -4,6 +4,7 @@ import gc
 import logging
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,17 +17,18 @@ from inferload import rundir
 from inferload.errors import UsageError
 from inferload.measure.clock import NS_PER_MS, NS_PER_S, Anchor, WallWatch, now_ns
 from inferload.measure.health import HealthSet
-from inferload.measure.manyturns import delays_many, fold_many
 from inferload.measure.record import PhaseWindow
 from inferload.measure.slo import Slo
 from inferload.measure.tally import TallySet
 from inferload.swarm.bookings import LocustBooks
-from inferload.swarm.limits import Gate, Quota
+from inferload.swarm.counting import TurnCounts
+from inferload.swarm.limits import Gate, Quota, most_users
 from inferload.swarm.messages import Assignment, Report
 from inferload.swarm.own import OwnSettings, client_settings
 from inferload.swarm.pulse import Pulse
 from inferload.swarm.sessions import ClosedLoop, OpenLoop
-from inferload.swarm.turnwriter import TurnWriter
+from inferload.swarm.turnwriter import TurnWriter, Written
+from inferload.wire import descriptors
 from inferload.wire.client import Client
 from inferload.wire.target import Target
 from inferload.wire.turn import Turn, TurnRequest, TurnResult
@@ -57,6 +59,24 @@ def slo_of(scenario: scenarios.Scenario, class_name: str) -> Slo | None:
     return Slo(limits.ttft_ms, limits.tpot_ms, limits.e2e_ms, limits.itl_ms, from_plan=scenario.open_loop)
 
 
+def check_descriptors(scenario: scenarios.Scenario, stripe: int, stripes: int) -> None:
+    """UsageError where this worker's users need more connections than it may open; a warning where its turns may."""
+    descriptors.raise_limit()
+    arrivals, left = scenario.arrivals, descriptors.left()
+    most = most_users(arrivals) if isinstance(arrivals, Closed) else arrivals.max_in_flight
+    wanted = 0 if most is None else share(most, stripe, stripes)
+    if wanted <= left:
+        return
+    what = "users" if isinstance(arrivals, Closed) else "turns in flight (arrivals.max_in_flight)"
+    text = (
+        f"{wanted} {what} in one process need as many connections, and its limit of {descriptors.limit()} open files leaves "
+        f"{left}; raise it to {descriptors.limit() - left + wanted} with ulimit -n, or use more workers"
+    )
+    if isinstance(arrivals, Closed):
+        raise UsageError(text)
+    logger.warning("%s", text)
+
+
 class WorkerRun:
     """Begins when the master's assignment comes; `finish` is its end. `open`: sessions and turns may still begin."""
 
@@ -79,10 +99,11 @@ class WorkerRun:
         most = None if isinstance(arrivals, Closed) else arrivals.max_in_flight
         self.quota = Quota.of(self.scenario, stripe, stripes)
         self.gate = None if most is None else Gate(share(most, stripe, stripes))
+        check_descriptors(self.scenario, stripe, stripes)
         self.live = 0
         self._on_spent = on_spent
         self._spent = False
-        self.tallies = TallySet()
+        self.tallies = TallySet()  # sessions, and turns that begin; ended turns are counted by `_counts`
         self.health = HealthSet()
         self.anchor = Anchor.take()
         self._wall = WallWatch()
@@ -90,6 +111,7 @@ class WorkerRun:
         self.closing = False
         self.said_all = False  # the last report has been made
         self.finished = False
+        self.written = Written(0)  # known once the run is finished
         # How long after the measure phase's end a turn was planned as measured: word of the end came late.
         self.overrun_ns = 0
         self._latest_ns = 0  # when the last turn was planned
@@ -100,11 +122,9 @@ class WorkerRun:
         self._paused_until_ns = now_ns()
         self._reported_ns = self._tidied_ns = now_ns()
         self._told: set[str] = set()
-        self._clients: list[Client] = []
-        for place, url in enumerate(assignment.target_urls):
-            settings = client_settings(self.scenario, Target.parse(url), assignment.model, own, assignment.name)
-            self._clients.append(Client(settings, partial(self._on_turn, place)))
+        self._clients = self._make_clients(own)
         self._turns = TurnWriter(self.folder / rundir.TURNS, assignment.name, self.anchor, assignment.run_id)
+        self._counts = TurnCounts(self._slos, self._turns.extend)
         self._ended: list[list[TurnResult]] = [[] for _ in self._clients]  # not counted yet, by client
         self._counted: list[TurnResult] = []  # not booked yet
         self._news = gevent.event.Event()
@@ -119,6 +139,17 @@ class WorkerRun:
         self.loop: ClosedLoop | OpenLoop = (
             ClosedLoop(self) if assignment.rate is None else OpenLoop(self, assignment.rate)
         )
+
+    def _make_clients(self, own: OwnSettings) -> list[Client]:
+        """One client per target. A worker started without --host takes the master's list of servers that get the key."""
+        assignment = self.assignment
+        if not own.origins and assignment.origins is not None:
+            own = replace(own, origins=frozenset(assignment.origins))
+        settings = [
+            client_settings(self.scenario, Target.parse(url), assignment.model, own, assignment.name)
+            for url in assignment.target_urls
+        ]
+        return [Client(one, partial(self._on_turn, place)) for place, one in enumerate(settings)]
 
     # -- phases
 
@@ -217,15 +248,11 @@ class WorkerRun:
             if not results:
                 continue
             self._ended[place] = []
-            records = [result.record for result in results]
             # A thread that reads on while the event loop stands still has pauses of its own.
             pauses = self._clients[place].pauses()
-            fold_many(
-                self.tallies, records, self._windows, self._slos, self._pulse.pauses if pauses is None else pauses
+            self._counted += self._counts.count(
+                results, self._windows, self._pulse.pauses if pauses is None else pauses
             )
-            delays_many(self.health, records, [result.reads_unstamped for result in results])
-            self._turns.extend(records)
-            self._counted += results
 
     def _book(self) -> None:
         while True:
@@ -257,9 +284,11 @@ class WorkerRun:
         self._take_pulse()
         self._count()
         seq, self._seq = self._seq, self._seq + 1
-        tallies, health = self.tallies.take().to_wire(), self.health.take().to_wire()
-        name = self.assignment.name
-        return Report(self.assignment.run_id, name, seq, tallies, health, self.in_flight, self.loop.booked_ns())
+        tallies, health = self._counts.take()
+        tallies.absorb(self.tallies.take())
+        health.absorb(self.health.take())
+        run_id, name = self.assignment.run_id, self.assignment.name
+        return Report(run_id, name, seq, tallies.to_wire(), health.to_wire(), self.in_flight, self.loop.booked_ns())
 
     def _take_pulse(self) -> None:
         at_ns = now_ns()
@@ -307,7 +336,7 @@ class WorkerRun:
             gevent.sleep(0.02)
         self.closing = True
         self._booker.kill()
-        self._turns.finish()
+        self.written = self._turns.finish()
         self.said_all = True
         send_report(self.report())
         self.finished = True

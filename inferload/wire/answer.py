@@ -20,6 +20,7 @@ from inferload.wire.toolcalls import ToolCalls
 DONE = b"[DONE]"
 _BROKEN_OFF = ("abort", "error")  # vLLM's and SGLang's words for an answer that they gave up
 _NONE = msgspec.Raw()
+_DETAIL_BYTES = 4096  # the client redacts them before it cuts them to a line
 
 
 class _Function(msgspec.Struct):
@@ -330,7 +331,7 @@ class Answer:
     def _fail(self, failure: Failure, data: bytes) -> None:
         if self.failure is None:
             self.failure = failure
-            self.detail = data[:200].decode("utf-8", "replace")
+            self.detail = data[:_DETAIL_BYTES].decode("utf-8", "replace")
 
 
 def _only_text(event: _Event) -> bool | None:

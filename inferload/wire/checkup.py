@@ -168,9 +168,8 @@ class MetricsPage:
 
 def metrics_page(url: str, settings: ClientSettings) -> MetricsPage:
     """What a Prometheus page has; UsageError where there is no such page."""
-    scheme, _, rest = url.partition("://")
-    origin, slash, path = rest.partition("/")
-    fetcher = Fetcher(replace(settings, target=Target.parse(f"{scheme}://{origin}")), timeout_s=10)
+    _, slash, path = url.partition("://")[2].partition("/")
+    fetcher = Fetcher(replace(settings, target=Target.of_page(url)), timeout_s=10)
     try:
         fetched = fetcher.get(slash + path if slash else "/")
     except FetchError as error:

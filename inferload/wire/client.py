@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import gevent
+import msgspec
 
 from inferload.measure.clock import now_ns
 from inferload.measure.record import Failure, TurnRecord
@@ -12,6 +13,7 @@ from inferload.wire.answers import ANSWERS
 from inferload.wire.dial import Dialer, TlsSettings, reader_thread
 from inferload.wire.http1 import request_head, with_body
 from inferload.wire.pump import Pump
+from inferload.wire.redaction import Redaction
 from inferload.wire.reply import AnyConnection
 from inferload.wire.stream import scanner
 from inferload.wire.target import Target
@@ -22,6 +24,7 @@ __all__ = ["Client", "ClientSettings", "Credentials", "Timeouts", "standing_head
 
 _SWEEP_S = 0.25
 _WAKES = 4
+_DETAIL_CHARS = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +40,6 @@ class Credentials:
         """What a request carries to prove itself."""
         return {} if self.api_key is None else {"Authorization": f"Bearer {self.api_key}"}
 
-    def without(self, text: str) -> str:
-        """The text with the key blotted out: servers do echo it."""
-        return text if not self.api_key else text.replace(self.api_key, "***")
-
 
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
@@ -55,6 +54,11 @@ class ClientSettings:
     headers: tuple[tuple[str, str], ...] = ()
     endpoint: Endpoint = "chat"
 
+    @property
+    def redaction(self) -> Redaction:
+        """What removes the key, the headers' values and the proxies' passwords from texts."""
+        return Redaction.of(self.credentials.api_key, self.headers)
+
 
 class Client:
     """Runs turns against one target. `on_turn` is called from the event loop with each result, and must be quick."""
@@ -66,7 +70,7 @@ class Client:
         self.timeouts = settings.timeouts
         self._thread = None if settings.target.scheme == "https" else reader_thread(gevent.get_hub().loop)
         self.pump = Pump(gevent.get_hub().loop, wakes=1 if self._thread is None else _WAKES)
-        self.without_secrets = settings.credentials.without
+        self._redact = settings.redaction
         self.new_answer = ANSWERS[settings.endpoint]
         self._on_turn = on_turn
         self.scan = scanner()
@@ -103,6 +107,10 @@ class Client:
             pause=request.pause,
         )
         return TurnResult(record, "", self.without_secrets(detail))
+
+    def without_secrets(self, detail: str) -> str:
+        """What went wrong, redacted, and only then cut to a length for a log."""
+        return self._redact(detail)[:_DETAIL_CHARS]
 
     @property
     def reader(self) -> readers.ReaderName:
@@ -161,7 +169,19 @@ class Client:
         """A turn is over and has its result."""
         self._live.discard(turn)
         assert turn.result is not None
+        turn.result = self._redacted(turn.result)
         self._on_turn(turn.result)
+
+    def _redacted(self, result: TurnResult) -> TurnResult:
+        """The result without secrets in the texts of its record: a server may echo them as a name or an id."""
+        record, changes = result.record, {}
+        for name in ("model", "finish_reason", "request_id"):
+            text = getattr(record, name)
+            if text and (clean := self._redact(text)) != text:
+                changes[name] = clean
+        if not changes:
+            return result
+        return msgspec.structs.replace(result, record=msgspec.structs.replace(record, **changes))
 
     def _sweep(self) -> None:
         at_ns = now_ns()

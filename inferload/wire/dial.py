@@ -1,6 +1,8 @@
 """From a target to a connected, watched socket: names, proxies by environment, TLS, time-outs, and what each failure is called."""
 
 import contextlib
+import errno
+import os
 import socket
 import ssl
 import urllib.request
@@ -14,15 +16,24 @@ import gevent.socket
 
 from inferload.errors import UsageError
 from inferload.measure.record import Failure
-from inferload.wire import readers
+from inferload.wire import descriptors, readers
 from inferload.wire.connection import SO_TIMESTAMPNS, Connection
 from inferload.wire.http1 import Http1Error, parse_head
+from inferload.wire.redaction import without_userinfo
 from inferload.wire.reply import AnyConnection
 from inferload.wire.target import Target
 from inferload.wire.tls import TlsLayer
 
 if TYPE_CHECKING:
     from inferload.wire.nativeconnection import ReaderThread
+
+
+_OURS = (
+    errno.EMFILE,
+    errno.ENFILE,
+    errno.ENOBUFS,
+    errno.ENOMEM,
+)  # this machine has no room, and the server no part in it
 
 
 class DialError(Exception):
@@ -67,12 +78,18 @@ class Proxy:
         url = urllib.request.getproxies().get(target.scheme)
         if not url or urllib.request.proxy_bypass(f"{target.host}:{target.port}"):
             return None
-        parts = urlsplit(url if "://" in url else f"http://{url}")
+        try:
+            parts = urlsplit(url if "://" in url else f"http://{url}")
+            port = parts.port or 80
+        except ValueError as error:
+            name = f"{target.scheme.upper()}_PROXY"
+            raise UsageError(f"{name}: {error}; say it as http://proxy:3128, or set NO_PROXY to go round it") from None
         if parts.scheme != "http" or not parts.hostname:
+            shown = repr(without_userinfo(url))
             raise UsageError(
-                f"{target.scheme.upper()}_PROXY {url!r}: only http:// proxies are supported; set NO_PROXY to go round it"
+                f"{target.scheme.upper()}_PROXY {shown}: only http:// proxies are supported; set NO_PROXY to go round it"
             )
-        return cls(parts.hostname, parts.port or 80)
+        return cls(parts.hostname, port)
 
 
 class Dialer:
@@ -112,7 +129,11 @@ class Dialer:
             reason = getattr(problem, "verify_message", None) or problem.reason or str(problem)
             error = DialError(Failure.TLS, f"TLS with {self.target.origin}: {reason}")
         except OSError as problem:
-            error = DialError(Failure.CONNECT, f"no connection to {self._peer}: {problem.strerror or problem}")
+            ours = problem.errno in _OURS or not descriptors.left()  # a name look-up reports neither
+            why = descriptors.why_none() if ours else problem.strerror or problem
+            error = DialError(
+                Failure.CLIENT_ERROR if ours else Failure.CONNECT, f"no connection to {self._peer}: {why}"
+            )
         except (DialError, gevent.GreenletExit):
             if sock is not None:
                 sock.close()
@@ -127,6 +148,8 @@ class Dialer:
 
     def _connect(self) -> gevent.socket.socket:
         nearest = self.target if self.proxy is None else self.proxy
+        if not descriptors.left():
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         return gevent.socket.create_connection((nearest.host, nearest.port))
 
     def _tunnel(self, sock: gevent.socket.socket) -> None:

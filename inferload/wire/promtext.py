@@ -5,6 +5,7 @@ only has to convert the value.
 """
 
 import re
+from collections.abc import Callable
 from typing import NamedTuple
 
 # label="value", where a value escapes backslash, quote and newline; a comma may trail.
@@ -30,8 +31,9 @@ class Sample(NamedTuple):
 class PromParser:
     """Reads the pages of one server; keeps only the lines that start with one of the prefixes (none given: all)."""
 
-    def __init__(self, prefixes: tuple[str, ...] = ()) -> None:
+    def __init__(self, prefixes: tuple[str, ...] = (), redact: Callable[[str], str] = str) -> None:
         self._prefixes = prefixes
+        self._redact = redact  # of each label's value, once per series
         self._known: dict[str, tuple[str, Labels]] = {}
 
     def parse(self, page: str) -> list[Sample]:
@@ -50,7 +52,8 @@ class PromParser:
                 series, value = _cut(stripped)
                 meaning = known.get(series)
                 if meaning is None:
-                    meaning = known[series] = _series(series)
+                    metric, labels = _series(series)
+                    meaning = known[series] = metric, tuple((name, self._redact(text)) for name, text in labels)
                 samples.append(Sample(meaning[0], meaning[1], value))
             except (ValueError, IndexError):
                 raise ValueError(f"line {number}: not a sample of the Prometheus text format: {line[:80]!r}") from None

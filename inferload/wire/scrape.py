@@ -1,6 +1,7 @@
 """The metrics scraper: a process of its own, so that neither parsing nor waiting disturbs the load generator.
 
-`python -m inferload.wire.scrape --out RUN/server_metrics --interval-s 0.25 --target URL [--target URL ...]`
+A run starts it as `python -m inferload.wire.scrape --out RUN/server_metrics --interval-s 0.25 --target URL [--target URL ...]`;
+`inferload scrape` runs the same scrapes for a person, without a run.
 
 Each target is scraped at absolute times by a thread of its own; what is late is skipped and counted, never bunched. A
 scrape is stamped with the wall time of the middle of its request. A target that is down leaves a gap in the data and one
@@ -8,7 +9,7 @@ line on stderr when it goes and one when it returns. On stdout stands one JSON o
 started this one: `{"wall_ns", "target", "up", "skipped", "gauges": {...}}`, with "error" where the target is down; lines
 that nobody reads are left out rather than waited for.
 
-It ends on SIGTERM, or when stdin is closed (its parent is gone): one last scrape, the last part written, all parts
+As a run's child it ends on SIGTERM, or when stdin is closed (its parent is gone): one last scrape, the last part written, all parts
 joined, exit code 0. SIGINT is ignored, since Ctrl-C reaches the whole group and the parent decides. An API key is read
 from the environment (OPENAI_API_KEY) and from nowhere else.
 """
@@ -20,17 +21,22 @@ import select
 import signal
 import sys
 import threading
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from inferload import scrapefile
 from inferload.errors import UsageError
 from inferload.measure import server_names as names
 from inferload.measure.clock import NS_PER_S, Anchor, now_ns
+from inferload.measure.untrusted import escaped
+from inferload.rundir import reason
 from inferload.wire.promtext import PromParser, Sample
+from inferload.wire.redaction import Redaction
 from inferload.wire.scrapehttp import MetricsClient, MetricsUrl, tls_context
 
+# The environment's variable with the parent's own headers, `NAME: VALUE` a line: known so that they are redacted.
+REDACTED_HEADERS = "INFERLOAD_REDACTED_HEADERS"
 # A part is closed this often; a kill -9 loses no scrape that is older than twice that.
 PART_S = 4.0
 # How long a scrape may take: longer than an interval, since a busy server answers late but truly.
@@ -91,14 +97,20 @@ def line_of(scrape: Scrape) -> str:
 
 @dataclass(slots=True)
 class Book:
-    """Where the targets' threads put their scrapes, and where parts are taken from."""
+    """Scrapes of all targets' threads until a part is written. `tell`, `tell_error`: called with each scrape and write error."""
 
+    tell: Callable[[Scrape], None] = lambda scrape: _tell(line_of(scrape))
+    tell_error: Callable[[str], None] = lambda error: _tell(json.dumps({"write_error": error}, ensure_ascii=False))
     columns: scrapefile.ScrapeColumns = field(default_factory=scrapefile.ScrapeColumns)
     down: set[str] = field(default_factory=set)
+    lost: int = 0  # samples that could not be written
+    redact: Redaction = field(default_factory=Redaction)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, scrape: Scrape) -> None:
         """Keep a scrape and tell of it."""
+        if scrape.error is not None:
+            scrape = replace(scrape, error=escaped(self.redact(scrape.error)))
         with self.lock:
             for sample in scrape.samples:
                 self.columns.append(scrape.wall_ns, scrape.target, sample.metric, sample.labels, sample.value)
@@ -106,7 +118,12 @@ class Book:
                 took_s = scrape.duration_ns / NS_PER_S
                 self.columns.append(scrape.wall_ns, scrape.target, names.SCRAPE_DURATION, (), took_s)
             self._log(scrape)
-            _tell(line_of(scrape))
+            self.tell(scrape)
+
+    def failed(self, error: str, loss: str) -> None:
+        """Report a write that failed, on stderr and by `tell_error`."""
+        print(f"scraper: {error}: {loss}", file=sys.stderr, flush=True)
+        self.tell_error(error)
 
     def take(self) -> scrapefile.ScrapeColumns:
         """What came since the last take."""
@@ -146,7 +163,7 @@ class Scraper:
     def run(self) -> None:
         """Scrape at start, start + interval, ...; then once more when told to stop."""
         start_ns, tick, skipped = now_ns(), 0, 0
-        parser = PromParser(names.KEPT_PREFIXES)
+        parser = PromParser(names.KEPT_PREFIXES, self.book.redact)
         while not self.stop.wait(max(0, start_ns + tick * self.interval_ns - now_ns()) / NS_PER_S):
             self.book.add(self._scrape(parser, TIMEOUT_S, skipped))
             due = tick + 1
@@ -180,43 +197,89 @@ def write_taken(folder: Path, number: int, book: Book) -> int:
     try:
         scrapefile.write_part(folder, number, columns.to_table())
     except OSError as error:  # a full disk leaves a gap, and the next part may fit again
-        print(f"scraper: {folder}: {len(columns)} samples lost: {error.strerror}", file=sys.stderr, flush=True)
+        book.lost += len(columns)
+        book.failed(f"{folder}: {reason(error)}", f"{len(columns)} samples lost")
     return number + 1
 
 
-def wait_for_end(folder: Path, book: Book, woken: int) -> int:
-    """Write parts until SIGTERM (a byte on `woken`) or the end of stdin; returns the number of the next part."""
+def write_until(folder: Path, book: Book, ended: Callable[[float], bool]) -> int:
+    """Write parts until the end; returns the number of the next part. `ended`: waits so many seconds at most for the end."""
     number = scrapefile.next_number(folder)
     due_ns = now_ns() + int(PART_S * NS_PER_S)
-    while True:
-        ready, _, _ = select.select([0, woken], [], [], max(0, due_ns - now_ns()) / NS_PER_S)
-        if woken in ready or (0 in ready and not os.read(0, 4096)):
-            return number
+    while not ended(max(0, due_ns - now_ns()) / NS_PER_S):
         if now_ns() >= due_ns:
             number = write_taken(folder, number, book)
             due_ns += int(PART_S * NS_PER_S)
+    return number
 
 
-def scrape_all(arguments: argparse.Namespace, environment: Mapping[str, str], woken: int) -> None:
-    """The whole life of the process, from the first scrape to the joined file."""
-    urls = [MetricsUrl.parse(text) for text in dict.fromkeys(arguments.target)]
-    context = tls_context(arguments.ca_file, arguments.insecure)
-    key = environment.get("OPENAI_API_KEY") or None
-    folder: Path = arguments.out
-    folder.mkdir(parents=True, exist_ok=True)
-    book, stop, anchor = Book(), threading.Event(), arguments.anchor or Anchor.take()
-    interval_ns = round(arguments.interval_s * NS_PER_S)
-    scrapers = [Scraper(MetricsClient(url, context, key), interval_ns, anchor, book, stop) for url in urls]
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What is scraped, how often, and where it goes."""
+
+    clients: Sequence[MetricsClient]
+    interval_s: float
+    folder: Path
+    anchor: Anchor
+
+
+def scrape_all(job: Job, book: Book, ended: Callable[[float], bool]) -> None:
+    """From the first scrape to the joined file. `ended`: as of `write_until`."""
+    job.folder.mkdir(parents=True, exist_ok=True)
+    stop = threading.Event()
+    interval_ns = round(job.interval_s * NS_PER_S)
+    scrapers = [Scraper(client, interval_ns, job.anchor, book, stop) for client in job.clients]
     threads = [threading.Thread(target=scraper.run, daemon=True) for scraper in scrapers]
     for thread in threads:
         thread.start()
-    number = wait_for_end(folder, book, woken)
+    number = write_until(job.folder, book, ended)
     stop.set()
     give_up_ns = now_ns() + int((TIMEOUT_S + LAST_S) * NS_PER_S)  # one scrape under way, and the last one
     for thread in threads:
         thread.join(max(0, give_up_ns - now_ns()) / NS_PER_S)
-    write_taken(folder, number, book)
-    scrapefile.join_parts(folder)
+    write_taken(job.folder, number, book)
+    try:
+        scrapefile.join_parts(job.folder)
+    except OSError as error:  # the parts stand
+        book.failed(f"{job.folder}: {reason(error)}", "the parts stay as they are")
+
+
+def clients_of(
+    urls: Sequence[str], ca_file: Path | None, insecure: bool, api_key: str | None, without_key: Collection[str] = ()
+) -> list[MetricsClient]:
+    """One client per distinct page; those in `without_key` send no key. UsageError for a bad URL or file of authorities."""
+    keyless = {MetricsUrl.parse(url) for url in without_key}
+    pages = [MetricsUrl.parse(url) for url in dict.fromkeys(urls)]
+    context = tls_context(ca_file, insecure)
+    return [MetricsClient(page, context, None if page in keyless else api_key) for page in pages]
+
+
+def parent_ended(woken: int) -> Callable[[float], bool]:
+    """Whether SIGTERM came (a byte on `woken`) or stdin was closed, within so many seconds."""
+
+    def ended(timeout_s: float) -> bool:
+        ready, _, _ = select.select([0, woken], [], [], timeout_s)
+        return woken in ready or (0 in ready and not os.read(0, 4096))
+
+    return ended
+
+
+def job_of(arguments: argparse.Namespace, environment: Mapping[str, str]) -> Job:
+    """The child's work by its own command line."""
+    key = environment.get("OPENAI_API_KEY") or None
+    clients = clients_of(arguments.target, arguments.ca_file, arguments.insecure, key, arguments.no_key)
+    return Job(clients, arguments.interval_s, arguments.out, arguments.anchor or Anchor.take())
+
+
+def redaction_of(environment: Mapping[str, str]) -> Redaction:
+    """Redaction of the child's key and of its parent's header values."""
+    return Redaction.of(environment.get("OPENAI_API_KEY") or None, _redacted(environment))
+
+
+def _redacted(environment: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Headers of the parent that a server may echo in a label or an error; they are sent to no metrics page."""
+    lines = environment.get(REDACTED_HEADERS, "").splitlines()
+    return [(name, value) for name, _, value in (line.partition(": ") for line in lines)]
 
 
 def parse_anchor(text: str) -> Anchor:
@@ -239,6 +302,9 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--out", type=Path, required=True, help="folder for the parts")
     parser.add_argument("--target", action="append", required=True, metavar="URL", help="metrics page; repeatable")
     parser.add_argument(
+        "--no-key", action="append", default=[], metavar="URL", help="page that gets no API key; repeatable"
+    )
+    parser.add_argument(
         "--interval-s", type=parse_interval, default=0.25, help="seconds between scrapes (0.05 to 3600)"
     )
     parser.add_argument("--anchor", type=parse_anchor, metavar="WALL_NS:MONO_NS", help="the parent's clock anchor")
@@ -253,9 +319,10 @@ def main(argv: list[str] | None = None) -> int:
     woken, wake = os.pipe()
     signal.signal(signal.SIGTERM, lambda _signal, _frame: os.write(wake, b"x"))
     try:
-        scrape_all(build_parser().parse_args(argv), os.environ, woken)
+        book = Book(redact=redaction_of(os.environ))
+        scrape_all(job_of(build_parser().parse_args(argv), os.environ), book, parent_ended(woken))
     except UsageError as error:
-        print(f"scraper: {error}", file=sys.stderr)
+        print(f"scraper: {escaped(str(error))}", file=sys.stderr)
         return 2
     return 0
 

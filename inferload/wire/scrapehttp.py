@@ -7,6 +7,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from inferload.errors import UsageError
+from inferload.wire.redaction import without_userinfo
 
 # vLLM's page with all histograms is about 150 KB; what is far beyond that is no metrics page.
 MAX_PAGE_BYTES = 32 * 1024 * 1024
@@ -25,16 +26,20 @@ class MetricsUrl:
     @classmethod
     def parse(cls, url: str) -> "MetricsUrl":
         """`http://server:8000/metrics`; without a path, /metrics is meant."""
-        parts = urlsplit(url.strip())
+        shown = repr(without_userinfo(url))
         remedy = "say it as http://server:8000/metrics"
+        try:
+            parts = urlsplit(url.strip())
+        except ValueError as error:  # brackets without an IPv6 address between them
+            raise UsageError(f"metrics URL {shown}: {error}; {remedy}") from None
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise UsageError(f"metrics URL {url!r}: not an http or https address; {remedy}")
+            raise UsageError(f"metrics URL {shown}: not an http or https address; {remedy}")
         if parts.username or parts.password:
             raise UsageError("metrics URL: carries a user or password; give a key in the environment, OPENAI_API_KEY")
         try:
             port = parts.port or (443 if parts.scheme == "https" else 80)
         except ValueError:
-            raise UsageError(f"metrics URL {url!r}: not a port; {remedy}") from None
+            raise UsageError(f"metrics URL {shown}: not a port; {remedy}") from None
         path = parts.path if parts.path.strip("/") else "/metrics"
         path += f"?{parts.query}" if parts.query else ""
         target = f"{parts.scheme}://{parts.netloc}{path}".removesuffix("/metrics")

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from inferload.errors import UsageError
+from inferload.wire.redaction import without_userinfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,23 +20,32 @@ class Target:
     @classmethod
     def parse(cls, url: str) -> "Target":
         """`http://server:8000`, with a path where one stands before the API; a path that ends in /v1 is the API's root."""
-        parts = urlsplit(url.strip())
-        example = "say it as http://server:8000"
+        example, shown = "say it as http://server:8000", repr(without_userinfo(url))
+        try:
+            parts = urlsplit(url.strip())
+        except ValueError as error:  # brackets without an IPv6 address between them
+            raise UsageError(f"host {shown}: {error}; {example}") from None
         if parts.scheme not in ("http", "https"):
-            raise UsageError(f"host {url!r}: no http:// or https:// in front; {example}")
+            raise UsageError(f"host {shown}: no http:// or https:// in front; {example}")
         if parts.username or parts.password:
             raise UsageError("host: carries a user or password; give a key with --api-key-file")
         if parts.query or parts.fragment:
-            raise UsageError(f"host {url!r}: carries a query; {example}")
+            raise UsageError(f"host {shown}: carries a query; {example}")
         try:
             port = parts.port
         except ValueError:
-            raise UsageError(f"host {url!r}: not a port; {example}") from None
+            raise UsageError(f"host {shown}: not a port; {example}") from None
         if not parts.hostname:
-            raise UsageError(f"host {url!r}: names no host; {example}")
+            raise UsageError(f"host {shown}: names no host; {example}")
         path = parts.path.rstrip("/")
         root = path.removesuffix("/v1")
         return cls(parts.scheme, parts.hostname, port or (443 if parts.scheme == "https" else 80), root, root + "/v1")
+
+    @classmethod
+    def of_page(cls, url: str) -> "Target":
+        """The server that a page's URL names, without the page's path."""
+        scheme, slashes, rest = url.partition("://")
+        return cls.parse(f"{scheme}{slashes}{rest.partition('/')[0].partition('?')[0]}")
 
     @property
     def authority(self) -> str:

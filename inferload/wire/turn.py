@@ -28,7 +28,7 @@ from inferload.wire.stream import EventStream, Scan
 from inferload.wire.target import Target
 from inferload.workload.messages import ToolCall
 
-_DETAIL_BYTES = 300
+_DETAIL_BYTES = 4096  # kept of an error's body: the client redacts it before it cuts it to a line
 _ERROR_BYTES = 1 << 20  # a refusal is not read on beyond that
 _LOOK_NS = _QUIET_NS = NS_PER_S // 4
 

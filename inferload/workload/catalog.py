@@ -3,8 +3,11 @@
 import difflib
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 from inferload.errors import UsageError
+from inferload.workload.faults import ScenarioError
+from inferload.workload.yamltext import parse
 
 MAX_BYTES = 1_000_000
 
@@ -47,17 +50,25 @@ def _choices(name: str) -> str:
     return (f"did you mean {near[0]}? " if near else "") + f"Bundled are {', '.join(names())}"
 
 
-def read(path: Path) -> str:
-    """The text of a scenario file; UsageError where it cannot be read or is no text."""
+def read(path: Path, what: str = "scenario ", remedy: str = "name a file that can be read") -> str:
+    """The text of a file in YAML; UsageError where it cannot be read or is no text. `what` stands before its path."""
     try:
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
     except OSError as error:
-        raise UsageError(f"scenario {path}: {error.strerror}; name a file that can be read") from error
+        raise UsageError(f"{what}{path}: {error.strerror}; {remedy}") from error
     if len(content) > MAX_BYTES:
-        raise UsageError(f"scenario {path}: larger than {MAX_BYTES} bytes; is it a scenario file?")
+        raise UsageError(f"{what}{path}: larger than {MAX_BYTES} bytes; {remedy}")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise UsageError(f"{path}:{line}: not UTF-8; save the file as UTF-8") from error
+
+
+def data(path: Path, what: str = "scenario ", remedy: str = "name a file that can be read") -> Any:
+    """The data of a file in YAML, within the limits of a scenario's; UsageError names every fault with its line."""
+    parsed = parse(read(path, what, remedy))
+    if parsed.faults:
+        raise ScenarioError(str(path), parsed.faults)
+    return parsed.data

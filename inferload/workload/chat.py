@@ -156,6 +156,10 @@ class Chats:
         """Texts to measure counts with."""
         return self._source.sample()
 
+    def warnings(self) -> list[str]:
+        """The source's."""
+        return self._source.warnings()
+
     def facts(self) -> dict[str, Any]:
         """The source, and what becomes of long conversations."""
         context = self._workload.context

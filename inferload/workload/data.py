@@ -75,6 +75,10 @@ class Opened(Protocol):
         """Some of its texts, to measure how many characters make a token; none where counts need no measuring."""
         ...
 
+    def warnings(self) -> list[str]:
+        """What of its data is not sent, unexpectedly: a line each, with file and line number."""
+        ...
+
     def facts(self) -> dict[str, Any]:
         """What it is, what was left out and what was assumed, for the manifest."""
         ...

@@ -1,19 +1,26 @@
 """What a scenario will do, in words and numbers, before anything is sent.
 
-Means and extremes are those of sessions that this seed really draws, not of the laws in the file.
+Figures are those of the sessions that a run with this seed sends, within the bounds of its phases; not of the
+distributions in the file.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from inferload.workload.arrivalkinds import Closed, Rated, TraceTimes
 from inferload.workload.data import Data
-from inferload.workload.describearrivals import arrivals_in_words, arrivals_within, expected_sessions
+from inferload.workload.describearrivals import arrivals_in_words
 from inferload.workload.numberwords import listed, number, plural, seconds, spread
 from inferload.workload.plancache import PlannedCache
+from inferload.workload.plannedload import (
+    Certainty,
+    PlannedLoad,
+    PlannedSession,
+    Sample,
+    expected_sessions,
+    planned_load,
+)
 from inferload.workload.scenario import Phases, Scenario
-from inferload.workload.script import PlannedTurn, outline
 from inferload.workload.sessions import Sessions
 
 SAMPLE = 1_000  # sessions that are drawn for the means
@@ -39,13 +46,10 @@ class Expected:
         return (sum(self.think_s) + sum(self.tool_s)) / self.sessions
 
 
-def expected(source: Sessions, sessions: int) -> Expected:
-    """Draw the first sessions of the scenario's seed and add them up."""
-    plans: list[tuple[PlannedTurn, ...]] = []
-    turns: list[PlannedTurn] = []
-    while len(plans) < sessions and len(turns) < SAMPLE_TURNS:
-        plans.append(tuple(outline(source.begin(len(plans)).script, len(plans))))
-        turns += plans[-1]
+def expected(sessions: Sequence[PlannedSession]) -> Expected:
+    """What drawn sessions come to, all their turns together."""
+    plans = [session.turns for session in sessions]
+    turns = [turn for plan in plans for turn in plan]
     return Expected(
         sessions=len(plans),
         turns=tuple(len(plan) for plan in plans if plan),
@@ -63,25 +67,23 @@ def describe(scenario: Scenario, data: Data | None = None) -> str:
 
     UsageError where data that the sessions are made of cannot be read.
     """
-    traced = isinstance(scenario.arrivals, TraceTimes)
-    duration_s = scenario.phases.warmup_s + (scenario.phases.measure_s or (math.inf if traced else 0.0))
-    planned = _within_count(scenario, arrivals_within(scenario, duration_s, data), data)
     source = Sessions(scenario, data)
-    sample = expected(source, SAMPLE if planned is None else max(1, min(planned, SAMPLE)))
+    load = planned_load(scenario, source, Sample(SAMPLE, SAMPLE_TURNS))
+    sample = expected(load.sessions)
     if not sample.prompt_tokens:
-        return "\n".join(_row(title, lines) for title, lines in _unplanned(scenario, source, planned, duration_s))
-    cache = PlannedCache(scenario, Sessions(scenario, data), sample.sessions)
+        return "\n".join(_row(title, lines) for title, lines in _unplanned(scenario, source, load))
+    cache = PlannedCache(scenario, load.sessions)
     missing = [f"not counted: class {name}" for name, one in cache.sums.items() if not one.turns]
     rows = [
         ("scenario", [f"{scenario.name}, seed {scenario.seed}, digest {scenario.digest[:12]}"]),
-        ("arrivals", _arrivals(scenario, planned, duration_s)),
+        ("arrivals", _arrivals(scenario, load)),
         ("classes", cache.class_lines()),
         ("data", _data(source)),
         ("session", [*_session(scenario, sample), *_limits(source, sample), *missing]),
         ("request", [*_request(scenario, sample), *missing]),
-        ("load", [*_load(scenario, sample), *_in_all(sample, planned), *missing]),
+        ("load", [*_load(scenario, sample), *_in_all(load), *missing]),
         ("phases", _phases(scenario)),
-        ("numbers", [*_numbers(scenario, sample), *missing]),
+        ("numbers", [*_numbers(scenario, load, sample), *missing]),
         ("cache", [*cache.cache_lines(), *missing]),
         ("slo", [_slo(scenario)]),
         ("gates", list(scenario.gates) or ["none: the run passes when no turn fails"]),
@@ -89,21 +91,11 @@ def describe(scenario: Scenario, data: Data | None = None) -> str:
     return "\n".join(_row(title, lines) for title, lines in rows if lines)
 
 
-def _within_count(scenario: Scenario, planned: int | None, data: Data | None) -> int | None:
-    """Planned sessions, no more than a count of them ends the run with."""
-    most = scenario.phases.sessions
-    if planned is None or most is None:
-        return planned
-    return min(planned, most + (arrivals_within(scenario, scenario.phases.warmup_s, data) or 0))
-
-
-def _unplanned(
-    scenario: Scenario, source: Sessions, planned: int | None, duration_s: float
-) -> list[tuple[str, list[str]]]:
+def _unplanned(scenario: Scenario, source: Sessions, load: PlannedLoad) -> list[tuple[str, list[str]]]:
     """The rows of a scenario whose sessions are somebody's code: what they ask is known when they have asked it."""
     return [
         ("scenario", [f"{scenario.name}, seed {scenario.seed}, digest {scenario.digest[:12]}"]),
-        ("arrivals", _arrivals(scenario, planned, duration_s)),
+        ("arrivals", _arrivals(scenario, load)),
         ("session", [line for one in source.open().values() for line in one.in_words()]),
         ("phases", _phases(scenario)),
         ("slo", [_slo(scenario)]),
@@ -130,14 +122,23 @@ def _limits(source: Sessions, sample: Expected) -> list[str]:
     ]
 
 
-def _arrivals(scenario: Scenario, planned: int | None, duration_s: float) -> list[str]:
-    return arrivals_in_words(scenario) + (
-        [f"with this seed {planned:,} sessions start in the first {seconds(duration_s)}"]
-        if planned is not None and scenario.phases.measure_s
-        else [f"{plural(planned, 'session')} in all, and the run ends with the last of them"]
-        if planned is not None and isinstance(scenario.arrivals, TraceTimes)
-        else []
-    )
+def _arrivals(scenario: Scenario, load: PlannedLoad) -> list[str]:
+    return [*arrivals_in_words(scenario), *_started(scenario, load)]
+
+
+def _started(scenario: Scenario, load: PlannedLoad) -> list[str]:
+    """How many sessions start, where the seed or a count decides."""
+    phases = scenario.phases
+    if load.session_count is None:
+        return []
+    sessions = f"{_BOUND[load.session_certainty]}{plural(load.session_count, 'session')}"
+    if phases.measure_s and not phases.counted:
+        return [f"with this seed {sessions} start in the first {seconds(phases.warmup_s + phases.measure_s)}"]
+    where = "in all" if load.warmup_known else "in the measure phase"
+    return [f"{sessions} {where}, and the run ends with the last of them"]
+
+
+_BOUND: Mapping[Certainty, str] = {"exact": "", "most": "at most ", "about": "about "}
 
 
 def _session(scenario: Scenario, sample: Expected) -> list[str]:
@@ -202,21 +203,21 @@ def _load(scenario: Scenario, sample: Expected) -> list[str]:
     return [f"{mean}{', '.join(rates)}, once as many sessions end as start"]
 
 
-def _in_all(sample: Expected, planned: int | None) -> list[str]:
-    """Sums over all sessions of an open loop, warm-up included."""
-    if not planned:
+def _in_all(load: PlannedLoad) -> list[str]:
+    """Sums over all sessions, the warm-up's too where they are known."""
+    sent = [turn for session in load.sessions for turn in session.sent]
+    if not load.session_count or not load.turn_count or not sent:
         return []
     sums = {
-        "turns": len(sample.prompt_tokens),
-        "input tokens": sum(sample.input_tokens),
-        "output tokens": sum(sample.output_tokens),
+        "turns": len(sent),
+        "input tokens": sum(turn.input_tokens or 0 for turn in sent),
+        "output tokens": sum(turn.ask.output_tokens or 0 for turn in sent),
     }
-    about = "" if sample.sessions == planned else "about "
-    sessions = f"{planned:,} session{'s' * (planned != 1)}"
-    return [
-        f"in all {about}{sessions}, "
-        + ", ".join(f"{number(total * planned / sample.sessions)} {unit}" for unit, total in sums.items())
-    ]
+    where = "in all" if load.warmup_known else "in the measure phase"
+    sessions = f"{_BOUND[load.session_certainty]}{plural(load.session_count, 'session')}"
+    totals = ", ".join(f"{number(round(total * load.turn_count / len(sent)))} {unit}" for unit, total in sums.items())
+    due = ", as many as fall due before the end" if load.turn_certainty == "most" else ""
+    return [f"{where} {sessions}, {_BOUND[load.turn_certainty]}{totals}{due}"]
 
 
 def _phases(scenario: Scenario) -> list[str]:
@@ -242,14 +243,15 @@ def _warmup(phases: Phases) -> str:
     return seconds(phases.warmup_s)
 
 
-def _numbers(scenario: Scenario, sample: Expected) -> list[str]:
+def _numbers(scenario: Scenario, load: PlannedLoad, sample: Expected) -> list[str]:
     """Which percentiles the measure phase can carry: p_q wants n (1 - q) of at least 10 turns."""
-    turns = _expected_turns(scenario, sample)
-    if turns is None:
+    turns, certainty = _measured_turns(scenario, load, sample)
+    if not turns:
         return [_WHEN_PRINTED]
     carried = [name for name, wanted in _WANTED_TURNS.items() if turns >= wanted]
     missing = [name for name in _WANTED_TURNS if name not in carried]
-    lines = [f"about {number(turns)} turns in the measure phase, enough for {listed(carried)}"]
+    said = f"{_BOUND[certainty]}{number(round(turns))} turn{'s' * (round(turns) != 1)}"
+    lines = [f"{said} in the measure phase, enough for {listed(carried)}"]
     if missing and scenario.phases.counted:
         lines.append(f"too few for {listed(missing)}; {missing[0]} needs {_WANTED_TURNS[missing[0]]:,} turns")
     elif missing and scenario.phases.measure_s:
@@ -258,19 +260,16 @@ def _numbers(scenario: Scenario, sample: Expected) -> list[str]:
     return lines
 
 
-def _expected_turns(scenario: Scenario, sample: Expected) -> float | None:
-    """Turns of the measure phase, by its count or by its length; None where the server decides how many there are."""
-    phases, per_session = scenario.phases, sum(sample.turns) / sample.sessions
-    known = [float(phases.turns)] if phases.turns is not None else []
-    known += [phases.sessions * per_session] if phases.sessions is not None else []
-    if phases.measure_s is not None:
-        started = expected_sessions(scenario, phases.warmup_s, phases.warmup_s + phases.measure_s)
-        known += [started * per_session] if started is not None else []
-        known = known if started is not None else []
-    return min(known, default=None)
+def _measured_turns(scenario: Scenario, load: PlannedLoad, sample: Expected) -> tuple[float | None, Certainty]:
+    """Turns of the measure phase; of an open loop too long to be counted, from its mean rate."""
+    phases = scenario.phases
+    if load.measured_turn_count is not None or phases.measure_s is None:
+        return load.measured_turn_count, load.measured_certainty
+    started = expected_sessions(scenario, phases.warmup_s, phases.warmup_s + phases.measure_s)
+    return (None if started is None else started * sum(sample.turns) / sample.sessions), "about"
 
 
-_WHEN_PRINTED = "a percentile is printed when 10 turns lie beyond it: p50 from 20 turns, p99 from 1,000"
+_WHEN_PRINTED = "a percentile is marked while fewer than 10 turns lie beyond it: p50 below 20 turns, p99 below 1,000"
 _WANTED_TURNS = {"p50": 20, "p90": 100, "p95": 200, "p99": 1_000, "p99.9": 10_000}
 
 

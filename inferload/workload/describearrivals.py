@@ -1,10 +1,10 @@
 """When sessions start, in words and numbers, for the plan."""
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from inferload.workload.arrivalkinds import Closed, ConstantRate, Gamma, OpenArrivals, Poisson, Rated, TraceTimes
-from inferload.workload.data import Data
 from inferload.workload.numberwords import number, plural, seconds
 from inferload.workload.profiles import (
     ExponentialRamp,
@@ -16,34 +16,7 @@ from inferload.workload.profiles import (
     Wave,
 )
 from inferload.workload.scenario import Scenario
-from inferload.workload.schedules import schedule_of
-from inferload.workload.sessions import Sessions
 from inferload.workload.userprofiles import UserProfile, UserSteps
-
-COUNTED = 1_000_000  # arrivals beyond this are not counted one by one
-
-
-def expected_sessions(scenario: Scenario, from_s: float, until_s: float) -> float | None:
-    """Mean number of sessions that an open loop starts between two times since the load began; None: not known."""
-    arrivals = scenario.arrivals
-    if not isinstance(arrivals, Rated):
-        return None
-    curve = arrivals.curve(scenario.phases.warmup_s)
-    return arrivals.rate * (curve.area(until_s) - curve.area(from_s))
-
-
-def arrivals_within(scenario: Scenario, duration_s: float, data: Data | None = None) -> int | None:
-    """Sessions that an open loop starts in its first seconds, counted by the seed; None for a closed loop, or too many."""
-    expected = expected_sessions(scenario, 0.0, duration_s)
-    if isinstance(scenario.arrivals, Closed) or (expected or 0) > COUNTED:
-        return None
-    schedule = schedule_of(scenario, Sessions(scenario, data), scenario.arrivals.rate)
-    count = 0
-    while (arrival := schedule.next()) is not None and arrival.due_s < duration_s:
-        count += 1
-        if count > COUNTED:
-            return None
-    return count
 
 
 def arrivals_in_words(scenario: Scenario) -> list[str]:
@@ -58,9 +31,16 @@ def _closed(arrivals: Closed, scenario: Scenario) -> list[str]:
     waits = "each starts a new session when its last one is over: a slow server is asked less"
     if arrivals.profile is not None:
         return [f"closed loop: {_users(arrivals.profile)}", *_beyond(arrivals.profile.ends_s, scenario), waits]
-    all_there_s = (arrivals.users - 1) / arrivals.spawn_per_s
-    spawned = f"{number(arrivals.spawn_per_s)} started a second, all there after {seconds(all_there_s)}"
+    ramp_s = spawn_duration_s(arrivals.users, arrivals.spawn_per_s)
+    rate = f"{number(arrivals.spawn_per_s)} started a second"
+    spawned = f"{rate}, all there after {seconds(ramp_s)}" if ramp_s else "all started at once"
     return [f"closed loop: {plural(arrivals.users, 'user')}, {spawned}", waits]
+
+
+def spawn_duration_s(users: int, spawn_per_s: float) -> float:
+    """From the first user's start to the last one's: Locust starts a second's whole number of users at once."""
+    at_once = max(1, math.floor(spawn_per_s))
+    return (math.ceil(users / at_once) - 1) * at_once / spawn_per_s
 
 
 def _users(profile: UserProfile) -> str:

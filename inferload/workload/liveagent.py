@@ -93,6 +93,10 @@ class LiveClass:
         """Nothing: what it will say is not known."""
         return ()
 
+    def warnings(self) -> list[str]:
+        """Nothing is left out."""
+        return []
+
     def facts(self) -> dict[str, Any]:
         """For the manifest."""
         return {"agent": self._workload.agent, "sha256": self._digest}

@@ -1,12 +1,12 @@
 """The part of a plan that is about the prefix cache, and its classes, in words: expected hits and sums of the drawn sessions."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Sequence
 
 from inferload.workload.bodies import isolation
 from inferload.workload.expectedhits import ASSUMED_BLOCK, Hits, PlannedHits
+from inferload.workload.numberwords import plural
+from inferload.workload.plannedload import PlannedSession
 from inferload.workload.scenario import Cache, Scenario
-from inferload.workload.script import PlannedTurn, outline
-from inferload.workload.sessions import Sessions
 from inferload.workload.workloads import Mix
 
 ISOLATION = {
@@ -24,7 +24,7 @@ ARMS = {
 
 
 class ClassSums:
-    """What one class's sessions come to, of those that were drawn."""
+    """What the drawn sessions of one class come to: turns that are sent."""
 
     def __init__(self) -> None:
         self.sessions = 0
@@ -32,43 +32,39 @@ class ClassSums:
         self.input_tokens = 0
         self.output_tokens = 0
 
-    def passing(self, turns: Iterable[PlannedTurn]) -> Iterator[PlannedTurn]:
-        """The turns of a session, each booked as it goes by."""
+    def add(self, session: PlannedSession) -> None:
+        """Book one session."""
         self.sessions += 1
-        for turn in turns:
-            self.turns += 1
-            self.input_tokens += turn.input_tokens or 0
-            self.output_tokens += turn.ask.output_tokens or 0
-            yield turn
+        self.turns += len(session.sent)
+        self.input_tokens += sum(turn.input_tokens or 0 for turn in session.sent)
+        self.output_tokens += sum(turn.ask.output_tokens or 0 for turn in session.sent)
 
 
 class PlannedCache:
-    """Draws a scenario's first sessions and tells what an endless cache would give of their prompts."""
+    """The hits that an endless cache would give the turns of drawn sessions, and the sums of each class."""
 
-    def __init__(self, scenario: Scenario, source: Sessions, sessions: int) -> None:
+    def __init__(self, scenario: Scenario, sessions: Sequence[PlannedSession]) -> None:
         self._scenario = scenario
-        self._source = source
+        self._drawn = len(sessions)
         self.sums: dict[str, ClassSums] = {}
         self.hits = PlannedHits(scenario.cache.block_size or ASSUMED_BLOCK)
-        for index in range(sessions):
-            session = source.begin(index)
-            sums = self.sums.setdefault(session.class_name, ClassSums())
-            turns = sums.passing(outline(session.script, index))
-            apart = isolation(scenario.cache.isolate, "plan", index, takes_salt=True)
-            self.hits.session(index, session.class_name, turns, apart)
+        for session in sessions:
+            self.sums.setdefault(session.class_name, ClassSums()).add(session)
+            apart = isolation(scenario.cache.isolate, "plan", session.index, takes_salt=True)
+            self.hits.session(session.index, session.class_name, session.sent, apart)
 
     def class_lines(self) -> list[str]:
-        """A line per class, where there are several."""
-        if len(self.sums) < 2:
-            return []
-        drawn = sum(one.sessions for one in self.sums.values())
-        lines = [self._class_line(name, drawn) for name in self._source.classes if name in self.sums]
+        """A line per class of a mix, or which of them is sent."""
         workload = self._scenario.workload
-        only = workload.only if isinstance(workload, Mix) else None
-        return lines + ([f"only {only} is sent; all figures but the arrivals' are the whole mix's"] if only else [])
+        if not isinstance(workload, Mix):
+            return []
+        lines = [self._class_line(one.name) for one in workload.classes if one.name in self.sums]
+        return (
+            [*lines, f"only {workload.only} is sent, when its sessions are due in the mix"] if workload.only else lines
+        )
 
-    def _class_line(self, name: str, drawn: int) -> str:
-        one = self.sums[name]
+    def _class_line(self, name: str) -> str:
+        one, drawn = self.sums[name], self._drawn
         if not one.turns:
             return f"{name}: {one.sessions / drawn:.0%} of the sessions, whose turns cannot be planned"
         turns = max(1, one.turns)
@@ -85,10 +81,9 @@ class PlannedCache:
 
     def _expected(self, total: Hits) -> list[str]:
         said = "" if self._scenario.cache.block_size else " (assumed; cache.block_size says another)"
-        drawn = sum(one.sessions for one in self.sums.values())
         lines = [
             f"expected hits {_percent(total.rate)} of the input tokens and {_percent(total.of_cacheable)} of the "
-            f"cacheable ones, of the {drawn:,} {'session' if drawn == 1 else 'sessions'} drawn here,",
+            f"cacheable ones, of the {plural(self._drawn, 'session')} drawn here,",
             f"in an endless cache with blocks of {self.hits.block} tokens{said}, the chat template's tokens left out",
         ]
         if self._scenario.cache.arm == "warm" or self._scenario.cache.salt is not None:

@@ -67,6 +67,10 @@ class OpenedReplay:
         """All text is made up to known lengths."""
         return ()
 
+    def warnings(self) -> list[str]:
+        """None: what a trace leaves out is in its words."""
+        return []
+
     def facts(self) -> dict[str, Any]:
         """What was read, what of it is left out."""
         index = self.index

@@ -110,6 +110,7 @@ class PlannedTurn(msgspec.Struct, frozen=True):
     ask: Ask
     path: str
     number: int  # in its own script, from 0
+    at_s: float = 0.0  # earliest start after the session's arrival: pauses and trace times, as if answers took no time
 
     @property
     def new_tokens(self) -> int | None:
@@ -134,8 +135,11 @@ class PlannedTurn(msgspec.Struct, frozen=True):
         return total
 
 
-def outline(script: Script, index: int, path: str = "") -> Iterator[PlannedTurn]:
-    """The turns of a script where every answer is as long as planned; a fork's children one after the other."""
+def outline(script: Script, index: int, path: str = "", at_s: float = 0.0) -> Iterator[PlannedTurn]:
+    """The turns of a script where every answer is as long as planned; a fork's children one after the other.
+
+    `at_s`: start of the script after the session's arrival.
+    """
     sent: Sent = None
     number = 0
     while True:
@@ -144,7 +148,8 @@ def outline(script: Script, index: int, path: str = "") -> Iterator[PlannedTurn]
         except StopIteration:
             return
         if isinstance(effect, Ask):
-            turn = PlannedTurn(effect, path, number)
+            at_s = at_s + effect.pause_s if effect.due_s is None else max(at_s, effect.due_s)
+            turn = PlannedTurn(effect, path, number, at_s)
             yield turn
             sent = planned_reply(turn, index)
             number += 1
@@ -154,9 +159,11 @@ def outline(script: Script, index: int, path: str = "") -> Iterator[PlannedTurn]
             sent = Worked(effect.call())
         else:
             last: list[Reply | None] = []
+            forked_s = at_s
             for name, child in effect.children:
-                turns = [*outline(child, index, f"{path}/{name}")]
+                turns = [*outline(child, index, f"{path}/{name}", forked_s)]
                 yield from turns
+                at_s = max(at_s, *(turn.at_s for turn in turns), forked_s)
                 last.append(planned_reply(turns[-1], index) if turns else None)
             sent = tuple(last)
 

@@ -104,6 +104,10 @@ class Sessions:
         """The data of each class that has some, opened now; UsageError says in one line what is wrong with it."""
         return {name: self._open(name, workload) for name, workload in self._classes if workload.kind in OPENERS}
 
+    def warnings(self) -> list[str]:
+        """What of the data is not sent, unexpectedly, a line each."""
+        return [line for one in self.open().values() for line in one.warnings()]
+
     def _open(self, class_name: str, workload: Single) -> Opened:
         if class_name not in self._opened:
             self._opened[class_name] = OPENERS[workload.kind](workload, class_name, self._data)

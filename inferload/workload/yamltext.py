@@ -96,6 +96,12 @@ def parse(text: str) -> Parsed:
     return parsed
 
 
+def data_of(text: str | None) -> Any:
+    """The data of a text; None where there is no text, or anything is wrong with it."""
+    parsed = parse(text or "")
+    return None if parsed.faults else parsed.data
+
+
 def _syntax_fault(error: yaml.MarkedYAMLError) -> Fault:
     mark = error.problem_mark or error.context_mark
     problem = error.problem or error.context or "cannot be read"

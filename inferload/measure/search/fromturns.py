@@ -33,7 +33,7 @@ def window(
     failed = np.asarray(pc.not_equal(failure, "").to_numpy(zero_copy_only=False), dtype=bool)
     given_up = np.asarray(pc.equal(failure, "unfinished").to_numpy(zero_copy_only=False), dtype=bool)
     inside = (begun_s >= 0) & (begun_s < lasts_s)
-    good = inside & ~failed
+    good = (closed_s >= 0) & (closed_s < lasts_s) & ~failed
     samples = []
     dropped_s = (np.arange(dropped) + 0.5) * lasts_s / max(1, dropped)
     for condition in conditions:
@@ -42,11 +42,11 @@ def window(
             samples.append(_with_lost(begun_s[inside], counts, dropped_s))
             continue
         values, rows = values_by_turn(turns, condition.measure)
+        good &= _kept(condition, values, rows, len(good))
         counted = (inside & ~failed)[rows]
         values, rows = values[counted], rows[counted]
         lost_s = np.concatenate([begun_s[inside & failed], dropped_s])
         samples.append(_with_lost(begun_s[rows], values, lost_s))
-        good &= _kept(condition, values, rows, len(good))
     ended_s = np.where(given_up, np.inf, closed_s)
     # A turn by itself neither keeps nor breaks the limit of a mean.
     told = any(condition.share is not None for condition in conditions)

@@ -25,8 +25,8 @@ class Window:
     """One stretch of steady load. `samples`: one entry for each condition, of turns planned inside the window.
 
     `begun_s`, `ended_s`: of all turns, those of the warm-up and the drain too, when each was planned and when it was over,
-    in seconds since the window began; inf where nobody saw its end. `good`: turns of the window that kept every limit by
-    themselves; None: not known. `ok`: which of all turns ended well; None: all that ended did.
+    in seconds since the window began; inf where nobody saw its end. `good`: turns that ended well inside the window and met
+    every limit of a single turn; None: not known. `ok`: which of all turns ended well; None: all that ended did.
     """
 
     lasts_s: float

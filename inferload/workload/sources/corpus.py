@@ -171,6 +171,10 @@ class Prose:
         rng = Random("sample")
         return [message(rng, rng.choice(_NAMES), rng.randint(80, SAMPLE_CHARS)) for _ in range(SAMPLES)]
 
+    def warnings(self) -> list[str]:
+        """Nothing is left out."""
+        return []
+
     def facts(self) -> dict[str, Any]:
         """For the manifest."""
         counts = self._counting

@@ -22,7 +22,7 @@ from inferload.workload.sources.reading import Raw
 
 Ints = npt.NDArray[np.int64]
 
-VERSION = 4  # of what is kept; another one is built anew
+VERSION = 5  # of what is kept; another one is built anew
 
 
 _ARRAYS = (
@@ -56,6 +56,7 @@ class Index:
     texts: Ints  # of every text by itself, in order
     first_texts: Ints  # session s has the texts first_texts[s] : first_texts[s + 1]
     skipped: Mapping[str, int]  # records left out, by why
+    skipped_at: Mapping[str, int]  # start of the first of them, by why
     dropped: Mapping[str, int]  # parts of the others that are not said, by kind
 
     def __len__(self) -> int:
@@ -83,6 +84,7 @@ class Index:
 def build(records: Iterable[Raw], talk_of: Callable[[Raw], Talk | Skip], length: Callable[[str], int]) -> Index:
     """Go through all records. `length`: what a text counts as, characters or tokens."""
     skipped: Counter[str] = Counter()
+    skipped_at: dict[str, int] = {}
     dropped: Counter[str] = Counter()
     grouped: dict[str | int, list[tuple[int, ...]]] = {}
     known: dict[str | int, list[bool]] = {}
@@ -91,6 +93,7 @@ def build(records: Iterable[Raw], talk_of: Callable[[Raw], Talk | Skip], length:
         talk = talk_of(record)
         if isinstance(talk, str):
             skipped[talk] += 1
+            skipped_at.setdefault(talk, record.start)
             continue
         dropped.update(talk.dropped)
         key: str | int = number if talk.session is None else talk.session
@@ -119,6 +122,7 @@ def build(records: Iterable[Raw], talk_of: Callable[[Raw], Talk | Skip], length:
         texts=np.array([length for session in texts.values() for length in session], np.int64),
         first_texts=_firsts(texts.values()),
         skipped=dict(sorted(skipped.items())),
+        skipped_at=skipped_at,
         dropped=dict(sorted(dropped.items())),
     )
 
@@ -173,14 +177,16 @@ def kept(key: str) -> tuple[Index, str] | None:
         with np.load(cache_folder() / f"{key}.npz", allow_pickle=False) as found:
             arrays = {name: found[name] for name in _ARRAYS}
             said = json.loads(str(found["said"]))
-        return Index(**arrays, skipped=said["skipped"], dropped=said["dropped"]), said["sha256"]
-    except (OSError, ValueError, KeyError):
+        sha256 = said.pop("sha256")
+        return Index(**arrays, **said), sha256
+    except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
 def keep(key: str, index: Index, sha256: str) -> None:
     """Keep an index; where the folder cannot be written it is built anew next time."""
-    said = json.dumps({"skipped": dict(index.skipped), "dropped": dict(index.dropped), "sha256": sha256})
+    counts = {name: dict(getattr(index, name)) for name in ("skipped", "skipped_at", "dropped")}
+    said = json.dumps({**counts, "sha256": sha256})
     with contextlib.suppress(OSError):
         folder = cache_folder()
         folder.mkdir(parents=True, exist_ok=True)

@@ -29,6 +29,10 @@ class Made:
         """Nothing: the vocabulary knows what its words cost."""
         return ()
 
+    def warnings(self) -> list[str]:
+        """Nothing is left out."""
+        return []
+
     def facts(self) -> dict[str, Any]:
         """Which kind it is; what its counts are worth stands under `prompt_tokens`."""
         return {"kind": "synthetic"}

@@ -35,8 +35,11 @@ def decode_json(data: bytes) -> Any:
     """A JSON document; ValueError (UnicodeDecodeError where it is not UTF-8) says why it is none."""
     try:
         return msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return json.loads(data.decode())  # takes halves of surrogate pairs, and says where a fault is
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        try:
+            return json.loads(data.decode())  # takes halves of surrogate pairs, and says where a fault is
+        except RecursionError:
+            raise ValueError("nested too deeply") from None
 
 
 def json_array(path: Path) -> Iterator[Raw]:
@@ -91,11 +94,15 @@ class _Elements:
             try:
                 document, end = self._json.raw_decode(self._text, self._place)
                 break
+            except RecursionError:
+                raise self._fault(self._place, "nested too deeply") from None
             except json.JSONDecodeError as error:  # of a record that goes on beyond the block, or of a fault
                 if self._ended or len(self._text) - self._place > _LONGEST_BYTES:
                     cut = "the file ends within a conversation; is it whole? " if self._cut(error) else ""
                     raise self._fault(error.pos, f"{cut}{error.msg[:1].lower()}{error.msg[1:]}") from None
                 self._read_on()
+            except ValueError as error:  # a number of thousands of digits
+                raise self._fault(self._place, str(error).partition(";")[0]) from None
         start, self._place = self._place, end
         text = self._text[start:end]
         if text.isascii():  # then it says what its bytes say

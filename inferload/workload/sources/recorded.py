@@ -1,6 +1,6 @@
 """Conversations that were really had, read from a file or a data set: found once, filtered, then read one at a time."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from random import Random
 from typing import Any, Protocol
@@ -12,6 +12,7 @@ from inferload.workload import files
 from inferload.workload.counting import SAMPLES, Counting, counting
 from inferload.workload.data import Data, same_as_master
 from inferload.workload.messages import Message, Piece
+from inferload.workload.numberwords import plural
 from inferload.workload.sources.documents import DocumentError, Exchange, Skip, Talk, talk_of
 from inferload.workload.sources.given import Answers, Given, GivenTurn, literal
 from inferload.workload.sources.index import Index, Ints, build
@@ -69,7 +70,10 @@ class Conversations:
         self._kept, self._left_out = self._filtered(answers)
         if not len(self._kept):
             raise UsageError(f"{self._first_place()}: no conversation in it can be used: {self._why_none()}")
-        self._unknown = 0 if lengths_given else int((self._index.turns - self._index.known)[self._kept].sum())
+        missing = self._index.turns - self._index.known
+        self._without_length = np.flatnonzero(missing) if not lengths_given else np.zeros(0, np.int64)
+        self._turns_lost = int(missing[self._without_length].sum())
+        self._unknown = 0 if lengths_given else int(missing[self._kept].sum())
         self._order = _shuffled(self._kept, f"{data.seed}/{class_name}") if source.shuffle else self._kept
         self._lengths_given = lengths_given
 
@@ -130,7 +134,7 @@ class Conversations:
             totals = self._in_tokens(index.asked) + np.rint(index.turns * given.tokens).astype(np.int64)
         known = answers >= 0
         rules = {
-            "length of the answer not known": np.zeros(len(index), bool) if lengths_given else index.known == 0,
+            _NO_LENGTH: np.zeros(len(index), bool) if lengths_given else index.known == 0,
             "min_prompt_tokens": prompts < (limits.min_prompt_tokens or 0),
             "min_output_tokens": np.zeros(len(index), bool)
             if lengths_given
@@ -163,7 +167,7 @@ class Conversations:
         if not counts:
             return "it holds none"
         said = ", ".join(f"{count:,} {why}" for why, count in counts.items())
-        hint = "; say workload.output_tokens" if "length of the answer not known" in self._left_out else ""
+        hint = "; say workload.output_tokens" if _NO_LENGTH in self._left_out else ""
         return said + hint
 
     # -- what is said of it
@@ -199,21 +203,47 @@ class Conversations:
             "tokens": {"how": counts.how, "chars_per_token": _unless_exact(counts), "error": counts.error},
         }
 
+    def warnings(self) -> list[str]:
+        """What of one's own file is not sent though no filter says so, each with its first place."""
+        if self._source.of_people:  # public data sets hold such conversations, and everybody leaves them out
+            return []
+        lines = [
+            f"{self._reader.where(self._index.skipped_at[why])}: first of {plural(count, 'record')} left out: {why}"
+            for why, count in self._index.skipped.items()
+        ]
+        if len(self._without_length):
+            where, columns = self._reader.where(self._first_without_length()), self._reader.columns
+            why = f"no {columns.answer} and no {columns.output_tokens}; add one, or set workload.output_tokens"
+            lines.append(f"{where}: first of {plural(self._turns_lost, 'turn')} left out: {why}")
+        return lines
+
+    def _first_without_length(self) -> int:
+        """Start of the record that holds the first turn without a length."""
+        session = int(self._without_length[0])
+        records = self._index.records(session)
+        turn_a_record = len(records) == self._index.turns[session]
+        return records[self._index.known[session] if turn_a_record else 0][0]
+
     def in_words(self) -> list[str]:
         """For the plan."""
         whole = {"conversation": "conversations", "first_two": "first messages", "whole_prompt": "whole prompts"}
         what = whole[self._source.sampler] if len(self._kept) > 1 else whole[self._source.sampler].removesuffix("s")
-        lines = [f"{len(self._kept):,} {what} from {self._reader.name}"]
-        counts: Mapping[str, int] = {**self._index.skipped, **self._left_out}
+        lines = [f"{len(self._kept):,} {what} from {self._reader.name}", *self.warnings()]
+        counts = {**self._index.skipped, **self._left_out}
+        if not self._source.of_people:  # warned of
+            counts = {why: count for why, count in self._left_out.items() if why != _NO_LENGTH}
         if counts:
             lines.append("left out: " + ", ".join(f"{count:,} {why}" for why, count in counts.items()))
         if self._index.dropped:
             parts = ", ".join(f"{count:,} {what}" for what, count in self._index.dropped.items())
             lines.append(f"not sent of its conversations: {parts}")
-        if self._unknown:
+        if self._unknown and self._source.of_people:
             lines.append(f"left out: {self._unknown:,} of their turns, behind the last with an answer of known length")
         lines.append(f"from session {len(self._kept) + 1:,} on they come again, and may then be cached")
         return [*lines, f"tokens of its texts are {self._counting.in_words()}"]
+
+
+_NO_LENGTH = "length of the answer not known"
 
 
 def _unless_exact(counts: Counting) -> float | None:

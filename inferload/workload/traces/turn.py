@@ -44,10 +44,13 @@ def json_line(line: str) -> Any:
     """The value that a line of JSON says."""
     try:
         return _decode(line)
-    except msgspec.MsgspecError:  # the slower one takes halves of surrogate pairs, and says where a fault is
+    except (
+        msgspec.MsgspecError,
+        RecursionError,
+    ):  # the slower one takes halves of surrogate pairs, and says where a fault is
         try:
             return json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise TraceFault(f"not JSON: {error}") from None
 
 

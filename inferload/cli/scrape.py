@@ -1,0 +1,165 @@
+"""`inferload scrape`: keep the metrics pages of servers over time, without a run."""
+
+import argparse
+import math
+import os
+import select
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from inferload.errors import UsageError
+from inferload.measure.clock import NS_PER_S, now_ns
+from inferload.measure.progressline import clock
+from inferload.runoptions import API_KEY_VARIABLE, RUN_OPTIONS
+
+EXIT_INCOMPLETE = 1
+PROGRESS_S = 1.0
+
+_OPTIONS = ("--api-key-file", "--ca-file", "--insecure")
+_EPILOG = """\
+Ctrl-C, SIGTERM and the end of --duration end it alike: one last scrape, and all is joined into DIR/all.parquet.
+Example: inferload scrape http://server:8000 --out metrics --duration 600
+Then:    inferload report --locust-csv results/load --scrape metrics
+Exit code: 0 every page gave figures; 1 a page never did, or samples could not be written; 2 it could not start."""
+
+
+def register(commands: Any) -> None:
+    """Add the sub-command."""
+    parser = commands.add_parser(
+        "scrape",
+        help="keep the Prometheus metrics of servers over time, without a run",
+        description="Read the metrics pages of servers at fixed intervals and write them as Parquet.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "urls", metavar="URL", nargs="+", help="a metrics page; without a path /metrics (http://server:8000)"
+    )
+    parser.add_argument("--out", metavar="DIR", type=Path, required=True, help="where the files go; must be empty")
+    parser.add_argument(
+        "--interval", metavar="S", type=_interval_s, default=0.25, help="seconds between scrapes, 0.05 to 3600 (0.25)"
+    )
+    parser.add_argument(
+        "--duration", metavar="S", type=_duration_s, default=None, help="seconds until the end (default: until Ctrl-C)"
+    )
+    for option in RUN_OPTIONS:
+        if option.flag in _OPTIONS:
+            parser.add_argument(option.flag, **option.keywords())
+    parser.set_defaults(run=run)
+
+
+def _interval_s(text: str) -> float:
+    return _seconds(text, 0.05, 3600.0)
+
+
+def _duration_s(text: str) -> float:
+    return _seconds(text, 0.05, 1e8)
+
+
+def _seconds(text: str, least: float, most: float) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not least <= value <= most:
+        raise argparse.ArgumentTypeError(f"{text!r}: not a number of seconds, {least:g} to {most:g}")
+    return value
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Scrape until the end; the exit code."""
+    from inferload.measure.clock import Anchor
+    from inferload.wire import given, scrape  # pyarrow comes with it, which no other command should load
+    from inferload.wire.redaction import Redaction
+
+    _check_free(arguments.out)
+    key = given.api_key(arguments.api_key_file, API_KEY_VARIABLE)
+    ca_file = Path(arguments.ca_file) if arguments.ca_file else None
+    clients = scrape.clients_of(arguments.urls, ca_file, arguments.insecure, key)
+    job = scrape.Job(clients, arguments.interval, arguments.out, Anchor.take())
+    progress = Progress([client.url.target for client in clients])
+    book = scrape.Book(tell=progress.add, tell_error=lambda error: None, redact=Redaction.of(key, ()))
+    woken, wake = os.pipe()
+    kept = {
+        number: signal.signal(number, lambda *_: os.write(wake, b"x")) for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        scrape.scrape_all(job, book, _ended(woken, arguments.duration, progress))
+    except OSError as error:
+        raise UsageError(f"--out {arguments.out}: {error.strerror}; name a directory that can be written") from error
+    finally:
+        for number, handler in kept.items():
+            signal.signal(number, handler)
+        os.close(woken)
+        os.close(wake)
+    print(progress.summary(arguments.out))
+    return EXIT_INCOMPLETE if progress.silent or book.lost else 0
+
+
+def _check_free(folder: Path) -> None:
+    try:
+        taken = folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
+    except OSError as error:
+        raise UsageError(f"--out {folder}: {error.strerror}; name a directory that can be read") from error
+    if taken:
+        raise UsageError(f"--out {folder}: not an empty directory; name another, or remove it")
+
+
+def _ended(woken: int, duration_s: float | None, progress: "Progress") -> Callable[[float], bool]:
+    """Whether a signal came or the time is over, within so many seconds; shows the progress meanwhile."""
+    end_ns = None if duration_s is None else now_ns() + round(duration_s * NS_PER_S)
+
+    def ended(timeout_s: float) -> bool:
+        left_s = math.inf if end_ns is None else (end_ns - now_ns()) / NS_PER_S
+        ready, _, _ = select.select([woken], [], [], max(0.0, min(timeout_s, left_s, PROGRESS_S)))
+        progress.show()
+        return bool(ready) or (end_ns is not None and now_ns() >= end_ns)
+
+    return ended
+
+
+class Progress:
+    """What has been scraped so far. On a terminal it stands in one line of stderr."""
+
+    def __init__(self, targets: list[str]) -> None:
+        self._begun_ns = now_ns()
+        self._answered = dict.fromkeys(targets, 0)
+        self._failed = dict.fromkeys(targets, 0)
+        self._up: dict[str, bool] = {}
+        self._last_error: dict[str, str] = {}
+        self._terminal = sys.stderr.isatty()
+
+    def add(self, scrape: Any) -> None:
+        """Count one scrape; called by the targets' threads, one at a time."""
+        up = scrape.error is None
+        (self._answered if up else self._failed)[scrape.target] += 1
+        self._up[scrape.target] = up
+        if not up:
+            self._last_error[scrape.target] = scrape.error
+
+    @property
+    def silent(self) -> list[str]:
+        """Targets that gave no figures at all."""
+        return [target for target, count in self._answered.items() if not count]
+
+    def line(self) -> str:
+        """Time, scrapes, and how many targets answer now."""
+        up = sum(self._up.values())
+        counts = f"{sum(self._answered.values()):,} scrapes, {sum(self._failed.values()):,} failed"
+        return f"{clock((now_ns() - self._begun_ns) / NS_PER_S)} · {counts} · {up} of {len(self._answered)} targets up"
+
+    def show(self) -> None:
+        """Write the line anew, where a person can see it."""
+        if self._terminal:
+            print(f"\r\x1b[K{self.line()}", end="", file=sys.stderr, flush=True)
+
+    def summary(self, folder: Path) -> str:
+        """What came of it, when it is over."""
+        if self._terminal:
+            print(file=sys.stderr)
+        lines = [f"{folder}: {self.line()}"]
+        lines += [f"{target}: no figures: {self._last_error.get(target, 'never answered')}" for target in self.silent]
+        return "\n".join(lines)

@@ -1,0 +1,117 @@
+"""Overload of an open loop: turns that arrive and are not served within the window, so that the number in flight grows.
+
+Over a window, growth = turns planned - turns ended. The plan is known exactly; the count of ends is the random part, and
+its standard error comes from ends per block of time (batch means, which also cover autocorrelation shorter than a block).
+A load that has just begun grows too, until its first turns end. Growth is therefore taken from the instant on at which the
+load has lasted as long as all but 1 % of the turns that ended in the window. Pure maths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import sqrt
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from inferload.measure.arrow import pa, pc
+from inferload.measure.clock import NS_PER_S
+from inferload.measure.intervals import student_t
+from inferload.measure.record import Failure, PhaseWindow
+from inferload.measure.sketch import rank
+
+Floats = npt.NDArray[np.float64]
+
+BLOCKS = 12
+LEAST_SHARE = 0.05  # of the offered turns: less growth than this is not distinguished from fluctuation
+_LEAST_TURNS = 5.0
+_LEAST_PART = 0.1  # of the window that must remain once the load has lasted long enough
+_SETTLED = 0.99
+
+State = Literal["kept up", "overloaded", "unsettled"]
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """Turns per second over `lasts_s` seconds. `low_per_s`, `high_per_s`: 95 % interval of the growth.
+
+    `state`: `unsettled` if the number in flight grew, but the window is too short beside a turn to tell overload from the
+    start of the load.
+    """
+
+    lasts_s: float
+    offered_per_s: float
+    ended_per_s: float
+    growth_per_s: float
+    low_per_s: float
+    high_per_s: float
+    state: State
+    step: int | None = None  # of a load with steps: the step that this is of
+
+    @property
+    def share(self) -> float:
+        """Part of the offered turns by which the number in flight grew."""
+        return self.growth_per_s / self.offered_per_s if self.offered_per_s else 0.0
+
+
+def growth(planned_s: Floats, ended_s: Floats, lasts_s: float, loaded_s: float = 0.0) -> Growth | None:
+    """Growth of the number of turns in flight over a window of constant load. Returns None if the window is empty.
+
+    `planned_s`, `ended_s`: per turn, seconds since the window began; inf if the end was not seen. `loaded_s`: seconds
+    for which the load had lasted when the window began.
+    """
+    if lasts_s <= 0:
+        return None
+    whole = _over(planned_s, ended_s, 0.0, lasts_s)
+    if whole.state == "kept up":
+        return whole
+    settled_s = _settled_s(planned_s, ended_s, lasts_s) - loaded_s
+    if settled_s <= 0:
+        return whole
+    if settled_s > (1 - _LEAST_PART) * lasts_s:
+        return replace(whole, state="unsettled")
+    return _over(planned_s, ended_s, settled_s, lasts_s)
+
+
+def growth_of_turns(
+    turns: pa.Table, shifts_ns: Mapping[str, int], window: PhaseWindow, loaded_s: float = 0.0
+) -> Growth | None:
+    """`growth` from a table of turns. `shifts_ns`: per worker, what brings its instants to the clock of `window`."""
+    if window.end_ns is None:
+        return None
+    shifts = np.array([shifts_ns[worker] for worker in turns["worker"].to_pylist()], dtype=np.int64)
+    planned_s, closed_s = (
+        (turns[name].to_numpy() + shifts - window.start_ns) / NS_PER_S for name in ("planned_ns", "closed_ns")
+    )
+    given_up = pc.fill_null(pc.equal(turns["failure"], Failure.UNFINISHED), False).to_numpy(zero_copy_only=False)
+    ended_s = np.where(given_up, np.inf, closed_s)
+    found = growth(planned_s, ended_s, (window.end_ns - window.start_ns) / NS_PER_S, loaded_s)
+    return None if found is None else replace(found, step=window.step)
+
+
+def _settled_s(planned_s: Floats, ended_s: Floats, lasts_s: float) -> float:
+    """Duration that all but 1 % of the turns that ended in the window did not exceed; infinite if none ended."""
+    inside = (ended_s >= 0) & (ended_s < lasts_s)
+    durations = np.sort((ended_s - planned_s)[inside])
+    return float(durations[rank(_SETTLED, len(durations)) - 1]) if len(durations) else float("inf")
+
+
+def _over(planned_s: Floats, ended_s: Floats, start_s: float, end_s: float) -> Growth:
+    """Growth from `start_s` to `end_s`, without regard to how long the load has lasted."""
+    lasts_s = end_s - start_s
+    offered = int(np.count_nonzero((planned_s >= start_s) & (planned_s < end_s)))
+    ends, _ = np.histogram(ended_s, bins=BLOCKS, range=(start_s, end_s))
+    more = offered - int(ends.sum())
+    half = student_t(BLOCKS - 1) * sqrt(BLOCKS) * float(ends.std(ddof=1))
+    grew = more >= _LEAST_TURNS and more > LEAST_SHARE * offered and more > half
+    return Growth(
+        lasts_s,
+        offered / lasts_s,
+        float(ends.sum()) / lasts_s,
+        more / lasts_s,
+        (more - half) / lasts_s,
+        (more + half) / lasts_s,
+        "overloaded" if grew else "kept up",
+    )

@@ -1,0 +1,77 @@
+"""Ended turns are counted whatever one of them holds: it alone becomes a client error."""
+
+from array import array
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+from records import turn, turns
+
+from inferload.measure.health import HealthSet
+from inferload.measure.manyturns import delays_many, fold_many
+from inferload.measure.record import PhaseWindow, TurnRecord
+from inferload.measure.tally import TallySet
+from inferload.measure.turncolumns import TurnColumns
+from inferload.swarm.counting import TurnCounts
+from inferload.wire.turn import TurnResult
+
+WINDOWS = (PhaseWindow("measure", 0),)
+SLOS = {"chat": None, "agent": None}
+POISON: list[dict[str, Any]] = [
+    {"output_tokens": 2**70},
+    {"input_tokens": 2**63},
+    {"cached_tokens": -(2**63) - 1},
+    {"server_queue_ms": 1e308},
+    {"event_ns": array("b", [1, 2, 3])},
+]
+
+
+def results(records: list[TurnRecord]) -> list[TurnResult]:
+    return [TurnResult(record, "", "", reads_unstamped=1) for record in records]
+
+
+@pytest.mark.parametrize("poison", POISON, ids=str)
+@given(before=st.lists(turns(), max_size=4), beside=st.lists(turns(), max_size=4))
+def test_a_turn_that_cannot_be_counted_loses_no_other(
+    poison: dict[str, Any], before: list[TurnRecord], beside: list[TurnRecord]
+) -> None:
+    written: list[TurnRecord] = []
+    columns = TurnColumns()
+
+    def write(records: list[TurnRecord]) -> None:
+        columns.extend(records)
+        written.extend(records)
+
+    counts = TurnCounts(SLOS, write)  # type: ignore[arg-type]
+    bad = replace(turn(turn_id="bad", phase="measure"), **poison)
+    counts.count(results(before), WINDOWS, ())
+    counts.count(results([*beside, bad]), WINDOWS, ())
+    counts.count(results([turn()]), WINDOWS, ())
+    tallies, health = counts.take()
+
+    good = [*before, *beside, turn()]
+    expected, delays = TallySet(), HealthSet()
+    fold_many(expected, good, WINDOWS, SLOS)
+    delays_many(delays, good, [1] * len(good))
+    assert tallies.total().ended == len(good) + 1
+    assert tallies.total().by_failure.get("client_error") == 1
+    assert tallies.total().output_tokens == expected.total().output_tokens
+    assert tallies.total().sketches.get("ttft_ms") == expected.total().sketches.get("ttft_ms")
+    assert health.total().delay_ms == delays.total().delay_ms
+    assert [record.turn_id for record in written] == [r.turn_id for r in (*before, *beside, bad, turn())]
+    assert columns.arrays(0)["turn_id"].to_pylist() == [record.turn_id for record in written]
+    assert counts.take() == (TallySet(), HealthSet())
+
+
+@given(st.lists(st.lists(turns(), max_size=5), max_size=4))
+def test_plain_batches_are_counted_as_ever(batches: list[list[TurnRecord]]) -> None:
+    counts = TurnCounts(SLOS, lambda _records: None)
+    expected, delays = TallySet(), HealthSet()
+    for batch in batches:
+        given_results = results(batch)
+        assert counts.count(given_results, WINDOWS, ()) is given_results
+        fold_many(expected, batch, WINDOWS, SLOS)
+        delays_many(delays, batch, [1] * len(batch))
+    assert counts.take() == (expected, delays)

@@ -1,0 +1,118 @@
+"""A disk that is full, a file size limit, a folder that is removed: the run ends with its summary, and is not valid."""
+
+import contextlib
+import errno
+import os
+import resource
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from e2e_runs import Ended, Fleet, Place, Scene, Stage, begun, marks_of, scenario, scenes
+
+from inferload import rundir
+
+LIMIT_BYTES = 512  # smaller than any table of the run
+
+
+def play(place: Place, mode: str, harm: Callable[[Fleet], None]) -> Ended:
+    """A run of which `harm` damages the files once its measure phase has begun."""
+    file = scenario(place.folder, phases={"warmup_s": 0, "measure_s": 3, "drain_s": 20})
+    fleet = place.fleet(mode, "--host", place.simulator().url, "--scenario", str(file))
+    begun(place.run_dir)
+    harm(fleet)
+    return Ended(place.run_dir, fleet.ended(), fleet.text)
+
+
+def size_limit(place: Place, mode: str) -> Ended:
+    def limit(fleet: Fleet) -> None:
+        for pid in fleet.pids():
+            resource.prlimit(pid, resource.RLIMIT_FSIZE, (LIMIT_BYTES, LIMIT_BYTES))
+
+    return play(place, mode, limit)
+
+
+def folders_removed(place: Place, mode: str) -> Ended:
+    def remove(_fleet: Fleet) -> None:
+        for name in (rundir.TURNS, rundir.SERVER_METRICS):
+            shutil.rmtree(place.run_dir / name)
+
+    return play(place, mode, remove)
+
+
+@contextlib.contextmanager
+def small_disk(folder: Path) -> Iterator[Path]:
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)], check=True, capture_output=True)
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def full_disk(place: Place, mode: str) -> Ended | None:
+    with contextlib.ExitStack() as stack:
+        try:
+            disk = stack.enter_context(small_disk(place.folder / "disk"))
+        except (OSError, subprocess.CalledProcessError):
+            return None
+
+        def fill(_fleet: Fleet) -> None:
+            with contextlib.suppress(OSError), (disk / "filler").open("wb", buffering=0) as file:
+                while True:
+                    file.write(bytes(4096))
+
+        place.run_dir = disk / "run"
+        ended = play(place, mode, fill)
+        kept = shutil.copytree(ended.run_dir, place.folder / "kept")
+        return Ended(kept, ended.code, ended.text)
+
+
+CASES = [("local",), ("processes",)]
+
+
+def check(ended: Ended, error: str) -> None:
+    """Exit code 3, a whole summary, and the loss named with its path and error."""
+    assert ended.code == 3, ended.text
+    assert "Traceback" not in ended.text, ended.text
+    (reason,) = [one for one in ended.summary["verdict"]["reasons"] if one["code"] == "lost_records"]
+    assert reason["level"] == "invalid"
+    assert rundir.TURNS in reason["text"]
+    assert error in reason["text"]
+    turns = ended.summary["turns"]["by_phase"]["all"]
+    assert 0 < reason["value"] <= turns["sent"]
+    assert ended.summary["percentiles_from"] != "records"
+    assert not (ended.run_dir / rundir.RESERVE).exists()
+
+
+@scenes(size_limit, *CASES)
+def test_a_run_whose_summary_cannot_be_written_prints_it(scene: Scene, stage: Stage) -> None:
+    ended = stage.result(scene)
+    too_large = os.strerror(errno.EFBIG)
+    assert ended.code == 3, ended.text
+    assert "Traceback" not in ended.text, ended.text
+    assert "INVALID measurement" in ended.text
+    assert f"{ended.run_dir / rundir.TURNS}: {too_large}" in ended.text
+    assert f"{rundir.LOCUST_HISTORY}: {too_large}" in ended.text
+    assert f"{rundir.SERVER_METRICS}: {too_large}" in ended.text
+    assert f"{ended.run_dir}: {too_large}; the summary is printed and not kept" in ended.text
+    assert not (ended.run_dir / rundir.SUMMARY).exists()
+
+
+@scenes(folders_removed, *CASES)
+def test_folders_that_are_removed_in_mid_run_make_it_invalid(scene: Scene, stage: Stage) -> None:
+    ended = stage.result(scene)
+    check(ended, os.strerror(errno.ENOENT))
+    (reason,) = [one for one in ended.summary["verdict"]["reasons"] if one["code"] == "write_error"]
+    assert rundir.SERVER_METRICS in reason["text"]
+    assert {one["kind"] for one in marks_of(ended.run_dir)} >= {"lost_records"}
+
+
+@scenes(full_disk, *CASES)
+def test_a_full_disk_makes_the_run_invalid(scene: Scene, stage: Stage) -> None:
+    ended = stage.result(scene)
+    if ended is None:
+        pytest.skip("no right to mount a small disk")
+    check(ended, os.strerror(errno.ENOSPC))

@@ -1,0 +1,173 @@
+"""Whole runs against a server that echoes secrets and sends control characters, and a web UI that is given another server."""
+
+import contextlib
+import http.client
+import json
+import secrets
+import signal
+import socket
+import threading
+from typing import Any
+
+from e2e_runs import Ended, Fleet, Place, Scene, Stage, scenario, scenes, until
+from locust_process import PATIENCE_S
+from test_e2e_bad_input import contents
+
+FORGED = "\x1b[31m\n[2026-01-01 00:00:00] forged/ERROR: x\u202e|`<img src=x>"
+
+
+class Echo:
+    """A completion server that answers with what it was sent: in names, ids, finish reasons, labels and errors."""
+
+    def __init__(self, key: str, header: str) -> None:
+        self.echoed = f"{key} {header}"
+        self.model = f"m {key} {FORGED}"
+        self._turns = 0
+        self._lock = threading.Lock()
+
+    def __call__(self, sock: socket.socket, request: bytes) -> None:
+        """Answer one request."""
+        path = request.split(b" ")[1]
+        if path == b"/v1/models":
+            models = [{"id": self.model, "owned_by": "vllm"}]
+            self._reply(sock, "200 OK", "application/json", json.dumps({"data": models}))
+        elif path == b"/version":
+            self._reply(sock, "200 OK", "application/json", json.dumps({"version": f"1 {self.echoed}{FORGED}"}))
+        elif path == b"/metrics":
+            label = self.echoed + "\x1b[31m"
+            page = f'# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{{model_name="{label}"}} 1\n'
+            self._reply(sock, "200 OK", "text/plain", page)
+        elif path == b"/v1/chat/completions":
+            with self._lock:
+                self._turns += 1
+            if self._turns % 4 == 3:
+                self._reply(sock, "403 Forbidden", "text/plain", f"{'x' * 260}{self.echoed}{FORGED}")
+            else:
+                self._reply(sock, "200 OK", "text/event-stream", self._answer())
+        else:
+            self._reply(sock, "404 Not Found", "text/plain", "")
+
+    def _answer(self) -> str:
+        text = {"id": self.echoed, "choices": [{"delta": {"content": "a"}, "finish_reason": None}]}
+        end = {"id": self.echoed, "choices": [{"delta": {}, "finish_reason": self.echoed + FORGED}]}
+        usage = {"id": self.echoed, "choices": [], "usage": {"prompt_tokens": 20, "completion_tokens": 1}}
+        return "".join(f"data: {json.dumps(event)}\n\n" for event in (text, end, usage)) + "data: [DONE]\n\n"
+
+    def _reply(self, sock: socket.socket, status: str, kind: str, text: str) -> None:
+        body = text.encode()
+        head = f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n\r\n"
+        sock.sendall(head.encode() + body)
+
+
+def made_secrets(place: Place) -> tuple[str, str, list[str]]:
+    """A key, the value of a header, and the options that give them."""
+    key, header = f"sk-{secrets.token_hex(12)}", f"hdr-{secrets.token_hex(12)}"
+    (place.folder / "key").write_text(key + "\n")
+    return key, header, ["--api-key-file", str(place.folder / "key"), "--header", f"X-Gateway-Key: {header}"]
+
+
+def hostile(place: Place, mode: str) -> Ended:
+    """A short run against a server that echoes its secrets."""
+    key, header, words = made_secrets(place)
+    server = place.server(Echo(key, header))
+    file = scenario(place.folder, phases={"warmup_s": 0, "measure_s": None, "turns": 24, "drain_s": 20})
+    master = ["--host", server.url, "--scenario", str(file), *words]
+    fleet = place.fleet(mode, *master, worker_arguments=words, report=True)
+    code = fleet.ended()
+    return Ended(place.run_dir, code, fleet.text, seen={"secrets": (key, header), "requests": server.requests})
+
+
+@scenes(hostile, ("local",), ("by_hand",))
+def test_what_a_server_echoes_gets_out_nowhere(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    key, header = ended.seen["secrets"]
+    assert any(key.encode() in request and header.encode() in request for request in ended.seen["requests"])
+    assert ended.summary["turns"]["by_failure"]["http_4xx"] > 0
+    assert (ended.run_dir / "report.md").is_file()
+    for name, data in {**contents(ended.run_dir), "output": ended.text.encode()}.items():
+        for secret in (key, header):
+            parts = [secret[at : at + 8].encode() for at in range(len(secret) - 7)]
+            assert not any(part in data for part in parts), f"a secret is in {name}"
+
+
+@scenes(hostile, ("local",), ("by_hand",))
+def test_no_control_characters_reach_a_terminal_a_log_or_a_page(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    assert "turn failed (http_4xx 403)" in ended.text
+    for name in ("output", "report.md", "report.html"):
+        text = ended.text if name == "output" else (ended.run_dir / name).read_text()
+        assert "\x1b" not in text, name
+        assert "\u202e" not in text, name
+        assert name == "output" or "<img src=x" not in text.replace("\\<img", ""), name
+        # In HTML a line break is a space.
+        assert name == "report.html" or not any(line.startswith("[2026-01-01") for line in text.splitlines()), name
+    report = (ended.run_dir / "report.md").read_text()
+    assert "forged/ERROR" in report
+
+
+def elsewhere(place: Place, mode: str, allowed: bool) -> Ended:
+    """A run that the start form of the web UI sends to another server than the command line named."""
+    key, header, words = made_secrets(place)
+    named, other = place.simulator(), place.server(Echo("nothing", "nothing"))
+    file = scenario(place.folder, phases={"warmup_s": 0, "measure_s": None, "turns": 12, "drain_s": 20})
+    master = ["--host", named.url, "--scenario", str(file), *words]
+    master += ["--allow-target", other.url] if allowed else []
+    fleet = place.fleet(mode, *master, web=True, worker_arguments=words)
+    fleet.wait_for_page()
+    answers = cross_origin(fleet)
+    assert fleet.post("/swarm", user_count=4, spawn_rate=50, host=other.url)["success"]
+    until(lambda: "headline" in fleet.get_json("/inferload/status"), "the run's outcome on the page")
+    fleet.signal(signal.SIGINT, whole_group=False)
+    code = fleet.ended()
+    seen = {"secrets": (key, header), "requests": other.requests, "url": other.url, "answers": answers}
+    return Ended(place.run_dir, code, fleet.text, seen=seen)
+
+
+def cross_origin(fleet: Fleet) -> list[int]:
+    """Statuses of POSTs as browsers send them for pages of other origins, then of one's own."""
+    own = f"http://127.0.0.1:{fleet.web_port}"
+    kinds: list[dict[str, str]] = [
+        {"Origin": "http://attacker.example"},
+        {"Origin": "null"},
+        {"Origin": "http://127.0.0.1:1"},
+        {"Referer": "http://attacker.example/page"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site", "Origin": own},
+        {"Origin": own, "Sec-Fetch-Site": "same-origin"},
+        {"Referer": f"{own}/"},
+    ]
+    return [status_of(fleet, headers) for headers in kinds]
+
+
+def status_of(fleet: Fleet, headers: dict[str, str]) -> int:
+    connection = http.client.HTTPConnection("127.0.0.1", fleet.web_port, timeout=PATIENCE_S)
+    with contextlib.closing(connection):
+        connection.request(
+            "POST", "/swarm", "user_count=x", {"Content-Type": "application/x-www-form-urlencoded", **headers}
+        )
+        return connection.getresponse().status
+
+
+ELSEWHERE = (("local", False), ("by_hand", False), ("by_hand", True))
+
+
+@scenes(elsewhere, *ELSEWHERE)
+def test_only_named_servers_get_the_key(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    allowed = scene.arguments[1]
+    requests: list[bytes] = ended.seen["requests"]
+    assert sum(b"POST /v1/chat/completions" in request for request in requests) >= 12
+    for secret in ended.seen["secrets"]:
+        carried = [secret.encode() in request for request in requests if not request.startswith(b"GET /metrics")]
+        assert all(carried) if allowed else not any(carried)
+    key = ended.seen["secrets"][0]
+    assert allowed or not any(key.encode() in request for request in requests)
+    manifest: dict[str, Any] = json.loads((ended.run_dir / "run.json").read_text())
+    assert manifest["key_withheld_from"] == ([] if allowed else [ended.seen["url"]])
+    said = [line for line in ended.text.splitlines() if "--allow-target" in line]
+    assert len(said) == (0 if allowed else 1), ended.text
+
+
+@scenes(elsewhere, *ELSEWHERE)
+def test_posts_of_other_origins_are_refused(stage: Stage, scene: Scene) -> None:
+    assert stage.result(scene).seen["answers"] == [403] * 6 + [200] * 2

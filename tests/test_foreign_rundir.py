@@ -1,0 +1,141 @@
+"""A run directory that came from elsewhere: its links, pipes and names reach no file outside of it."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import synthetic_run as synthetic
+from inferload.analysis import frames, report
+from inferload.analysis.pictures.all import Pictures
+
+from inferload import cli, rundir, scrapefile, turnfile
+from inferload.errors import UsageError
+
+WRITTEN = (rundir.TIMELINE, rundir.DIAGNOSIS, rundir.RECONCILE, rundir.REPORT_MD, rundir.REPORT_HTML)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return synthetic.write(tmp_path_factory.mktemp("runs") / "run")
+
+
+@pytest.fixture
+def run(whole: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(whole, tmp_path / "run")
+
+
+def held(file: Path, *names: object) -> None:
+    """Make a file say that it holds parts of such names."""
+    table = pq.read_table(file)
+    metadata = {**(table.schema.metadata or {}), b"inferload_parts": json.dumps(names).encode()}
+    pq.write_table(table.replace_schema_metadata(metadata), file)
+
+
+def test_parts_that_foreign_turns_name_are_removed_only_inside_their_folder(run: Path, tmp_path: Path) -> None:
+    outside, folder = tmp_path / "precious", run / rundir.TURNS
+    outside.write_text("mine")
+    (folder / "notes.txt").write_text("mine")
+    turnfile.join_parts(folder, "w0")
+    part = turnfile.parts_of(folder, "w1")[0]
+    part.rename(folder / "w0-00009.parquet")  # else there is nothing to join
+    held(folder / "w0-all.parquet", str(outside), "../../precious", "notes.txt", 7)
+    turnfile.join_parts(folder, "w0")
+    assert outside.read_text() == "mine"
+    assert (folder / "notes.txt").read_text() == "mine"
+    assert not (folder / "w0-00009.parquet").exists()
+
+
+def test_parts_that_foreign_scrapes_name_are_removed_only_inside_their_folder(run: Path, tmp_path: Path) -> None:
+    outside, folder = tmp_path / "precious", run / rundir.SERVER_METRICS
+    outside.write_text("mine")
+    (folder / "notes.txt").write_text("mine")
+    scrapefile.join_parts(folder)
+    table = scrapefile.read_scrapes(run)
+    held(folder / scrapefile.JOINED, str(outside), "../../precious", "notes.txt")
+    scrapefile.write_part(folder, 3, table)
+    scrapefile.join_parts(folder)
+    assert outside.read_text() == "mine"
+    assert (folder / "notes.txt").read_text() == "mine"
+    assert [path.name for path in folder.glob("*.parquet")] == [scrapefile.JOINED]
+
+
+@pytest.mark.parametrize("ending", ["", ".part"])
+def test_a_report_replaces_links_and_leaves_their_targets(run: Path, tmp_path: Path, ending: str) -> None:
+    for name in WRITTEN:
+        (tmp_path / name).write_text("mine")
+        (run / (name + ending)).unlink(missing_ok=True)
+        (run / (name + ending)).symlink_to(tmp_path / name)
+    report.make(run)
+    for name in WRITTEN:
+        assert (tmp_path / name).read_text() == "mine"
+        assert rundir.is_plain(run / name)
+
+
+def test_pictures_are_not_written_through_a_link(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (run / rundir.PICTURES).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UsageError, match="pictures: a link to another directory"):
+        report.write_pictures(Pictures((), None), run / rundir.PICTURES)
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link"])
+def test_a_file_that_is_not_regular_is_left_out_and_noted(run: Path, tmp_path: Path, kind: str) -> None:
+    names = (
+        rundir.MARKS,
+        rundir.LOCUST_HISTORY,
+        f"{rundir.TURNS}/w0-0000.parquet",
+        f"{rundir.SERVER_METRICS}/z.parquet",
+    )
+    for number, name in enumerate(names):
+        path = run / name
+        if kind == "link":
+            target = tmp_path / f"target-{number}"
+            target.write_bytes(path.read_bytes() if path.exists() else b"")
+            path.unlink(missing_ok=True)
+            path.symlink_to(target)
+        else:
+            path.unlink(missing_ok=True)
+            os.mkfifo(path)
+    notes = " ".join(frames.load(run).notes)
+    for name in names:
+        assert f"{name} is not a regular file" in notes
+    report.make(run)
+
+
+def test_a_manifest_that_is_a_pipe_does_not_block(run: Path) -> None:
+    for name in (rundir.MANIFEST, rundir.SUMMARY):
+        (run / name).unlink()
+        os.mkfifo(run / name)
+    assert "run.json is not a regular file" in " ".join(frames.load(run).notes)
+    with pytest.raises(UsageError, match="not a regular file"):
+        rundir.read_json(run / rundir.MANIFEST)
+
+
+@pytest.mark.parametrize("command", ["report", "compare", "diagnose", "reconcile", "collect", "gates"])
+@pytest.mark.parametrize("kind", ["pipe", "json", "parquet"])
+def test_commands_on_a_foreign_directory_end_without_a_traceback(
+    run: Path, command: str, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if kind == "pipe":
+        for name in (rundir.MANIFEST, f"{rundir.TURNS}/w0-0000.parquet", f"{rundir.SERVER_METRICS}/z.parquet"):
+            (run / name).unlink(missing_ok=True)
+            os.mkfifo(run / name)
+    elif kind == "json":
+        (run / rundir.MANIFEST).write_text('{"id": ' + "[" * 100_000)
+        (run / rundir.SUMMARY).write_text('{"id": ' + "9" * 5_000 + "}")
+    else:
+        table = pa.table({"turn_id": ["a"], "event_ns": ["no list"]}, metadata={b"worker": b"\xff", b"run_id": b"\xff"})
+        pq.write_table(table, run / rundir.TURNS / "w0-0000.parquet")
+        pq.write_table(table, run / rundir.TURNS / "w2-all.parquet")
+        held(run / rundir.TURNS / "w2-all.parquet", 3)
+        pq.write_table(table, run / rundir.SERVER_METRICS / scrapefile.JOINED)
+    sides = [str(run), str(run)] if command == "compare" else [str(run)]
+    code = cli.main([command, *sides])
+    assert code in (0, 1, 2)
+    if code == 2:
+        assert len(capsys.readouterr().err.strip().splitlines()) == 1

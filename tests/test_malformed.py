@@ -1,0 +1,48 @@
+"""Malformed files and addresses are refused in one line that names them."""
+
+from pathlib import Path
+
+import pytest
+
+from inferload.errors import UsageError
+from inferload.swarm import options
+from inferload.wire.dial import Proxy
+from inferload.wire.scrapehttp import MetricsUrl
+from inferload.wire.target import Target
+from inferload.workload.sources import reading
+from inferload.workload.traces.turn import TraceFault, json_line
+
+MALFORMED = {
+    "deep": b"[" * 200_000,
+    "deep objects": b'[{"a":' + b'{"a":' * 100_000,
+    "digits": b"[" + b"9" * 6_000 + b"]",
+    "not UTF-8": b'[{"conversations": "x\xff"}]',
+}
+
+
+@pytest.mark.parametrize("content", MALFORMED.values(), ids=MALFORMED.keys())
+@pytest.mark.parametrize("read", [reading.json_array, reading.json_lines])
+def test_malformed_records_are_named_by_file_and_line(tmp_path: Path, content: bytes, read: object) -> None:
+    assert callable(read)
+    file = tmp_path / "data.json"
+    file.write_bytes(content)
+    with pytest.raises(UsageError) as caught:
+        list(read(file))
+    assert str(caught.value).startswith(f"{file}:1: ")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_trace_line_that_is_nested_too_deeply_is_a_fault_of_the_line() -> None:
+    with pytest.raises(TraceFault, match="not JSON"):
+        json_line("[" * 200_000)
+
+
+@pytest.mark.parametrize("url", ["http://[bad", "http://[::1", "http://bad]:8000"])
+def test_addresses_with_unmatched_brackets_are_refused(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for parse in (Target.parse, MetricsUrl.parse, lambda text: options.metrics_urls([text])):
+        with pytest.raises(UsageError):
+            parse(url)
+    monkeypatch.setenv("http_proxy", url)
+    monkeypatch.delenv("no_proxy", raising=False)
+    with pytest.raises(UsageError, match="HTTP_PROXY"):
+        Proxy.for_target(Target.parse("http://server.test:8000"))

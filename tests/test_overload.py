@@ -1,0 +1,111 @@
+"""Overload of an open loop, on queues whose capacity is known."""
+
+import heapq
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from records import S, turn
+
+from inferload.measure.clock import Anchor
+from inferload.measure.overload import Growth, growth, growth_of_turns
+from inferload.measure.record import Failure, PhaseWindow
+from inferload.turnfile import TurnColumns, to_table
+
+CAPACITY_PER_S = 20.0
+PLACES = 16
+WINDOW_S, WARMUP_S = 60.0, 10.0
+SEEDS = 30
+ALLOWED_ERRORS = SEEDS * 0.05
+
+
+def queued(seed: int, load: float, poisson: bool, spread: float = 0.5) -> Growth:
+    """Growth over one window of a queue with PLACES servers and gamma service times; `load`: of the capacity."""
+    rng = np.random.default_rng(seed)
+    rate, mean_s = load * CAPACITY_PER_S, PLACES / CAPACITY_PER_S
+    count = int(2 * rate * (WINDOW_S + WARMUP_S)) + 100
+    gaps = rng.exponential(1 / rate, count) if poisson else np.full(count, 1 / rate)
+    planned = np.cumsum(gaps)
+    planned = planned[planned < WINDOW_S + WARMUP_S]
+    service = rng.gamma(spread**-2, mean_s * spread**2, len(planned))
+    free = [0.0] * PLACES
+    ended = np.empty(len(planned))
+    for place, at in enumerate(planned):
+        ended[place] = max(at, heapq.heappop(free)) + service[place]
+        heapq.heappush(free, ended[place])
+    found = growth(planned - WARMUP_S, ended - WARMUP_S, WINDOW_S, WARMUP_S)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("poisson", [True, False])
+@pytest.mark.parametrize(
+    ("load", "state"), [(0.5, "kept up"), (0.9, "kept up"), (1.2, "overloaded"), (4, "overloaded")]
+)
+def test_overload_is_found_above_the_capacity_and_not_below(load: float, state: str, poisson: bool) -> None:
+    states = [queued(seed, load, poisson).state for seed in range(SEEDS)]
+    assert sum(one != state for one in states) <= ALLOWED_ERRORS, states
+
+
+def test_rates_under_overload_are_those_of_the_queue() -> None:
+    found = queued(1, 4, poisson=False)
+    assert found.offered_per_s == pytest.approx(80, rel=0.02)
+    assert found.ended_per_s == pytest.approx(CAPACITY_PER_S, rel=0.05)
+    assert found.low_per_s <= 60 <= found.high_per_s
+
+
+@given(st.floats(0.5, 25), st.floats(1, 20))
+def test_the_start_of_a_load_is_no_overload(turn_s: float, rate: float) -> None:
+    """A server that answers every turn in the same time keeps up, also while the first turns are still in flight."""
+    planned = np.arange(0, WINDOW_S, 1 / rate)
+    found = growth(planned, planned + turn_s, WINDOW_S)
+    assert found is not None
+    assert found.state == "kept up"
+
+
+def test_a_window_that_is_too_short_beside_a_turn_is_unsettled() -> None:
+    planned = np.arange(0, WINDOW_S, 0.1)
+    for turn_s in (58.0, 100.0):
+        found = growth(planned, planned + turn_s, WINDOW_S)
+        assert found is not None
+        assert found.state == "unsettled"
+
+
+@given(st.lists(st.floats(0, 59), min_size=1, max_size=60))
+def test_growth_is_the_difference_of_the_rates(planned: list[float]) -> None:
+    at = np.sort(np.array(planned))
+    found = growth(at, at + 0.5, WINDOW_S)
+    assert found is not None
+    assert found.growth_per_s == pytest.approx(found.offered_per_s - found.ended_per_s)
+    assert found.low_per_s <= found.growth_per_s <= found.high_per_s
+    assert found.offered_per_s == pytest.approx(len(planned) / WINDOW_S)
+
+
+def test_no_load_is_no_overload() -> None:
+    found = growth(np.zeros(0), np.zeros(0), WINDOW_S)
+    assert found is not None
+    assert (found.state, found.offered_per_s, found.share) == ("kept up", 0.0, 0.0)
+    assert growth(np.zeros(0), np.zeros(0), 0.0) is None
+
+
+def test_turns_of_several_workers_are_brought_to_one_clock() -> None:
+    """Worker w2's clock is 100 s ahead; turns that the run gave up have no end."""
+    window = PhaseWindow("measure", 10 * S, 70 * S)
+    columns = TurnColumns()
+    for number in range(600):
+        ahead_ns = 100 * S * (number % 2)
+        planned_ns = 10 * S + number * S // 10 + ahead_ns
+        ended = number < 150
+        columns.append(
+            turn(
+                worker="w2" if number % 2 else "w1",
+                planned_ns=planned_ns,
+                closed_ns=planned_ns + (number * S) // 4 if ended else 90 * S + ahead_ns,
+                failure=None if ended else Failure.UNFINISHED,
+            )
+        )
+    found = growth_of_turns(to_table(columns, Anchor(0, 0), "w1"), {"w1": 0, "w2": -100 * S}, window)
+    assert found is not None
+    assert found.state == "overloaded"
+    assert found.offered_per_s == pytest.approx(10, rel=0.05)

@@ -1,0 +1,147 @@
+"""The plan's sessions and turns: those that a run of the same seed sends, whatever ends it."""
+
+from itertools import islice
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from inferload.workload import describe
+from inferload.workload.describe import describe as plan_text
+from inferload.workload.plannedload import PlannedLoad, Sample, expected_sessions, planned_load
+from inferload.workload.scenario import Scenario, from_text, load
+from inferload.workload.schedules import schedule_of
+from inferload.workload.sessions import Sessions
+
+SMALL = """\
+schema: 1
+name: small
+workload: {kind: chat, prompt_tokens: 10, output_tokens: 5}
+arrivals: {kind: constant, sessions_per_s: 2}
+phases: {sessions: 30}
+"""
+TURNS = {"dist": "uniform", "min": 1, "max": 4}
+CLOSED = {"kind": "closed", "users": 3, "spawn_per_s": 100}
+MANY = Sample(10_000, 100_000)
+
+arrivals = st.one_of(
+    st.fixed_dictionaries({"kind": st.just("poisson"), "sessions_per_s": st.floats(0.2, 5.0)}),
+    st.fixed_dictionaries({"kind": st.just("constant"), "sessions_per_s": st.floats(0.2, 5.0)}),
+    st.fixed_dictionaries({"kind": st.just("closed"), "users": st.integers(1, 9), "spawn_per_s": st.just(10.0)}),
+)
+counts = st.one_of(
+    st.fixed_dictionaries({"sessions": st.integers(1, 40)}),
+    st.fixed_dictionaries({"turns": st.integers(1, 60)}),
+    st.fixed_dictionaries({"sessions": st.integers(1, 40), "turns": st.integers(1, 60)}),
+)
+
+
+def made(**changes: Any) -> Scenario:
+    return from_text(SMALL, "x").changed({path.replace("__", "."): value for path, value in changes.items()})
+
+
+def planned(scenario: Scenario, sample: Sample = MANY) -> PlannedLoad:
+    return planned_load(scenario, Sessions(scenario), sample)
+
+
+def sent(load: PlannedLoad) -> int:
+    return sum(len(session.sent) for session in load.sessions)
+
+
+@pytest.mark.parametrize("by", [{"kind": "constant", "sessions_per_s": 2.0}, CLOSED])
+def test_a_run_that_ends_by_sessions_is_planned_with_so_many(by: dict[str, Any]) -> None:
+    load = planned(made(arrivals=by, workload__turns=TURNS))
+    assert [session.index for session in load.sessions] == list(range(30))
+    assert all(session.sent == session.turns for session in load.sessions)
+    assert (load.session_count, load.session_certainty, load.turn_certainty) == (30, "exact", "exact")
+    assert load.turn_count == load.measured_turn_count == sent(load)
+
+
+@given(arrivals, counts, st.booleans(), st.integers(0, 9))
+def test_counts_bound_what_is_planned(by: dict[str, Any], ends: dict[str, int], talks: bool, seed: int) -> None:
+    load = planned(made(arrivals=by, phases=ends, workload__turns=TURNS if talks else 1, seed=seed))
+    assert load.session_count == len([session for session in load.sessions if session.sent])
+    assert load.turn_count == load.measured_turn_count == sent(load) == sum(one.measured for one in load.sessions)
+    assert load.session_count <= ends.get("sessions", 10_000)
+    assert sent(load) <= ends.get("turns", 10_000)
+    assert sent(load) == ends.get("turns") or load.session_count == ends.get("sessions")
+    if not talks:
+        assert load.session_certainty == load.turn_certainty == "exact"
+
+
+@given(st.floats(0.2, 5.0), st.floats(0, 20), st.floats(0.1, 60), st.integers(0, 9))
+def test_a_run_that_ends_in_time_sends_what_falls_due_before(
+    rate: float, warmup_s: float, measure_s: float, seed: int
+) -> None:
+    scenario = made(
+        arrivals={"kind": "poisson", "sessions_per_s": rate},
+        phases={"warmup_s": warmup_s, "measure_s": measure_s},
+        workload__turns=TURNS,
+        workload__think_time_s=3.0,
+        seed=seed,
+    )
+    load = planned(scenario)
+    schedule = schedule_of(scenario, Sessions(scenario), rate)
+    due = [arrival.due_s for arrival in islice(iter(schedule.next, None), 1_000)]
+    instants = [
+        at_s + 3.0 * number
+        for at_s, session in zip(due, load.sessions, strict=False)
+        for number in range(len(session.turns))
+    ]
+    end_s = warmup_s + measure_s
+    assert load.session_count == len(load.sessions) == sum(at_s < end_s for at_s in due)
+    assert load.turn_count == sent(load) == sum(at_s < end_s for at_s in instants)
+    assert load.measured_turn_count == sum(warmup_s <= at_s < end_s for at_s in instants)
+
+
+def test_a_warm_up_that_users_fill_is_not_in_the_sums() -> None:
+    text = plan_text(made(arrivals=CLOSED, phases__warmup_s=5.0))
+    assert "30 sessions in the measure phase, and the run ends with the last of them" in text
+    assert "in the measure phase 30 sessions, about 30 turns" in text
+
+
+def test_sums_beyond_the_sample_are_estimates(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(describe, "SAMPLE", 7)
+    text = plan_text(made())
+    assert "in all 30 sessions, about 30 turns, 300 input tokens, 150 output tokens" in text
+    assert "of the 7 sessions drawn here" in text
+
+
+def test_the_measure_phase_has_no_more_turns_than_the_run() -> None:
+    load_ = planned(load("mixed"))
+    assert load_.turn_count is not None
+    assert load_.measured_turn_count is not None
+    assert 0 < load_.measured_turn_count < load_.turn_count
+    assert "at most 363 turns" in plan_text(load("mixed"))
+
+
+def test_only_one_class_of_a_mix_is_planned_alone() -> None:
+    whole, chats = load("mixed"), load("mixed").changed({"workload.only": "chat"})
+    of_chats = [session.index for session in planned(whole).sessions if session.class_name == "chat"]
+    assert [session.index for session in planned(chats).sessions] == of_chats
+    mean = expected_sessions(whole, 0.0, 100.0)
+    assert mean is not None
+    assert expected_sessions(chats, 0.0, 100.0) == pytest.approx(0.8 * mean)
+    text = plan_text(chats)
+    assert "only chat is sent" in text
+    assert "agent:" not in text
+
+
+def test_children_of_a_fork_are_due_at_once() -> None:
+    scenario = load("agent-subagents")
+    for session in planned(scenario, Sample(20, 1_000)).sessions:
+        by_path: dict[str, list[float]] = {}
+        for turn in session.turns:
+            by_path.setdefault(turn.path, []).append(turn.at_s)
+        for path, times in by_path.items():
+            assert times == sorted(times)
+            assert path.count("/") == 0 or times[0] < by_path[""][-1]
+
+
+def test_turns_beyond_the_sample_give_an_estimate_of_the_sessions() -> None:
+    load = planned(made(phases={"turns": 5_000}, workload__turns=TURNS), Sample(200, 10_000))
+    assert (load.measured_turn_count, load.measured_certainty) == (5_000, "exact")
+    assert load.session_certainty == load.turn_certainty == "about"
+    assert load.turn_count == pytest.approx(5_000, rel=0.01)
+    assert load.session_count == pytest.approx(2_000, rel=0.1)

@@ -1,0 +1,287 @@
+"""The simulator against input that no client should send: it answers 400, 413 or 431, or closes, and goes on."""
+
+import copy
+import json
+import random
+import socket
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import api_cases
+import pytest
+import simulator_process
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from inferload.deploy.simulator.connection import Connection, Hooks
+from inferload.deploy.simulator.errors import ApiError
+from inferload.deploy.simulator.http import MAX_HEAD_BYTES, HttpFault, HttpRequest, RequestReader
+from inferload.deploy.simulator.schema import example
+from simulator_process import Simulator
+
+CHAT = "/v1/chat/completions"
+_JSON = "content-type: application/json\r\n"
+_READ_BYTES = 262_144
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Simulator]:
+    flags = ("--ttft-ms", "0", "--itl-ms", "0", "--max-model-len", "300", "--image-tokens", "5")
+    started = simulator_process.start(*flags, "--enable-auto-tool-choice", "--tool-call-parser", "hermes")
+    yield started
+    assert simulator_process.stop(started) == 0
+
+
+def post(path: str, body: bytes, more: str = "") -> bytes:
+    return f"POST {path} HTTP/1.1\r\n{_JSON}{more}content-length: {len(body)}\r\n\r\n".encode("latin-1") + body
+
+
+def statuses(server: Simulator, wire: bytes, timeout_s: float = 20) -> list[int]:
+    """The statuses of all replies to bytes whose last request closes the connection, or that are no request."""
+    received = b""
+    with socket.create_connection(("127.0.0.1", server.port), timeout_s) as peer:
+        try:
+            peer.sendall(wire)
+            while data := peer.recv(1 << 20):
+                received += data
+        except ConnectionError:
+            pass  # closed while the client still sent
+    return [int(part[:3]) for part in received.split(b"HTTP/1.1 ")[1:]]
+
+
+LAST = b"GET /health HTTP/1.1\r\nConnection: close\r\n\r\n"
+
+
+class TestFront:
+    def test_half_a_surrogate_pair_is_no_text(self, server: Simulator) -> None:
+        for body in (rb'{"model": "\ud800", "prompt": "x"}', rb'{"prompt": "\udfff", "max_tokens": 1}'):
+            assert statuses(server, post("/v1/completions", body) + LAST) == [400, 200]
+        assert statuses(server, post("/chaos", rb'{"kind": "status", "message": "\ud800"}') + LAST) == [400, 200]
+        whole = rb'{"prompt": "\ud83d\ude00", "max_tokens": 1}'
+        assert statuses(server, post("/v1/completions", whole) + LAST) == [200, 200]
+
+    def test_a_length_of_thousands_of_digits_is_too_long(self, server: Simulator) -> None:
+        head = "POST /v1/completions HTTP/1.1\r\ncontent-length: "
+        assert statuses(server, f"{head}{'9' * 5000}\r\n\r\n".encode()) == [413]
+        assert statuses(server, f"{head}{'0' * 5000}2\r\n{_JSON}\r\n{{}}".encode() + LAST) == [400, 200]
+        chunked = "POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n"
+        assert statuses(server, f"{chunked}{'f' * 3000}\r\n".encode()) == [413]
+        assert statuses(server, f"{chunked}{'f' * 9000}".encode()) == [400]
+
+    def test_pipelined_requests_are_answered_one_after_another(self, server: Simulator) -> None:
+        assert statuses(server, b"GET /version HTTP/1.1\r\n\r\n" * 3000 + LAST) == [200] * 3001
+
+    def test_answers_that_nobody_reads_hold_back_what_was_pipelined(self, server: Simulator) -> None:
+        wire = b"GET /metrics HTTP/1.1\r\n\r\n" * 500 + LAST
+        with socket.create_connection(("127.0.0.1", server.port), 20) as peer:
+            peer.sendall(wire)
+            assert server.call("GET", "/health")[0] == 200
+            received = 0
+            while data := peer.recv(1 << 20):
+                received += data.count(b"HTTP/1.1 200")
+        assert received > 450  # a status line may be cut in two by the reads
+
+    def test_deep_json_is_refused(self, server: Simulator) -> None:
+        for depth in (101, 500, 900, 990, 100_000):
+            body = b'{"prompt": "x", "max_tokens": 1, "metadata": ' + b"[" * depth + b"]" * depth + b"}"
+            for path in api_cases.CHAT, api_cases.TEXT, api_cases.RESPONSE, api_cases.MESSAGE, "/chaos", "/tokenize":
+                assert statuses(server, post(path, body) + LAST) == [400, 200]
+
+
+def connection_of(request: Callable[[Connection, HttpRequest], None]) -> tuple[socket.socket, Connection]:
+    there, here = socket.socketpair()
+    here.setblocking(False)
+    there.setblocking(False)
+    nothing = lambda _connection: None  # noqa: E731
+    return there, Connection(here, Hooks(request, nothing, nothing, nothing, nothing))
+
+
+def test_what_is_sent_while_a_request_is_answered_is_kept_up_to_a_bound() -> None:
+    there, connection = connection_of(lambda _connection, _request: None)
+    sent, kept = there.send(b"GET /slow HTTP/1.1\r\n\r\n"), 0
+    while connection.reading:
+        connection.readable()
+        kept = connection._reader.buffered_bytes
+        assert kept <= MAX_HEAD_BYTES + _READ_BYTES
+        sent += there.send(b"GET /next HTTP/1.1\r\n\r\n" * 1000)
+    assert kept > MAX_HEAD_BYTES
+    connection.answered(close=True)
+    for each in (there, connection.sock):
+        each.close()
+
+
+heads = st.sampled_from([
+    b"GET /health HTTP/1.1\r\n", b"POST /v1/completions HTTP/1.1\r\n", b"GET / HTTP/1.0\r\n", b"\r\n", b"GET  HTTP/1.1\r\n",
+    b"GET http://[ HTTP/1.1\r\n", b"GET /?a=%ff&b HTTP/1.1\r\n", b"PRI * HTTP/2.0\r\n", b"\xff\x00 / HTTP/1.1\r\n",
+])  # fmt: skip
+header_lines = st.sampled_from([
+    b"content-length: 3\r\n", b"content-length: -1\r\n", b"content-length: 1_0\r\n", b"content-length:\r\n",
+    b"transfer-encoding: chunked\r\n", b"content-type: application/json\r\n", b"expect: 100-continue\r\n", b": x\r\n",
+    b"authorization: \xff\r\n", b"x-request-id: \xe9\x00\r\n", b"connection: close\r\n", b"x: " + b"y" * 70_000 + b"\r\n",
+])  # fmt: skip
+bodies = st.sampled_from([
+    b"3\r\nabc\r\n", b"0\r\n\r\n", b"0\r\nx: y\r\n\r\n", b"-3\r\n", b"0x3\r\nabc\r\n", b"3;" + b"e" * 9000, b"3\r\nabcdef",
+    b'{"prompt": "x"}', b"{}", b"\x00" * 100, b"f" * 40 + b"\r\n",
+])  # fmt: skip
+wires = st.lists(
+    st.one_of(
+        st.tuples(heads, st.lists(header_lines, max_size=4).map(b"".join), st.just(b"\r\n"), bodies).map(b"".join),
+        st.binary(max_size=200),
+    ),
+    min_size=1,
+    max_size=4,
+).map(b"".join)
+
+
+@given(wires, st.lists(st.integers(1, 5000), max_size=8))
+def test_any_bytes_are_requests_or_a_fault_and_little_is_kept(wire: bytes, steps: list[int]) -> None:
+    def read(pieces: list[bytes]) -> list[Any]:
+        reader, found = RequestReader(), []
+        for piece in pieces:
+            reader.feed(piece)
+            try:
+                while (request := reader.next()) is not None:
+                    found.append((request.method, request.path, request.body))
+            except HttpFault as fault:
+                return [*found, {400: 400, 413: 413, 431: 431}[fault.status]]
+        assert reader.buffered_bytes <= 2 * MAX_HEAD_BYTES
+        return found
+
+    pieces, start = [], 0
+    for step in steps:
+        pieces.append(wire[start : start + step])
+        start += step
+    assert read([*pieces, wire[start:]]) == read([wire])
+
+
+hostile = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(10**400), 10**400),
+    st.floats(allow_nan=True, allow_infinity=True),
+    st.text(max_size=20),
+    st.sampled_from(
+        ["\ud800", "\x00", "x" * 3000, [], {}, [[]], {"a": {}}, 2**63, -1, 10**4000, 1e308, [None], {"type": {}}]
+    ),
+)
+keys = st.sampled_from([
+    "type", "properties", "required", "items", "prefixItems", "minItems", "maxItems", "minLength", "maxLength", "enum",
+    "const", "anyOf", "oneOf", "allOf", "$ref", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf",
+    "pattern", "format", "additionalProperties", "$defs", "not", "if",
+])  # fmt: skip
+words = st.sampled_from([
+    "object", "array", "string", "integer", "number", "boolean", "null", "#", "#/properties/a", "#/$defs/a", "#/allOf/0", "a",
+])  # fmt: skip
+schemas: st.SearchStrategy[Any] = st.recursive(
+    st.one_of(hostile, words),
+    lambda inner: st.one_of(
+        st.dictionaries(st.one_of(keys, st.sampled_from(["a", "b"])), inner, max_size=5), st.lists(inner, max_size=4)
+    ),
+    max_leaves=30,
+)
+
+RING = {"allOf": [{"$ref": "#"}]}
+WIDE = {"properties": {name: {"$ref": "#"} for name in "abcdefghij"}, "required": list("abcdefghij")}
+ROWS: Any = {"type": "string"}
+for _ in range(8):
+    ROWS = {"type": "array", "minItems": 64, "items": ROWS}
+HARD = [
+    *(RING, WIDE, ROWS, {"enum": []}, {"required": [1, "a"]}, {"required": 5}, {"required": [[1]]}, {"$ref": "#"}),
+    {"type": "integer", "minimum": float("inf")},
+    {"type": "integer", "multipleOf": 10**4000, "minimum": 10**4000},
+    {"type": "number", "minimum": -1e308, "maximum": 1e308},
+    {"type": "number", "exclusiveMinimum": 10**400},
+    {"allOf": [{"properties": [1]}, {"required": 3}]},
+    {"type": "array", "minItems": 64, "items": {"const": "x" * 1_000_000}},
+    {"type": "string", "minLength": 10**300, "pattern": "(((", "maxLength": -1},
+]
+
+
+def drawn(schema: Any, seed: int) -> str:
+    """The text of an example, or of the refusal."""
+    try:
+        return json.dumps(example(schema, random.Random(seed)))
+    except ApiError as error:
+        return f"{error.status} {error}"
+
+
+@pytest.mark.parametrize("schema", HARD, ids=range(len(HARD)))
+def test_hard_schemas_have_a_small_example_or_are_refused(schema: Any) -> None:
+    assert all(len(drawn(schema, seed)) < 11_000_000 for seed in range(3))
+
+
+@given(schemas, st.integers(0, 3))
+def test_any_schema_has_an_example_or_is_refused(schema: Any, seed: int) -> None:
+    assert drawn(schema, seed) == drawn(schema, seed)
+
+
+_CASES = [case for case in api_cases.answered() if isinstance(case.body, dict)]
+_SCHEMA_CASES = [
+    api_cases.Case(
+        "form", CHAT, api_cases.chat(response_format={"type": "json_schema", "json_schema": {"schema": {}}})
+    ),
+    api_cases.Case("structured", CHAT, api_cases.chat(structured_outputs={"json": {}})),
+    api_cases.Case("tool", CHAT, api_cases.chat(tools=[api_cases.TOOL], tool_choice=api_cases.NAMED)),
+]
+
+
+def places(document: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The path of every value in a document."""
+    inner: Any = ()
+    if isinstance(document, dict):
+        inner = document.items()
+    elif isinstance(document, list):
+        inner = enumerate(document)
+    for key, value in inner:
+        yield (*path, key)
+        yield from places(value, (*path, key))
+
+
+def replaced(document: Any, path: tuple[Any, ...], value: Any) -> Any:
+    changed = copy.deepcopy(document)
+    inside = changed
+    for key in path[:-1]:
+        inside = inside[key]
+    inside[path[-1]] = value
+    return changed
+
+
+def hostile_request(draw: random.Random, value: Any) -> bytes:
+    """A request that would be answered, with one value of its document replaced."""
+    case = draw.choice([*_CASES, *_SCHEMA_CASES])
+    document = {"model": "simulator"} | {key: each for key, each in case.body.items() if key != "model"}
+    body = replaced(document, draw.choice(list(places(document))), value)
+    return post(case.path, json.dumps(body).encode())
+
+
+def never_broken(server: Simulator, wire: bytes) -> None:
+    found = statuses(server, wire + LAST)
+    assert found, wire[:2000]
+    assert 500 not in found, wire[:2000]
+    assert server.call("GET", "/health")[0] == 200
+
+
+@given(st.integers(0, 2**32), st.one_of(hostile, schemas))
+def test_no_document_is_answered_500(server: Simulator, seed: int, value: Any) -> None:
+    never_broken(server, hostile_request(random.Random(seed), value))
+
+
+@pytest.mark.parametrize("schema", HARD, ids=range(len(HARD)))
+def test_no_schema_is_answered_500(server: Simulator, schema: Any) -> None:
+    form = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+    body = api_cases.chat(model="simulator", response_format=form)
+    assert statuses(server, post(CHAT, json.dumps(body).encode()) + LAST) in ([200, 200], [400, 200])
+
+
+@pytest.mark.soak
+@settings(max_examples=20_000)
+@given(st.integers(0, 2**32), st.one_of(hostile, schemas))
+def test_no_document_is_answered_500_in_many_draws(server: Simulator, seed: int, value: Any) -> None:
+    never_broken(server, hostile_request(random.Random(seed), value))
+
+
+@pytest.mark.soak
+@settings(max_examples=20_000)
+@given(wires)
+def test_no_bytes_end_the_server_in_many_draws(server: Simulator, wire: bytes) -> None:
+    assert 500 not in statuses(server, wire + LAST, timeout_s=0.3)
+    assert server.call("GET", "/health")[0] == 200

@@ -1,0 +1,142 @@
+"""Text from outside is harmless wherever it is shown, and holds no secret of the process."""
+
+import json
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from inferload.measure.untrusted import code_span, escaped, escaped_lines, indented, mapped, markdown
+from inferload.wire.redaction import LEAST, Redaction, without_userinfo
+
+KEY_SIGNS = "".join(chr(code) for code in range(33, 127))
+KEYS = st.text(KEY_SIGNS, min_size=LEAST, max_size=60)
+UNSAFE = "\x00\x07\x1b\x7f\x9b\r\n\t\u2028\u2029\u202e\u2066\u200f\ufeff\ud800"
+
+
+def parts_of(key: str) -> set[str]:
+    return {key[at : at + LEAST] for at in range(len(key) - LEAST + 1)}
+
+
+@given(st.text() | st.text(UNSAFE + "ab|`"))
+def test_an_escaped_text_is_one_line_without_controls(text: str) -> None:
+    shown = escaped(text)
+    assert not any(unicodedata.category(sign) in ("Cc", "Cs", "Zl", "Zp") for sign in shown)
+    assert not set(UNSAFE) & set(shown)
+    assert len(shown.splitlines()) <= 1
+    assert escaped(shown) == shown
+    shown.encode()
+
+
+@given(st.text(st.characters(exclude_characters=UNSAFE, categories=("L", "N", "P", "S", "Zs"))))
+def test_printable_text_stays(text: str) -> None:
+    assert escaped(text) == escaped_lines(text) == text
+
+
+def test_how_each_kind_is_written() -> None:
+    assert escaped("a\x1b[31m\r\nb\u202e\x9b") == "a\\x1b[31m\\r\\nb\\u202e\\u009b"
+    assert escaped_lines("a\n\tb\x1b") == "a\n\tb\\x1b"
+    assert indented("a\n[2026] fake/ERROR: b") == "a\n    [2026] fake/ERROR: b"
+
+
+@given(st.text())
+def test_escaped_json_means_the_same(text: str) -> None:
+    document = json.dumps([text], ensure_ascii=False)
+    assert json.loads(escaped_lines(document)) == [text]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a|b", "a\\|b"),
+        ("a\\|b", "a\\\\\\|b"),
+        ("`x`", "\\`x\\`"),
+        ("<script>", "\\<script>"),
+        ("</td>", "\\</td>"),
+        ("p < 0.001", "p < 0.001"),
+        ("![i](http://t/x.png)", "!\\[i\\](http://t/x.png)"),
+        ("&lt;b>", "\\&lt;b>"),
+        ("a\n# b", "a\\\\n# b"),
+        ("ttft_ms and *this*", "ttft_ms and \\*this*"),
+    ],
+)
+def test_markdown_shows_a_text_as_it_stands(text: str, shown: str) -> None:
+    assert markdown(text) == shown
+
+
+@given(st.text("`|ab \\\n"))
+def test_a_code_span_holds_its_text(text: str) -> None:
+    shown = code_span(text)
+    fence = len(shown) - len(shown.lstrip("`"))
+    assert shown.endswith("`" * fence)
+    inner = shown[fence:-fence]
+    assert "`" * fence not in inner.replace("`" * (fence + 1), "")
+    assert "\n" not in shown
+    assert "|" not in inner.replace("\\|", "")
+
+
+def test_every_text_of_a_document_is_mapped() -> None:
+    assert mapped({"a": ["b", 1, None, {"c": ("d",)}]}, str.upper) == {"A": ["B", 1, None, {"C": ["D"]}]}
+
+
+@given(
+    KEYS, st.text(max_size=40), st.text(max_size=40), st.tuples(st.integers(0, 60), st.integers(0, 140)), st.booleans()
+)
+def test_no_part_of_a_key_survives_any_cut(
+    key: str, before: str, after: str, cut: tuple[int, int], lower: bool
+) -> None:
+    begin, length = cut
+    body = (before + key + after + key)[begin:]
+    shown = Redaction([key])((body.lower() if lower else body)[:length])
+    assert not any(part in shown for part in parts_of(key))
+    assert not any(part in shown.lower() for part in parts_of(key.lower()))
+    cut_later = Redaction([key])(body)[:length]
+    assert not any(part in cut_later for part in parts_of(key))
+
+
+@given(KEYS, st.integers(LEAST, 60))
+def test_a_whole_key_leaves_nothing_and_the_rest_stays(key: str, length: int) -> None:
+    part = key[:length]
+    assert Redaction([key])(f"\u00e4\u00f6 {part} \u00fc") == "\u00e4\u00f6 *** \u00fc"
+
+
+def test_a_key_whose_residue_and_mark_make_it_whole_again() -> None:
+    key = "abcd***efgh"
+    assert not any(part in Redaction([key])("abcd" + key + "efgh") for part in parts_of(key))
+
+
+def test_short_secrets_are_removed_as_words_and_from_no_document() -> None:
+    redact = Redaction(["none", "a"])
+    assert redact("key none: none-such, a, banana") == "key ***: none-such, ***, banana"
+    assert redact.document({"isolate": "none"}) == {"isolate": "none"}
+
+
+def test_values_of_headers_but_not_of_public_ones() -> None:
+    redact = Redaction.of(
+        None, (("X-Api-Key", "hdr-secret-1"), ("authorization", "Basic dXNlcjpwdw=="), ("User-Agent", "inferload"))
+    )
+    assert redact("got hdr-secret-1 and dXNlcjpwdw==, inferload") == "got *** and ***, inferload"
+
+
+def test_passwords_of_urls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "http://me:pr%20oxy-password@proxy:3128")
+    redact = Redaction.of(None, ())
+    assert redact("proxy said: pr oxy-password") == "proxy said: ***"
+    assert redact("no connection to http://user:pw@host:8000/v1") == "no connection to http://***@host:8000/v1"
+    assert redact("http://host/a@b") == "http://host/a@b"
+    assert redact.document({"target": "http://u:p@h"}) == {"target": "http://***@h"}
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("http://user:pw@host:1", "http://***@host:1"),
+        ("user:pw@host", "***@host"),
+        ("http://user:p/w@host", "http://***@host"),
+        ("ftp://u:p@q@host", "ftp://***@host"),
+        ("http://host:1", "http://host:1"),
+    ],
+)
+def test_a_url_is_shown_without_what_stands_before_its_host(url: str, shown: str) -> None:
+    assert without_userinfo(url) == shown
