@@ -16,7 +16,7 @@ export VENV_VLLM
 BROWSER := chromium chromium-driver
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-vllm demo demo-vllm browser sshd curl screenshots test test-vllm soak-vllm lint bench bench-client bench-simulator bench-quick bench-report bench-arrivals bench-workloads bench-peers bench-programs soak clean
+.PHONY: help setup setup-vllm demo demo-vllm browser sshd curl screenshots test test-vllm soak-vllm lint bench bench-client bench-simulator bench-quick bench-report bench-arrivals bench-workloads bench-peers bench-programs soak sanitized soak-fuzz clean
 
 help:            ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
@@ -78,8 +78,31 @@ screenshots: $(READY) browser  ## the pictures of the README, from a demo and a 
 
 soak: $(READY) browser sshd curl  ## what takes too long for every change: long streams in flight at each way to end, long runs, many draws
 	INFERLOAD_SOAK=1 INFERLOAD_FRESH=1 $(BIN)/python -m pytest -m "not vllm" tests/test_e2e_stop.py tests/test_simulator.py
-	$(BIN)/python -m pytest -m "soak and not vllm"
+	$(BIN)/python -m pytest -m "soak and not vllm and not fuzz"
+	@$(MAKE) --no-print-directory soak-fuzz
 	INFERLOAD_SOAK=1 $(BIN)/python -m pytest -m "hypothesis and not soak and not vllm"
+
+# The extensions once more, so that an access out of bounds or undefined behaviour ends the tests. A report is left in $(ASAN).
+ASAN      := $(abspath .cache/asan)
+SANITIZED  = env LD_PRELOAD="$$($(CC) -print-file-name=libasan.so)" PYTHONPATH=tests/sanitized PYTHONMALLOC=malloc INFERLOAD_SANITIZED=$(ASAN) \
+	ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=16:log_path=$(ASAN)/report UBSAN_OPTIONS=print_stacktrace=1:log_path=$(ASAN)/report
+
+$(ASAN)/inferload.wire._native.so: $(wildcard inferload/wire/native/*)
+$(ASAN)/inferload.deploy.simulator._native.so: $(wildcard deploy/simulator/native/*)
+$(ASAN)/%.so: $(READY)
+	@test -e "$$($(CC) -print-file-name=libasan.so)" || \
+		{ echo "make: $(CC) has no libasan: apt-get install gcc (on Debian it is in libgcc-*-dev), or your system's libasan and libubsan" >&2; exit 1; }
+	@mkdir -p $(ASAN)
+	$(CC) -shared -fPIC -std=gnu11 -g -O1 -Wall -Wextra -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all \
+		-I"$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("include"))')" -o $@.new $(filter %.c,$^) && mv $@.new $@
+
+sanitized: $(ASAN)/inferload.wire._native.so $(ASAN)/inferload.deploy.simulator._native.so  ## both extensions with AddressSanitizer and UBSan
+
+soak-fuzz: sanitized  ## random input for the readers and parsers, with the sanitizers: ten minutes for each test
+	rm -f $(ASAN)/report.*
+	$(SANITIZED) $(BIN)/python -m pytest -s -m "not vllm and not soak" tests/test_native_scan.py tests/test_native_stress.py \
+		tests/test_wire_turn.py tests/test_wire_differential.py tests/test_simulator_outbox.py || { cat $(ASAN)/report.* 2>/dev/null; exit 1; }
+	$(SANITIZED) $(BIN)/python -m pytest -s -m fuzz || { cat $(ASAN)/report.* 2>/dev/null; exit 1; }
 
 soak-vllm: $(READY) setup-vllm  ## every variant for the CPU on real vLLM, one after another
 	$(BIN)/python -m pytest -m "soak and vllm"
@@ -129,4 +152,4 @@ bench-quick:     ## the first in two minutes, on the screen only
 	@$(MAKE) --no-print-directory bench-client CASES="base spread" SIZES="20 100" PEERS=vllm-rs BENCH_OPTIONS=
 
 clean:           ## environments, caches and runs
-	rm -rf $(VENV) $(VENV_VLLM) inferload/wire/_native*.so deploy/simulator/_native*.so .cache/models $(BENCH) .cache/peers build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis runs
+	rm -rf $(VENV) $(VENV_VLLM) inferload/wire/_native*.so deploy/simulator/_native*.so .cache/models .cache/asan $(BENCH) .cache/peers build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis runs

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from inferload.measure.outcome import of_summary
+
 from .damaged import Notes
 from .reporttables import Table, class_tables, run_tables
 from .wording import NOT_KNOWN, duration, number, percent
@@ -51,12 +53,13 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class ReportModel:
-    """The whole page. `level`: valid, suspect, invalid, incomplete or foreign."""
+    """The whole page. `level`: valid, suspect, invalid, incomplete or foreign; `state`: of the outcome, or as `level`."""
 
     title: str
     level: str
+    state: str
+    headline: str  # of the outcome
     verdict: str
-    gates_failed: bool
     caution: str  # what stands beside every number; empty where the measurement is valid
     banners: tuple[str, ...]
     reasons: tuple[Reason, ...]
@@ -93,25 +96,31 @@ def build(
     found = Notes(tuple(notes))
 
     whole = found.unless_damaged
-    failed = whole("whether gates passed", lambda: any(not gate.get("passed") for gate in _gates(summary)))
+    judged = whole("the outcome", lambda: None if level == "incomplete" else of_summary(summary or {}))
+    headline = str(only) if only else INCOMPLETE if judged is None else judged.headline
     parts: dict[str, Any] = {
-        "gates_failed": failed is not False,
         "reasons": whole("the reasons of the verdict", lambda: _reasons(summary)) or (),
         "facts": whole("what was run", lambda: _facts(run, manifest, summary)) or (),
         "tiles": whole("the first figures", lambda: _tiles(summary)) or (),
         "tables": run_tables(summary, found),
         "classes": whole("latency by class", lambda: class_tables(summary)) or (),
-        "verdict": whole("the verdict", lambda: _verdict(level, simulated, summary)) or f"{INCOMPLETE}.",
     }
+    state = level if only or judged is None else judged.state
+    sentences = ["Simulator, not a real server."] if simulated and not only else []
+    sentences.append(f"{headline}.")
+    sentences += [f"{_LEVELS[level]}."] if level in _LEVELS and judged is not None else []
     return ReportModel(
         title=title,
         level=level,
-        caution=_caution(level),
+        state=state.replace(" ", "-"),
+        headline=headline,
+        verdict=" ".join(sentences),
+        caution=_caution(level) or ("stopped early" if state == "stopped early" else ""),
         banners=_banners(simulated, manifest),
         causes=tuple(causes),
         manifest=json.dumps(manifest, indent=1, ensure_ascii=False) if manifest and not only else "",
         notes=found.all(),
-        **(parts | ({"verdict": f"{only}."} if only else {})),
+        **parts,
     )
 
 
@@ -129,25 +138,6 @@ def _level(summary: Mapping[str, Any] | None) -> str:
         return "incomplete"
     level = str((summary.get("verdict") or {}).get("measurement"))
     return level if level in _LEVELS else "incomplete"
-
-
-def _verdict(level: str, simulated: bool, summary: Mapping[str, Any] | None) -> str:
-    first = "Simulator, not a real server. " if simulated else ""
-    if level == "incomplete" or summary is None:
-        return f"{first}{INCOMPLETE}."
-    gates = _gates(summary)
-    passed = sum(bool(gate.get("passed")) for gate in gates)
-    if not gates:
-        outcome = "no gates were set"
-    elif passed == len(gates):
-        outcome = "the gate passed" if passed == 1 else f"all {passed} gates passed"
-    else:
-        outcome = f"{len(gates) - passed} of {len(gates)} gates failed"
-    return f"{first}{_LEVELS[level]}; {outcome}."
-
-
-def _gates(summary: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
-    return list(((summary or {}).get("verdict") or {}).get("gates") or ())
 
 
 def _caution(level: str) -> str:

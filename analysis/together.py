@@ -23,7 +23,7 @@ def runs_below(folder: Path) -> list[Path]:
     if (folder / rundir.MANIFEST).is_file() or not folder.is_dir():
         return []
     found = sorted(path.parent for path in folder.glob(f"[!.]*/{rundir.SUMMARY}"))
-    return [path for path in found if (path / rundir.MANIFEST).is_file()]
+    return [path for path in found if (path / rundir.MANIFEST).is_file() and not path.is_symlink()]
 
 
 def make_sweep(folder: Path) -> tuple[str, Path]:

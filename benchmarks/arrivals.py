@@ -83,7 +83,7 @@ def figures(kind: str, summary: dict[str, Any]) -> Figures:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run each kind of arrivals once; the exit code is 1 where a limit does not hold."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.arrivals", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.arrivals", description=__doc__, allow_abbrev=False)
     parser.add_argument("--sessions-per-s", type=float, default=200.0)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=30.0)

@@ -62,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     add = parser.add_argument
     add("--cases", nargs="+", choices=list(CASES), default=list(CASES), metavar="CASE", help="of: %(choices)s")
     add("--sizes", nargs="+", type=int, default=list(SIZES), metavar="N", help="streams (%(default)s)")

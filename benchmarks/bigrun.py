@@ -331,7 +331,7 @@ def complaints(path: Path, size: Size, took: dict[str, float]) -> Iterator[str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--at", type=Path, default=WHERE, help="where the run directory is, or is made")
     at = parser.parse_args().at
     size = Size()

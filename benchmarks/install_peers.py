@@ -44,7 +44,7 @@ def install_package(folder: Path, name: str) -> None:
 
 def main() -> int:
     """Install what is asked for; the exit code says whether all of it is there now."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--into", type=Path, required=True, metavar="DIR")
     parser.add_argument("names", nargs="*", default=["vllm-rs", *PACKAGES], help="%(default)s")
     arguments = parser.parse_args()

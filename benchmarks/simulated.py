@@ -65,7 +65,7 @@ class Hour:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure, print, write; the exit code."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     add = parser.add_argument
     add("--streams", nargs="+", type=int, default=[500, 1000, 2000], metavar="N", help="(%(default)s)")
     add("--part-s", type=float, default=_HOUR_S, help="seconds of the hour that are simulated (%(default)s)")

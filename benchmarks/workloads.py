@@ -261,7 +261,7 @@ def measured(part: str, size: Size) -> dict[str, Any]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure, print, write; the exit code is 1 where a limit does not hold."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.workloads", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.workloads", description=__doc__, allow_abbrev=False)
     parser.add_argument("--write", type=Path, metavar="FILE", help="write the page there too")
     parser.add_argument("--part", choices=PARTS, help="measure this part in this process, and print JSON")
     parser.add_argument(

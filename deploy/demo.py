@@ -91,7 +91,9 @@ def _terminated(number: int, _frame: FrameType | None) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m inferload.deploy.demo", description=(__doc__ or "").split("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m inferload.deploy.demo", description=(__doc__ or "").split("\n")[0], allow_abbrev=False
+    )
     parser.add_argument("--engine", choices=list(ENGINES), default="simulator", help="(%(default)s)")
     parser.add_argument(
         "--scenario", action="append", help=f"name or path; more than once: one after another ({', '.join(SCENARIOS)})"

@@ -48,6 +48,7 @@ def start(wanted: Wanted, command: Command | None = None) -> Server:
 
     `command` is what to run instead of the engine's own command line. UsageError where the port is taken.
     """
+    probe.check_port(wanted.port)
     command = command or command_of(wanted)
     with _one_at_a_time():
         refuse_taken(wanted)

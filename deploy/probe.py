@@ -12,6 +12,7 @@ import psutil
 from inferload.errors import UsageError
 
 TIMEOUT_S = 5.0
+_PORTS = "ports are 1 to 65535; name one with --port"
 # The first request of a fresh server may compile or allocate.
 FIRST_TOKEN_S = 120.0
 
@@ -103,6 +104,16 @@ def free_port(host: str = "127.0.0.1") -> int:
         return int(probe.getsockname()[1])
 
 
+def check_port(port: int) -> None:
+    """Raise UsageError if the number is no port."""
+    if not _is_port(port):
+        raise UsageError(f"port {port}: {_PORTS}")
+
+
+def _is_port(port: int) -> bool:
+    return 0 < port < 65536
+
+
 def is_free(host: str, port: int) -> bool:
     """Whether a server could listen there: sockets of connections that were closed lately do not count."""
     return why_not_free(host, port) is None
@@ -110,8 +121,8 @@ def is_free(host: str, port: int) -> bool:
 
 def why_not_free(host: str, port: int) -> str | None:
     """Why a server could not listen there, in words; None where it could."""
-    if not 0 < port < 65536:
-        return "ports are 1 to 65535; name one with --port"
+    if not _is_port(port):
+        return _PORTS
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

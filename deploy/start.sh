@@ -181,12 +181,29 @@ find_program() {
         fail "$engine: no program $program here; install it, or name it with --program"
 }
 
+visible_gpus() { # how many of the GPUs of $1, a list of nvidia-smi, CUDA_VISIBLE_DEVICES leaves: CUDA reads up to the first invalid entry
+    visible=0 seen=, rest=$CUDA_VISIBLE_DEVICES,
+    while [ -n "$rest" ]; do
+        entry=$(printf '%s' "${rest%%,*}" | tr -d ' ') rest=${rest#*,}
+        case $entry in
+        GPU-*) [ "$(printf '%s' "$1" | grep -cF -- "(UUID: $entry")" -eq 1 ] || break ;;
+        MIG-*) ;;
+        '' | *[!0-9]*) break ;;
+        *) [ "$entry" -lt "$found" ] 2>/dev/null || break ;;
+        esac
+        case $seen in *",$entry,"*) visible=0 && break ;; esac
+        seen=$seen$entry, visible=$((visible + 1))
+    done
+    printf '%s' "$visible"
+}
+
 check_gpus() {
     if [ "$gpus" -eq 0 ] || [ "$verb" = show ]; then return; fi
-    found=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')
+    listed=$(nvidia-smi -L 2>/dev/null)
+    found=$(printf '%s' "$listed" | grep -c '^GPU')
     [ "$found" -ge "$gpus" ] || fail "$variant: needs $gpus GPU(s), nvidia-smi lists $found here"
     [ -n "${CUDA_VISIBLE_DEVICES+set}" ] || return 0
-    visible=$(printf '%s' "$CUDA_VISIBLE_DEVICES" | tr ',' '\n' | grep -c -E '^ *([0-9]+|GPU-.*|MIG-.*) *$')
+    visible=$(visible_gpus "$listed")
     [ "$visible" -ge "$gpus" ] || fail "$variant: needs $gpus GPU(s), CUDA_VISIBLE_DEVICES=$CUDA_VISIBLE_DEVICES leaves $visible"
 }
 

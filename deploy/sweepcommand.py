@@ -14,10 +14,9 @@ from inferload.errors import UsageError
 from inferload.measure.cost import Prices
 from inferload.measure.untrusted import markdown
 from inferload.workload import scenario as scenarios
-from inferload.workload.numberwords import seconds
 from inferload.workload.scenario import Scenario
 
-from . import sweepfile, sweepjournal, sweepplan
+from . import sweepfile, sweepjournal, sweepplan, sweeptime
 from .signals import Ended, signals_interrupt
 from .sweepfile import Sweep, label
 from .sweepjournal import JOURNAL, Journal
@@ -65,7 +64,10 @@ def run(arguments: argparse.Namespace) -> int:
     names = _names(loaded)
     by_name = {names[given]: scenario for given, scenario in loaded.items()}
     plan = sweepplan.starts(sweep, names)
-    print("\n".join(_said(sweep, plan, by_name)), flush=True)
+    times = {name: sweeptime.planned(sweep, by_name[name], given) for given, name in names.items()}
+    retry = arguments.resume is not None and not arguments.no_retry
+    left = sweeptime.left_in_words(plan, Journal(folder), times, sweep.engine, retry)
+    print("\n".join(_said(sweep, plan, list(by_name), left)), flush=True)
     if arguments.dry_run:
         return 0
     try:
@@ -74,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(f"--into {folder}: {error.strerror}; name a folder that can be written") from error
     try:
         with sweepjournal.alone(folder), signals_interrupt():
-            journal = _begun(sweep, folder, plan, retry=arguments.resume is not None and not arguments.no_retry)
+            journal = _begun(sweep, folder, plan, retry)
             place = Place(folder, {name: given for given, name in names.items()})
             Performer(sweep, place, journal, lambda text: print(text, file=sys.stderr, flush=True)).perform(plan)
             compared = [_compare(sweep, folder, name, named) for name in by_name]
@@ -135,13 +137,12 @@ def _names(loaded: Mapping[str, Scenario]) -> dict[str, str]:
     return names
 
 
-def _said(sweep: Sweep, plan: Sequence[Start], by_name: Mapping[str, Scenario]) -> list[str]:
-    runs = sum(len(start.runs) for start in plan)
-    length_s = sweepplan.duration_s(sweep, list(plan), by_name)
+def _said(sweep: Sweep, plan: Sequence[Start], names: Sequence[str], left: str) -> list[str]:
     counted = sweepplan.counted
+    runs = counted(sum(len(start.runs) for start in plan), "run")
     lines = [
-        f"sweep {sweep.name}: {counted(len(sweep.variants), 'variant')} against {sweep.baseline} on {', '.join(by_name)}",
-        f"  {counted(runs, 'run')} on {counted(len(plan), 'start')} of {sweep.engine}, about {seconds(length_s)}",
+        f"sweep {sweep.name}: {counted(len(sweep.variants), 'variant')} against {sweep.baseline} on {', '.join(names)}",
+        *prose("  ", f"{runs} on {counted(len(plan), 'start')} of {sweep.engine}, {left}"),
         *prose("  ", sweepplan.outlook(sweep)),
     ]
     for name in sweep.variants:

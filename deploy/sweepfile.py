@@ -71,7 +71,7 @@ class Sweep(_Part):
         description="assumed standard deviation of a pair's log ratio, for what the plan can find: 0.05 is 5 %",
     )
     measure_s: Annotated[float, Field(strict=True, gt=0)] | None = Field(
-        default=None, description="seconds to measure in every run; null: the scenarios' own"
+        default=None, description="seconds to measure in every run, at most; null: the scenarios' own"
     )
     reports: bool = Field(
         default=True,
@@ -118,7 +118,7 @@ def load(path: Path) -> Sweep:
     for name in sweep.everyone:
         sweep.variant(name)
     for name in sweep.scenarios:
-        if scenarios.load(name).phases.measure_s is None and sweep.measure_s is None:
+        if not scenarios.load(name).ends_by_itself and sweep.measure_s is None:
             raise UsageError(f"{path}: scenario {name} measures until it is stopped; set measure_s")
     return sweep
 

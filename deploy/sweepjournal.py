@@ -29,6 +29,7 @@ class Journal:
         self.servers: dict[int, int] = {}  # port -> pid of servers that were started and not stopped
         self.starting_ns: int | None = None  # wall time of a start of which nothing more is known
         self.port: int | None = None
+        self.start_durations_s: list[float] = []
         for entry in self._read():
             self._take(entry)
 
@@ -50,6 +51,14 @@ class Journal:
         """Runs that could not be made, with their causes."""
         return [entry for entry in self._ended.values() if entry.get("cause")]
 
+    def run_durations_s(self) -> dict[str, list[float]]:
+        """Durations of the runs that were made, by scenario."""
+        found: dict[str, list[float]] = {}
+        for folder, entry in self._ended.items():
+            if "took_s" in entry and not entry.get("cause"):
+                found.setdefault(folder.partition("/")[0], []).append(entry["took_s"])
+        return found
+
     def retry(self) -> int:
         """Forget what could not be made, so that it is tried again; how many runs that is."""
         failed = [entry["folder"] for entry in self.failures]
@@ -60,7 +69,7 @@ class Journal:
     def _read(self) -> list[dict[str, Any]]:
         try:
             lines = self._path.read_text(encoding="utf-8").splitlines()
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return []
         found = []
         for line in lines:
@@ -88,6 +97,8 @@ class Journal:
         elif kind == "server_up":
             self.servers[entry["port"]] = entry["pid"]
             self.starting_ns = None
+        elif kind == "server_ready":
+            self.start_durations_s.append(entry["took_s"])
         elif kind == "server_down":
             self.servers.pop(entry["port"], None)
             self.starting_ns = None

@@ -1,19 +1,13 @@
-"""What a sweep will do, in which order, how long it takes and what it can find. Pure."""
+"""The runs of a sweep in their order, and the smallest change that they can find. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from random import Random
 
 from inferload.measure import pairedruns
-from inferload.workload.scenario import Scenario
 
 from .sweepfile import Sweep, label
 from .variant import check_name
-
-# Seconds until an engine answers, and of a run beside its phases (processes, preflight, files; its pages): for an estimate only.
-START_S = {"simulator": 2.0, "vllm-cpu": 25.0, "vllm": 120.0}
-RUN_S = 5.0
-PAGES_S = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,17 +58,6 @@ def starts(sweep: Sweep, names: Mapping[str, str]) -> list[Start]:
         dice.shuffle(order)
         found += [Start(len(found) + place, variant, planned(variant, pair)) for place, variant in enumerate(order)]
     return found
-
-
-def duration_s(sweep: Sweep, plan: list[Start], scenarios: Mapping[str, Scenario]) -> float:
-    """About how long it takes; drains are counted by a tenth of their limit."""
-    total = len(plan) * START_S[sweep.engine]
-    for start in plan:
-        for run in start.runs:
-            phases = scenarios[run.scenario].phases
-            total += phases.warmup_s + (sweep.measure_s or phases.measure_s or 0.0) + phases.drain_s / 10 + RUN_S
-            total += PAGES_S if sweep.reports else 0.0
-    return total
 
 
 def counted(number: int, word: str) -> str:

@@ -80,6 +80,7 @@ class Performer:
         try:
             self._journal.write(kind="server_up", port=server.port, pid=server.pid, variant=start.variant)
             took_s = launch.wait(server, command.ready_s, lambda text: None)
+            self._journal.write(kind="server_ready", port=server.port, took_s=round(took_s, 3))
             server = facts.described(server, took_s, self._sweep.prices.over(variant.prices))
             running.remember(server)
         except BaseException:  # Ctrl-C too: a server in a session of its own hears nothing of it
@@ -93,8 +94,10 @@ class Performer:
         rundir.set_aside(folder)
         folder.parent.mkdir(parents=True, exist_ok=True)
         log = self._place.folder / f"{run.folder.replace('/', '-')}.log"
+        began_ns = clock.now_ns()
         code = self._code(run, self._argv(run, server, folder), log)
-        entry: dict[str, Any] = {"kind": "run", "folder": run.folder, "exit_code": code}
+        took_s = round((clock.now_ns() - began_ns) / clock.NS_PER_S, 3)
+        entry: dict[str, Any] = {"kind": "run", "folder": run.folder, "exit_code": code, "took_s": took_s}
         if code not in MADE or not (folder / rundir.SUMMARY).is_file():
             entry["cause"] = _last_line(log)
         elif not running.group(server):

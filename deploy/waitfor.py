@@ -44,7 +44,7 @@ def wait_for(url: str, limit_s: float) -> None:
 
 def main(argv: list[str]) -> int:
     """The command."""
-    parser = argparse.ArgumentParser(prog="inferload.deploy.waitfor", description=__doc__)
+    parser = argparse.ArgumentParser(prog="inferload.deploy.waitfor", description=__doc__, allow_abbrev=False)
     parser.add_argument("url")
     parser.add_argument("--limit-s", type=float, default=1800.0)
     arguments = parser.parse_args(argv)

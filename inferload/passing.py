@@ -4,9 +4,19 @@ import argparse
 import difflib
 from typing import Any
 
+from inferload.runoptions import KEY_ON_COMMAND_LINE
+
+
+def is_key(word: str) -> bool:
+    """Whether a word of a command line is the option for a key, which is refused."""
+    return word.partition("=")[0] == "--api-key"
+
 
 class PassingParser(argparse.ArgumentParser):
     """Where it has a default for `extra`, a tuple, what follows `--` becomes that; argparse itself takes that for positionals."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **{"allow_abbrev": False, **options})
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """As argparse's, without what is passed on; an option that is none of this command's is an error of this command's."""
@@ -19,6 +29,8 @@ class PassingParser(argparse.ArgumentParser):
         return parsed, unknown
 
     def _known(self, args: Any, namespace: Any) -> Any:
+        if "--api-key" not in self._option_string_actions and any(map(is_key, args or ())):
+            self.error(KEY_ON_COMMAND_LINE)
         parsed, unknown = super().parse_known_args(args, namespace)
         for word in unknown:
             name = word.partition("=")[0]

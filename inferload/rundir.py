@@ -23,6 +23,7 @@ BOOKS = "books.json"  # only where workers wrote their turns on other disks
 TIMELINE = "timeline.csv"
 REPORT_MD = "report.md"
 REPORT_HTML = "report.html"
+LATEST = "latest"  # beside run directories with names of their own: a link to the newest
 SEARCH = "search.json"  # of a folder of points, which is no run itself
 DIAGNOSIS = "diagnosis.json"
 RECONCILE = "reconcile.json"
@@ -44,6 +45,17 @@ _RESERVE_BYTES = 1 << 20
 def default_name(scenario: str, at: datetime | None = None) -> str:
     """The directory's own name: `<UTC time>-<scenario>`."""
     return f"{(at or datetime.now(UTC)).strftime('%Y%m%dT%H%M%SZ')}-{scenario}"
+
+
+def link_latest(path: Path) -> None:
+    """Make the link `latest` beside a run directory point to it; what stands there and is no link is left alone."""
+    link = path.with_name(LATEST)
+    if link.exists() and not link.is_symlink():
+        return
+    temporary = path.with_name(f".{LATEST}-{secrets.token_hex(4)}")
+    with contextlib.suppress(OSError):  # a file system without links
+        temporary.symlink_to(path.name)
+        temporary.replace(link)
 
 
 def check(path: Path) -> None:

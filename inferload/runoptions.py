@@ -4,6 +4,9 @@ from dataclasses import dataclass
 from typing import Any
 
 API_KEY_VARIABLE = "OPENAI_API_KEY"
+KEY_ON_COMMAND_LINE = (
+    f"--api-key: a key on a command line is in the process list; use --api-key-file FILE or {API_KEY_VARIABLE}"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +79,11 @@ RUN_OPTIONS = (
         "repeated (default: the scenario's abort_on)",
         "CONDITION",
         repeat=True,
+    ),
+    RunOption(
+        "--on-stop",
+        "a run that Ctrl-C, SIGTERM or SIGHUP ends before its planned end: exit code 130 or 143, or none (default: fail)",
+        choices=("fail", "pass"),
     ),
     RunOption(
         "--inconclusive",

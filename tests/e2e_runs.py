@@ -385,12 +385,16 @@ def begun(run_dir: Path) -> None:
     until(lambda: mark(run_dir, "phase", "measure"), f"the measure phase of {run_dir}")
 
 
-def contract_code(summary: dict[str, Any]) -> int:
-    """The exit code that a headless run must have by its own summary."""
-    verdict = summary["verdict"]
-    if verdict["measurement"] == "invalid":
-        return 3
-    return 0 if verdict["passed"] else 1
+STOPS = {"stopped by Ctrl-C": 130, "stopped by SIGTERM": 143, "stopped by SIGHUP": 143}
+
+
+def contract_code(ended: Ended) -> int:
+    """The exit code that a headless run must have by its own summary and its mark of a stop."""
+    verdict, stop = ended.summary["verdict"], mark(ended.run_dir, "stop")
+    stopped = 0 if stop is None else STOPS.get(stop["text"], 0)
+    code = 3 if verdict["measurement"] == "invalid" else stopped if verdict["passed"] else 1
+    assert ended.summary["outcome"]["exit_code"] == code
+    return code
 
 
 def check_files(run_dir: Path, killed: str | None = None, metrics: bool = True) -> None:

@@ -152,12 +152,15 @@ def test_an_invalid_run_shows_no_number_without_saying_so(tmp_path: Path) -> Non
     reason = {"code": "client_delay", "phase": "measure", "value": 14.0, "limit": 10.0, "text": "the client was late"}
     summary = summary_with(measurement="invalid", reasons=[reason])
     markdown, page = pages(synthetic.write(tmp_path / "run", summary))
+    assert markdown.splitlines()[0].endswith(
+        ": failed: 2 of 3 gates failed; 1 of 44 turns failed; measurement invalid (client_delay)"
+    )
     assert "NOT VALID" in markdown.splitlines()[2]
     assert "the client was late (`client_delay`, measure)" in markdown
     numbers = re.split(r"^## ", markdown, flags=re.MULTILINE)[1:]
     silent = [text.splitlines()[0] for text in numbers if "measurement not valid" not in text.splitlines()[0]]
     assert silent == ["What was run", "What happened when", "Definitions"]
-    assert "<title>[measurement not valid]" in page
+    assert "<title>failed: 2 of 3 gates failed; 1 of 44 turns failed; measurement invalid (client_delay) ·" in page
     assert page.count('<div class="tile">') == page.count('<div class="doubt">measurement not valid</div>') == 6
     sections = re.findall(r"<h2>(.*?)</h2>", page)
     assert [title for title in sections if "badge" not in title] == ["What was run", "Definitions"]
@@ -167,9 +170,10 @@ def test_a_run_on_the_simulator_says_so_first(tmp_path: Path) -> None:
     summary = summary_with()
     summary["run"]["engine"] = "simulator"
     markdown, page = pages(synthetic.write(tmp_path / "run", summary, engine="simulator", insecure=True))
-    assert markdown.startswith("# chat on the simulator\n\n**Simulator, not a real server. ")
+    assert markdown.startswith("# chat on the simulator: failed: ")
+    assert markdown.splitlines()[2].startswith("**Simulator, not a real server. failed: 2 of 3 gates failed; ")
     assert "--insecure" in markdown
-    assert "<title>chat on the simulator</title>" in page
+    assert " · chat on the simulator</title>" in page
     assert '<div class="verdict"><span>Simulator, not a real server. ' in page
     assert "--insecure" in page
 
@@ -239,7 +243,7 @@ def test_the_command_names_what_it_made(tmp_path: Path, capsys: pytest.CaptureFi
     path = synthetic.write(tmp_path / "run")
     assert main(["report", str(path)]) == 0
     said = capsys.readouterr().out.splitlines()
-    assert said[0] == "The measurement is valid; 2 of 3 gates failed."
+    assert said[0] == "failed: 2 of 3 gates failed; 1 of 44 turns failed. The measurement is valid."
     assert [Path(line.strip()).is_file() for line in said[1:]] == [True] * 3
 
 

@@ -146,13 +146,17 @@ def test_a_run_by_hand(
 
 
 def stop(page: LocustPage, run_dir: Path) -> None:
-    """Stop the run from the page, and wait for the verdict in our line."""
+    """Stop the run from the page, and wait for the outcome in our line and in the page's title."""
     page.press("Stop")
     page.until(lambda: page.has_button("New"), "the end of the run")
-    ended = page.until(lambda: "measurement" in page.line() and page.line(), "the verdict")
-    verdict = locust_process.summary_of(run_dir)["verdict"]["measurement"]
-    assert ended.lower().startswith(f"{verdict} measurement")
-    assert ended.endswith(str(run_dir))
+    outcome = locust_process.summary_of(run_dir)["outcome"]
+    line = page.until(lambda: page.line().startswith(outcome["state"]) and page.line(), "the outcome")
+    assert line == f"{outcome['headline']} · simulator · {run_dir}"
+    state, title = page.browser.execute_script(
+        "return [document.getElementById('inferload-line').dataset.state, document.title]"
+    )
+    assert state == outcome["state"]
+    assert title.startswith(f"{outcome['headline']} · ")
 
 
 def assert_complete(run_dir: Path) -> None:

@@ -4,7 +4,7 @@ from array import array
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from records import turn, turns
@@ -33,6 +33,7 @@ def results(records: list[TurnRecord]) -> list[TurnResult]:
 
 
 @pytest.mark.parametrize("poison", POISON, ids=str)
+@settings(max_examples=settings.default.max_examples // 4)
 @given(before=st.lists(turns(), max_size=4), beside=st.lists(turns(), max_size=4))
 def test_a_turn_that_cannot_be_counted_loses_no_other(
     poison: dict[str, Any], before: list[TurnRecord], beside: list[TurnRecord]

@@ -105,4 +105,4 @@ def test_a_master_that_is_suspended_for_some_seconds_goes_on(stage: Stage, scene
     assert "no heartbeat" not in ended.text
     check_books(ended)
     assert ended.codes == set(), ended.summary["verdict"]
-    assert ended.code == contract_code(ended.summary)
+    assert ended.code == contract_code(ended)

@@ -58,4 +58,4 @@ def test_a_shape_of_ones_own_scales_the_rate(stage: Stage, scene: Scene) -> None
     assert mark(ended.run_dir, "stop") is not None
     check_files(ended.run_dir)
     check_books(ended)
-    assert ended.code == contract_code(ended.summary)
+    assert ended.code == contract_code(ended)

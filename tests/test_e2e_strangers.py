@@ -117,7 +117,7 @@ def test_strangers_do_not_change_a_run(stage: Stage, scene: Scene) -> None:
     check_files(ended.run_dir)
     check_books(ended)
     assert ended.codes == set(), ended.summary["verdict"]
-    assert ended.code == contract_code(ended.summary)
+    assert ended.code == contract_code(ended)
     assert {(one["lost"], one["left"], one["missing_reports"]) for one in workers(ended)} == {(False, False, 0)}
 
 

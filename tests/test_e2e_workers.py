@@ -190,7 +190,7 @@ def test_a_worker_that_stands_still_is_marked_and_the_run_goes_on(stage: Stage, 
     check_files(ended.run_dir)
     check_books(ended)
     assert ended.codes == set(), ended.summary["verdict"]
-    assert ended.code == contract_code(ended.summary)
+    assert ended.code == contract_code(ended)
     lags = [
         one
         for one in ended.summary["verdict"]["reasons"]
@@ -474,7 +474,7 @@ def test_each_of_these_runs_is_whole(stage: Stage, scene: Scene) -> None:
     check_files(ended.run_dir)
     check_books(ended)
     assert len({row["worker"] for row in ended.turns}) == scene.arguments[0]
-    assert ended.code == contract_code(ended.summary)
+    assert ended.code == contract_code(ended)
     reader = "python" if "python" in scene.arguments or not readers.built() else "native"
     assert ended.summary["client"]["reader"] == reader
     manifest = json.loads((ended.run_dir / "run.json").read_text())
@@ -562,5 +562,6 @@ def test_arrivals_keep_to_the_schedule(stage: Stage, scene: Scene) -> None:
     sessions = ended.summary["sessions"]
     assert sessions["planned"] == sessions["dropped"] + sessions["started"]
     assert abs(sessions["planned"] - len(expected_s)) <= 1
-    assert sessions["dropped"] == 0
+    # On a busy machine the last arrival may be due and not begun when the load ends: then it is dropped, and nothing else is.
+    assert sessions["dropped"] == sessions["planned"] - len(found_s) <= 1
     assert {row["worker"] for row in ended.turns} == {"w0", "w1"}

@@ -45,9 +45,10 @@ def test_gates_as_a_pipeline_reads_them(tmp_path: Path, capsys: pytest.CaptureFi
         "::error title=inferload gates::r: FAILED: mean(tpot_ms) < 9: is not known; tpot_ms is not known",
     ]
     (suite,) = ElementTree.parse(tmp_path / "o" / "j.xml").getroot()
-    assert (suite.get("tests"), suite.get("failures")) == ("5", "2")
+    assert (suite.get("tests"), suite.get("failures")) == ("6", "2")
     page = (tmp_path / "o" / "g.md").read_text().splitlines()
-    assert page[3] == "| r | valid | `p50(ttft_ms) < 60` | 58 | 55 to 64 | inconclusive, passed |"
+    assert page[0] == "**r**: failed: 2 of 4 gates failed"
+    assert page[5] == "| r | valid | `p50(ttft_ms) < 60` | 58 | 55 to 64 | inconclusive, passed |"
 
 
 @pytest.mark.parametrize(
@@ -70,8 +71,8 @@ def test_runs_of_a_sweep_that_are_called_the_same_are_all_told(
     junit = tmp_path / "j.xml"
     assert cli.main(["gates", str(failed), str(good), "--junit", str(junit)]) == 1
     shown = capsys.readouterr().out
-    assert f"{failed}: valid measurement, FAILED" in shown
-    assert f"{good}: valid measurement, passed" in shown
+    assert f"{failed}: failed: 2 of 4 gates failed\n" in shown
+    assert f"{good}: passed: 1 of 1 gate passed\n" in shown
     assert [suite.get("name") for suite in ElementTree.parse(junit).getroot()] == [str(failed), str(good)]
 
 

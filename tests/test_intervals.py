@@ -1,7 +1,6 @@
 """Intervals of one run's figures: they cover as often as they say, and gates answer by them."""
 
 from math import comb
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,6 @@ from scipy import signal, stats
 
 from inferload.measure.gates import Policy, evaluate, parse
 from inferload.measure.intervals import SLICES, Interval, mean_interval, order_interval, quantile_interval, student_t
-from inferload.swarm.controller import Controller
 
 SIGMA = 0.6  # of the logs
 
@@ -132,16 +130,6 @@ def test_counts_of_what_happened_have_no_interval() -> None:
     summary = SUMMARY | {"turns": {"ok": 99, "failed": 1}}
     result = evaluate(parse("failed_ratio < 0.02"), summary, None, lambda name, q: Interval(0, 1, 1))
     assert (result.answer, result.interval) == ("pass", None)
-
-
-@pytest.mark.parametrize(
-    ("outcome", "code"),
-    [({}, 0), ({"passed": False}, 1), ({"passed": False, "undecided": True}, 7), ({"measurement": "invalid"}, 3)],
-)
-def test_gates_that_nobody_can_decide_have_an_exit_code_of_their_own(outcome: dict[str, Any], code: int) -> None:
-    ended = SimpleNamespace(**{"measurement": "valid", "passed": True, "undecided": False, **outcome})
-    told = SimpleNamespace(on_invalid_warns=False, _own=SimpleNamespace(inconclusive_code=7))
-    assert Controller._exit_code(told, ended) == code  # type: ignore[arg-type]
 
 
 @given(st.integers(1, 400), st.sampled_from([0.5, 0.9, 0.95, 0.99]))

@@ -655,7 +655,7 @@ def test_a_state_that_is_none_is_one_line(state: Path, text: str) -> None:
 def test_a_start_that_cannot_be_is_one_line(
     state: Path, words: list[str], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checks, "gpus", list)
+    monkeypatch.setattr(checks, "gpus", lambda visible=None: [])
     with pytest.raises(UsageError) as caught:
         deploy("up", *words, "--port", str(probe.free_port()))
     assert str(caught.value).startswith(said)

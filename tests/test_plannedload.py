@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from inferload.workload import describe
 from inferload.workload.describe import describe as plan_text
-from inferload.workload.plannedload import PlannedLoad, Sample, expected_sessions, planned_load
+from inferload.workload.plannedload import PlannedLoad, Sample, expected_sessions, planned_end_s, planned_load
 from inferload.workload.scenario import Scenario, from_text, load
 from inferload.workload.schedules import schedule_of
 from inferload.workload.sessions import Sessions
@@ -47,6 +47,37 @@ def planned(scenario: Scenario, sample: Sample = MANY) -> PlannedLoad:
 
 def sent(load: PlannedLoad) -> int:
     return sum(len(session.sent) for session in load.sessions)
+
+
+@given(arrivals, counts, st.sampled_from([None, 3.0, 40.0]), st.sampled_from([0.0, 5.0]))
+def test_the_load_ends_with_the_last_planned_turn(
+    by: dict[str, Any], count: dict[str, int], measure_s: float | None, warmup_s: float
+) -> None:
+    scenario = made(arrivals=by, phases={**count, "measure_s": measure_s, "warmup_s": warmup_s}, workload__turns=TURNS)
+    end_s = planned_end_s(scenario, Sessions(scenario), MANY)
+    if by["kind"] == "closed":
+        assert end_s is None
+        return
+    assert end_s == max(
+        (one.arrives_s + one.sent[-1].at_s for one in planned(scenario).sessions if one.sent), default=0.0
+    )
+    assert measure_s is None or end_s < warmup_s + measure_s
+
+
+def test_the_end_follows_from_the_sessions_that_were_drawn() -> None:
+    scenario = made(workload__turns=3, workload__think_time_s=2.0)  # 30 sessions, two a second, each 4 s
+    for sample in (MANY, Sample(5, 100)):
+        assert planned_end_s(scenario, Sessions(scenario), sample) == pytest.approx(14.75 + 4.0)
+
+
+@pytest.mark.parametrize("by", [{"kind": "poisson", "sessions_per_s": 2.0}, CLOSED])
+def test_the_load_ends_with_its_phases_or_is_not_known(by: dict[str, Any]) -> None:
+    timed = made(arrivals=by, phases={"warmup_s": 5, "measure_s": 20})
+    assert planned_end_s(timed, Sessions(timed), MANY) == 25
+    steady = made(arrivals=by, phases={"warmup_s": 5, "warmup_until": "steady", "measure_s": 20})
+    assert planned_end_s(steady, Sessions(steady), MANY) is None
+    endless = made(arrivals=by, phases={"measure_s": None})
+    assert planned_end_s(endless, Sessions(endless), MANY) is None
 
 
 @pytest.mark.parametrize("by", [{"kind": "constant", "sessions_per_s": 2.0}, CLOSED])

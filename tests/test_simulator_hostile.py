@@ -3,6 +3,7 @@
 import copy
 import json
 import random
+import re
 import socket
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import api_cases
 import pytest
 import simulator_process
-from hypothesis import given, settings
+from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 from inferload.deploy.simulator.connection import Connection, Hooks
 from inferload.deploy.simulator.errors import ApiError
@@ -18,9 +19,16 @@ from inferload.deploy.simulator.http import MAX_HEAD_BYTES, HttpFault, HttpReque
 from inferload.deploy.simulator.schema import example
 from simulator_process import Simulator
 
+from inferload.measure import clock
+
 CHAT = "/v1/chat/completions"
 _JSON = "content-type: application/json\r\n"
 _READ_BYTES = 262_144
+SOAK_S = 100.0  # of each test of many draws: two of them end within a server's own limit of 300 s
+_PER_ROUND = 100
+
+Rounds = Callable[..., None]
+_STATUS = re.compile(rb"HTTP/1\.1 (\d{3}) ")
 
 
 @pytest.fixture(scope="module")
@@ -36,16 +44,26 @@ def post(path: str, body: bytes, more: str = "") -> bytes:
 
 
 def statuses(server: Simulator, wire: bytes, timeout_s: float = 20) -> list[int]:
-    """The statuses of all replies to bytes whose last request closes the connection, or that are no request."""
+    """The statuses of all replies until the server closes; after so long without bytes the client sends no more."""
     received = b""
-    with socket.create_connection(("127.0.0.1", server.port), timeout_s) as peer:
+    with socket.create_connection(("127.0.0.1", server.port), 20) as peer:
         try:
             peer.sendall(wire)
-            while data := peer.recv(1 << 20):
+            peer.settimeout(timeout_s)
+            while data := received_or_half_closed(peer):
                 received += data
         except ConnectionError:
             pass  # closed while the client still sent
-    return [int(part[:3]) for part in received.split(b"HTTP/1.1 ")[1:]]
+    return [int(status) for status in _STATUS.findall(received)]
+
+
+def received_or_half_closed(peer: socket.socket) -> bytes:
+    try:
+        return peer.recv(1 << 20)
+    except TimeoutError:  # an incomplete request: its end, and then the server's
+        peer.shutdown(socket.SHUT_WR)
+        peer.settimeout(20)
+        return peer.recv(1 << 20)
 
 
 LAST = b"GET /health HTTP/1.1\r\nConnection: close\r\n\r\n"
@@ -85,6 +103,12 @@ class TestFront:
             body = b'{"prompt": "x", "max_tokens": 1, "metadata": ' + b"[" * depth + b"]" * depth + b"}"
             for path in api_cases.CHAT, api_cases.TEXT, api_cases.RESPONSE, api_cases.MESSAGE, "/chaos", "/tokenize":
                 assert statuses(server, post(path, body) + LAST) == [400, 200]
+
+    def test_prompts_times_choices_are_bounded(self, server: Simulator) -> None:
+        for prompts, n, status in ((4096, 1, 200), (64, 64, 200), (4097, 1, 400), (65, 64, 400), (100_000, 64, 400)):
+            for prompt in "x", [7]:
+                body = json.dumps({"prompt": [prompt] * prompts, "n": n, "max_tokens": 1}).encode()
+                assert statuses(server, post(api_cases.TEXT, body) + LAST) == [status, 200]
 
 
 def connection_of(request: Callable[[Connection, HttpRequest], None]) -> tuple[socket.socket, Connection]:
@@ -261,8 +285,8 @@ def never_broken(server: Simulator, wire: bytes) -> None:
 
 
 @given(st.integers(0, 2**32), st.one_of(hostile, schemas))
-def test_no_document_is_answered_500(server: Simulator, seed: int, value: Any) -> None:
-    never_broken(server, hostile_request(random.Random(seed), value))
+def test_no_document_is_answered_500(server: Simulator, number: int, value: Any) -> None:
+    never_broken(server, hostile_request(random.Random(number), value))
 
 
 @pytest.mark.parametrize("schema", HARD, ids=range(len(HARD)))
@@ -272,16 +296,38 @@ def test_no_schema_is_answered_500(server: Simulator, schema: Any) -> None:
     assert statuses(server, post(CHAT, json.dumps(body).encode()) + LAST) in ([200, 200], [400, 200])
 
 
-@pytest.mark.soak
-@settings(max_examples=20_000)
-@given(st.integers(0, 2**32), st.one_of(hostile, schemas))
-def test_no_document_is_answered_500_in_many_draws(server: Simulator, seed: int, value: Any) -> None:
-    never_broken(server, hostile_request(random.Random(seed), value))
+@pytest.fixture
+def drawn_in_rounds(pytestconfig: pytest.Config, capsys: pytest.CaptureFixture[str]) -> Rounds:
+    """`drawn_in_rounds(CHECK, STRATEGY...)`: check new examples for SOAK_S; --hypothesis-seed=N repeats those of a printed seed."""
+
+    def run(check: Callable[..., None], *strategies: st.SearchStrategy[Any]) -> None:
+        given_seed = pytestconfig.getoption("--hypothesis-seed")
+        first = int(given_seed) if given_seed else random.SystemRandom().randrange(2**32)
+        with capsys.disabled():
+            print(f"--hypothesis-seed={first}", flush=True)
+        ends_ns, rounds = clock.now_ns() + round(SOAK_S * clock.NS_PER_S), 0
+        while clock.now_ns() < ends_ns:
+            limits = settings(max_examples=_PER_ROUND, derandomize=False, database=None)
+            seed(first + rounds)(limits(given(*strategies)(check)))()
+            rounds += 1
+        with capsys.disabled():
+            print(f"{rounds} rounds of {_PER_ROUND} examples", flush=True)
+
+    return run
 
 
 @pytest.mark.soak
-@settings(max_examples=20_000)
-@given(wires)
-def test_no_bytes_end_the_server_in_many_draws(server: Simulator, wire: bytes) -> None:
-    assert 500 not in statuses(server, wire + LAST, timeout_s=0.3)
-    assert server.call("GET", "/health")[0] == 200
+def test_no_document_is_answered_500_in_many_draws(server: Simulator, drawn_in_rounds: Rounds) -> None:
+    def check(number: int, value: Any) -> None:
+        never_broken(server, hostile_request(random.Random(number), value))
+
+    drawn_in_rounds(check, st.integers(0, 2**32), st.one_of(hostile, schemas))
+
+
+@pytest.mark.soak
+def test_no_bytes_end_the_server_in_many_draws(server: Simulator, drawn_in_rounds: Rounds) -> None:
+    def check(wire: bytes) -> None:
+        assert 500 not in statuses(server, wire + LAST, timeout_s=0.1)
+        assert server.call("GET", "/health")[0] == 200
+
+    drawn_in_rounds(check, wires)

@@ -216,6 +216,74 @@ def test_what_cannot_start_says_why_in_one_line(start: Run, tmp_path: Path) -> N
         assert done.stderr == f"start.sh: port {port}: somebody listens there; name another with --port\n"
 
 
+GPUS = """\
+#!/bin/sh
+echo 'GPU 0: A (UUID: GPU-aa1)'
+echo 'GPU 1: B (UUID: GPU-ab2)'
+"""
+
+
+@pytest.mark.parametrize(
+    ("visible", "count"),
+    [
+        ("", 0),
+        ("0", 1),
+        ("0,1", 2),
+        (" 1 , 0", 2),
+        ("0,2,1", 1),  # CUDA reads up to the first entry that selects none
+        ("-1", 0),
+        ("0,0", 0),
+        ("*", 0),
+        ("GPU-ab", 1),
+        ("GPU-a", 0),  # the beginning of two
+        ("GPU-ab2,GPU-aa1", 2),
+        ("GPU-c", 0),
+        ("MIG-x", 1),
+        ("void", 0),
+        ("9" * 5000, 0),
+    ],
+)
+@pytest.mark.parametrize("sh", SHELLS)
+def test_only_visible_gpus_count(sh: str, tmp_path: Path, visible: str, count: int) -> None:
+    for name, text in (("nvidia-smi", GPUS), ("vllm", "#!/bin/sh\nexit 2\n")):
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "config.json").write_text("{}")
+    own = {"INFERLOAD_STATE": str(tmp_path / "state"), "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    words = ["--model-path", str(tmp_path), "--program", str(tmp_path / "vllm"), "--port", str(probe.free_port())]
+    done = subprocess.run(
+        [sh, str(shell.START), "llama31-base", *words, "--set", "tensor-parallel-size=2"],
+        env={**os.environ, **own, "CUDA_VISIBLE_DEVICES": visible},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    refused = f"start.sh: llama31-base: needs 2 GPU(s), CUDA_VISIBLE_DEVICES={visible} leaves {count}\n"
+    assert done.returncode == 2
+    if count < 2:
+        assert done.stderr == refused
+    else:
+        assert done.stderr.startswith("start.sh: vllm ended before it answered")
+
+
+@pytest.mark.parametrize("sh", SHELLS)
+@pytest.mark.parametrize("variant", ["tiny-all", "llama31-base"])
+def test_a_name_that_is_set_replaces_the_models(sh: str, variant: str) -> None:
+    for settings, name in (
+        ([], named(variant).model),
+        (["--set", "served-model-name=mine"], "mine"),
+        (["--set", "served_model_name=mine"], "mine"),
+        (["--set", "served-model-name=other", "--set", "served-model-name=mine"], "mine"),
+        (["--set", "served-model-name="], named(variant).model),
+    ):
+        command = [sh, str(shell.START), "show", variant, *settings]
+        shown = shlex.split(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+        assert shown.count("--served-model-name") == 1
+        assert shown[shown.index("--served-model-name") + 1] == name
+
+
 @pytest.mark.soak
 def test_a_server_whose_first_process_ends_is_not_waited_for(start: Run, tmp_path: Path) -> None:
     dies, port = tmp_path / "dies", probe.free_port()

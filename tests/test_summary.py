@@ -111,7 +111,8 @@ def test_the_document_has_the_keys_that_pipelines_rely_on() -> None:
             "stalls",
             "tokens_per_event",
         ),
-        *("steps", "rates", "latency", "client", "servers", "by_class", "growth", "stopped_answering"),
+        *("steps", "rates", "latency", "client", "servers", "by_class", "other_requests", "exceptions"),
+        *("growth", "stopped_answering"),
     }
     assert set(summary["verdict"]) == {"measurement", "by_phase", "reasons", "gates", "passed"}
     assert set(summary["sessions"]) == {"planned", "dropped", "at_limit", "started", "completed"}
@@ -296,7 +297,8 @@ def test_tables_of_an_invalid_run_on_the_simulator(golden: Callable[[str, str], 
     summary = build(dataclasses.replace(told, verdict=judge(evidence)))
     text = tables(summary)
     golden("console-invalid.txt", text)
-    first = text.splitlines()[0]
-    assert "INVALID" in first
-    assert "simulator" in first
+    headline, measurement = text.splitlines()[:2]
+    assert headline.startswith("invalid: ")
+    assert "INVALID" in measurement
+    assert "simulator" in measurement
     assert all("[INVALID]" in line for line in text.splitlines() if line.startswith(("latency", "load")))

@@ -9,18 +9,12 @@ import pytest
 
 from inferload.measure.clock import NS_PER_S, Anchor, now_ns
 from inferload.measure.record import PhaseWindow
+from inferload.swarm import sessions
 from inferload.swarm.cachefigures import as_sent
-from inferload.swarm.controller import Controller, gravest
+from inferload.swarm.controller import Controller
 from inferload.swarm.sessions import OpenLoop
 from inferload.swarm.workerrun import WorkerRun
 from inferload.workload.arrivals import Arrival
-
-
-@pytest.mark.parametrize(
-    ("codes", "told"), [([0, 0], 0), ([1, 3], 3), ([3, 75], 3), ([75, 1], 1), ([0, 75], 75), ([3], 3)]
-)
-def test_the_gravest_outcome_of_two_arms_is_the_exit_code(codes: list[int], told: int) -> None:
-    assert gravest(codes) == told
 
 
 class Asked:
@@ -147,7 +141,7 @@ class Left:
     """An open loop of an arrival a second, closed somewhere in a load of ten seconds; `books` are planned and dropped sessions."""
 
     def __init__(self) -> None:
-        self.start_ns = now_ns()
+        self.start_ns = now_ns() - 3600 * NS_PER_S  # long ago: none of its arrivals waits for a timer any more
         self.books: list[str] = []
         seconds = iter(range(100))
         self.next = Arrival(0, next(seconds))
@@ -185,6 +179,15 @@ def test_a_worker_that_leaves_books_what_was_due_and_leaves_the_rest_of_its_load
     left = Left()
     assert left.close(4.5) == (5, 5, 4.5)
     assert left.close(12) == (10, 10, 10)  # the run's own end, heard of before its books are closed
+
+
+def test_an_arrival_that_waits_for_its_timer_as_the_load_ends_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arrivals fall due at 0, 1, 2, 3 and 4 s; the load ends 20 ms after the last one, which then is not dropped."""
+    left, begun = Left(), []
+    monkeypatch.setattr(sessions, "now_ns", lambda: left.start_ns + round(4.02 * NS_PER_S))
+    monkeypatch.setattr(left.loop, "_begin_session", lambda index, due_ns, window: begun.append(due_ns - left.start_ns))
+    assert left.close(4.02) == (4, 4, 4.02)
+    assert begun == [4 * NS_PER_S]
 
 
 def test_arrivals_after_the_load_are_nobodys() -> None:

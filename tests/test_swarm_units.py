@@ -41,6 +41,8 @@ def parsed(**given: object) -> argparse.Namespace:
         "headless": True,
         "autostart": False,
         "run_time": None,
+        "processes": None,
+        "master_host": "127.0.0.1",
     }
     return argparse.Namespace(**{**values, **given})
 

@@ -146,6 +146,108 @@ phases: {measure_s: 1, drain_s: 10}
 """
 
 
+COUNTED = "arrivals: {kind: constant, sessions_per_s: 5}\nphases: {sessions: 100"
+
+
+def planned(folder: Path, capsys: pytest.CaptureFixture[str], parts: str, change: str = "", *more: str) -> str:
+    """The planned time of a sweep, for a scenario with these arrivals and phases and one more line of the sweep's file."""
+    workload = "workload: {kind: chat, prompt_tokens: 40, output_tokens: 8, turns: 1}"
+    (folder / "quick.yaml").write_text(f"schema: 1\nname: quick\n{workload}\n{parts}\n")
+    lines = [
+        line for line in TEXT.splitlines() if line.partition(":")[0] not in ("scenarios", change.partition(":")[0])
+    ]
+    (folder / "sweep.yaml").write_text("\n".join([*lines, f"scenarios: [{folder}/quick.yaml]", change, ""]))
+    assert cli.main(["sweep", *(more or [f"{folder}/sweep.yaml"]), "--dry-run"]) == 0
+    text = capsys.readouterr().out.split(" runs on ")[1]
+    text = text.split("\n  4 pairs")[0].split("\n  one start")[0]
+    return " ".join(text.split())
+
+
+# 12 runs, each on a start of 2 s of its own and with 8 s beside its phases.
+@pytest.mark.parametrize(
+    ("parts", "change", "said"),
+    [
+        (
+            "arrivals: {kind: constant, sessions_per_s: 5}\nphases: {warmup_s: 2, measure_s: 18, drain_s: 600}",
+            "",
+            "about 6 min",
+        ),
+        (f"{COUNTED}, warmup_s: 10}}", "", "about 7 min 59 s"),  # the last of 100 sessions is due after 29.9 s
+        (f"{COUNTED}, measure_s: 10}}", "", "about 3 min 59 s"),
+        (f"{COUNTED}, measure_s: 3600}}", "", "about 5 min 59 s"),
+        (f"{COUNTED}}}", "measure_s: 10", "about 3 min 59 s"),
+        (f"{COUNTED}}}", "reports: false", "about 5 min 23 s"),
+        (f"{COUNTED}}}", "restart: once", "about 5 min 41 s"),
+        (f"{COUNTED}}}", "engine: vllm", "about 29 min 35 s"),
+        ("arrivals: {kind: constant, sessions_per_s: 5}\nphases: {turns: 100}", "", "about 5 min 59 s"),
+        (
+            "arrivals: {kind: closed, users: 4, spawn_per_s: 9}\nphases: {turns: 100}",
+            "",
+            "at least about 2 min: the time of a run of quick is not known before it",
+        ),
+        (
+            "arrivals: {kind: closed, users: 4, spawn_per_s: 9}\nphases: {turns: 100, measure_s: 30, drain_s: 10}",
+            "",
+            "at most about 10 min: a run of quick may end before its time limit",
+        ),
+        (
+            "arrivals: {kind: closed, users: 4, spawn_per_s: 9}\nphases: {turns: 100, drain_s: 10}",
+            "measure_s: 30",
+            "at most about 10 min: a run of quick may end before its time limit",
+        ),
+        (
+            "arrivals: {kind: closed, users: 4, spawn_per_s: 9}\n"
+            "phases: {warmup_until: steady, warmup_s: 20, measure_s: 20, drain_s: 0}",
+            "",
+            "at most about 10 min: a run of quick may end before its time limit",
+        ),
+        (
+            "arrivals: {kind: closed, users: 4, spawn_per_s: 9}\nphases: {measure_s: 20}\ncache: {arm: both}",
+            "",
+            "about 10 min",
+        ),
+    ],
+)
+def test_the_planned_time_follows_from_phases_and_counts(
+    parts: str, change: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert planned(tmp_path, capsys, parts, change).partition(", ")[2] == said
+
+
+def test_the_planned_time_of_a_resumed_sweep_follows_from_its_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    by_count = "arrivals: {kind: closed, users: 4, spawn_per_s: 9}\nphases: {turns: 100}"
+    assert "at least about 2 min" in planned(tmp_path, capsys, by_count)
+    (tmp_path / "sweep.yaml").rename(tmp_path / "plan.yaml")
+    sweep = sweepfile.load(tmp_path / "plan.yaml")
+    runs = [run for start in sweepplan.starts(sweep, {f"{tmp_path}/quick.yaml": "quick"}) for run in start.runs]
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "sweep.yaml").write_text(sweepfile.to_text(sweep))
+    journal = Journal(out)
+    journal.write(kind="server_ready", port=1, took_s=4.0)
+    journal.write(kind="server_ready", port=1, took_s=6.0)
+    journal.write(kind="run", folder=runs[0].folder, exit_code=0, took_s=10.0)
+    journal.write(kind="run", folder=runs[1].folder, exit_code=1, took_s=20.0)
+    journal.write(kind="run", folder=runs[2].folder, exit_code=2, took_s=1.0, cause="x")
+    assert (
+        planned(tmp_path, capsys, by_count, "", "--resume", str(out)) == "12 starts of simulator, about 3 min 20 s left"
+    )
+    more = ("--resume", str(out), "--no-retry")
+    assert planned(tmp_path, capsys, by_count, "", *more) == "12 starts of simulator, about 3 min left"
+    journal.write(kind="retry", folder=runs[2].folder)
+    assert planned(tmp_path, capsys, by_count, "", *more) == "12 starts of simulator, about 3 min 20 s left"
+
+
+def test_a_scenario_that_nothing_ends_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    endless = SCENARIO.replace("measure_s: 1", "measure_s: null")
+    (tmp_path / "quick.yaml").write_text(endless)
+    (tmp_path / "sweep.yaml").write_text(TEXT.replace("smoke", f"{tmp_path}/quick.yaml"))
+    assert cli.main(["sweep", f"{tmp_path}/sweep.yaml", "--dry-run"]) == 2
+    assert "quick.yaml measures until it is stopped; set measure_s" in capsys.readouterr().err
+
+
 def begin(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     """`inferload sweep ARGUMENTS` in a process group of its own."""
     environment = {**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[2])}
@@ -163,6 +265,25 @@ def run_under_way(out: Path) -> int:
 def entries(out: Path, kind: str) -> list[dict[str, Any]]:
     lines = [json.loads(line) for line in (out / "journal.jsonl").read_text().splitlines()]
     return [line for line in lines if line["kind"] == kind]
+
+
+def test_scenarios_that_end_by_count_are_swept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "quick.yaml").write_text(SCENARIO.replace("measure_s: 1", "sessions: 7"))
+    text = TEXT.replace("smoke", f"{tmp_path}/quick.yaml").replace(", tiny-all", "").replace("pairs: 4", "pairs: 1")
+    (tmp_path / "sweep.yaml").write_text(f"{text}reports: false\n")
+    swept = begin(tmp_path, "sweep.yaml", "--into", "out")
+    said = swept.communicate(timeout=200)[0]
+    out = tmp_path / "out"
+    assert Journal(out).failures == [], said
+    assert "at least about 14 s: the time of a run of quick is not known before it" in " ".join(said.split())
+    for summary in (out / f"quick/{name}/000/summary.json" for name in ("tiny-baseline", "tiny-prefix-caching")):
+        assert json.loads(summary.read_text())["sessions"]["completed"] == 7
+    assert len(entries(out, "server_ready")) == len(entries(out, "run")) == 2
+    longest_s = max(entry["took_s"] for entry in entries(out, "run"))
+    wall_ns = [entry["wall_ns"] for kind in ("server_starting", "run") for entry in entries(out, kind)]
+    assert 0 < longest_s <= (max(wall_ns) - min(wall_ns)) / clock.NS_PER_S
+    assert cli.main(["sweep", "--resume", str(out), "--dry-run"]) == 0
+    assert "about 0 s left" in capsys.readouterr().out
 
 
 def test_a_sweep_survives_a_signal_a_kill_and_a_variant_that_fails(tmp_path: Path) -> None:

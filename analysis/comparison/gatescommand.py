@@ -8,9 +8,8 @@ from xml.etree import ElementTree
 
 from inferload import rundir
 from inferload.errors import UsageError
+from inferload.measure.outcome import FAILED, INVALID, gravest, of_summary
 from inferload.measure.untrusted import escaped
-
-EXIT_GATE, EXIT_INVALID = 1, 3
 
 
 def register(subparsers: Any) -> None:
@@ -18,8 +17,9 @@ def register(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "gates",
         help="what the gates of runs came to: text, JUnit XML, Markdown, GitHub annotations",
-        description="Says what the gates of finished runs came to, as their summary.json has it. Exit codes: 0 all passed; "
-        "1 a gate failed, or turns did where there is no gate; 2 cannot be read; 3 a measurement is not valid.",
+        description="Print the outcome and the gates of finished runs, as their summary.json has them. Exit codes: 0 all "
+        "passed; 1 a gate failed, or without gates a turn, another request or a task; 2 cannot be read; 3 a measurement is "
+        "not valid; 130, 143 a run was stopped early by a signal.",
     )
     add = parser.add_argument
     add("run_dirs", nargs="+", type=Path, metavar="RUN", help="run directory")
@@ -38,8 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     summaries = {name: _read(path / rundir.SUMMARY) for name, path in _named(arguments.run_dirs).items()}
     for name, summary in summaries.items():
-        verdict = summary["verdict"]
-        print(f"{name}: {verdict['measurement']} measurement, {'passed' if verdict['passed'] else 'FAILED'}")
+        print(escaped(f"{name}: {of_summary(summary).headline}"))
         print(gates_text(summary) or "no gates")
         print("\n".join(f"  {line}" for line in _failed(summary)), end="\n" if _failed(summary) else "")
     if arguments.junit is not None:
@@ -48,10 +47,15 @@ def run(arguments: argparse.Namespace) -> int:
         write_file("--markdown", arguments.markdown, markdown(summaries))
     if arguments.github:
         github.tell(annotations(summaries), markdown(summaries), "inferload gates")
-    verdicts = [summary["verdict"] for summary in summaries.values()]
-    if any(verdict["measurement"] == "invalid" for verdict in verdicts):
-        return EXIT_INVALID
-    return 0 if all(verdict["passed"] for verdict in verdicts) else EXIT_GATE
+    return gravest([_code(summary) for summary in summaries.values()])
+
+
+def _code(summary: Mapping[str, Any]) -> int:
+    """The exit code of a run, whatever its options --on-invalid and --inconclusive-code made of it."""
+    verdict, judged = summary["verdict"], of_summary(summary)
+    if verdict["measurement"] == "invalid":
+        return INVALID
+    return FAILED if judged.state == "failed" else judged.exit_code
 
 
 def _named(paths: Sequence[Path]) -> dict[str, Path]:
@@ -98,7 +102,9 @@ def annotations(summaries: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, s
     """(level, text): an error for a gate that failed and a measurement that is not valid, a warning for what is not certain."""
     found = []
     for name, summary in summaries.items():
-        verdict = summary["verdict"]
+        verdict, judged = summary["verdict"], of_summary(summary)
+        if judged.state == "stopped early":
+            found.append(("error" if judged.exit_code else "warning", f"{name}: {judged.headline}"))
         if verdict["measurement"] != "valid":
             why = "; ".join(str(reason["text"]) for reason in verdict["reasons"] if reason["phase"] == "measure")
             level = "error" if verdict["measurement"] == "invalid" else "warning"
@@ -107,14 +113,15 @@ def annotations(summaries: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, s
             if not gate["passed"] or gate.get("answer") == "inconclusive":
                 found.append(("warning" if gate["passed"] else "error", f"{name}: {_outcome(gate)}: {_said(gate)}"))
         if not verdict["gates"] and not verdict["passed"]:
-            why = "; ".join(_failed(summary)) or "turns failed"
-            found.append(("error", f"{name}: {why}; there are no gates that would allow it"))
+            why = "; ".join([judged.headline, *_failed(summary)])
+            found.append(("error", f"{name}: {why}"))
     return found
 
 
 def markdown(summaries: Mapping[str, Mapping[str, Any]]) -> str:
-    """A row for each gate."""
+    """The outcome of each run, and a row for each gate."""
     from inferload.measure.untrusted import code_span
+    from inferload.measure.untrusted import markdown as text
 
     from ..wording import NOT_KNOWN, number, sureness
     from .output import piped
@@ -125,26 +132,35 @@ def markdown(summaries: Mapping[str, Mapping[str, Any]]) -> str:
         for gate in verdict["gates"] or [{"gate": "no turn fails", "passed": verdict["passed"]}]:
             value = number(gate["value"]) if gate.get("value") is not None else NOT_KNOWN if "value" in gate else ""
             rows.append((name, verdict["measurement"], code_span(gate["gate"]), value, sureness(gate), _outcome(gate)))
-    return piped(rows, right=False) + "\n"
+    outcomes = [f"**{text(name)}**: {text(of_summary(summary).headline)}" for name, summary in summaries.items()]
+    return "\n\n".join([*outcomes, piped(rows, right=False)]) + "\n"
 
 
 def junit(summaries: Mapping[str, Mapping[str, Any]]) -> str:
-    """A suite for each run, a case for each gate, and one for whether the measurement is valid."""
+    """A suite for each run with its outcome as a property; cases: the planned end, a valid measurement, each gate."""
     root = ElementTree.Element("testsuites", name="inferload gates")
     for name, summary in summaries.items():
         verdict = summary["verdict"]
         invalid = verdict["measurement"] == "invalid"
         gates = verdict["gates"] or [{"gate": "no turn fails", "passed": verdict["passed"]}]
-        failures = sum(not gate["passed"] for gate in gates) + invalid
-        counts = {"tests": str(len(gates) + 1), "failures": str(failures), "skipped": "0"}
+        judged = of_summary(summary)
+        stopped = judged.state == "stopped early"
+        failures = sum(not gate["passed"] for gate in gates) + invalid + stopped
+        counts = {"tests": str(len(gates) + 2), "failures": str(failures), "skipped": "0"}
         suite = ElementTree.SubElement(root, "testsuite", {"name": name, **counts})
+        properties = ElementTree.SubElement(suite, "properties")
+        for key, value in (("outcome", judged.headline), ("state", judged.state)):
+            ElementTree.SubElement(properties, "property", name=key, value=escaped(value))
+        case = ElementTree.SubElement(suite, "testcase", classname=name, name="run reached its planned end")
+        if stopped:
+            ElementTree.SubElement(case, "failure", message=escaped(judged.headline))
         case = ElementTree.SubElement(suite, "testcase", classname=name, name="measurement is valid")
         if invalid:
             ElementTree.SubElement(case, "failure", message="; ".join(str(one["text"]) for one in verdict["reasons"]))
         for gate in gates:
             case = ElementTree.SubElement(suite, "testcase", classname=name, name=gate["gate"])
             if not gate["passed"]:
-                plain = "; ".join(_failed(summary)) or "turns failed"
+                plain = "; ".join([judged.headline, *_failed(summary)])
                 ElementTree.SubElement(case, "failure", message=_said(gate) if "value" in gate else plain)
             elif gate.get("answer") == "inconclusive":
                 ElementTree.SubElement(case, "system-out").text = f"inconclusive: {_said(gate)}"

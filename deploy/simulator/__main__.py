@@ -10,7 +10,7 @@ from .command import register
 
 def main() -> int:
     """Parse and serve; a UsageError becomes one line on stderr and exit code 2."""
-    parser = argparse.ArgumentParser(prog="inferload")
+    parser = argparse.ArgumentParser(prog="inferload", allow_abbrev=False)
     register(parser.add_subparsers(required=True))
     arguments = parser.parse_args(["simulator", *sys.argv[1:]])
     try:

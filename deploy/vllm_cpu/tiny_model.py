@@ -208,7 +208,9 @@ def build(into: Path, name: str) -> Path:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="Build the tiny model's folder and print its path.")
+    parser = argparse.ArgumentParser(
+        description="Build the tiny model's folder and print its path.", allow_abbrev=False
+    )
     parser.add_argument("--into", type=Path, required=True, help="folder for models")
     parser.add_argument("--name", default="tiny", help="tiny, or tiny-<layers>x<hidden>")
     given = parser.parse_args(argv)

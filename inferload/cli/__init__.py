@@ -12,7 +12,8 @@ from typing import Any, TextIO, cast
 from inferload import __version__
 from inferload.errors import UsageError
 from inferload.measure.untrusted import escaped_lines
-from inferload.passing import PassingParser
+from inferload.passing import PassingParser, is_key
+from inferload.runoptions import KEY_ON_COMMAND_LINE
 
 # The load path's own sub-commands: the module whose `register` adds them. Only what is asked for is imported.
 BUILT_IN = {
@@ -34,7 +35,7 @@ def build_parser(command: str | None = None) -> argparse.ArgumentParser:
     A sub-command sets `run`, a function of the parsed arguments that returns the exit code.
     """
     parser = argparse.ArgumentParser(
-        prog="inferload", description="Load generation for LLM inference servers, on Locust."
+        prog="inferload", description="Load generation for LLM inference servers, on Locust.", allow_abbrev=False
     )
     parser.add_argument("--version", action="version", version=f"inferload {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=PassingParser)
@@ -88,7 +89,13 @@ class _Escaping:
 def main(argv: list[str] | None = None) -> int:
     """Run one sub-command; a UsageError becomes one line on stderr and exit code 2."""
     words = sys.argv[1:] if argv is None else argv
-    arguments = build_parser(words[0] if words else None).parse_args(words)
+    parser = build_parser(words[0] if words else None)
+    first = words[0].partition("=")[0] if words else ""
+    if first.startswith("-") and first not in parser._option_string_actions:  # its value would be shown as a command
+        parser.error(
+            KEY_ON_COMMAND_LINE if is_key(first) else f"{first}: unknown; a command comes first: inferload --help"
+        )
+    arguments = parser.parse_args(words)
     try:
         with contextlib.redirect_stdout(cast(TextIO, _Escaping(sys.stdout))):
             code = int(arguments.run(arguments) or 0)

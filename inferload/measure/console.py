@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from inferload.measure import failures
+from inferload.measure import failures, outcome
 from inferload.measure.cachetable import cache_table
 from inferload.measure.gates import ONE_SIDED
 from inferload.measure.measures import MEASURES
@@ -23,7 +23,7 @@ _VERDICTS = {
 
 
 def tables(summary: Mapping[str, Any]) -> str:
-    """The whole text, verdict first. A figure that is not known is a dash."""
+    """The whole text, outcome first. A figure that is not known is a dash."""
     summary = mapped(summary, escaped)
     parts = [_head(summary), gates_text(summary), _latency(summary), _load(summary)]
     parts += [
@@ -47,7 +47,10 @@ def figure(block: Mapping[str, Any], name: str) -> str:
 def _head(summary: Mapping[str, Any]) -> str:
     run, verdict = summary["run"], summary["verdict"]
     on_simulator = run.get("engine") == "simulator"
-    lines = [_VERDICTS[verdict["measurement"]] + (" (of the simulator, not of a real server)" if on_simulator else "")]
+    lines = [outcome.of_summary(summary).headline]
+    lines.append(
+        _VERDICTS[verdict["measurement"]] + (" (of the simulator, not of a real server)" if on_simulator else "")
+    )
     lines += [_reason(reason) for reason in verdict["reasons"]]
     window = short(summary["window_s"])
     lines.append(
@@ -68,7 +71,9 @@ def gates_text(summary: Mapping[str, Any]) -> str:
     if not verdict["gates"]:
         if verdict["passed"]:
             return ""
-        return "FAILED: turns failed, and the scenario has no gates that would allow it"
+        return (
+            "FAILED: the scenario has no gates, so a failed turn, another failed request or an exception fails the run"
+        )
     rows = [
         [
             "passed" if gate["passed"] else "FAILED",

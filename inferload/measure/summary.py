@@ -47,6 +47,8 @@ class SummaryInput:
     servers: Sequence[dict[str, Any]] = ()
     gates: Sequence[str] = ()
     inconclusive: gating.Policy = "warn"
+    other_requests: Mapping[str, int] = field(default_factory=lambda: {"sent": 0, "failed": 0})  # that are no turns
+    exceptions: Mapping[str, Any] = field(default_factory=lambda: {"count": 0, "first": None})  # of tasks
     batches: Batches | None = None  # of the measure phase, where turns are all at hand
     exact: Values | None = None
     exact_by_class: Mapping[str, Values] | None = None
@@ -70,6 +72,8 @@ def build(given: SummaryInput) -> dict[str, Any]:
         "window_s": window_s,
         "percentiles_from": "sketches" if exact is None else "records",
         **_part(measured, window_s, exact),
+        "other_requests": dict(given.other_requests),
+        "exceptions": dict(given.exceptions),
         "client": _client(given.health, given.stamps, given.reader),
         "servers": list(given.servers),
         "by_class": _by_class(given),
@@ -295,12 +299,13 @@ def _intervals(batches: Batches) -> gating.Intervals:
 
 
 def _verdict(given: SummaryInput, summary: dict[str, Any], quantile: gating.Quantile) -> dict[str, Any]:
-    """With gates the run passes when all hold; without, when no turn of any phase failed."""
+    """With gates the run passes when all hold; without, when no turn of any phase, no other request and no task failed."""
     intervals = None if given.batches is None else _intervals(given.batches)
     parsed = [gating.parse(text) for text in given.gates]
     results = [gating.evaluate(gate, summary, quantile, intervals, given.inconclusive) for gate in parsed]
     results += [] if given.aborted is None else [given.aborted]
-    passed = all(result.passed for result in results) if results else given.tallies.total().failed == 0
+    failures = given.tallies.total().failed + given.other_requests["failed"] + given.exceptions["count"]
+    passed = all(result.passed for result in results) if results else failures == 0
     return {
         "measurement": given.verdict.measurement,
         "by_phase": dict(given.verdict.by_phase),

@@ -60,7 +60,15 @@ def judge(evidence: Sequence[Evidence]) -> Verdict:
     measured = any(one.phase == "measure" for one in evidence)
     if not measured:
         reasons.insert(
-            0, Reason("no_turns", "measure", "invalid", 0, 1, "the run ended before its measure phase began")
+            0,
+            Reason(
+                "no_turns",
+                "measure",
+                "invalid",
+                0,
+                1,
+                "the run ended before its measure phase began: nothing was measured",
+            ),
         )
     by_phase = {phase: _worst(reasons, phase) for phase in dict.fromkeys([*(one.phase for one in evidence), "measure"])}
     return Verdict(by_phase["measure"], tuple(reasons), by_phase)
@@ -88,11 +96,16 @@ _HEAD = """# When a measurement is not valid
 <!-- Generated: python -m inferload.measure.validity > docs/validity.md -->
 
 A load generator can be slower than the server that it measures, and then it reports itself. inferload measures its own part
-while it runs, and each run ends with a verdict:
+while it runs, and each run ends with a verdict on its measurement:
 
 * **valid**: nothing in the table below was found in the measure phase;
 * **suspect**: look at the reasons before you use the figures; the exit code does not change;
-* **invalid**: do not use the figures. A headless run ends with exit code 3, unless it was told `--on-invalid warn`.
+* **invalid**: do not use the figures. A headless run ends with exit code 3, unless `--on-invalid warn` is given.
+
+The verdict is one part of the run's outcome, which the terminal, the web page, the report, JUnit and `summary.json` state in
+one line. From the worst: **failed** (a gate failed; without gates a turn, another request or a task), **stopped early** (by
+Ctrl-C, SIGTERM, SIGHUP or the loss of every worker before the planned end), **invalid**, **suspect**, **passed**. A failed run
+whose measurement is valid is failed.
 
 Reasons found in the warm-up or the drain are listed and decide nothing. A figure that is not known gives no reason; a
 percentile of too few samples is left out, and gives none either. A level is reached above its limit (>) or below it (<).

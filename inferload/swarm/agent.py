@@ -11,7 +11,8 @@ import gevent.lock
 from inferload import __version__
 from inferload.errors import UsageError
 from inferload.measure.clock import NS_PER_S, clock_id, now_ns, wall_ns
-from inferload.swarm import exitcodes, messages
+from inferload.measure.outcome import INVALID
+from inferload.swarm import messages
 from inferload.swarm.messages import Assignment, Report, windows_from_wire
 from inferload.swarm.own import OwnSettings
 from inferload.swarm.sessions import OpenLoop
@@ -110,7 +111,7 @@ class Agent:
     def _leave(self, silent_s: float) -> None:
         """End the run, wait at most `drain_s` for turns in flight, and have Locust exit with a code that says that it broke."""
         run = self._run
-        code = self._environment.process_exit_code = exitcodes.INVALID
+        code = self._environment.process_exit_code = INVALID
         if run is None or run.finished:
             logger.error("master: no heartbeat for %.1f s; exiting with code %d", silent_s, code)
         else:

@@ -37,11 +37,11 @@ COLD = Pass("cold")
 
 
 def passes(cache: Cache) -> Sequence[Pass]:
-    """The runs of a scenario, in their order. With a salt of its own a warm run relies on an earlier run's."""
+    """The runs of a scenario, in their order."""
     if cache.arm == "both":
         return Pass("cold"), Pass("warm", "-warm")
     if cache.arm == "warm":
-        return (Pass("warm"),) if cache.salt else (Pass("warming", "-warming", counted=False), Pass("warm"))
+        return (Pass("warming", "-warming", counted=False), Pass("warm")) if cache.twice else (Pass("warm"),)
     return (COLD,)
 
 

@@ -76,6 +76,7 @@ class LocustBooks:
 
 
 _TURN = "TURN"
+OWN_ROWS = (_TURN, "TTFT", "ITL")  # types of the rows in Locust's table that are of turns
 
 
 def _by_class(records: Sequence[TurnRecord]) -> dict[str, list[TurnRecord]]:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from inferload import scrapefile, turnfile
-from inferload.measure import evidence, servers, summary, validity
+from inferload.measure import evidence, outcome, servers, summary, validity
 from inferload.measure.arrow import pa, pc
 from inferload.measure.clock import NS_PER_S
 from inferload.measure.exact import batched_values, exact_values
@@ -40,6 +40,7 @@ def close(run: EndedRun) -> Closed:
     cache = cachefigures.figures(run, turns)
     document = summary.build(_input(run, turns, cache)) | _splits(run, turns) | {"cache": cache.block}
     document["tasks"] = None if turns is None else tasks_by_class(turns)
+    document["outcome"] = outcome.judge(document, run.early, run.policy).to_dict()
     return Closed(document, cache.left)
 
 
@@ -69,6 +70,8 @@ def _input(run: EndedRun, turns: pa.Table | None, cache: CacheFigures) -> summar
         verdict=judged,
         gates=list(scenario.gates),
         inconclusive=run.inconclusive,
+        other_requests={"sent": run.others.sent, "failed": run.others.failed},
+        exceptions={"count": run.others.raised, "first": run.others.first},
         batches=None if turns is None else lambda name: batched_values(turns, name, SLICES),
         stamps=facts.stamps,
         reader=_reader(run),

@@ -54,6 +54,7 @@ def apply() -> None:
     _let_workers_have_ended()
     _survive_malformed_packets()
     _check_senders()
+    _leave_signals_to_us()
     logging.getLogger("locust.main").addFilter(_not_about_run_time)
 
 
@@ -181,6 +182,13 @@ def _check_senders() -> None:
     locust.runners.MasterRunner.handle_message = handle_message
 
 
+def _leave_signals_to_us() -> None:
+    """Locust's own handler of SIGTERM ends the process without a word on which signal it was, and SIGHUP kills it at once."""
+    if not hasattr(locust.main.gevent, "without_signals"):
+        names = {**vars(gevent), "signal_handler": lambda *_arguments: None, "without_signals": True}
+        locust.main.gevent = SimpleNamespace(**names)
+
+
 def bucket_ms(response_time_ms: float) -> float:
     """Locust's documented hook for its buckets: three significant digits, where its own round 1.5 ms to 2 and 1234 to 1200."""
     if response_time_ms <= 0:
@@ -196,17 +204,21 @@ def _not_about_run_time(record: logging.LogRecord) -> bool:
 def check_after_parsing(check: Callable[[Any], object]) -> None:
     """Have `check` look at the parsed command line before Locust forks workers: later exits leave orphans."""
     get_parser = locust.main.get_parser
-    if getattr(get_parser, "checks", False):
+    known: list[Callable[[Any], object]] | None = getattr(get_parser, "checks", None)
+    if known is not None:
+        known += [check] if check not in known else []
         return
+    checks = [check]
 
     def checking() -> Any:
         parser = get_parser()
         parse_args = parser.parse_args
 
         def parse_and_check(*arguments: Any) -> Any:
-            options = parse_args(*arguments)
             try:
-                check(options)
+                options = parse_args(*arguments)
+                for each in checks:
+                    each(options)
             except UsageError as error:
                 parser.exit(2, f"inferload: {escaped_lines(str(error))}\n")
             return options
@@ -214,7 +226,7 @@ def check_after_parsing(check: Callable[[Any], object]) -> None:
         parser.parse_args = parse_and_check
         return parser
 
-    checking.checks = True  # type: ignore[attr-defined]
+    checking.checks = checks  # type: ignore[attr-defined]
     locust.main.get_parser = checking
 
 

@@ -17,9 +17,10 @@ from gevent.event import Event
 from inferload import rundir
 from inferload.errors import UsageError
 from inferload.measure import calibration
-from inferload.swarm import arms, compat, exitcodes, finale, inbox, muster, progress
+from inferload.measure.outcome import SIGNAL_CODES, USAGE, State, gravest
+from inferload.swarm import arms, compat, finale, inbox, muster, progress
 from inferload.swarm.ended import Place
-from inferload.swarm.finale import Outcome
+from inferload.swarm.finale import Result
 from inferload.swarm.locust_csv import History
 from inferload.swarm.masterrun import MasterRun
 from inferload.swarm.order import Order, Prefill, Wish, resolve
@@ -28,10 +29,14 @@ from inferload.swarm.preflight import Preflight, preflight
 
 logger = logging.getLogger(__name__)
 
-
-def gravest(codes: Sequence[int]) -> int:
-    """One exit code for several runs: an invalid measurement before a gate that failed, that before what the user chose."""
-    return next((code for code in (exitcodes.INVALID, exitcodes.GATE) if code in codes), max(codes))
+CTRL_C = "Ctrl-C"
+_LEVELS: dict[State, int] = {
+    "failed": logging.ERROR,
+    "stopped early": logging.WARNING,
+    "invalid": logging.ERROR,
+    "suspect": logging.WARNING,
+    "passed": logging.INFO,
+}
 
 
 class Controller:
@@ -43,14 +48,16 @@ class Controller:
         self.environment = environment
         self.prefill = prefill
         self.run: MasterRun | None = None
-        self.outcome: Outcome | None = None
+        self.result: Result | None = None
         self.trouble: str | None = None  # why the last start could not be made
-        self.on_invalid_warns = environment.parsed_options.on_invalid == "warn"
         self._own = own
         self._shown = environment.parsed_options.num_users, environment.parsed_options.spawn_rate
         self._wish = wish
         self._expected_workers = expected_workers
-        self._headless = bool(environment.parsed_options.headless)
+        options = environment.parsed_options
+        self._headless = bool(options.headless)
+        # Of the run that --autostart begins; Locust counts it from an end by --run-time, which the controller takes over.
+        self._autoquit_s: float | None = options.autoquit if options.autostart and options.autoquit >= 0 else None
         self.preparing = False  # a run is on its way, and its load has not begun
         self._load_awaited = False  # it is prepared, and its first users are still to be started
         self._later: tuple[int, float] | None = None  # users and spawn rate that were asked for until then
@@ -120,22 +127,25 @@ class Controller:
         if self.run is not None:
             self.run.request_stop(reason)
         elif self.preparing:
-            self._stopped_before = reason
+            self._stopped_before = self._stopped_before or reason
         self._idle.wait()
 
-    def interrupt(self) -> None:
-        """Ctrl-C: the first drains, the second gives up what is in flight."""
+    def interrupt(self, by: str) -> None:
+        """End the process after a signal: the first drains the run, a Ctrl-C after it gives up what is in flight."""
         run = self.run
+        self._leaving = True
         if run is None:
+            self._stopped_before = self._stopped_before or by
             gevent.spawn(self._quit)
         elif not run.stop.is_set():
             logger.info(
-                "Ctrl-C: draining, at most %g s; press it again to give up what is in flight",
+                "%s: draining, at most %g s; press Ctrl-C %sto give up what is in flight",
+                by,
                 run.order.scenario.phases.drain_s,
+                "again " if by == CTRL_C else "",
             )
-            self._leaving = True
-            run.request_stop("Ctrl-C")
-        else:
+            run.request_stop(by, early=True)
+        elif by == CTRL_C:
             run.abort()
 
     # -- a run
@@ -171,7 +181,7 @@ class Controller:
         gevent.spawn(self._whole_run, order)
 
     def _whole_run(self, order: Order | UsageError) -> None:
-        self.trouble, self.outcome = None, None
+        self.trouble, self.result = None, None
         try:
             self._runs(order)
         except UsageError as error:
@@ -186,6 +196,9 @@ class Controller:
             self._idle.set()
         if (self._headless or self._leaving) and not self._shutting_down:
             self._quit()
+        elif self._autoquit_s is not None:
+            gevent.spawn_later(self._autoquit_s, self._quit_if_idle)
+            self._autoquit_s = None
 
     def _runs(self, order: Order | UsageError) -> None:
         """An order's run; where it has a cold and a warm arm, one after the other, unless the first is stopped by hand."""
@@ -200,13 +213,13 @@ class Controller:
             self.run = self._prepared(order, arms.folder(path, one), one, earlier)
             self.preparing = False
             if self._stopped_before is not None:
-                self.run.request_stop(self._stopped_before)
-            outcome = self.outcome = self._conduct(self.run)
-            if one.counted:
-                codes.append(self._exit_code(outcome))
-            if self.run.stopped_early:
+                self.run.request_stop(self._stopped_before, early=self._stopped_before in SIGNAL_CODES)
+            result = self.result = self._conduct(self.run)
+            if one.counted or self.run.early_by is not None:
+                codes.append(result.judged.exit_code)
+            if self.run.stopped:
                 break
-            earlier = arms.Earlier(one.arm, outcome.run_dir, self.run.salt, outcome.left)
+            earlier = arms.Earlier(one.arm, result.run_dir, self.run.salt, result.left)
             if number + 1 < len(todo):
                 self._locust_stop()
         if codes:
@@ -227,6 +240,8 @@ class Controller:
         muster.wait_for_workers(self._runner, self._expected_workers)
         looked = self._looked_at(order)
         place = Place(path, rundir.create(path))
+        if self._own.run_dir is None:
+            rundir.link_latest(path)
         run = MasterRun(order, looked, place, self._own, self._runner)
         run.follow(one.arm, earlier)
         self.run = run  # answers to what follows find it there
@@ -247,7 +262,7 @@ class Controller:
             return admitted[1]
         return preflight(order, self._own)
 
-    def _conduct(self, run: MasterRun) -> Outcome:
+    def _conduct(self, run: MasterRun) -> Result:
         logger.info("run directory: %s", run.place.path)
         try:
             finale.begin(run)
@@ -263,9 +278,9 @@ class Controller:
         finally:
             shown_no_more()
         history.finish(run.seen.errors.texts)
-        outcome = finale.conclude(run, history.errors)
-        logger.info("%s", outcome.headline)
-        return outcome
+        result = finale.conclude(run, history.errors)
+        logger.log(_LEVELS[result.judged.state], "%s", result.judged.headline)
+        return result
 
     def _start_users(self, users: int, spawn_rate: float) -> None:
         """Locust's own start, with the users that were asked for while the run was being prepared, if any were.
@@ -278,23 +293,21 @@ class Controller:
             self.run.change_users(users)
         self._locust_start(users, spawn_rate)
 
-    def _exit_code(self, outcome: Outcome) -> int:
-        if outcome.measurement == "invalid" and not self.on_invalid_warns:
-            return exitcodes.INVALID
-        if outcome.passed:
-            return exitcodes.OK
-        return self._own.inconclusive_code if outcome.undecided else exitcodes.GATE
-
     def _refuse(self, why: str) -> None:
         """No run: one line that says why."""
         self.trouble = why
         logger.error("%s", why)
-        self.environment.process_exit_code = exitcodes.USAGE
+        self.environment.process_exit_code = USAGE
 
     def _shown_again(self) -> None:
         """The start form shows what it did at first: a field that is left so means the scenario's value, each time."""
         options = self.environment.parsed_options
         options.num_users, options.spawn_rate = self._shown
+
+    def _quit_if_idle(self) -> None:
+        if not self.under_way:
+            logger.info("--autoquit: shutting down")
+            self._quit()
 
     def _quit(self) -> None:
         self._runner.quit()

@@ -13,7 +13,7 @@ from typing import Any
 
 from inferload import rundir, turnfile
 from inferload.errors import UsageError
-from inferload.measure import gates
+from inferload.measure import gates, outcome
 from inferload.measure.abort import AbortReached
 from inferload.measure.arrow import pa
 from inferload.measure.clock import NS_PER_S, Anchor
@@ -53,6 +53,16 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
+class Others:
+    """Requests that are no turns, and exceptions of tasks, as Locust counted them. `first`: text of the first exception."""
+
+    sent: int = 0
+    failed: int = 0
+    raised: int = 0
+    first: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class EndedRun:
     """Every phase is over. `about`: the summary's `run` block."""
 
@@ -69,6 +79,9 @@ class EndedRun:
     salt: str
     earlier: Earlier | None = None
     inconclusive: gates.Policy = "warn"
+    policy: outcome.Policy = field(default_factory=outcome.Policy)
+    early_by: str | None = None  # the signal or event that ended the run before its planned end
+    others: Others = field(default_factory=Others)
     write_errors: tuple[str, ...] = ()  # files of the run, beside its turn records, that could not be written
     aborted: AbortReached | None = None  # the condition that stopped the run
     rate_changed: bool = False  # the rate of an open loop was changed while the run lasted
@@ -81,6 +94,16 @@ class EndedRun:
     def window_s(self, phase: Phase) -> float:
         """How long a phase lasted."""
         return sum(lasted_s(window) for window in self.windows if window.phase == phase)
+
+    @property
+    def early(self) -> outcome.Early | None:
+        """The end before the planned end; None if the run reached that."""
+        if self.early_by is None:
+            return None
+        phases: tuple[Phase, ...] = ("measure", "warmup")
+        phase = next((one for one in phases if self.window_s(one) > 0), None)
+        after_s = 0.0 if phase is None else self.window_s(phase)
+        return outcome.Early(self.early_by, phase, after_s, self.order.scenario.phases.measure_s)
 
     @property
     def models(self) -> list[str]:
@@ -138,6 +161,9 @@ def keep(run: EndedRun, redaction: Redaction) -> None:
         "salt": run.salt,
         "earlier": None if run.earlier is None else [run.earlier.arm, str(run.earlier.run_dir), run.earlier.salt],
         "inconclusive": run.inconclusive,
+        "policy": asdict(run.policy),
+        "early_by": run.early_by,
+        "others": asdict(run.others),
         "rate_changed": run.rate_changed,
         "aborted": None if run.aborted is None else asdict(run.aborted),
         "tallies": run.seen.tallies.to_wire(),
@@ -180,6 +206,9 @@ def _recalled(path: Path, document: Mapping[str, Any]) -> EndedRun:
         salt=document["salt"],
         earlier=None if earlier is None else Earlier(earlier[0], Path(earlier[1]), earlier[2], None),
         inconclusive=document["inconclusive"],
+        policy=outcome.Policy(**document.get("policy", {})),
+        early_by=document.get("early_by"),
+        others=Others(**document.get("others", {})),
         rate_changed=document.get("rate_changed", False),
         aborted=AbortReached(**document["aborted"]) if document.get("aborted") else None,
     )

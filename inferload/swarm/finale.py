@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from inferload import rundir
-from inferload.measure import console, summary
+from inferload.measure import console, outcome, summary
 from inferload.measure.clock import now_ns
 from inferload.runoptions import API_KEY_VARIABLE
 from inferload.swarm import closing, ended
@@ -27,14 +27,12 @@ _REPORT_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """What a run came to, in short."""
+class Result:
+    """The outcome of a run, and what the next arm and the web page need of it."""
 
     run_dir: Path
-    headline: str
+    judged: outcome.Outcome
     measurement: str
-    passed: bool
-    undecided: bool  # it failed by inconclusive gates alone
     engine: str
     left: SentHits | IdHits | None = None  # an endless prefix cache as the run left it
 
@@ -49,7 +47,7 @@ def _write_manifest(run: MasterRun, counts: dict[str, Any] | None) -> None:
     rundir.write_json(run.place.path / rundir.MANIFEST, document)
 
 
-def conclude(run: MasterRun, csv_errors: Sequence[str] = ()) -> Outcome:
+def conclude(run: MasterRun, csv_errors: Sequence[str] = ()) -> Result:
     """Write the run's own documents, print its tables, and have the report made.
 
     `csv_errors`: of Locust's tables. A document that cannot be written makes the measurement invalid: its tables are printed.
@@ -63,25 +61,36 @@ def conclude(run: MasterRun, csv_errors: Sequence[str] = ()) -> Outcome:
     closed = closing.close(over)
     document = run.own.redaction.document(closed.document)
     written = _write_documents(run, over, document)
-    tables = console.tables(document)
-    print(tables, flush=True)
+    if not written:
+        document = _not_kept(document, over)
+    _show(console.tables(document))
     if not written:
         logger.error("no report: the run's documents could not be written")
     elif run.own.report:
         make_report(folder)
     else:
         logger.info("no report was wanted; make it with: inferload report %s", folder)
+    page = folder / rundir.REPORT_HTML
+    _show(str(page if page.is_file() else folder))
+    judged = outcome.of_summary(document)
+    return Result(folder, judged, document["verdict"]["measurement"], run.preflight.engine, closed.left)
+
+
+def _show(text: str) -> None:
+    """Print a text. Where the terminal was closed or the pipe's reader is gone, output is dropped from here on."""
+    try:
+        print(text, flush=True)
+    except OSError:  # what is left in the buffer would change the exit code at the interpreter's end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _not_kept(document: dict[str, Any], over: ended.EndedRun) -> dict[str, Any]:
+    """The document of a run whose files could not be written: the measurement is invalid."""
     verdict = document["verdict"]
-    return Outcome(
-        folder,
-        tables.splitlines()[0],
-        verdict["measurement"] if written else "invalid",
-        bool(verdict["passed"]),
-        all(gate["answer"] == "inconclusive" for gate in verdict["gates"] if not gate["passed"])
-        and bool(verdict["gates"]),
-        run.preflight.engine,
-        closed.left,
-    )
+    reason = {"code": "not_written", "phase": "measure", "level": "invalid", "value": 1, "limit": 0}
+    reason["text"] = f"{over.place.path}: the run's documents could not be written"
+    document = document | {"verdict": verdict | {"measurement": "invalid", "reasons": [reason, *verdict["reasons"]]}}
+    return document | {"outcome": outcome.judge(document, over.early, over.policy).to_dict()}
 
 
 def _write_documents(run: MasterRun, over: ended.EndedRun, document: dict[str, Any]) -> bool:
@@ -118,6 +127,9 @@ def _over(run: MasterRun, csv_errors: Sequence[str]) -> ended.EndedRun:
         salt=run.salt,
         earlier=run.earlier,
         inconclusive=run.own.inconclusive,
+        policy=run.own.policy,
+        early_by=run.early_by,
+        others=run.others(),
         write_errors=(*csv_errors, *(error for error in (scraped, run.marks.error) if error is not None)),
         rate_changed=bool(run.steering.rate_changes),
         aborted=run.aborted,

@@ -130,5 +130,5 @@ def manifest(run: MasterRun, counts: dict[str, Any] | None) -> dict[str, Any]:
         "prompt_tokens": {"exactness": vocabulary.exactness, "error": vocabulary.error},
         "counts": counts,
         "stop_reason": run.stop_reason if counts is not None else None,
-        "complete": run.complete,
+        "complete": run.complete and run.early_by is None,
     }

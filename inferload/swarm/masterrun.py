@@ -23,7 +23,9 @@ from inferload.measure.steady import Steadiness
 from inferload.measure.tally import TallySet
 from inferload.swarm import compat, messages, muster, stepping, warming, watching
 from inferload.swarm.arms import Arm, Earlier
-from inferload.swarm.ended import Place, Seen
+from inferload.swarm.bookings import OWN_ROWS
+from inferload.swarm.ended import Others, Place, Seen
+from inferload.swarm.host import sleep_until
 from inferload.swarm.marks import Marks
 from inferload.swarm.messages import Report, windows_to_wire
 from inferload.swarm.order import Order
@@ -76,6 +78,8 @@ class MasterRun:
         self._ignored_before = compat.ignored_messages.counts.copy()
         self._aborting = False
         self._over = False  # the load has ended as planned
+        self.early_by: str | None = None  # the signal or event that ended the load before its planned end
+        self._marking: list[gevent.Greenlet] = []
 
     def follow(self, arm: Arm, earlier: Earlier | None) -> None:
         """Say before `prepare` which arm of its order this is, and which run it follows, whose prefixes it then meets."""
@@ -130,7 +134,7 @@ class MasterRun:
         text = f"abort_on: {reached.condition} (value {reached.value:.4g})"
         self.marks.add("abort_on", text, condition=reached.condition, value=reached.value)
         logger.error("%s: the run is stopped", text)
-        self.request_stop(text)
+        self.request_stop(text, early=True)
 
     def _look_at_overrun(self, member: Member, overrun_ms: float) -> None:
         if overrun_ms:
@@ -171,8 +175,8 @@ class MasterRun:
             self._look_whether_spent()
 
     @property
-    def stopped_early(self) -> bool:
-        """Whether somebody, or something, ended the run before its time; one whose load is spent has come to its end."""
+    def stopped(self) -> bool:
+        """Whether the load was ended by request; a load that is spent has come to its own end."""
         return self.stop.is_set() and self._spent_ns is None
 
     def _look_whether_spent(self) -> None:
@@ -201,7 +205,18 @@ class MasterRun:
         self.marks.add("worker_left", text, worker=member.name)
         logger.error("%s from here on", text)
         if all(one.drained for one in self.roster.present):
-            self.request_stop("the end of every worker")
+            self.request_stop("the end of every worker", early=True)
+
+    def others(self) -> Others:
+        """Requests that are no turns, and exceptions of tasks, as Locust has counted them."""
+        entries = [one for one in self._runner.stats.entries.values() if one.method not in OWN_ROWS]
+        raised = list(self._runner.exceptions.values())
+        return Others(
+            sent=sum(one.num_requests for one in entries),
+            failed=sum(one.num_failures for one in entries),
+            raised=sum(one["count"] for one in raised),
+            first=str(raised[0]["msg"]).partition("\n")[0] if raised else None,
+        )
 
     def takes_users(self, member: Member) -> bool:
         """Whether Locust would give it users: not while it counts it as missing."""
@@ -212,10 +227,12 @@ class MasterRun:
 
     # -- what people say
 
-    def request_stop(self, reason: str) -> None:
-        """Go to the drain; the first reason counts."""
+    def request_stop(self, reason: str, *, early: bool = False) -> None:
+        """Go to the drain; the first reason counts. `early`: it is no planned end, unless the load has ended already."""
         if not self.stop.is_set():
-            self.stop_reason = reason
+            if not self._over:
+                self.stop_reason = reason
+                self.early_by = reason if early else None
             self.marks.add("stop", f"stopped by {reason}")
             self.stop.set()
 
@@ -269,6 +286,7 @@ class MasterRun:
             self._announce(start_ns, min(measure_ns, end_ns), end_ns)
             self._drain(end_ns)
         finally:
+            gevent.killall(self._marking, block=False)
             starter.kill(block=False)
             stepper.kill(block=False)
             watcher.kill(block=False)
@@ -321,7 +339,8 @@ class MasterRun:
     def _announce(self, start_ns: int, measure_ns: int | None, end_ns: int | None) -> None:
         """Tell the workers which phases there are, as far as that is known: None where it is not yet."""
         self.phases.set(start_ns, measure_ns, end_ns)
-        self._mark_phases()
+        gevent.killall(self._marking, block=False)
+        self._marking = [gevent.spawn(self._mark_phases_from, one.start_ns) for one in self.windows]
         self.tell(messages.WINDOWS, {"run_id": self.run_id, "windows": windows_to_wire(self.stepped)})
 
     def _mark_ignored_messages(self) -> None:
@@ -330,8 +349,13 @@ class MasterRun:
             text = ", ".join(f"{reason}: {count}" for reason, count in sorted(ignored.items()))
             self.marks.add("messages_ignored", f"messages to the master ignored ({text})", counts=dict(ignored))
 
+    def _mark_phases_from(self, at_ns: int) -> None:
+        """Mark the phases that have begun at an instant, once it has come."""
+        sleep_until(at_ns)
+        self._mark_phases()
+
     def _mark_phases(self) -> None:
-        self.phases.mark(self.marks, self.anchor, stopping=self.stop.is_set() and not self.drained.is_set())
+        self.phases.mark(self.marks, self.anchor)
 
     def _drain(self, begin_ns: int) -> None:
         gevent.sleep(max(0.0, (begin_ns - now_ns()) / NS_PER_S))

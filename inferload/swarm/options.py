@@ -1,5 +1,6 @@
 """The options that a locustfile of ours adds to Locust's, and what is checked of them before Locust forks workers."""
 
+import argparse
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,8 @@ from typing import Any
 from inferload import rundir
 from inferload.errors import UsageError
 from inferload.measure import abort, gates
-from inferload.runoptions import API_KEY_VARIABLE, RUN_OPTIONS
+from inferload.measure.outcome import Policy
+from inferload.runoptions import API_KEY_VARIABLE, KEY_ON_COMMAND_LINE, RUN_OPTIONS
 from inferload.swarm import order
 from inferload.swarm.compat import AnyOf
 from inferload.swarm.own import OwnSettings
@@ -27,6 +29,8 @@ _LOOPBACK = "127.0.0.1"
 
 def add_options(parser: Any, default_scenario: str) -> None:
     """Add our options to Locust's parser; those in its start form say so."""
+    parser.allow_abbrev = False  # else --api-key is read as --api-key-file, and the key is printed as a file's name
+    parser.add_argument("--api-key", nargs="?", action=_Refused, help=argparse.SUPPRESS, include_in_web_ui=False)
     parser.add_argument(
         "--scenario",
         default=default_scenario,
@@ -37,6 +41,13 @@ def add_options(parser: Any, default_scenario: str) -> None:
     parser.set_defaults(master_bind_host=_NotGiven(parser.get_default("master_bind_host") or "*"))
     for option in RUN_OPTIONS:
         parser.add_argument(option.flag, include_in_web_ui=option.in_form, **option.keywords())
+
+
+class _Refused(argparse.Action):
+    """An option that is an error, whatever its value, which is not shown."""
+
+    def __call__(self, *_arguments: Any) -> None:
+        raise UsageError(KEY_ON_COMMAND_LINE)
 
 
 class _NotGiven(str):
@@ -101,7 +112,11 @@ def own_settings(options: Any) -> OwnSettings:
         run_dir=Path(options.run_dir).absolute() if options.run_dir else None,
         report=not options.no_report,
         inconclusive=options.inconclusive,
-        inconclusive_code=_code(options.inconclusive_code),
+        policy=Policy(
+            on_invalid_warns=options.on_invalid == "warn",
+            on_stop_passes=options.on_stop == "pass",
+            inconclusive_code=_code(options.inconclusive_code),
+        ),
         progress_file=Path(options.progress_file).absolute() if options.progress_file else None,
         origins=_origins(options),
     )

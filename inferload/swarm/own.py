@@ -1,10 +1,11 @@
 """What a process of a run knows by itself, and how it sends with that."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from inferload.measure import gates
+from inferload.measure.outcome import Policy
 from inferload.wire.client import ClientSettings, Credentials
 from inferload.wire.client import Timeouts as ClientTimeouts
 from inferload.wire.dial import TlsSettings
@@ -23,7 +24,7 @@ class OwnSettings:
     run_dir: Path | None
     report: bool = True  # whether the pages are made at a run's end
     inconclusive: gates.Policy = "warn"  # what a gate does whose interval holds its limit
-    inconclusive_code: int = 1  # exit code where such gates alone failed
+    policy: Policy = field(default_factory=Policy)
     progress_file: Path | None = None
 
     origins: frozenset[str] | None = None  # servers that the key and the headers may be sent to; None: any

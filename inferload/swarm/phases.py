@@ -16,18 +16,16 @@ class RunPhases:
     def set(self, start_ns: int, measure_ns: int | None, end_ns: int | None) -> None:
         """Take note of the instants at which the load, the measure phase and the drain begin; None: not known yet."""
         windows = [PhaseWindow("warmup", start_ns, measure_ns)] if measure_ns is None or measure_ns > start_ns else []
-        if measure_ns is not None:
+        if measure_ns is not None and (end_ns is None or end_ns > measure_ns):
             windows.append(PhaseWindow("measure", measure_ns, end_ns))
         if end_ns is not None:
             windows.append(PhaseWindow("drain", end_ns))
         self.windows = tuple(windows)
 
-    def mark(self, marks: Marks, anchor: Anchor, *, stopping: bool) -> None:
-        """Mark each phase once, when it is known that and when it begins. `stopping`: none but the drain begins any more."""
+    def mark(self, marks: Marks, anchor: Anchor) -> None:
+        """Mark each phase that has begun, once."""
         for window in self.windows:
-            if window.phase in self._marked or (stopping and window.phase != "drain"):
-                continue
-            if window.phase != "drain" or window.start_ns <= now_ns():
+            if window.phase not in self._marked and window.start_ns <= now_ns():
                 self._marked.add(window.phase)
                 marks.add("phase", f"{window.phase} begins", anchor.to_wall_ns(window.start_ns), phase=window.phase)
 

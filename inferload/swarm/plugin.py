@@ -5,6 +5,7 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import gevent
@@ -15,9 +16,10 @@ from inferload.errors import UsageError
 from inferload.measure.untrusted import escaped
 from inferload.swarm import compat, logs, options, webpage
 from inferload.swarm.agent import Agent
-from inferload.swarm.controller import Controller
+from inferload.swarm.controller import CTRL_C, Controller
 from inferload.swarm.order import Prefill, Wish, nominal_users
 from inferload.swarm.own import OwnSettings
+from inferload.swarm.users import InferenceUser
 from inferload.workload import scenario as scenarios
 
 logger = logging.getLogger(__name__)
@@ -33,6 +35,7 @@ def install(default_scenario: str) -> None:
     except UsageError as error:
         print(f"inferload: {escaped(str(error))}", file=sys.stderr)
         sys.exit(2)
+    InferenceUser.plugin_installed = True
     compat.check_after_parsing(_look)
     events.init_command_line_parser.add_listener(lambda parser: options.add_options(parser, default_scenario))
     events.init.add_listener(lambda **event: begin(default_scenario=default_scenario, **event))
@@ -73,18 +76,25 @@ def _begin_worker(environment: Any, own: OwnSettings, scenario: str | None) -> N
     environment.inferload_agent = agent
     environment.events.quitting.add_listener(lambda **_event: agent.stop())
     agent.follow_master()
-    pressed = [0]
+    received: list[str] = []
 
-    def interrupt() -> None:
-        """Ctrl-C reaches a whole group: the first lets turns finish, the second gives them up."""
-        pressed[0] += 1
-        if pressed[0] > 1:
+    def interrupt(by: str) -> None:
+        """A signal reaches a whole group: the first lets turns finish, a Ctrl-C after it gives them up."""
+        received.append(by)
+        if len(received) == 1:
+            agent.stop()
+            environment.runner.quit()
+        elif by == CTRL_C:
             agent.give_up()
-            return
-        agent.stop()
-        environment.runner.quit()
 
-    gevent.signal_handler(signal.SIGINT, interrupt)
+    _on_signals(interrupt)
+
+
+def _on_signals(interrupt: Callable[[str], None]) -> None:
+    """Call `interrupt` with the signal's name. SIGHUP stays ignored where the process was started so, as by nohup."""
+    for number, name in ((signal.SIGINT, CTRL_C), (signal.SIGTERM, "SIGTERM"), (signal.SIGHUP, "SIGHUP")):
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+            gevent.signal_handler(number, interrupt, name)
 
 
 def _begin_master(environment: Any, own: OwnSettings) -> Controller:
@@ -122,6 +132,6 @@ def _begin_master(environment: Any, own: OwnSettings) -> Controller:
     controller = Controller(environment, own, wish, prefill, expected)
     environment.inferload_controller = controller
     environment.events.quitting.add_listener(controller.quitting)
-    gevent.signal_handler(signal.SIGINT, controller.interrupt)
+    _on_signals(controller.interrupt)
     logger.debug("inferload is in charge of process %d", os.getpid())
     return controller

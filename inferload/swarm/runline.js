@@ -8,7 +8,16 @@
     "color:#fff;background:#37474f;display:none;white-space:pre-wrap";
   document.body.appendChild(line);
   document.body.style.paddingBottom = "44px"; // what it would cover can be scrolled to
-  const colours = { trouble: "#b71c1c", invalid: "#b71c1c", suspect: "#e65100", valid: "#1b5e20", run: "#37474f" };
+  const colours = {
+    trouble: "#b71c1c",
+    failed: "#b71c1c",
+    "stopped early": "#e65100",
+    invalid: "#b71c1c",
+    suspect: "#e65100",
+    passed: "#1b5e20",
+    run: "#37474f",
+  };
+  const title = document.title;
 
   const sentence = (state) => {
     if (state.trouble) return [state.trouble, "trouble"];
@@ -23,7 +32,7 @@
       ];
     }
     if (state.preparing) return ["looking at the server …", "run"];
-    if (state.headline) return [`${state.headline} · ${state.run_dir}`, state.measurement];
+    if (state.headline) return [`${state.headline}${simulator} · ${state.run_dir}`, state.outcome];
     return ["", "run"];
   };
 
@@ -31,7 +40,10 @@
     try {
       const answer = await fetch("./inferload/status");
       if (answer.ok) {
-        const [text, colour] = sentence(await answer.json());
+        const state = await answer.json();
+        const [text, colour] = sentence(state);
+        document.title = state.headline ? `${state.headline} · ${title}` : title;
+        line.dataset.state = colour;
         line.textContent = text;
         line.style.background = colours[colour] || colours.run;
         line.style.display = text ? "block" : "none";

@@ -15,6 +15,9 @@ from inferload.workload.bodies import isolation
 from inferload.workload.schedules import schedule_of
 from inferload.workload.script import Script, Session
 
+_TIMER_NS = (
+    NS_PER_S // 10
+)  # an arrival as late as this waits for its timer or its greenlet; one that is later was not sent
 IDLE_S = 0.5  # a user who has nothing to do looks again after so long
 
 
@@ -131,7 +134,10 @@ class OpenLoop:
         return now_ns()
 
     def close(self, until_ns: int) -> None:
-        """No more arrivals. Those that were due before this instant, in the load, and did not get away are dropped, and counted."""
+        """End the arrivals at an instant. Those due before it in the load still begin if they are late by a timer's delay only.
+
+        Others that have not begun are counted as dropped.
+        """
         if self._greenlet is not None:
             self._greenlet.kill()
         run = self._run
@@ -145,6 +151,9 @@ class OpenLoop:
             window, class_name = run.window_of(due_ns), run.sessions.class_of(arrival.index)
             if not run.quota.take_session(window.phase):
                 return
+            if 0 <= now_ns() - due_ns <= _TIMER_NS:
+                self._begin_session(arrival.index, due_ns, window)
+                continue
             run.tallies.session_planned(window.phase, class_name, step=window.step)
             run.tallies.session_dropped(window.phase, class_name, step=window.step)
 

@@ -56,7 +56,7 @@ def watch(run: MasterRun, clients: Any) -> None:
             logger.warning("%s", text)
         look_round(run, clients, ears.listening_s())
         if not run.roster.present:
-            run.request_stop("the loss of every worker")
+            run.request_stop("the loss of every worker", early=True)
 
 
 def look_round(run: MasterRun, clients: Any, listening_s: float) -> None:

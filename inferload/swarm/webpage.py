@@ -122,7 +122,7 @@ def _take_form(environment: Any, form: Any) -> None:
 
 def status(controller: Controller) -> dict[str, Any]:
     """What the page's line shows of the run, now."""
-    run, outcome = controller.run, controller.outcome
+    run, result = controller.run, controller.result
     state: dict[str, Any] = {"trouble": controller.trouble, "wall_ns": wall_ns(), "preparing": controller.preparing}
     if run is not None:
         state |= {
@@ -137,11 +137,12 @@ def status(controller: Controller) -> dict[str, Any]:
             "in_flight": sum(member.in_flight for member in run.roster.present),
             "workers_lost": [member.name for member in run.roster.gone],
         }
-    elif outcome is not None:
+    elif result is not None:
         state |= {
-            "run_dir": str(outcome.run_dir),
-            "headline": outcome.headline,
-            "measurement": outcome.measurement,
-            "engine": outcome.engine,
+            "run_dir": str(result.run_dir),
+            "outcome": result.judged.state,
+            "headline": result.judged.headline,
+            "measurement": result.measurement,
+            "engine": result.engine,
         }
     return state

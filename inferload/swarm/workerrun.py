@@ -348,6 +348,7 @@ class WorkerRun:
 
     def finish(self, send_report: Callable[[Report], None]) -> None:
         """Wait for what is under way, write everything, send the last report. Blocks; once is enough."""
+        gevent.sleep(0)  # sessions that `drain` began send their first turn before the first look
         while self.in_flight:
             gevent.sleep(0.02)
         self.closing = True

@@ -298,7 +298,9 @@ def parse_interval(text: str) -> float:
 
 def build_parser() -> argparse.ArgumentParser:
     """The scraper's own command line."""
-    parser = argparse.ArgumentParser(prog="inferload.wire.scrape", description="Keeps a server's metrics page.")
+    parser = argparse.ArgumentParser(
+        prog="inferload.wire.scrape", description="Keeps a server's metrics page.", allow_abbrev=False
+    )
     parser.add_argument("--out", type=Path, required=True, help="folder for the parts")
     parser.add_argument("--target", action="append", required=True, metavar="URL", help="metrics page; repeatable")
     parser.add_argument(

@@ -74,6 +74,26 @@ def planned_load(scenario: Scenario, source: Sessions, sample: Sample) -> Planne
     return _open(scenario, drawing)
 
 
+def planned_end_s(scenario: Scenario, source: Sessions, sample: Sample) -> float | None:
+    """When the load ends: seconds from its start, as if answers took no time.
+
+    None: the server's speed decides, or nothing ends the run. UsageError where data cannot be read.
+    """
+    phases = scenario.phases
+    if phases.adaptive or (isinstance(scenario.arrivals, Closed) and phases.counted):
+        return None
+    if phases.measure_s is not None and not phases.counted:
+        return phases.warmup_s + phases.measure_s
+    load = planned_load(scenario, source, sample)
+    if load.session_count is None:
+        return None
+    lengths = [(one.arrives_s, one.sent[-1].at_s if one.sent else 0.0) for one in load.sessions]
+    if len(lengths) == load.session_count:
+        return max((sum(one) for one in lengths), default=0.0)
+    *_, last = islice(arrivals_until(scenario, source, inf), load.session_count)
+    return last.due_s + sum(length_s for _, length_s in lengths) / len(lengths)
+
+
 def expected_sessions(scenario: Scenario, from_s: float, until_s: float) -> float | None:
     """Mean number of sessions that an open loop starts between two times since the load began; None: not known."""
     arrivals, workload = scenario.arrivals, scenario.workload

@@ -197,6 +197,11 @@ class Cache(Part):
             raise ValueError("salt: nothing is kept apart with isolate: none; remove one of the two")
         return self
 
+    @property
+    def twice(self) -> bool:
+        """Whether the run is made twice. With a salt of its own a warm run relies on an earlier run's."""
+        return self.arm == "both" or (self.arm == "warm" and self.salt is None)
+
 
 class Server(Part):
     """How the server's own metrics are read."""

@@ -23,7 +23,17 @@ from inferload.workload.scenariotext import as_yaml
 
 PLAN = "plan.json"
 # Options of a run that the search sets for each point itself.
-_OWN = ("run_dir", "no_report", "on_invalid", "only", "seed", "inconclusive", "inconclusive_code", "progress_file")
+_OWN = (
+    "run_dir",
+    "no_report",
+    "on_invalid",
+    "on_stop",
+    "only",
+    "seed",
+    "inconclusive",
+    "inconclusive_code",
+    "progress_file",
+)
 PASSED_ON = tuple(option for option in RUN_OPTIONS if option.name not in _OWN)
 _START_S = 8.0  # what a run takes beside its phases: processes, preflight, summary; a guess, for the plan alone
 _DRAIN_S = 5.0  # and of its drain, which mostly ends long before its limit

@@ -157,7 +157,13 @@ class Performer:
         progress = run_dir.with_suffix(".progress")
         progress.unlink(missing_ok=True)
         given = {option.name: option.default for option in RUN_OPTIONS} | self.said.options
-        given |= {"run_dir": str(run_dir), "no_report": True, "on_invalid": "warn", "progress_file": str(progress)}
+        given |= {
+            "run_dir": str(run_dir),
+            "no_report": True,
+            "on_invalid": "warn",
+            "on_stop": "pass",
+            "progress_file": str(progress),
+        }
         asked = argparse.Namespace(host=self.said.host, scenario=str(file), extra=self.said.extra, **given)
         with run_dir.with_suffix(".log").open("wb") as sink:
             process = subprocess.Popen(

@@ -1,0 +1,164 @@
+"""The outcome of a run: its state, its headline and its exit code. Pure: computed from a summary."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, cast, get_args
+
+from inferload.measure.record import Phase
+from inferload.measure.texttable import short
+
+State = Literal["failed", "stopped early", "invalid", "suspect", "passed"]  # worst first
+
+OK, FAILED, USAGE, INVALID = 0, 1, 2, 3
+_STATES: Mapping[str, State] = {"valid": "passed", "suspect": "suspect"}  # of a run that its measurement decides
+SIGNAL_CODES = {"Ctrl-C": 130, "SIGTERM": 143, "SIGHUP": 143}
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Exit codes that the options of a run change."""
+
+    on_invalid_warns: bool = False
+    on_stop_passes: bool = False
+    inconclusive_code: int = FAILED
+
+
+@dataclass(frozen=True, slots=True)
+class Early:
+    """The end of a run before its planned end.
+
+    `by`: the signal or event that ended it. `phase`: the phase that it ended, None before the load. `after_s`: length of
+    that phase so far. `planned_s`: planned length of the measure phase, None if it has none.
+    """
+
+    by: str
+    phase: Phase | None
+    after_s: float
+    planned_s: float | None
+
+    @property
+    def text(self) -> str:
+        """When the run ended, and by what."""
+        if self.phase == "measure":
+            planned = "" if self.planned_s is None else f" of {short(self.planned_s)}"
+            return f"stopped early by {self.by} after {self.after_s:.1f}{planned} s"
+        when = "before the load" if self.phase is None else f"after {self.after_s:.1f} s of warm-up"
+        return f"stopped early by {self.by} {when}: nothing was measured"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The `outcome` block of summary.json. `headline`: one line that begins with the state."""
+
+    state: State
+    headline: str
+    exit_code: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the block."""
+        return asdict(self)
+
+
+def judge(summary: Mapping[str, Any], early: Early | None = None, policy: Policy = Policy()) -> Outcome:
+    """Return the outcome of a summary. `early`: None if the run reached its planned end."""
+    verdict = summary["verdict"]
+    measurement = verdict["measurement"]
+    measured = bool(summary.get("window_s", True))
+    failures = [] if verdict["passed"] else _failures(summary, measured)
+    state = _state(bool(failures), early, measurement)
+    stopped = [] if early is None else [early.text]
+    doubt = (
+        [f"measurement {measurement} ({_codes(verdict, measurement)})"] if measurement == "invalid" and measured else []
+    )
+    headline = {
+        "failed": f"failed: {'; '.join([*failures, *stopped, *doubt])}",
+        "stopped early": "; ".join([*stopped, *doubt]),
+        "invalid": f"invalid: {_findings(verdict, 'invalid')}",
+        "suspect": f"suspect: {_findings(verdict, 'suspect')}",
+        "passed": f"passed{_gates_passed(verdict)}",
+    }[state]
+    return Outcome(state, headline, _exit_code(verdict, bool(failures), early, policy))
+
+
+def of_summary(summary: Mapping[str, Any]) -> Outcome:
+    """Return the outcome that a summary states; of an older summary without one, the outcome of its verdict."""
+    stated = summary.get("outcome")
+    if isinstance(stated, Mapping) and stated.get("state") in get_args(State):
+        return Outcome(cast(State, stated["state"]), str(stated.get("headline")), int(stated.get("exit_code") or 0))
+    return judge(summary)
+
+
+def gravest(codes: Sequence[int]) -> int:
+    """Return one exit code for several runs: 2 before 3 before 1 before other codes, a signal's code last."""
+    for code in (USAGE, INVALID, FAILED):
+        if code in codes:
+            return code
+    return max([code for code in codes if code not in SIGNAL_CODES.values()], default=OK) or max(codes)
+
+
+def _state(failed: bool, early: Early | None, measurement: str) -> State:
+    if failed:
+        return "failed"
+    if early is not None:
+        return "stopped early"
+    return _STATES.get(measurement, "invalid")
+
+
+def _exit_code(verdict: Mapping[str, Any], failed: bool, early: Early | None, policy: Policy) -> int:
+    if _STATES.get(verdict["measurement"], "invalid") == "invalid" and not policy.on_invalid_warns:
+        return INVALID
+    if failed or not (verdict["passed"] or early):
+        broken = [gate for gate in verdict["gates"] if not gate["passed"]]
+        undecided = bool(broken) and all(gate.get("answer") == "inconclusive" for gate in broken)
+        return policy.inconclusive_code if undecided else FAILED
+    if early is not None and not policy.on_stop_passes:
+        return SIGNAL_CODES.get(early.by, OK)
+    return OK
+
+
+def _failures(summary: Mapping[str, Any], measured: bool) -> list[str]:
+    """What failed, in words. Gates are not judged if nothing was measured."""
+    gates = summary["verdict"]["gates"]
+    if gates and not measured:
+        return []
+    broken = sum(not gate["passed"] for gate in gates)
+    found = [f"{broken} of {len(gates)} {'gate' if len(gates) == 1 else 'gates'} failed"] if gates else []
+    turns = summary.get("turns") or {}
+    turns = (turns.get("by_phase") or {}).get("all") or turns
+    if turns.get("failed"):
+        found.append(f"{turns['failed']} of {turns.get('sent')} turns failed")
+    others, raised = summary.get("other_requests") or {}, summary.get("exceptions") or {}
+    if others.get("failed"):
+        found.append(f"{others['failed']} of {others['sent']} other requests failed")
+    if raised.get("count"):
+        found.append(f"tasks raised {raised['count']} exceptions, the first: {raised['first']}")
+    return found or ["turns failed"]
+
+
+def _reasons(verdict: Mapping[str, Any], level: str) -> list[Mapping[str, Any]]:
+    """The reasons of a level that decide the verdict."""
+    return [
+        reason
+        for reason in verdict["reasons"]
+        if reason.get("phase") == "measure" and reason.get("level", level) == level
+    ]
+
+
+def _codes(verdict: Mapping[str, Any], level: str) -> str:
+    return ", ".join(str(reason.get("code")) for reason in _reasons(verdict, level))
+
+
+def _findings(verdict: Mapping[str, Any], level: str) -> str:
+    """The first finding of a level, and how many more there are."""
+    found = _reasons(verdict, level)
+    if not found:
+        return f"measurement {verdict['measurement']}"
+    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+    return str(found[0].get("text")).partition("; ")[0] + more
+
+
+def _gates_passed(verdict: Mapping[str, Any]) -> str:
+    count = len(verdict["gates"])
+    return "" if not count else f": {count} of {count} {'gate' if count == 1 else 'gates'} passed"

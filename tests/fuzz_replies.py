@@ -1,0 +1,262 @@
+"""Random replies for the fuzz tests: valid ones, mutated ones, and how they are cut into pieces. Standard library only."""
+
+import json
+import random
+from dataclasses import dataclass
+from itertools import pairwise
+
+from scripted_server import chunk
+
+JSON_VALUES = [
+    *("-1", "0", "1", "2147483648", "9223372036854775807", "9223372036854775808", "18446744073709551615", "1e20"),
+    *("1e308", "1e400", "-0", "null", "true", '"x"', "[]", "{}", "0.5", "NaN", "[" * 300 + "]" * 300, "9" * 400),
+]
+EVENTS = [
+    *(
+        b"[DONE]",
+        b"[DONE]",
+        b"",
+        b"{",
+        b"null",
+        b"[]",
+        b'{"error": "boom"}',
+        b'{"object": "error"}',
+        b'{"choices": []}',
+    ),
+    b'{"id": "x", "choices": [{"delta": {"role": "assistant", "content": ""}}]}',
+    b'{"id": "x", "choices": [{"delta": {"content": "a"}, "finish_reason": "stop"}]}',
+    b'{"id": "x", "choices": [{"delta": {}, "finish_reason": "abort"}]}',
+    b'{"id": "x", "choices": [{"text": "plain"}]}',
+    b'{"id": "x", "choices": [{"delta": {"reasoning_content": "hm"}}]}',
+    b'{"id": "x", "choices": [{"delta": {"tool_calls": [{"index": 0, "function": {"name": "f", "arguments": "{"}}]}}]}',
+    b'{"id": "x", "choices": [{"delta": {"content": "a"}}], "usage": {"prompt_tokens": 3, "completion_tokens": 1}}',
+    b'{"id": "x", "choices": [{"delta": {"content": "\xff"}}]}',
+    b'{"id": "x", "choices": [{"delta": {"content": "\xed\xa0\x80"}}]}',
+    b'{"id": "x", "choices": [{"delta": {"content": "\\ud83d"}}]}',
+    b'{"id": "x", "choices": [{"delta": {"content": "\\ud83d\\ude00"}}]}',
+    b'{"id": "x", "choices": [{"delta": {"content": "\\x"}}]}',
+]
+STATUS_LINES = [
+    *(b"HTTP/1.1 200 OK", b"HTTP/1.0 200 OK", b"HTTP/1.1 200", b"HTTP/1.1 204 None", b"HTTP/1.1 304 Same"),
+    *(b"HTTP/1.1 429 Slow", b"HTTP/1.1 503 Busy", b"HTTP/1.1 404 No", b"HTTP/1.1 301 There", b"HTTP/1.1 099 Odd"),
+    *(b"HTTP/1.1 2x0 OK", b"HTTP/2 200", b"ICY 200 OK", b"HTTP/1.1  200 OK", b"HTTP/1.1 200OK", b"http/1.1 200 OK"),
+]
+INTERIM = [
+    b"HTTP/1.1 100 Continue\r\n\r\n",
+    b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n",
+    b"HTTP/1.1 101 Switch\r\n\r\n",
+]
+HEADERS = [
+    *(
+        b"Date: now",
+        b"X-Trace: y",
+        b"X-Trace : y",
+        b" folded: z",
+        b"nope",
+        b": v",
+        b"X-Nul: \x00",
+        b"Content-Encoding: gzip",
+    ),
+    *(b"Connection: close", b"Connection: keep-alive", b"Content-Type: text/html", b"Content-Type: application/json"),
+    *(b"Content-Length: 5", b"Content-Length: -1", b"Content-Length: 5, 5", b"Content-Length : 3", b"Content-Length:"),
+    *(
+        b"Content-Length: 9223372036854775808",
+        b"Content-Length: " + b"9" * 400,
+        b"Content-Length: 0",
+        b"Content-Length: +5",
+    ),
+    *(b"Transfer-Encoding: chunked", b"Transfer-Encoding: gzip, chunked", b"Transfer-Encoding: identity"),
+    *(
+        b"Transfer-Encoding: chunked, chunked",
+        b"Transfer-Encoding : chunked",
+        b"transfer-encoding:\tCHUNKED ",
+        b"X: " + b"y" * 3000,
+    ),
+]
+LINE_ENDS = [b"\n"] * 8 + [b"\r\n", b"\r"]
+TOKENS = [
+    *(
+        b"\r\n",
+        b"\r",
+        b"\n",
+        b"\n\n",
+        b"\r\n\r\n",
+        b"0\r\n\r\n",
+        b"0\r\n",
+        b"data: ",
+        b"data:",
+        b"data",
+        b": c\n\n",
+        b"\xef\xbb\xbf",
+    ),
+    *(
+        b"0x",
+        b"-1\r\n",
+        b";",
+        b"g",
+        b"_",
+        b" ",
+        b"\t",
+        b"\x00",
+        b"\xff",
+        b"1" * 16,
+        b"fffffffffffffff\r\n",
+        b"T: x\r\n",
+        b"HTTP/1.1 200 OK\r\n",
+    ),
+    *(
+        b"00000\r\n",
+        b"5\r\nhello\r\n",
+        b"Content-Length: 3\r\n",
+        b'"',
+        b"\\",
+        b"{",
+        b"}",
+        b"[",
+        b"]",
+        b"[DONE]",
+        b"event: x\n",
+        b"id: 1\n",
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One reply in pieces and what the server does after the last: "open" (nothing), "close" or "reset"."""
+
+    pieces: tuple[bytes, ...]
+    ending: str
+
+
+def random_text(rng: random.Random) -> str:
+    return "".join(
+        rng.choice(["a", "word ", "é", "\u2028", "\U0001f600", '"', "\\", "\n", "\t", "\x7f"])
+        for _ in range(rng.randrange(1, 6))
+    )
+
+
+def content_event(rng: random.Random, text: str) -> bytes:
+    """Data of an ordinary event, as one server writes all of a stream: escapes or UTF-8."""
+    document = {"id": "x", "choices": [{"index": 0, "delta": {"content": text}, "finish_reason": None}]}
+    return json.dumps(document, ensure_ascii=rng.random() < 0.5, separators=(",", ":")).encode()
+
+
+def usage_event(rng: random.Random) -> bytes:
+    prompt, output, cached = (
+        rng.choice(JSON_VALUES) if rng.random() < 0.3 else str(rng.randrange(99)) for _ in range(3)
+    )
+    return (
+        f'{{"id": "x", "choices": [], "usage": {{"prompt_tokens": {prompt}, "completion_tokens": {output}, '
+        f'"prompt_tokens_details": {{"cached_tokens": {cached}}}}}}}'
+    ).encode()
+
+
+def event_data(rng: random.Random) -> list[bytes]:
+    """Data of the events of one answer."""
+    data = [content_event(rng, random_text(rng)) for _ in range(rng.choice([1, 3, 6, 20]))]
+    for _ in range(rng.choice([0, 0, 1, 2])):
+        data.insert(rng.randrange(len(data) + 1), rng.choice(EVENTS))
+    if rng.random() < 0.7:
+        data.append(usage_event(rng))
+    if rng.random() < 0.8:
+        data.append(b"[DONE]")
+    return data
+
+
+def sse(rng: random.Random, data: list[bytes]) -> list[bytes]:
+    """The events as lines of a stream; most as all servers write them."""
+    end = rng.choice(LINE_ENDS)
+    blocks = [b"data: " + each.replace(b"\n", b"\ndata: ") + end + end for each in data]
+    for _ in range(rng.choice([0, 0, 0, 1, 2])):
+        odd = rng.choice(
+            [b": c", b"event: x", b"id: 3", b"data", b"data:", b"data: x", b"", b"retry: 5"]
+        ) + end * rng.choice([1, 2])
+        blocks.insert(rng.randrange(len(blocks) + 1), odd)
+    if rng.random() < 0.05:
+        blocks.insert(0, b"\xef\xbb\xbf")
+    return blocks
+
+
+def chunked_body(rng: random.Random, blocks: list[bytes]) -> bytes:
+    """The blocks in chunks: one each, several in one, or cut anywhere; with extensions and trailers now and then."""
+    how = rng.randrange(4)
+    if how == 0:
+        blocks = cut(rng, b"".join(blocks))
+    elif how == 1:
+        blocks = [b"".join(blocks)]
+    odd = rng.random() < 0.15
+    made = [
+        b"%x%s\r\n%s\r\n" % (len(block), rng.choice([b"", b";a=b", b" ", b"\t;"]), block) if odd else chunk(block)
+        for block in blocks
+        if block
+    ]
+    return b"".join(made) + b"0\r\n" + rng.choice([b"", b"", b"", b"", b"T: x\r\n"]) + b"\r\n"
+
+
+def head(rng: random.Random, framing: bytes) -> bytes:
+    odd = rng.random() < 0.2
+    lines = [rng.choice(STATUS_LINES) if odd else b"HTTP/1.1 200 OK", b"Content-Type: text/event-stream"]
+    if framing:
+        lines.append(framing)
+    if odd or rng.random() < 0.2:
+        for _ in range(rng.randrange(3)):
+            lines.insert(rng.randrange(1, len(lines) + 1), rng.choice(HEADERS))
+    interim = b"".join(rng.choice(INTERIM) for _ in range(rng.randrange(3))) if rng.random() < 0.1 else b""
+    return interim + b"\r\n".join(lines) + b"\r\n\r\n"
+
+
+def reply(rng: random.Random) -> bytes:
+    """A reply, for the most part a valid one."""
+    blocks = sse(rng, event_data(rng))
+    if rng.random() < 0.02:  # more than the reader keeps before it has it taken
+        blocks[1:1] = [b"data: " + content_event(rng, "long " * 10) + b"\n\n"] * rng.randrange(300, 700)
+    how = rng.randrange(10)
+    if how < 6:
+        return head(rng, b"Transfer-Encoding: chunked") + chunked_body(rng, blocks)
+    body = b"".join(blocks)
+    if how < 9:
+        length = len(body) + (rng.choice([-7, -1, 1, 9]) if rng.random() < 0.1 else 0)
+        return head(rng, b"Content-Length: %d" % length) + body
+    return head(rng, b"") + body
+
+
+def mutated(rng: random.Random, data: bytes, times: int) -> bytes:
+    """The bytes with a few changes; all of them at random places."""
+    for _ in range(times):
+        at = rng.randrange(len(data) + 1)
+        how = rng.randrange(7)
+        if how == 0:
+            data = data[:at] + bytes([rng.randrange(256)]) + data[at + 1 :]
+        elif how == 1:
+            data = data[:at] + data[at + rng.choice([1, 1, 2, 9]) :]
+        elif how == 2:
+            data = data[:at] + data[max(0, at - rng.choice([1, 5, 40])) :]
+        elif how == 3:
+            data = data[:at] if rng.random() < 0.3 else data
+        elif how == 4:
+            data = data + rng.choice(TOKENS)
+        else:
+            data = data[:at] + rng.choice(TOKENS) + data[at:]
+    return data
+
+
+def cut(rng: random.Random, data: bytes) -> list[bytes]:
+    """The bytes in pieces: one, a few, or one for each byte of a short stretch."""
+    how = rng.randrange(4)
+    if how == 0 or not data:
+        return [data]
+    if how == 1:
+        at = rng.randrange(len(data))
+        places = list(range(at, min(len(data), at + 12)))
+    else:
+        places = [rng.randrange(len(data)) for _ in range(rng.choice([1, 2, 5]))]
+    edges = sorted({0, *places, len(data)})
+    return [data[a:b] for a, b in pairwise(edges)]
+
+
+def case(rng: random.Random) -> Case:
+    data = reply(rng)
+    if rng.random() < 0.5:
+        data = mutated(rng, data, rng.choice([1, 1, 2, 4]))
+    return Case(tuple(cut(rng, data)), rng.choice(["open", "open", "close", "close", "reset"]))

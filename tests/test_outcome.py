@@ -1,0 +1,176 @@
+"""The outcome of a run: one state, one headline and one exit code, from a summary."""
+
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from inferload.measure.outcome import (
+    SIGNAL_CODES,
+    Early,
+    Outcome,
+    Policy,
+    State,
+    gravest,
+    judge,
+    of_summary,
+)
+
+STOPPED = Early("SIGTERM", "measure", 5.2, 15)
+WARMUP = Early("Ctrl-C", "warmup", 1.2, 15)
+LATE = {"code": "client_delay", "phase": "measure", "level": "invalid", "text": "late by 9 ms; use more workers"}
+OVERLOAD = LATE | {"code": "overload", "level": "suspect", "text": "overloaded: 12/s offered, 3/s served; lower it"}
+
+
+def gates(passed: int, failed: int, answer: str = "fail") -> list[dict[str, Any]]:
+    return [{"passed": True, "answer": "pass"}] * passed + [{"passed": False, "answer": answer}] * failed
+
+
+def summary(
+    *, gates: list[dict[str, Any]] | None = None, failed: int = 0, reasons: tuple[dict[str, Any], ...] = (), **more: Any
+) -> dict[str, Any]:
+    levels = {reason["level"] for reason in reasons}
+    measurement = "invalid" if "invalid" in levels else "suspect" if levels else "valid"
+    found = gates or []
+    passed = all(one["passed"] for one in found) if found else not failed and not more
+    turns = {"by_phase": {"all": {"sent": 26, "failed": failed}}}
+    verdict = {"measurement": measurement, "reasons": list(reasons), "gates": found, "passed": passed}
+    return {"verdict": verdict, "turns": turns, "window_s": 15.0, **more}
+
+
+@pytest.mark.parametrize(
+    ("document", "early", "policy", "expected"),
+    [
+        (summary(), None, Policy(), Outcome("passed", "passed", 0)),
+        (summary(gates=gates(5, 0)), None, Policy(), Outcome("passed", "passed: 5 of 5 gates passed", 0)),
+        (summary(failed=26), None, Policy(), Outcome("failed", "failed: 26 of 26 turns failed", 1)),
+        (summary(gates=gates(3, 2)), None, Policy(), Outcome("failed", "failed: 2 of 5 gates failed", 1)),
+        (
+            summary(gates=gates(3, 2, "inconclusive")),
+            None,
+            Policy(inconclusive_code=7),
+            Outcome("failed", "failed: 2 of 5 gates failed", 7),
+        ),
+        (
+            summary(gates=gates(0, 1), failed=3, reasons=(LATE,)),
+            None,
+            Policy(),
+            Outcome(
+                "failed", "failed: 1 of 1 gate failed; 3 of 26 turns failed; measurement invalid (client_delay)", 3
+            ),
+        ),
+        (
+            summary(other_requests={"sent": 9, "failed": 2}),
+            None,
+            Policy(),
+            Outcome("failed", "failed: 2 of 9 other requests failed", 1),
+        ),
+        (
+            summary(exceptions={"count": 4, "first": "KeyError: 'x'"}),
+            None,
+            Policy(),
+            Outcome("failed", "failed: tasks raised 4 exceptions, the first: KeyError: 'x'", 1),
+        ),
+        (summary(), STOPPED, Policy(), Outcome("stopped early", "stopped early by SIGTERM after 5.2 of 15 s", 143)),
+        (
+            summary(),
+            STOPPED,
+            Policy(on_stop_passes=True),
+            Outcome("stopped early", "stopped early by SIGTERM after 5.2 of 15 s", 0),
+        ),
+        (
+            summary(gates=gates(4, 1)),
+            STOPPED,
+            Policy(on_stop_passes=True),
+            Outcome("failed", "failed: 1 of 5 gates failed; stopped early by SIGTERM after 5.2 of 15 s", 1),
+        ),
+        (
+            summary(reasons=(LATE,)),
+            STOPPED,
+            Policy(),
+            Outcome(
+                "stopped early",
+                "stopped early by SIGTERM after 5.2 of 15 s; measurement invalid (client_delay)",
+                3,
+            ),
+        ),
+        (
+            summary(gates=gates(0, 2), reasons=(LATE,)) | {"window_s": None},
+            WARMUP,
+            Policy(on_invalid_warns=True),
+            Outcome("stopped early", "stopped early by Ctrl-C after 1.2 s of warm-up: nothing was measured", 130),
+        ),
+        (summary(reasons=(LATE,)), None, Policy(), Outcome("invalid", "invalid: late by 9 ms", 3)),
+        (
+            summary(reasons=(LATE, LATE)),
+            None,
+            Policy(on_invalid_warns=True),
+            Outcome("invalid", "invalid: late by 9 ms (and 1 more)", 0),
+        ),
+        (
+            summary(reasons=(OVERLOAD,)),
+            None,
+            Policy(),
+            Outcome("suspect", "suspect: overloaded: 12/s offered, 3/s served", 0),
+        ),
+    ],
+)
+def test_the_outcome_of_a_summary(
+    document: dict[str, Any], early: Early | None, policy: Policy, expected: Outcome
+) -> None:
+    assert judge(document, early, policy) == expected
+
+
+def test_a_stated_outcome_is_taken_and_an_older_summary_is_judged() -> None:
+    stated = Outcome("stopped early", "stopped early by SIGHUP after 1.0 s", 143)
+    assert of_summary(summary() | {"outcome": stated.to_dict()}) == stated
+    assert of_summary(summary(failed=1)) == judge(summary(failed=1))
+    assert of_summary(summary() | {"outcome": {"state": "splendid"}}).state == "passed"
+
+
+_EARLY = st.sampled_from([None, STOPPED, WARMUP, Early("the loss of every worker", "measure", 1, None)])
+_SUMMARIES = st.builds(
+    lambda passed, failed, broken, reasons: summary(gates=gates(passed, broken), failed=failed, reasons=tuple(reasons)),
+    st.integers(0, 3),
+    st.integers(0, 26),
+    st.integers(0, 3),
+    st.lists(st.sampled_from([LATE, OVERLOAD]), max_size=2),
+)
+
+
+@given(_SUMMARIES, _EARLY, st.builds(Policy, st.booleans(), st.booleans()))
+def test_state_headline_and_exit_code_agree(document: dict[str, Any], early: Early | None, policy: Policy) -> None:
+    found, verdict = judge(document, early, policy), document["verdict"]
+    assert found.state in get_args(State)
+    assert found.headline.startswith(found.state)
+    assert "\n" not in found.headline
+    if not verdict["passed"]:
+        assert found.state == "failed"
+        assert found.exit_code == (3 if verdict["measurement"] == "invalid" and not policy.on_invalid_warns else 1)
+    elif early is not None:
+        assert found.state == "stopped early"
+    else:
+        assert found.state == {"valid": "passed"}.get(verdict["measurement"], verdict["measurement"])
+    if found.exit_code in SIGNAL_CODES.values():
+        assert found.state == "stopped early"
+        assert not policy.on_stop_passes
+
+
+@pytest.mark.parametrize(
+    ("codes", "told"),
+    [
+        ([0, 0], 0),
+        ([1, 3], 3),
+        ([3, 75], 3),
+        ([75, 1], 1),
+        ([0, 75], 75),
+        ([3], 3),
+        ([3, 2], 2),
+        ([0, 143], 143),
+        ([143, 1], 1),
+        ([75, 130], 75),
+    ],
+)
+def test_the_gravest_of_several_exit_codes(codes: list[int], told: int) -> None:
+    assert gravest(codes) == told

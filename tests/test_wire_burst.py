@@ -1,0 +1,81 @@
+"""Long answers that arrive in bursts, from a server without faults: every turn succeeds, and connections are kept alive."""
+
+from collections import Counter
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+
+import burst_server
+import gevent
+import pytest
+import trustme
+
+from inferload.measure.clock import now_ns
+from inferload.wire import readers
+from inferload.wire.client import Client, ClientSettings
+from inferload.wire.dial import TlsSettings
+from inferload.wire.target import Target
+from inferload.wire.turn import TurnRequest, TurnResult
+
+# Turns of the short form, and of the long form, for each number of users: 100,200 turns in all of the long forms.
+READERS = {"native": (200, 8_000), "python": (30, 2_400), "tls": (30, 1_100)}
+USERS = (1, 16, 200)
+LONG = [pytest.mark.soak, pytest.mark.timeout(900)]
+
+
+def forms() -> Iterator[object]:
+    for reader, framing, users in product(READERS, burst_server.FRAMINGS, USERS):
+        if (reader, framing) == ("tls", "buffered"):
+            continue  # the Python reader's, as without TLS
+        short, long = READERS[reader]
+        name = f"{reader}-{framing}-{users}"
+        if reader == "native" or users == 16:
+            yield pytest.param((reader, framing, users), short, id=f"{name}-short")
+        yield pytest.param((reader, framing, users), long, id=f"{name}-long", marks=LONG)
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("tls") / "server.pem"
+    trustme.CA().issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(path)
+    return path
+
+
+@pytest.mark.parametrize(("case", "turns"), list(forms()))
+def test_no_turn_of_a_burst_fails(
+    case: tuple[str, str, int], turns: int, certificate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader, framing, users = case
+    if reader == "native" and not readers.built():
+        pytest.skip("the compiled reader was not built")
+    monkeypatch.setenv(readers.VARIABLE, "native" if reader == "native" else "python")
+    answers = burst_server.answers(framing)
+    results: list[TurnResult] = []
+    with burst_server.running(framing, certificate if reader == "tls" else None) as url:
+        client = Client(
+            ClientSettings(Target.parse(url), "m", tls=TlsSettings(insecure=reader == "tls")), results.append
+        )
+        play(client, users, turns)
+        in_flight = client.in_flight
+        client.close()
+    dials = sum(result.record.connect_ns is not None for result in results)
+    failures = Counter(f"{result.record.failure}: {result.detail[:80]}" for result in results if result.record.failure)
+    print(f"{reader} {framing} {users} users: {turns} turns, {failures.total()} failures, {dials} dials")
+    assert not failures
+    assert (len(results), in_flight) == (turns, 0)
+    assert dials <= users
+    for result in results:
+        assert result.text == burst_server.WORD * answers[result.record.turn_index % len(answers)].events
+
+
+def play(client: Client, users: int, turns: int) -> None:
+    """Users who take turns one after another, without a pause."""
+    numbers = iter(range(turns))
+
+    def user(name: str) -> None:
+        for number in numbers:
+            body = b'{"answer": %d}' % (number % len(burst_server.SIZES_BYTES))
+            request = TurnRequest(body, f"{name}.{number}", name, number, "chat", "measure", now_ns())
+            client.start(request).wait()
+
+    gevent.joinall([gevent.spawn(user, f"s{number}") for number in range(users)], raise_error=True)

@@ -1,0 +1,47 @@
+"""The same random replies, cut in the same way, to both readers: the same becomes of each turn and of its connection."""
+
+from collections.abc import Iterator
+
+import pytest
+from fuzz_budget import Budget
+from fuzz_replies import Case, case
+from reader_pairs import GOOD, Outcome, PairClient, outcome
+from test_native_fuzz import FORMS
+
+from inferload.wire import readers
+
+CASES = 100  # of one round
+
+
+@pytest.fixture
+def clients() -> Iterator[tuple[PairClient, PairClient]]:
+    if not readers.built():
+        pytest.skip("the compiled reader was not built")
+    made = PairClient("native"), PairClient("python")
+    yield made
+    for client in made:
+        client.close()
+
+
+def both(clients: tuple[PairClient, PairClient], one: Case) -> tuple[Outcome, Outcome]:
+    native, python = (outcome(client, one) for client in clients)
+    return native, python
+
+
+def test_a_good_reply_is_taken_and_its_connection_kept(clients: tuple[PairClient, PairClient]) -> None:
+    native, python = both(clients, GOOD)
+    assert native == python
+    assert (native.failure, native.text, native.reused) == (None, "Grüße \u2028x", "Grüße \u2028x")
+
+
+@pytest.mark.parametrize("rounds", [pytest.param(3, id="short"), FORMS[1]])
+def test_both_readers_make_the_same_of_random_replies(
+    clients: tuple[PairClient, PairClient], rounds: int | None
+) -> None:
+    budget = Budget("replies", rounds)
+    for rng in budget.rounds():
+        for _ in range(CASES):
+            one = case(rng)
+            native, python = both(clients, one)
+            assert native == python, f"{budget}: {one}"
+            budget.inputs += 1
