@@ -353,3 +353,24 @@ def test_our_commands_take_no_key_and_no_abbreviation(
     assert ended.value.code == 2
     shown = capsys.readouterr()
     assert KEY not in shown.out + shown.err
+
+
+# -- a signal before the run
+
+
+def before_the_run(place: Place, by: str) -> tuple[int, str, Path]:
+    """A signal while the master waits for a worker that does not come."""
+    file = scenario(place.folder)
+    fleet = place.fleet("by_hand", "--host", place.simulator().url, "--scenario", str(file), workers=0, expected=1)
+    fleet.master.wait_for_line("waiting for workers")
+    fleet.signal(SIGNALS[by][0], whole_group=False)
+    return fleet.ended(), fleet.text, place.run_dir
+
+
+@scenes(before_the_run, *((by,) for by in SIGNALS))
+def test_a_signal_before_the_run_ends_the_wait(stage: Stage, scene: Scene) -> None:
+    code, text, run_dir = stage.result(scene)
+    by = scene.arguments[0]
+    assert code == SIGNALS[by][1], text
+    assert f"stopped early by {by} before the load: nothing was measured" in text
+    assert not run_dir.exists()

@@ -17,7 +17,7 @@ from gevent.event import Event
 from inferload import rundir
 from inferload.errors import UsageError
 from inferload.measure import calibration
-from inferload.measure.outcome import SIGNAL_CODES, USAGE, State, gravest
+from inferload.measure.outcome import OK, SIGNAL_CODES, USAGE, Early, State, gravest
 from inferload.swarm import arms, compat, finale, inbox, muster, progress
 from inferload.swarm.ended import Place
 from inferload.swarm.finale import Result
@@ -37,6 +37,10 @@ _LEVELS: dict[State, int] = {
     "suspect": logging.WARNING,
     "passed": logging.INFO,
 }
+
+
+class _NotBegun(Exception):
+    """A stop was asked for while a run was being prepared."""
 
 
 class Controller:
@@ -186,6 +190,8 @@ class Controller:
             self._runs(order)
         except UsageError as error:
             self._refuse(str(error))
+        except _NotBegun:
+            self._not_begun(self._stopped_before or "")
         except Exception as error:  # the greenlet's boundary: a fault of ours ends the run, and says so
             logger.exception("the run broke")
             self._refuse(f"the run broke: {type(error).__name__}: {error}")
@@ -237,8 +243,10 @@ class Controller:
         return path
 
     def _prepared(self, order: Order, path: Path, one: arms.Pass, earlier: arms.Earlier | None) -> MasterRun:
-        muster.wait_for_workers(self._runner, self._expected_workers)
-        looked = self._looked_at(order)
+        muster.wait_for_workers(self._runner, self._expected_workers, lambda: self._stopped_before is not None)
+        looked = None if self._stopped_before is not None else self._looked_at(order)
+        if looked is None or self._stopped_before is not None:
+            raise _NotBegun
         place = Place(path, rundir.create(path))
         if self._own.run_dir is None:
             rundir.link_latest(path)
@@ -298,6 +306,12 @@ class Controller:
         self.trouble = why
         logger.error("%s", why)
         self.environment.process_exit_code = USAGE
+
+    def _not_begun(self, by: str) -> None:
+        """No run, since a stop was asked for before its directory was made."""
+        logger.warning("%s", Early(by, None, 0.0, None).text)
+        if by in SIGNAL_CODES:
+            self.environment.process_exit_code = OK if self._own.policy.on_stop_passes else SIGNAL_CODES[by]
 
     def _shown_again(self) -> None:
         """The start form shows what it did at first: a field that is left so means the scenario's value, each time."""

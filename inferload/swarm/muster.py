@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import gevent
@@ -29,12 +29,12 @@ _READY_S = 30.0
 _READY_DATA_S = 300.0  # where a worker may have to go through a large file first
 
 
-def wait_for_workers(runner: Any, expected: int) -> None:
-    """Wait for missing workers, with a line now and then, and not for ever; a local run has none. UsageError: they did not come."""
+def wait_for_workers(runner: Any, expected: int, stopped: Callable[[], bool]) -> None:
+    """Wait for missing workers, for a limited time and until `stopped`; a local run has none. UsageError: they did not come."""
     if not hasattr(runner, "clients"):
         return
     begun_ns, told_s = now_ns(), 0.0
-    while (ready := len(runner.clients.ready)) < expected:
+    while (ready := len(runner.clients.ready)) < expected and not stopped():
         waited_s = (now_ns() - begun_ns) / NS_PER_S
         if waited_s > WORKERS_S:
             raise UsageError(
