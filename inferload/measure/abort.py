@@ -10,6 +10,7 @@ from typing import Any
 
 from inferload.measure import gates
 from inferload.measure.gates import Gate, GateError, GateResult
+from inferload.measure.outcome import ABORTED
 from inferload.measure.summary import figures_of
 from inferload.measure.tally import Tally, TallySet
 
@@ -39,7 +40,7 @@ class AbortReached:
     def result(self) -> GateResult:
         """As a gate that failed, for the verdict."""
         note = f"the run was stopped {self.at_s:.1f} s after the load began"
-        return GateResult(f"abort_on: {self.condition}", self.value, False, note)
+        return GateResult(f"{ABORTED}{self.condition}", self.value, False, note)
 
 
 def parse(text: str) -> AbortCondition:

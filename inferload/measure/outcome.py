@@ -13,6 +13,7 @@ State = Literal["failed", "stopped early", "invalid", "suspect", "passed"]  # wo
 
 OK, FAILED, USAGE, INVALID = 0, 1, 2, 3
 _STATES: Mapping[str, State] = {"valid": "passed", "suspect": "suspect"}  # of a run that its measurement decides
+ABORTED = "abort_on: "  # begins the name of the gate result of a condition that stopped the run
 SIGNAL_CODES = {"Ctrl-C": 130, "SIGTERM": 143, "SIGHUP": 143}
 
 
@@ -123,8 +124,12 @@ def _failures(summary: Mapping[str, Any], measured: bool) -> list[str]:
     gates = summary["verdict"]["gates"]
     if gates and not measured:
         return []
+    aborted = [gate for gate in gates if str(gate.get("gate")).startswith(ABORTED)]
+    found = [f"stopped by {gate['gate']}" for gate in aborted]
+    gates = [gate for gate in gates if gate not in aborted]
     broken = sum(not gate["passed"] for gate in gates)
-    found = [f"{broken} of {len(gates)} {'gate' if len(gates) == 1 else 'gates'} failed"] if gates else []
+    if broken:
+        found.append(f"{broken} of {len(gates)} {'gate' if len(gates) == 1 else 'gates'} failed")
     turns = summary.get("turns") or {}
     turns = (turns.get("by_phase") or {}).get("all") or turns
     if turns.get("failed"):
