@@ -1,6 +1,7 @@
 """Fixtures that more than one test module uses."""
 
 import os
+import signal
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -25,6 +26,9 @@ os.environ["LOCUST_SKIP_MONKEY_PATCH"] = "1"
 import locust  # noqa: F401
 
 del os.environ["LOCUST_SKIP_MONKEY_PATCH"]
+
+# Programs that the tests start inherit it: under nohup it is ignored, and Locust would ignore it too.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # A busy machine is no fault of what is tested: hypothesis' limits on the time of an example and of its making are off.
 # The same examples in every run, fewer than usual; `make soak` draws others each time, and more. A failure found there is

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from records import MS, S, turn, turns
 
+from inferload.measure.manyturns import fold_many
 from inferload.measure.measures import MEASURES
 from inferload.measure.record import Failure, PhaseWindow, TurnRecord
 from inferload.measure.tally import Slo, Tally, TallySet, books
@@ -182,6 +183,20 @@ def test_a_session_is_achieved_where_it_was_planned_and_begun(changes: dict[str,
     tallies.fold(record, [PhaseWindow("warmup", 0, 5 * S), PhaseWindow("measure", 5 * S)], None)
     begun = {at[0]: tally.window_sessions for at, tally in tallies.items() if tally.window_sessions}
     assert begun == ({} if phase is None else {phase: 1})
+
+
+def test_a_session_that_begins_in_the_next_step_counts_in_the_step_it_was_planned_in() -> None:
+    """Steps are one phase: over the phase no session is lost at their bounds."""
+    late = turn(planned_ns=10 * S - MS, sent_ns=10 * S + MS, closed_ns=11 * S, first_ns=11 * S, last_ns=11 * S)
+    steps = (PhaseWindow("measure", 0, 10 * S, 0), PhaseWindow("measure", 10 * S, 20 * S, 1))
+    tallies, many = TallySet(), TallySet()
+    tallies.fold(late, steps, None)
+    fold_many(many, [late], steps, {"chat": None})
+    assert tallies == many
+    assert (tallies.at("measure", "chat", 0).window_sessions, tallies.at("measure", "chat", 1).window_sessions) == (
+        1,
+        0,
+    )
 
 
 def test_no_sketch_and_no_stall_of_a_failed_turn() -> None:

@@ -20,7 +20,7 @@ from inferload.measure.measures import STALL_MS, Floats, Ints, differences_ms, g
 from inferload.measure.record import CANCELLED, INSTANTS, SERVER_TIMES, PhaseWindow, TurnRecord
 from inferload.measure.slo import Slo
 from inferload.measure.tally import Key, Pause, Tally, TallySet
-from inferload.measure.within import within
+from inferload.measure.within import session_window, within
 
 _instants = attrgetter(*INSTANTS, "output_tokens", "turn_index")
 
@@ -77,6 +77,10 @@ def fold_many(
             judged = [one for one in met if one is not None]
             tally.slo_judged += len(judged)
             tally.slo_met += sum(judged)
+        for place in np.flatnonzero(turns.turn_index == 0).tolist():
+            began_in = session_window(plain[place], windows)
+            if began_in is not None:
+                tallies.at(began_in.phase, key[1], began_in.step).window_sessions += 1
         for window in windows:
             _count_window(tallies, key[1], turns, window, met)
 
@@ -211,8 +215,6 @@ def _count_window(
             turns.records[place].input_tokens or 0 for place in np.flatnonzero(inside).tolist()
         )
         tally.window_in_flight_ns += int((turns.closed - turns.sent)[inside].clip(min=0).sum())
-        first = np.flatnonzero(inside & (turns.turn_index == 0) & (turns.planned >= window.start_ns)).tolist()
-        tally.window_sessions += sum(turns.records[place].opens_session for place in first)
         tally.window_turns += int(inside.sum())
         judged = (
             [] if met is None else [one for place in np.flatnonzero(inside).tolist() if (one := met[place]) is not None]

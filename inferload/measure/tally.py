@@ -16,7 +16,7 @@ from inferload.measure.measures import MEASURES, STALL_MS, Floats, gaps_ms
 from inferload.measure.record import PHASES, Phase, PhaseWindow, TurnRecord
 from inferload.measure.sketch import Sketch
 from inferload.measure.slo import Slo
-from inferload.measure.within import WindowCounts, within
+from inferload.measure.within import WindowCounts, session_window, within
 
 __all__ = ["Slo", "Tally", "TallySet", "books"]
 
@@ -179,7 +179,6 @@ class Tally:
             self.window_output_tokens += counts.output_tokens
         self.window_input_tokens += counts.input_tokens
         self.window_in_flight_ns += counts.in_flight_ns
-        self.window_sessions += counts.session_begun
         self.window_turns += counts.ended_ok
         if counts.ended_ok and slo_met is not None:
             self.window_slo_judged += 1
@@ -271,6 +270,9 @@ class TallySet:
         if met is not None:
             tally.slo_judged += 1
             tally.slo_met += met
+        began_in = session_window(record, windows)
+        if began_in is not None:
+            self.at(began_in.phase, record.class_name, began_in.step).window_sessions += 1
         for window in windows:
             counts = within(record, window)
             if counts is not None:

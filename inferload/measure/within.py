@@ -2,6 +2,7 @@
 
 from array import array
 from bisect import bisect_left
+from collections.abc import Sequence
 
 import msgspec
 
@@ -18,7 +19,6 @@ class WindowCounts(msgspec.Struct, frozen=True, gc=False):
     input_tokens: int = 0  # all of them, in the window of the first output event
     in_flight_ns: int = 0
     ended_ok: bool = False  # the turn ended well, and its end lies in the window
-    session_begun: bool = False  # a session that was planned in the window began in it
 
 
 def within(record: TurnRecord, window: PhaseWindow) -> WindowCounts | None:
@@ -26,9 +26,8 @@ def within(record: TurnRecord, window: PhaseWindow) -> WindowCounts | None:
     begun_ns = _begun_ns(record)
     if record.closed_ns < window.start_ns or (window.end_ns is not None and begun_ns >= window.end_ns):
         return None
-    session_begun = record.opens_session and window.holds(record.planned_ns) and window.holds(begun_ns)
     if record.sent_ns is None:
-        return WindowCounts(session_begun=session_begun)
+        return WindowCounts()
     low, high = _events_between(record.event_ns or _NO_EVENTS, record.sent_ns, window)
     end_ns = record.closed_ns if window.end_ns is None else min(record.closed_ns, window.end_ns)
     first_here = record.first_ns is not None and window.holds(record.first_ns)
@@ -38,8 +37,17 @@ def within(record: TurnRecord, window: PhaseWindow) -> WindowCounts | None:
         input_tokens=(record.input_tokens or 0) if first_here else 0,
         in_flight_ns=max(0, end_ns - max(record.sent_ns, window.start_ns)),
         ended_ok=record.ok and window.holds(record.closed_ns),
-        session_begun=session_begun,
     )
+
+
+def session_window(record: TurnRecord, windows: Sequence[PhaseWindow]) -> PhaseWindow | None:
+    """Window in which the session of a first turn was planned, if it also began in that phase; None for other turns."""
+    if not record.opens_session:
+        return None
+    begun_ns = _begun_ns(record)
+    planned = next((window for window in windows if window.holds(record.planned_ns)), None)
+    begun = next((window for window in windows if window.holds(begun_ns)), None)
+    return planned if planned is not None and begun is not None and planned.phase == begun.phase else None
 
 
 def _begun_ns(record: TurnRecord) -> int:
