@@ -83,8 +83,9 @@ soak: $(READY) browser sshd curl  ## what takes too long for every change: long 
 	INFERLOAD_SOAK=1 $(BIN)/python -m pytest -m "hypothesis and not soak and not vllm"
 
 # The extensions once more, so that an access out of bounds or undefined behaviour ends the tests. A report is left in $(ASAN).
+# libstdc++ is loaded first because greenlet throws C++ exceptions, which AddressSanitizer intercepts.
 ASAN      := $(abspath .cache/asan)
-SANITIZED  = env LD_PRELOAD="$$($(CC) -print-file-name=libasan.so)" PYTHONPATH=tests/sanitized PYTHONMALLOC=malloc INFERLOAD_SANITIZED=$(ASAN) \
+SANITIZED  = env LD_PRELOAD="$$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libstdc++.so.6)" PYTHONPATH=tests/sanitized PYTHONMALLOC=malloc INFERLOAD_SANITIZED=$(ASAN) \
 	ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=16:log_path=$(ASAN)/report UBSAN_OPTIONS=print_stacktrace=1:log_path=$(ASAN)/report
 
 $(ASAN)/inferload.wire._native.so: $(wildcard inferload/wire/native/*)
