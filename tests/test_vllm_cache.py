@@ -23,7 +23,7 @@ workload:
   prompt_tokens: {dist: uniform, min: 150, max: 400}
   output_tokens: {dist: uniform, min: 16, max: 48}
 arrivals: {kind: constant, sessions_per_s: 2}
-phases: {measure_s: 8, drain_s: 60}
+phases: {sessions: 16, drain_s: 60}
 """
 ALONE = CHAT.replace("turns: 3", "turns: 1").replace("system_prompt_tokens: 700", "system_prompt_tokens: 0")
 
