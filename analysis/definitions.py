@@ -109,7 +109,7 @@ _TURNS = (
     ("turns", "", "turns that the line's figures are made of"),
     ("total, ms", "ms", "the planned instant to the last token: the mean of the turns of the line"),
     ("window, s", "s", "length of what was measured, without warm-up and drain"),
-    ("failed_ratio", "", "turns failed over turns sent, in the measure phase"),
+    ("failed_ratio", "", "turns failed over turns that ended (ok + failed), in the measure phase"),
     ("dropped_ratio", "", "sessions dropped over sessions planned, in the measure phase"),
     ("failures by class", "", "turns that failed, by the first thing that went wrong: the classes are a closed list"),
     ("first at, s", "s", "end of the first turn that failed with this class, since the run's start"),
@@ -201,6 +201,17 @@ _FIGURES = {
     for form in ("{} ({})", "{}, {}", "{}, {} (primary)", "{}")
 }
 
+# Server metrics as gates name them.
+SERVER_METRICS = {
+    "kv_cache_usage": "KV cache usage", "requests_running": "requests running", "requests_waiting": "requests waiting",
+    "prefix_cache_hit_rate": "prefix cache hit rate", "cached_tokens": "cached prompt tokens", "preemptions": "preemptions",
+    "restarts": "restarts", "prompt_tok_per_s": "prompt tok/s", "prompt_tok_computed_per_s": "prompt tok/s computed",
+    "generation_tok_per_s": "generation tok/s", "queue_ms": "queue", "prefill_ms": "prefill", "decode_ms": "decode",
+    "process_cpu_share": "CPU of its front end, cores", "acceptance_rate": "drafts accepted (speculation)",
+    "mean_acceptance_length": "mean acceptance length", "gpu_use": "GPU use", "gpu_power_w": "GPU power, W",
+    "gpu_sm_clock_mhz": "GPU clock, MHz",
+}  # fmt: skip
+
 # Words of a page that mean what another row says.
 SAME = {
     **_FIGURES, "total tok per s": "input + output tok per s",
@@ -214,7 +225,7 @@ SAME = {
     "failed": "turns failed", "unfinished": "turns unfinished", "hit rate": "prefix cache hit rate", "Knee": "knee",
     "sessions/s": "load", "users": "load", "goodput, turns/s": "goodput turns per s",
     "Seed": "seed", "Workers": "workers", "Phases": "phases", "Measured window": "window, s", "Percentiles from": "p50",
-    **{name: name.replace("_", " ") for name in RATE_NAMES},
+    **{name: name.replace("_", " ") for name in RATE_NAMES}, **SERVER_METRICS,
     **{f"{text}, {unit}": text for text in TASK_ROWS.values() for unit in ("s", "turns")},
 }  # fmt: skip
 # The same, of words that mean something else in one table.

@@ -56,9 +56,10 @@ def _gates(summary: Mapping[str, Any]) -> Table:
 
 
 def _sure(gate: Mapping[str, Any]) -> str:
-    """The interval of a gate's value; where it holds the limit, that nobody can tell."""
-    known = sureness(gate)
-    return f"{', but inconclusive' if gate.get('answer') == 'inconclusive' else ''} (95 %: {known})" if known else ""
+    """Interval of a gate's value, whether that makes it inconclusive, and the note on it."""
+    known, note = sureness(gate), f"; {gate['note']}" if gate.get("note") else ""
+    inconclusive = ", but inconclusive" if gate.get("answer") == "inconclusive" else ""
+    return (f"{inconclusive} (95 %: {known})" if known else "") + note
 
 
 def _split(summary: Mapping[str, Any], column: str) -> Table:

@@ -74,6 +74,14 @@ RUN_OPTIONS = (
         choices=("fail", "warn"),
     ),
     RunOption(
+        "--gate",
+        "what the run must hold beside the scenario's gates, else exit code 1; may be repeated: 'p95(ttft_ms) < 900', "
+        "'p95(ttft_ms){agent} < 900', 'failed_ratio < 0.01', 'failed_ratio{GET /health} < 0.01', 'max(requests_waiting) < 5', "
+        "'mean(kv_cache_usage) < 0.9', 'prefix_cache_hit_rate > 0.5', 'preemptions == 0'",
+        "EXPR",
+        repeat=True,
+    ),
+    RunOption(
         "--abort-on",
         "stop the run early, with exit code 1, once this is true of the last seconds, as 'failed_ratio > 0.5 for 5s'; may be "
         "repeated (default: the scenario's abort_on)",

@@ -18,6 +18,7 @@ from inferload.analysis.comparison.sides import NAMES, Run, Side, priced, read_s
 from inferload import cli
 from inferload.errors import UsageError
 from inferload.measure.cost import Prices
+from inferload.measure.gates import GateError
 
 PRIMARY = figure("mean(ttft_ms)")
 SCENARIO = (
@@ -436,3 +437,9 @@ def test_published_tables_come_out_with_their_own_percentages(table: str) -> Non
     ]
     shown = said.improvement_table(made[0], made[1:], [figure(name) for name in COLUMNS])
     assert tuple(shown[1][1:]) == percentages
+
+
+@pytest.mark.parametrize("name", ["p95(ttft_ms){agent}", "preemptions", "max(requests_waiting)"])
+def test_a_figure_of_a_class_or_of_a_server_is_not_compared(name: str) -> None:
+    with pytest.raises(GateError, match="runs are compared by figures of all turns"):
+        figure(name)

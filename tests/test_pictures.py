@@ -17,6 +17,7 @@ from inferload.analysis.pages.terms import meant
 from inferload.analysis.pictures import cachehits, heat, lanes, load, spectrum
 from inferload.analysis.pictures.all import Pictures, pictures
 
+from inferload.measure import gates
 from inferload.measure.console import TASK_ROWS
 
 
@@ -216,7 +217,10 @@ def test_words_have_one_definition_each() -> None:
     assert all(meant(term) for term in SAME.values())
     assert all(meant(word, table) for table, words in IN_TABLE.items() for word in words)
     assert meant("chat") is None
-    assert meant("p99(ttft_ms) < 2000") == "ttft_ms"
+    assert meant("p99(ttft_ms) < 2000") == meant("p99(ttft_ms){agent} < 2000") == "ttft_ms"
+    assert meant("failed_ratio{chat} < 0.01") == "failed_ratio"
+    assert meant("max(requests_waiting) < 5") == "requests waiting"
+    assert all(meant(name) for name in (*gates.NAMES_WITH_STATISTIC, *gates.PLAIN_NAMES))
     assert meant("TTFT p50, ms") == "ttft_ms"
     assert meant("TTFT p50, ms", "servers") == "server TTFT, ms"
     assert meant("requests at http://b:8000", "agreement") == "requests"

@@ -46,6 +46,10 @@ def test_an_slo_is_read_into_conditions() -> None:
         ("goodput_turns_per_s < 3", "only failed_ratio"),
         ("p99(client_delay_ms) < 3", "not known turn by turn"),
         ("failed_ratio < 1", "below 1"),
+        ("preemptions < 3", "only failed_ratio"),
+        ("mean(requests_waiting) < 3", "not known turn by turn"),
+        ("p95(ttft_ms){agent} < 800", "remove {agent}"),
+        ("failed_ratio{agent} < 0.1", "remove {agent}"),
         ("  ", "is empty"),
     ],
 )

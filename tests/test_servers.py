@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inferload.measure import server_names as names
+from inferload.measure.servergates import BY_NAME, SERVER_METRICS
 from inferload.measure.servers import USED, prefix_cache, servers_block, totals
 from inferload.measure.serverseries import by_target, growth, names_on_pages
 from inferload.scrapefile import ScrapeColumns
@@ -66,6 +67,37 @@ def test_what_a_server_does_not_say_is_none() -> None:
     } <= unknown
     assert entry["kv_cache_usage"] == {"mean": None, "max": None}
     assert entry["requests_running"] == {"mean": pytest.approx(5 / 3), "max": 3}
+
+
+def test_gates_read_the_figures_of_a_server() -> None:
+    figures = {
+        "kv_cache_usage": 0.5,
+        "running": 2,
+        "waiting": 3,
+        "queue_sum": 1.5,
+        "prompt_tokens_cached": 10,
+        "process_cpu": 1,
+    }
+    for name in ("prefix_queries", "prefix_hits", "preemptions", "prompt_tokens", "generation_tokens"):
+        figures[name] = 10
+    for name in ("spec_drafts", "spec_draft_tokens", "spec_accepted"):
+        figures[name] = 1
+    pages = []
+    for number in range(3):
+        shown = page(**{name: value for name, value in figures.items() if name != "queue_sum"})
+        for family in (names.QUEUE, names.PREFILL, names.DECODE):
+            shown |= {(family + end, ()): float(number) for end in ("_count", "_sum")}
+        shown[names.PROMPT_TOKENS_BY_SOURCE, (("source", names.LOCAL_COMPUTE),)] = 1.0
+        gauges = (names.KV_CACHE_USAGE, names.RUNNING, names.WAITING)
+        pages.append({key: value if key[0] in gauges else value * (number + 1) for key, value in shown.items()})
+        pages[-1] |= {(name, ()): 50.0 for name in names.GPU}
+    entry = block(table(*pages), 0, 2)
+    for metric in SERVER_METRICS:
+        for statistic in metric.statistics or (None,):
+            assert metric.of(entry, statistic) is not None, metric.name
+    assert BY_NAME["gpu_use"].of(entry, "max") == 0.5
+    assert BY_NAME["queue_ms"].of(entry, "mean") == 1000
+    assert BY_NAME["preemptions"].of(entry, None) == 20
 
 
 def test_no_queries_of_the_prefix_cache_are_no_rate() -> None:

@@ -234,6 +234,32 @@ def test_a_failed_turn_fails_a_run_without_gates_and_a_gate_decides_where_there_
     assert (unknown["verdict"]["passed"], unknown["verdict"]["gates"][0]["value"]) == (False, None)
 
 
+def test_a_gate_on_a_class_is_of_the_turns_of_that_class() -> None:
+    records = sixty_seconds()
+    asked: list[tuple[str, str | None]] = []
+
+    def batches(name: str, class_name: str | None) -> list[Any]:
+        asked.append((name, class_name))
+        return np.array_split(exact_of(records, class_name)[name], 200)
+
+    texts = [
+        "p97(ttft_ms){agent} < 41",
+        "mean(ttft_ms){chat} < 41",
+        "failed_ratio{agent} == 0",
+        "turns_per_s{agent} > 7",
+    ]
+    exact = {name: exact_of(records, name) for name in ("agent", "chat")}
+    told = given_by(records, gates=texts, exact=exact_of(records), exact_by_class=exact, batches=batches)
+    gates = build(told)["verdict"]["gates"]
+    assert [one["gate"] for one in gates] == texts
+    assert gates[0]["value"] == np.sort(exact["agent"]["ttft_ms"])[rank(0.97, 400) - 1]
+    assert gates[1]["value"] == pytest.approx(np.mean(exact["chat"]["ttft_ms"]))
+    assert [one["value"] for one in gates[2:]] == [0, 400 / 60]
+    assert asked == [("ttft_ms", "agent"), ("ttft_ms", "chat")]
+    near = build(dataclasses.replace(told, exact=None, exact_by_class=None))["verdict"]["gates"]
+    assert near[0]["value"] == pytest.approx(gates[0]["value"], rel=0.0025)
+
+
 def test_rates_that_rest_on_tokens_nobody_counted_are_not_known() -> None:
     uncounted = [replace(record, output_tokens=None, input_tokens=None) for record in sixty_seconds(100)]
     rates = build(given_by(uncounted, Slo(tpot_ms=50)))["rates"]

@@ -201,3 +201,7 @@ def test_values_in_batches_of_time_are_all_the_values(records: list[TurnRecord])
         assert len(batches) == 4
         assert sorted(np.concatenate(batches)) == sorted(turnfile.exact_values(table)[name])
     assert batched_values(table, "client_delay_ms", 4) == []
+    for name in set(table["class"].to_pylist()):
+        of_class = np.concatenate(batched_values(table, "ttft_ms", 4, name))
+        assert sorted(of_class) == sorted(turnfile.exact_values(table, "measure", name)["ttft_ms"])
+    assert not any(map(len, batched_values(table, "ttft_ms", 4, "no such class")))

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from inferload.measure import gates
+from inferload.measure import gates, servergates
 from inferload.measure.summary import steady
 
 Better = Literal["higher", "lower"]
@@ -50,6 +50,8 @@ def figure(name: str) -> Figure:
     if found is not None:
         return found
     term = gates.parse(f"{name} < 0")
+    if term.selector is not None or term.name in servergates.BY_NAME:
+        raise gates.GateError(name, 0, "runs are compared by figures of all turns; use mean(ttft_ms) or turns_per_s")
     rate = term.statistic is None and term.name in gates.RATE_NAMES
     unit = "ms" if term.statistic is not None else ""
     return Figure(name, name, "higher" if rate else "lower", unit)

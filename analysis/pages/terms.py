@@ -9,7 +9,7 @@ from ..definitions import DEFINITIONS, IN_TABLE, SAME, anchor
 
 _TEXTS = {term: text for term, _, text in DEFINITIONS}
 _CODE = re.compile(r"\(([a-z][a-z_-]+)")  # of a reason, or of a cause, in a sentence
-_GATE = re.compile(r"^(?:\w+\((\w+)\)|(\w+) ?[<>])")  # of `p99(ttft_ms) < 2000` or `failed_ratio < 0.01` the measure
+_GATE = re.compile(r"^(?:\w+\((\w+)\)|(\w+) ?[<>={])")  # of `p99(ttft_ms) < 2000` or `failed_ratio < 0.01` the measure
 
 
 def meant(word: str, table: str = "") -> str | None:

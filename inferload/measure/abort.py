@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from inferload.measure import gates
+from inferload.measure import gates, servergates
 from inferload.measure.gates import Gate, GateError, GateResult
 from inferload.measure.outcome import ABORTED
 from inferload.measure.summary import figures_of
@@ -52,8 +52,10 @@ def parse(text: str) -> AbortCondition:
     if not 1 <= span_s <= LONGEST_S:
         raise GateError(text, found.start("count"), f"{span_s} s is out of range; use 1s to {LONGEST_S}s")
     gate = gates.parse(found["gate"])
-    if gate.name == "client_delay_ms":
-        raise GateError(text, 0, "client_delay_ms is not known while a run lasts; use a gate instead")
+    if gate.name == "client_delay_ms" or gate.name in servergates.BY_NAME:
+        raise GateError(text, 0, f"{gate.name} is not known while a run lasts; use a gate instead")
+    if gate.selector is not None:
+        raise GateError(text, text.index("{"), f"a condition is of all turns; remove {{{gate.selector}}}")
     return AbortCondition(text.strip(), gate, span_s)
 
 

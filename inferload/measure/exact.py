@@ -70,15 +70,17 @@ class ExactValues(Mapping[str, Floats]):
         return len(_OF)
 
 
-def batched_values(table: pa.Table, name: str, batches: int, phase: str = "measure") -> list[Floats]:
-    """One measure's values in so many batches of equal time, by the instants at which their turns were planned.
+def batched_values(table: pa.Table, name: str, batches: int, class_name: str | None = None) -> list[Floats]:
+    """One measure's values over the measure phase, of one class or all, in batches of equal time by the planned instants.
 
     Each worker's instants are on a clock of its own, so each is cut from its first to its last planned turn. Empty where
     the measure is not kept turn by turn.
     """
     if name not in _OF:
         return []
-    table = table.filter(pc.and_(pc.is_null(table["failure"]), pc.equal(table["phase"], phase)))
+    table = table.filter(pc.and_(pc.is_null(table["failure"]), pc.equal(table["phase"], "measure")))
+    if class_name is not None:
+        table = table.filter(pc.equal(table["class"], class_name))
     planned_ns = table["planned_ns"].to_numpy()
     place = np.zeros(len(planned_ns), dtype=np.int64)
     worker = table["worker"].cast(pa.string()).to_numpy(zero_copy_only=False)

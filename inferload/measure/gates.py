@@ -1,16 +1,20 @@
-"""Gates: what a run must hold, as `p99(ttft_ms) < 2000` or `failed_ratio < 0.01`, read and held against a summary."""
+"""Gates: what a run must hold, as `p99(ttft_ms) < 2000` or `failed_ratio < 0.01`, read and held against a summary.
+
+[statistic(]name[)] [{class or other request}] sign limit
+"""
 
 from __future__ import annotations
 
 import math
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any, Literal
 
+from inferload.measure import servergates
 from inferload.measure.intervals import Interval
 from inferload.measure.measures import MEASURES
 
@@ -38,14 +42,20 @@ RATE_NAMES = (
     "slo_attainment",
 )
 RATIO_NAMES = ("failed_ratio", "dropped_ratio")
-PLAIN_NAMES = (*RATIO_NAMES, *RATE_NAMES)
+_GAUGE_NAMES = tuple(metric.name for metric in servergates.SERVER_METRICS if metric.statistics)
+NAMES_WITH_STATISTIC = (*MEASURE_NAMES, *_GAUGE_NAMES)
+PLAIN_NAMES = (
+    *RATIO_NAMES,
+    *RATE_NAMES,
+    *(metric.name for metric in servergates.SERVER_METRICS if not metric.statistics),
+)
 STATISTICS = ("mean", "min", "max")
 
 _COMPARE: Mapping[str, Callable[[float, float], bool]] = MappingProxyType(
-    {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
+    {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq}
 )
 _TOKEN = re.compile(
-    r"\s*(?:(?P<number>[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)|(?P<word>\w[\w.]*)|(?P<sign><=|>=|\S))"
+    r"\s*(?:(?P<number>[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)|(?P<word>\w[\w.]*)|(?P<sign><=|>=|==|\S))"
 )
 _EXAMPLE = "write it as p99(ttft_ms) < 2000 or failed_ratio < 0.01"
 
@@ -60,7 +70,10 @@ class GateError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """`statistic(name) sign limit`; a plain name has no statistic. A percentile has its quantile in `q`."""
+    """`statistic(name){selector} sign limit`; a plain name has no statistic. A percentile has its quantile in `q`.
+
+    `selector`: a class of turns, or type and name of another request, as `GET /health`; None: all turns.
+    """
 
     text: str
     statistic: str | None  # "mean", "min", "max", or as written: "p99"
@@ -68,6 +81,21 @@ class Gate:
     sign: str
     limit: float
     q: float | None = None
+    selector: str | None = None
+
+    @property
+    def of_request(self) -> bool:
+        """Whether the selector names a request that is no turn: it has a space, which the name of a class never has."""
+        return self.selector is not None and len(self.selector.split(maxsplit=1)) > 1
+
+    @property
+    def class_name(self) -> str | None:
+        """The class of turns that it is of; None: all turns, or a request that is no turn."""
+        return None if self.of_request else self.selector
+
+    def badness(self, value: float) -> float:
+        """A number that is higher the closer a value is to breaking the gate, or the further beyond."""
+        return abs(value - self.limit) if self.sign == "==" else value if self.sign[0] == "<" else -value
 
     def holds(self, value: float | None) -> bool:
         """Whether a value passes; one that is not known does not."""
@@ -104,24 +132,36 @@ def parse(text: str) -> Gate:
     if tokens.sign() == "(":
         statistic, q = word, _quantile_of(text, word, at)
         tokens.step()
-        name, at = tokens.take("word", "a measure is missing")
-        _check_name(text, name, at, MEASURE_NAMES, "measure")
+        name, name_at = tokens.take("word", "a measure is missing")
+        _check_with_statistic(text, name, name_at, word, at)
         if tokens.sign() != ")":
             raise tokens.error(f"a closing bracket is missing after {name}")
         tokens.step()
     else:
         name = word
         _check_plain(text, name, at)
+    selector = tokens.selector()
+    signs = [sign for sign in _COMPARE if sign != "==" or name not in MEASURE_NAMES]
     sign = tokens.sign()
-    if sign is None or sign not in _COMPARE:
-        raise tokens.error("one of < <= > >= is missing")
+    if sign is None or sign not in signs:
+        raise tokens.error(f"one of {' '.join(signs)} is missing")
     tokens.step()
     number, at = tokens.take("number", f"a number is missing after {sign}")
     if not math.isfinite(float(number)):
         raise GateError(text, at, f"{number} is too large for a limit")
     if not tokens.at_end():
         raise tokens.error(f"nothing may follow the limit {number}")
-    return Gate(text.strip(), statistic, name, sign, float(number), q)
+    gate = Gate(text.strip(), statistic, name, sign, float(number), q, selector)
+    _check_selector(gate, text)
+    return gate
+
+
+def check_class(gate: Gate, classes: Sequence[str]) -> None:
+    """Raise GateError if a gate names a class that is not among these."""
+    if gate.class_name is not None and gate.class_name not in classes:
+        nearest = get_close_matches(gate.class_name, classes, 1, cutoff=0.5)
+        hint = f"did you mean {nearest[0]}?" if nearest else f"the scenario has {', '.join(classes)}"
+        raise GateError(gate.text, gate.text.index("{") + 1, f"unknown class {gate.class_name}; {hint}")
 
 
 def evaluate(
@@ -134,27 +174,59 @@ def evaluate(
     """Hold a gate against a summary of the measure phase.
 
     A percentile that the summary does not list is taken from `quantile`; one of few samples has a note. Means and
-    percentiles have an interval where `intervals` knows one; counts, ratios and rates are of what happened.
+    percentiles have an interval where `intervals` knows one; counts, ratios and rates are of what happened. Both
+    functions are of the gate's class.
     """
-    note = None
-    if gate.statistic is None:
-        value = _plain_value(gate.name, summary)
-    else:
-        block = _block(gate.name, summary)
-        value = _number(block.get(gate.statistic))
-        if value is None and gate.q is not None and quantile is not None:
-            value = _number(quantile(gate.name, gate.q))
-        if value is not None and gate.q is not None:
-            note = _few_samples(gate.q, block.get("count"))
-    if value is None:
-        note = f"{gate.name} is not known"
+    value, note = _value(gate, summary, quantile)
     interval = None
-    if value is not None and intervals is not None and (gate.q is not None or gate.statistic == "mean"):
-        interval = intervals(gate.name, gate.q)
+    if value is not None and intervals is not None and gate.name in MEASURE_NAMES:
+        interval = intervals(gate.name, gate.q) if gate.q is not None or gate.statistic == "mean" else None
     answer = _answer(gate, value, interval)
     decided = answer if answer != "inconclusive" or policy == "warn" else policy
     passed = gate.holds(value) if decided == "inconclusive" else decided == "pass"
     return GateResult(gate.text, value, passed, note, interval, answer)
+
+
+def _value(gate: Gate, summary: Mapping[str, Any], quantile: Quantile | None) -> tuple[float | None, str | None]:
+    """The value, None if not known, and a note on it."""
+    if gate.name in servergates.BY_NAME:
+        return _server_value(gate, summary.get("servers") or [])
+    if gate.of_request:
+        return _request_value(gate, summary.get("other_requests") or {})
+    part = summary if gate.selector is None else (summary.get("by_class") or {}).get(gate.selector)
+    if part is None:
+        return None, f"no turn of class {gate.selector} was planned in the measure phase"
+    if gate.statistic is None:
+        value, note = _plain_value(gate.name, part), None
+    else:
+        block = _block(gate.name, part)
+        value = _number(block.get(gate.statistic))
+        if value is None and gate.q is not None and quantile is not None:
+            value = _number(quantile(gate.name, gate.q))
+        note = None if gate.q is None else _few_samples(gate.q, block.get("count"))
+    return (value, note) if value is not None else (None, f"{gate.name} is not known")
+
+
+def _server_value(gate: Gate, servers: Sequence[Mapping[str, Any]]) -> tuple[float | None, str | None]:
+    """The value of the server that is the worst for the gate; None if one of them was not measured."""
+    found = servergates.values(gate.name, gate.statistic, servers)
+    if not found:
+        return None, f"{gate.name} was not measured: no metrics page reported it"
+    known = {target: value for target, value in found.items() if value is not None}
+    missing = [target for target in found if target not in known]
+    if missing:
+        why = "its metrics page has no value of it for the window"
+        return None, f"{gate.name} was not measured at {', '.join(missing)}: {why}"
+    worst = max(known, key=lambda target: gate.badness(known[target]))
+    return known[worst], f"the worst of {len(known)} servers: {worst}" if len(known) > 1 else None
+
+
+def _request_value(gate: Gate, requests: Mapping[str, Any]) -> tuple[float | None, str | None]:
+    """The failed ratio of a request that is no turn, over the whole run."""
+    for one in requests.get("by_name") or []:
+        if f"{one['type']} {one['name']}" == gate.selector and one["sent"]:
+            return _ratio(one["failed"], one["sent"]), None
+    return None, f"no request {gate.selector} was sent"
 
 
 def _answer(gate: Gate, value: float | None, interval: Interval | None) -> Answer:
@@ -223,10 +295,37 @@ def _quantile_of(text: str, word: str, at: int) -> float | None:
     return q
 
 
+def _check_with_statistic(text: str, name: str, at: int, statistic: str, statistic_at: int) -> None:
+    if name in PLAIN_NAMES:
+        raise GateError(text, at, f"{name} has no statistic; write {name} alone")
+    _check_name(text, name, at, NAMES_WITH_STATISTIC, "measure")
+    if name in _GAUGE_NAMES and statistic not in servergates.BY_NAME[name].statistics:
+        raise GateError(text, statistic_at, f"{name} has no {statistic}; write {_with_statistics(name)}")
+
+
 def _check_plain(text: str, name: str, at: int) -> None:
-    if name in MEASURE_NAMES:
-        raise GateError(text, at, f"{name} needs a statistic; write p99({name}), mean({name}) or the like")
+    if name in NAMES_WITH_STATISTIC:
+        raise GateError(text, at, f"{name} needs a statistic; write {_with_statistics(name)}")
     _check_name(text, name, at, PLAIN_NAMES, "name")
+
+
+def _with_statistics(name: str) -> str:
+    if name in MEASURE_NAMES:
+        return f"p99({name}), mean({name}) or the like"
+    return " or ".join(f"{statistic}({name})" for statistic in servergates.BY_NAME[name].statistics)
+
+
+def _check_selector(gate: Gate, text: str) -> None:
+    if gate.selector is None:
+        return
+    at, given = text.index("{"), f"{{{gate.selector}}}"
+    if gate.name in servergates.BY_NAME:
+        raise GateError(text, at, f"{gate.name} is known of servers only; remove {given}")
+    if gate.name == "client_delay_ms":
+        raise GateError(text, at, f"client_delay_ms is known of all classes only; remove {given}")
+    if gate.of_request and gate.name != "failed_ratio":
+        problem = "of requests other than turns only failed_ratio is known; the name of a class has no space"
+        raise GateError(text, at, problem)
 
 
 def _check_name(text: str, name: str, at: int, valid: tuple[str, ...], kind: str) -> None:
@@ -242,7 +341,11 @@ class _Tokens:
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._found = list(_TOKEN.finditer(text))
+        # A selector may hold any character, braces included: it is blanked before the rest is cut into tokens.
+        start, end = text.find("{"), text.rfind("}")
+        self._selector = text[start + 1 : end].strip() if 0 <= start < end else ""
+        blanked = text[: start + 1] + " " * (end - start - 1) + text[end:] if 0 <= start < end else text
+        self._found = list(_TOKEN.finditer(blanked))
         self._next = 0
 
     def at_end(self) -> bool:
@@ -254,6 +357,18 @@ class _Tokens:
     def sign(self) -> str | None:
         """The sign that comes next; None where something else does, or nothing."""
         return None if self.at_end() else self._found[self._next].group("sign")
+
+    def selector(self) -> str | None:
+        """The text between braces that comes next; None if there are no braces."""
+        if self.sign() != "{":
+            return None
+        self.step()
+        if self.sign() != "}":
+            raise self.error("a closing brace is missing after {")
+        if not self._selector:
+            raise self.error("the name of a class or of a request is missing")
+        self.step()
+        return self._selector
 
     def take(self, kind: str, problem: str) -> tuple[str, int]:
         """The next one, which must be of that kind, and its position."""

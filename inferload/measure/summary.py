@@ -25,8 +25,8 @@ BEYOND = 10  # samples beyond a percentile, below which it is marked and has its
 _UNCOUNTED = 0.01  # a token rate is not known when more than this part of what it counts was never counted
 
 Values = Mapping[str, npt.NDArray[np.float64]]
-# A measure's values in batches by time, so that a gate knows how sure its value is.
-Batches = Callable[[str], Sequence[npt.NDArray[np.float64]]]
+# (measure, class, None for all) -> the values in batches by time, so that a gate knows how sure its value is.
+Batches = Callable[[str, str | None], Sequence[npt.NDArray[np.float64]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class SummaryInput:
     servers: Sequence[dict[str, Any]] = ()
     gates: Sequence[str] = ()
     inconclusive: gating.Policy = "warn"
-    other_requests: Mapping[str, int] = field(default_factory=lambda: {"sent": 0, "failed": 0})  # that are no turns
+    other_requests: Mapping[str, Any] = field(default_factory=lambda: {"sent": 0, "failed": 0})  # that are no turns
     exceptions: Mapping[str, Any] = field(default_factory=lambda: {"count": 0, "first": None})  # of tasks
     batches: Batches | None = None  # of the measure phase, where turns are all at hand
     exact: Values | None = None
@@ -85,8 +85,7 @@ def build(given: SummaryInput) -> dict[str, Any]:
     summary["turns"]["first_errors"] = dict(given.first_errors)
     summary["stopped_answering"] = None if stopped is None else list(stopped)
     summary["growth"] = None if given.growth is None else asdict(given.growth)
-    quantile = _quantile(measured, given.health.total("measure").delay_ms, exact)
-    summary["verdict"] = _verdict(given, summary, quantile)
+    summary["verdict"] = _verdict(given, summary, exact)
     return summary
 
 
@@ -259,10 +258,13 @@ def _client(health: HealthSet, stamps: Stamps | None, reader: str | None) -> dic
 def _by_class(given: SummaryInput) -> dict[str, Any]:
     found = {}
     for name, tally in given.tallies.by_class("measure").items():
-        exact = (given.exact_by_class or {}).get(name)
-        usable = exact if exact is not None and _complete(exact, tally) else None
-        found[name] = _part(tally, given.windows.get("measure"), usable)
+        found[name] = _part(tally, given.windows.get("measure"), _exact_of_class(given, name, tally))
     return found
+
+
+def _exact_of_class(given: SummaryInput, name: str, tally: Tally) -> Values | None:
+    exact = (given.exact_by_class or {}).get(name)
+    return exact if exact is not None and _complete(exact, tally) else None
 
 
 def _steps(given: SummaryInput) -> list[dict[str, Any]]:
@@ -290,19 +292,29 @@ def _quantile(measured: Tally, delay_ms: Sketch, exact: Values | None) -> gating
     return quantile
 
 
-def _intervals(batches: Batches) -> gating.Intervals:
+def _intervals(batches: Batches, class_name: str | None) -> gating.Intervals:
     def interval(name: str, q: float | None) -> Interval | None:
-        values = batches(name)
+        values = batches(name, class_name)
         return mean_interval(values) if q is None else quantile_interval(values, q)
 
     return interval
 
 
-def _verdict(given: SummaryInput, summary: dict[str, Any], quantile: gating.Quantile) -> dict[str, Any]:
+def _evaluated(text: str, given: SummaryInput, summary: dict[str, Any], exact: Values | None) -> gating.GateResult:
+    """A gate's result, from the turns of its class. `exact`: values of all classes."""
+    gate = gating.parse(text)
+    name, measured = gate.class_name, given.tallies.total("measure")
+    if name is not None:
+        measured = given.tallies.by_class("measure").get(name, Tally())
+        exact = _exact_of_class(given, name, measured)
+    quantile = _quantile(measured, given.health.total("measure").delay_ms, exact)
+    intervals = None if given.batches is None else _intervals(given.batches, name)
+    return gating.evaluate(gate, summary, quantile, intervals, given.inconclusive)
+
+
+def _verdict(given: SummaryInput, summary: dict[str, Any], exact: Values | None) -> dict[str, Any]:
     """With gates the run passes when all hold; without, when no turn of any phase, no other request and no task failed."""
-    intervals = None if given.batches is None else _intervals(given.batches)
-    parsed = [gating.parse(text) for text in given.gates]
-    results = [gating.evaluate(gate, summary, quantile, intervals, given.inconclusive) for gate in parsed]
+    results = [_evaluated(text, given, summary, exact) for text in given.gates]
     results += [] if given.aborted is None else [given.aborted]
     failures = given.tallies.total().failed + given.other_requests["failed"] + given.exceptions["count"]
     passed = all(result.passed for result in results) if results else failures == 0

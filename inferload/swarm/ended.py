@@ -6,7 +6,7 @@ more when all turns have been brought together (`inferload collect`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -54,12 +54,16 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Others:
-    """Requests that are no turns, and exceptions of tasks, as Locust counted them. `first`: text of the first exception."""
+    """Requests that are no turns, and exceptions of tasks, as Locust counted them. `first`: text of the first exception.
+
+    `by_name`: type, name, sent and failed of each.
+    """
 
     sent: int = 0
     failed: int = 0
     raised: int = 0
     first: str | None = None
+    by_name: Sequence[Mapping[str, Any]] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -216,6 +216,10 @@ class MasterRun:
             failed=sum(one.num_failures for one in entries),
             raised=sum(one["count"] for one in raised),
             first=str(raised[0]["msg"]).partition("\n")[0] if raised else None,
+            by_name=[
+                {"type": one.method, "name": one.name, "sent": one.num_requests, "failed": one.num_failures}
+                for one in entries
+            ],
         )
 
     def takes_users(self, member: Member) -> bool:

@@ -78,6 +78,7 @@ def check(options: Any) -> Checked:
     if options.worker:
         return Checked(own, scenario)
     abort_on(options.abort_on)
+    order.more_gates(scenario, options.gate or ())
     if options.only:
         order.alone(scenario, options.only, options.num_users)
     if options.headless or options.autostart:

@@ -1,10 +1,12 @@
 """What a run is to be, once the scenario, the command line and the start form have all had their say."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
 from inferload.errors import UsageError
+from inferload.measure import gates
 from inferload.wire.target import Target
 from inferload.workload import scenario as scenarios
 from inferload.workload.arrivalkinds import Closed
@@ -35,6 +37,7 @@ class Wish:
     also_hosts: tuple[str, ...] = ()
     only: str | None = None
     abort_on: tuple[str, ...] | None = None
+    gates: tuple[str, ...] = ()  # beside the scenario's
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +87,16 @@ def alone(scenario: Scenario, only: str, users: int | None) -> dict[str, Any]:
     return {"workload.only": only}
 
 
+def more_gates(scenario: Scenario, given: Sequence[str]) -> dict[str, Any]:
+    """The change that adds gates to a scenario's; UsageError names one that cannot be read, or whose class is unknown."""
+    for text in given:
+        try:
+            gates.check_class(gates.parse(text), scenario.class_names)
+        except gates.GateError as error:
+            raise UsageError(f"--gate: {error}") from error
+    return {"gates": list(dict.fromkeys([*scenario.gates, *given]))} if given else {}
+
+
 def nominal_users(scenario: Scenario) -> tuple[int, float]:
     """(users, spawn rate) with which Locust starts a scenario: an open loop has one user per session and second.
 
@@ -109,7 +122,7 @@ def resolve(wish: Wish) -> Order:
     twice = [target.url for place, target in enumerate(targets) if target in targets[:place]]
     if twice:
         raise UsageError(f"--also-host {twice[0]}: named twice; give each server once")
-    changes: dict[str, Any] = {}
+    changes = more_gates(scenario, wish.gates)
     if wish.seed is not None:
         changes["seed"] = wish.seed
     if wish.run_time_s is not None:

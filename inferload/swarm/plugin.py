@@ -127,6 +127,7 @@ def _begin_master(environment: Any, own: OwnSettings) -> Controller:
             also_hosts=tuple(parsed.also_host or ()),
             only=parsed.only or None,
             abort_on=options.abort_on(parsed.abort_on),
+            gates=tuple(parsed.gate or ()),
         )
 
     controller = Controller(environment, own, wish, prefill, expected)

@@ -16,6 +16,7 @@ from pydantic import (
     model_validator,
 )
 
+from inferload.measure import gates
 from inferload.workload import catalog
 from inferload.workload.arrivalkinds import Arrivals, Closed, Rated, TraceTimes
 from inferload.workload.distributions import NonNegative, Positive
@@ -227,11 +228,22 @@ class Scenario(Part):
     cache: Cache = Field(default=Cache(), description="prefix-cache isolation")
     seed: Whole = Field(default=0, description="every random choice follows from it")
     slo: SloLimits = Field(default=SloLimits(), description="limits per turn")
-    gates: Gates = Field(default=(), description='what the run must hold, as "p99(ttft_ms) < 2000"')
+    gates: Gates = Field(
+        default=(),
+        description='what the run must hold, as "p99(ttft_ms) < 2000", "failed_ratio{chat} < 0.01" or "max(requests_waiting) < 5"',
+    )
     abort_on: AbortConditions = Field(
         default=(), description='conditions that stop the run early, as "failed_ratio > 0.5 for 5s"'
     )
     server: Server = Field(default=Server(), description="reading the server's metrics")
+
+    @field_validator("gates", mode="after")
+    @classmethod
+    def _classes_known(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        if "workload" in info.data:
+            for text in value:
+                gates.check_class(gates.parse(text), _class_names(info.data["workload"]))
+        return value
 
     @model_validator(mode="after")
     def _times_known(self) -> "Scenario":
@@ -272,6 +284,11 @@ class Scenario(Part):
         """Whether sessions start by the clock, however slow the server is."""
         return not isinstance(self.arrivals, Closed)
 
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The classes of its turns."""
+        return _class_names(self.workload)
+
     def slo_of(self, class_name: str) -> SloLimits:
         """The limits that turns of a class are judged by: its own, else the scenario's."""
         classes = self.workload.classes if isinstance(self.workload, Mix) else ()
@@ -305,6 +322,10 @@ class Scenario(Part):
                 place = place[folder]
             place[key] = value
         return _validated(Parsed(data), origin)
+
+
+def _class_names(workload: Workload) -> tuple[str, ...]:
+    return tuple(one.name for one in workload.classes) if isinstance(workload, Mix) else (workload.kind,)
 
 
 def load(name_or_path: str) -> Scenario:

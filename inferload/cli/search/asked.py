@@ -28,6 +28,7 @@ _OWN = (
     "no_report",
     "on_invalid",
     "on_stop",
+    "gate",
     "only",
     "seed",
     "inconclusive",

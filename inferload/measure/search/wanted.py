@@ -60,9 +60,11 @@ def _condition(part: str) -> Condition:
         raise SloError(f"{gate.text}: more load only makes it easier, or has no end; give an upper limit with <")
     if gate.limit <= 0:
         raise SloError(f"{gate.text}: nothing is below {gate.limit:g}; give a limit greater than 0")
+    if gate.selector is not None:
+        raise SloError(f"{gate.text}: an SLO is of all turns; remove {{{gate.selector}}}")
     if gate.statistic is None:
         return _of_ratio(gate)
-    if gate.name in _NOT_BY_TURN:
+    if gate.name in _NOT_BY_TURN or gate.name not in gates.MEASURE_NAMES:
         raise SloError(f"{gate.text}: {gate.name} is not known turn by turn; use ttft_ms, tpot_ms, itl_ms or e2e_ms")
     if gate.statistic == "mean":
         return Condition(gate.text, gate.name, gate.limit, None)

@@ -1,0 +1,61 @@
+"""Server metrics that a gate may name: figures of the `servers` entries of summary.json, over the measure phase."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class ServerMetric:
+    """A figure of a server. `statistics`: empty if it is one number. `block`: the key of its group, None at the top."""
+
+    name: str
+    statistics: tuple[str, ...] = ()
+    block: str | None = None
+    key: str = ""  # within the block
+
+    def of(self, entry: Mapping[str, Any], statistic: str | None) -> float | None:
+        """The figure of one server; None if not measured."""
+        value: Any = entry if self.block is None else entry.get(self.block)
+        for key in (self.key or self.name, *([statistic] if statistic else [])):
+            value = value.get(key) if isinstance(value, Mapping) else None
+        return float(value) if isinstance(value, int | float) else None
+
+    def expected_of(self, entry: Mapping[str, Any]) -> bool:
+        """Whether the page should report it: not a page of a GPU exporter a metric of an engine, nor the reverse."""
+        reported = entry.get("gpu") if self.block == "gpu" else entry.get("engines")
+        return bool(reported) or not entry.get("scrapes")
+
+
+_GAUGE = ("mean", "max")
+SERVER_METRICS = (
+    ServerMetric("kv_cache_usage", _GAUGE),
+    ServerMetric("requests_running", _GAUGE),
+    ServerMetric("requests_waiting", _GAUGE),
+    ServerMetric("prefix_cache_hit_rate"),
+    ServerMetric("cached_tokens"),
+    ServerMetric("preemptions"),
+    ServerMetric("restarts"),
+    ServerMetric("prompt_tok_per_s"),
+    ServerMetric("prompt_tok_computed_per_s"),
+    ServerMetric("generation_tok_per_s"),
+    ServerMetric("queue_ms", ("mean",)),
+    ServerMetric("prefill_ms", ("mean",)),
+    ServerMetric("decode_ms", ("mean",)),
+    ServerMetric("process_cpu_share"),
+    ServerMetric("acceptance_rate", block="spec_decode"),
+    ServerMetric("mean_acceptance_length", block="spec_decode"),
+    ServerMetric("gpu_use", _GAUGE, "gpu", "use"),
+    ServerMetric("gpu_power_w", _GAUGE, "gpu", "power_w"),
+    ServerMetric("gpu_sm_clock_mhz", _GAUGE, "gpu", "sm_clock_mhz"),
+)
+BY_NAME = MappingProxyType({metric.name: metric for metric in SERVER_METRICS})
+
+
+def values(name: str, statistic: str | None, servers: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
+    """The figure of each server whose page should report it, by target; None if not measured."""
+    metric = BY_NAME[name]
+    return {str(entry.get("target")): metric.of(entry, statistic) for entry in servers if metric.expected_of(entry)}
