@@ -15,7 +15,7 @@ from xml.etree import ElementTree
 import pytest
 from e2e_runs import PATIENCE_S, Ended, Fleet, Place, Scene, Stage, begun, contract_code, mark, scenario, scenes, until
 from inferload.analysis.comparison import gatescommand
-from locust_process import ROOT, start, summary_of
+from locust_process import ROOT, csv_rows, start, summary_of
 
 from inferload import cli, rundir
 
@@ -25,6 +25,12 @@ WINDOW_S = 9
 GATES = [
     *("failed_ratio < 0.5", "p50(ttft_ms) < 60000", "p50(e2e_ms) < 60000"),
     *("p50(ttft_ms) < 0.001", "p50(e2e_ms) < 0.001"),
+]
+ADDED = [
+    "preemptions == 0",
+    "failed_ratio{chat} < 0.5",
+    "mean(kv_cache_usage) > 0.999",
+    "failed_ratio{GET /health} < 0.01",
 ]
 SIGNALS = {"Ctrl-C": (signal.SIGINT, 130), "SIGTERM": (signal.SIGTERM, 143), "SIGHUP": (signal.SIGHUP, 143)}
 
@@ -49,10 +55,38 @@ def all_failed(place: Place, mode: str) -> Ended:
     return ended(place, fleet)
 
 
+PROBING = """
+import itertools
+
+import locust
+from inferload.swarm import events, plugin
+from inferload.swarm.users import InferenceUser
+
+plugin.install(default_scenario="smoke")
+numbers = itertools.count()
+
+
+class ChatUser(InferenceUser):
+    pass
+
+
+@events.turn_end.add_listener
+def probe(record, **_others):
+    bad = OSError("no") if next(numbers) % 4 == 0 else None
+    locust.events.request.fire(
+        request_type="GET", name="/health", response_time=1, response_length=0, exception=bad, context={}
+    )
+"""
+
+
 def gates_failed(place: Place) -> Ended:
+    """Gates of the scenario and of the command line, and requests of the user's own beside the turns."""
     file = scenario(place.folder, phases={"measure_s": 2, "drain_s": 30}, gates=GATES)
-    words = ("--host", place.simulator().url, "--scenario", str(file), "--on-invalid", "warn")
-    return ended(place, place.fleet("local", *words, report=True))
+    locustfile = place.folder / "probing.py"
+    locustfile.write_text(PROBING)
+    words = ["--host", place.simulator().url, "--scenario", str(file), "--on-invalid", "warn"]
+    words += [word for text in ADDED for word in ("--gate", text)]
+    return ended(place, place.fleet("local", *words, report=True, locustfile=locustfile))
 
 
 def stopped(place: Place, by: str, mode: str, *words: str) -> Ended:
@@ -106,7 +140,28 @@ def test_a_run_of_which_every_turn_failed_is_failed(stage: Stage, scene: Scene) 
 def test_a_run_with_gates_that_failed_is_failed(stage: Stage, scene: Scene) -> None:
     ended: Ended = stage.result(scene)
     assert ended.code == 1
-    check_surfaces(ended, "failed", r"failed: 2 of 5 gates failed(; measurement .*)?")
+    (probe,) = ended.summary["other_requests"]["by_name"]
+    other = f"{probe['failed']} of {probe['sent']} other requests failed"
+    check_surfaces(ended, "failed", rf"failed: 4 of 9 gates failed; {other}(; measurement .*)?")
+    (row,) = [one for one in csv_rows(ended.run_dir / "locust_stats.csv") if one["Type"] == "GET"]
+    assert (probe["type"], probe["name"]) == (row["Type"], row["Name"])
+    assert (probe["sent"], probe["failed"]) == (int(row["Request Count"]), int(row["Failure Count"]))
+    gates = {one["gate"]: one for one in ended.summary["verdict"]["gates"]}
+    assert list(gates) == GATES + ADDED
+    assert rundir.read_json(ended.run_dir / rundir.MANIFEST)["scenario"]["overrides"] == {"gates": GATES + ADDED}
+    (server,) = ended.summary["servers"]
+    assert [gates[text]["passed"] for text in ADDED] == [True, True, False, False]
+    assert gates["preemptions == 0"]["value"] == server["preemptions"] == 0
+    assert gates["mean(kv_cache_usage) > 0.999"]["value"] == server["kv_cache_usage"]["mean"]
+    assert gates["failed_ratio{GET /health} < 0.01"]["value"] == probe["failed"] / probe["sent"]
+    (suite,) = ElementTree.fromstring(gatescommand.junit({"run": ended.summary}))
+    failed = {case.get("name") for case in suite.iter("testcase") if case.find("failure") is not None}
+    assert failed >= set(GATES[3:] + ADDED[2:])
+    page = (ended.run_dir / rundir.REPORT_MD).read_text()
+    for text in ADDED:
+        shown = "passed" if gates[text]["passed"] else "FAILED"
+        assert re.search(rf"^  {shown} +{re.escape(text)} ", ended.text, re.MULTILINE), text
+        assert re.search(rf"^\| {re.escape(text)} \| .* \| {shown}", page.replace("\\", ""), re.MULTILINE), text
     assert str(ended.run_dir / rundir.REPORT_HTML) in ended.text.splitlines()
 
 

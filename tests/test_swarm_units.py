@@ -58,6 +58,14 @@ def test_everything_right_passes(tmp_path: Path) -> None:
     [
         ({"host": None}, "--host: missing"),
         ({"host": "server:8000"}, "host 'server:8000'"),
+        (
+            {"gate": ["max(requests_wating) < 5"]},
+            "--gate: gate 'max(requests_wating) < 5', character 5: unknown measure",
+        ),
+        (
+            {"gate": ["failed_ratio{agent} < 1"]},
+            "--gate: gate 'failed_ratio{agent} < 1', character 14: unknown class agent",
+        ),
         ({"scenario": "smok"}, "smoke"),
         ({"also_host": ["server:8000"]}, "host 'server:8000'"),
         ({"seed": "-1"}, "--seed -1"),
