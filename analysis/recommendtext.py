@@ -4,10 +4,9 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from inferload.measure.texttable import align
+from inferload.measure.texttable import align, piped
 from inferload.measure.untrusted import markdown as plain
 
-from .comparison.output import piped
 from .comparison.tables import matrix
 from .recommend import THROUGHPUT, TPOT, TTFT, Advice, Recommendation
 from .wording import number

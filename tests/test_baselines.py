@@ -11,11 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from inferload.analysis import baselines
-from inferload.analysis.comparison import github
 from inferload.analysis.comparison.sides import Side
 from test_compare import write_run
 
-from inferload import cli
+from inferload import ci, cli
 from inferload.errors import UsageError
 from inferload.measure.occasions import effect
 
@@ -172,7 +171,7 @@ def test_an_effect_of_occasions_has_no_unit(earlier: list[float], candidate: flo
     assert found.low <= found.ratio <= found.high
 
 
-@pytest.mark.parametrize("command", ["compare", "baseline", "gates", "recommend", "reconcile"])
+@pytest.mark.parametrize("command", ["compare", "baseline", "report", "recommend", "reconcile"])
 def test_the_help_of_each_command_can_be_read(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         cli.main([command, "--help"])
@@ -181,11 +180,11 @@ def test_the_help_of_each_command_can_be_read(command: str, capsys: pytest.Captu
 
 
 def test_what_a_workflow_reads_is_one_line() -> None:
-    assert github.command("error", "100 %\nworse") == "::error title=inferload compare::100 %25%0Aworse"
+    assert ci.workflow_command("error", "100 %\nworse") == "::error title=inferload::100 %25%0Aworse"
 
 
 def test_the_step_summary_gets_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "page.md"))
-    github.tell([("notice", "x")], "# A\n")
-    github.tell([], "# B\n")
+    ci.annotate([("notice", "x")], "# A\n")
+    ci.annotate([], "# B\n")
     assert (tmp_path / "page.md").read_text() == "# A\n# B\n"

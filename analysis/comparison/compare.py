@@ -7,7 +7,7 @@ from typing import Literal
 from inferload.measure import occasions, pairedruns
 from inferload.measure.server_names import PROCESS_START
 
-from . import plausible
+from . import maxchange, plausible
 from .comparable import Differences, differences
 from .figures import Figure
 from .sides import Run, Side
@@ -55,6 +55,7 @@ class Comparison:
     conditional: str
     implausible: tuple[str, ...]
     occasions: int | None = None  # of a baseline file; then there are no pairs
+    limits: tuple[maxchange.Checked, ...] = ()  # of --max-change
 
     @property
     def primary(self) -> Row:
