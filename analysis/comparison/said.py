@@ -35,7 +35,8 @@ def headline(comparison: Comparison) -> str:
 
 def _basis(comparison: Comparison) -> str:
     if comparison.occasions is not None:
-        return f"against {_plural(comparison.occasions, 'occasion')}"
+        weaker = " of a weaker baseline (shared server starts)" if comparison.weaker else ""
+        return f"against {_plural(comparison.occasions, 'occasion')}{weaker}"
     return f"over {_plural(len(comparison.pairs), 'pair')}"
 
 
@@ -189,7 +190,7 @@ def simulated(sides: Sequence[Side]) -> list[str]:
 
 def remarks(one: Comparison) -> list[str]:
     """Comparability and warnings, a line each."""
-    found = [checked.text for checked in one.limits]
+    found = [*([one.weaker] if one.weaker else []), *(checked.text for checked in one.limits)]
     found += [f"compared: {line}" for line in one.differences.compared]
     found += [f"not comparable: {line}" for line in one.differences.refusals]
     found += [f"implausible: {line}" for line in one.implausible]
@@ -258,6 +259,7 @@ def document(comparisons: Sequence[Comparison]) -> dict[str, Any]:
                 "pairs": len(one.pairs),
                 "occasions": one.occasions,
                 "conditional": one.conditional or None,
+                "weaker": one.weaker or None,
                 "refusals": list(one.differences.refusals),
                 "warnings": list(one.differences.warnings),
                 "compared": list(one.differences.compared),
