@@ -1,12 +1,14 @@
 """A baseline file: the figures of one configuration on many occasions, and what was asked on each.
 
-An occasion is one start of the server with a run, or a folder of runs, on it. The file is JSON and meant to be kept with the
-code; it holds no prompts and no answers.
+An occasion is a run, or a folder of runs, on one start of the server. Occasions that share a start make a weaker baseline: they
+must lie GAP_S apart and keep their prompts out of each other's prefix cache. The file is JSON and meant to be kept with the code;
+it holds no prompts and no answers.
 """
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +16,14 @@ from inferload import rundir
 from inferload.errors import UsageError
 from inferload.measure.occasions import FEWEST
 
+from .comparison.compare import shared_starts
 from .comparison.sides import NAMES, Run, Side, read_side
 from .wording import number
 
 KIND = "inferload baseline"
 FORMAT = 1
+
+GAP_S = 3600.0  # the least time between occasions on one server start
 
 _KEPT = ("asks", "server", "slo", "output_tokens", "input_tokens", "seed", "level", "started_at")
 
@@ -69,7 +74,7 @@ def add(path: Path, runs: Sequence[Path]) -> Side:
 
 
 def candidate(side: Side, baseline: Side) -> Side:
-    """A side as one occasion to be judged; UsageError where a run of it, or its server's start, is in the baseline already."""
+    """A side as one occasion to be judged; UsageError if a run of it is in the baseline, or too close to one on its start."""
     _refuse_known(side, baseline.runs)
     return replace(side, runs=(as_one(side),))
 
@@ -82,11 +87,32 @@ def _refuse_known(side: Side, earlier: Sequence[Run]) -> None:
                 raise UsageError(
                     f"{run.path}: stands in the file already, as {other.label}; name a run that is not one of its occasions"
                 )
-            if run.start is not None and run.start == other.start:
+            why = _not_apart(run, other) if run.start is not None and run.start == other.start else ""
+            if why:
                 raise UsageError(
-                    f"{run.path}: its server start is that of occasion {other.label}: repeats inside one start are one "
-                    "sample of a configuration; restart the server between occasions"
+                    f"{run.path}: its server start is that of occasion {other.label}, and {why}; restart the server "
+                    f"between occasions, or leave {GAP_S / 60:g} min between them with cache.isolate: run"
                 )
+
+
+def _not_apart(run: Run, other: Run) -> str:
+    """Why two runs on one server start are no two occasions; empty if time and cache isolation separate them."""
+    for one in (run, other):
+        if one.asks.get("cache.isolate") == "none" or one.asks.get("cache.salt") is not None:
+            return f"{one.label} may meet prompts of earlier runs in the prefix cache"
+    first, second = sorted((run, other), key=lambda one: one.started_at)
+    try:
+        apart_s = (_instant(second) - _instant(first)).total_seconds()
+    except (ValueError, TypeError):  # no time, or one with a zone beside one without
+        apart_s = None
+    if apart_s is None or first.lasted_s is None:
+        return "the time between them is not known"
+    gap_s = apart_s - first.lasted_s
+    return "" if gap_s >= GAP_S else f"only {max(gap_s, 0) / 60:.0f} min lie between them"
+
+
+def _instant(run: Run) -> datetime:
+    return datetime.fromisoformat(run.started_at)
 
 
 def _occasion(path: Path, earlier: Sequence[Run]) -> Run:
@@ -115,7 +141,17 @@ def as_one(side: Side) -> Run:
         level=worst,
         reasons=tuple(dict.fromkeys(reason for run in side.runs for reason in run.reasons)),
         asks={**side.runs[0].asks, "seed": ", ".join(map(str, seeds)) or None},
+        lasted_s=_from_first_to_last_s(side),
     )
+
+
+def _from_first_to_last_s(side: Side) -> float | None:
+    """Time from the begin of a side's first run to the end of its last."""
+    first, last = side.runs[0], side.runs[-1]
+    try:
+        return None if last.lasted_s is None else (_instant(last) - _instant(first)).total_seconds() + last.lasted_s
+    except (ValueError, TypeError):
+        return None
 
 
 def _checked(run: Run, earlier: Sequence[Run]) -> Run:
@@ -134,7 +170,8 @@ def _checked(run: Run, earlier: Sequence[Run]) -> Run:
 
 def _entry(run: Run) -> dict[str, Any]:
     known = {name: value for name, value in sorted(run.figures.items()) if value is not None}
-    return {"label": run.label, "start": run.start, **{key: getattr(run, key) for key in _KEPT}, "figures": known}
+    kept = {key: getattr(run, key) for key in (*_KEPT, "lasted_s")}
+    return {"label": run.label, "start": run.start, **kept, "figures": known}
 
 
 def _from(entry: Mapping[str, Any]) -> Run:
@@ -143,6 +180,7 @@ def _from(entry: Mapping[str, Any]) -> Run:
         path=Path(entry["label"]),
         label=entry["label"],
         start=entry["start"],
+        lasted_s=entry.get("lasted_s"),  # files of earlier versions lack it
         figures=figures | dict(entry["figures"]),
         **{key: entry[key] for key in _KEPT},
     )
@@ -158,6 +196,9 @@ def summary_lines(side: Side) -> list[str]:
         )
     elif len(days) < 2:
         lines.append("  all on one day: what differs between days is not in its spread")
+    weaker = shared_starts(side)
+    if weaker:
+        lines.append(f"  {weaker}")
     unknown = sum(run.start is None for run in side.runs)
     if unknown:
         lines.append(f"  no verdict: the server start is not known of {_plural(unknown, 'occasion')}")

@@ -4,9 +4,10 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-_DESCRIPTION = """Keeps a file with the figures of one configuration on many occasions (one start of the server each, with a run or
-a folder of runs). From 8 occasions on, `inferload compare --baseline FILE CAND --fail-on-regression` judges a candidate against how
-much days and restarts differ."""
+_DESCRIPTION = """Keeps a file with the figures of one configuration on many occasions (a run or a folder of runs, each on a
+start of the server of its own; on a shared start an hour apart and with isolated prefix caches, which makes a weaker
+baseline). From 8 occasions on, `inferload compare --baseline FILE CAND --fail-on-regression` judges a candidate against
+how much days and restarts differ."""
 
 
 def register(subparsers: Any) -> None:

@@ -2,10 +2,11 @@
 
 import argparse
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from inferload import rundir
+from inferload import ci, rundir
 from inferload.errors import UsageError
 from inferload.measure.untrusted import escaped
 
@@ -55,6 +56,7 @@ def register(subparsers: Any) -> None:
         help="with --locust-csv: Parquet scrapes (inferload scrape), or a saved page of /metrics; repeatable",
     )
     parser.add_argument("--out", type=Path, metavar="DIR", help="with --locust-csv: where to (default: PREFIX-report)")
+    ci.add_options(parser)
     parser.add_argument("--together", type=Path, metavar="DIR", help="also the runs side by side, in DIR/index.html")
     parser.set_defaults(run=run)
 
@@ -81,7 +83,28 @@ def run(arguments: argparse.Namespace) -> int:
         from .together import make_runs
 
         print("\n  ".join(map(str, make_runs(single, arguments.together))))
+    outputs = ci.Outputs.of(arguments)
+    if outputs.wanted:
+        outputs.write({name: _summary(path / rundir.SUMMARY) for name, path in _named(single).items()})
     return 0
+
+
+def _named(paths: Sequence[Path]) -> dict[str, Path]:
+    """Each run by its folder's name, or by its path where several folders are called the same, as in a sweep."""
+    names = [path.name for path in dict.fromkeys(paths)]
+    return {path.name if path.name and names.count(path.name) == 1 else str(path): path for path in paths}
+
+
+def _summary(path: Path) -> dict[str, Any]:
+    """A summary whose verdict is whole; UsageError names what is missing."""
+    summary = rundir.read_json(path)
+    verdict = summary.get("verdict")
+    if not isinstance(verdict, dict):
+        raise UsageError(f"{path}: has no verdict; is {path.parent} a finished run of inferload?")
+    for key in ("measurement", "reasons", "gates", "passed"):
+        if key not in verdict:
+            raise UsageError(f"{path}: has no verdict.{key}; is {path.parent} a finished run of inferload?")
+    return summary
 
 
 def _kind(folder: Path) -> str:
@@ -118,6 +141,8 @@ def _check(arguments: argparse.Namespace) -> None:
         raise UsageError("report: name run directories, or --locust-csv PREFIX, one of the two")
     if not locust and (arguments.scrape or arguments.out is not None):
         raise UsageError("report: --scrape and --out belong to --locust-csv; a run directory has its own")
+    if locust and ci.Outputs.of(arguments).wanted:
+        raise UsageError("report: --junit, --markdown and --github are of run directories; plain Locust has no outcome")
     if arguments.together is not None and runs < 2:
         raise UsageError("report: --together wants two run directories or more")
     if runs != 1 and (arguments.vllm_bench is not None or (arguments.server_log is not None and not locust)):

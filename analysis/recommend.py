@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from math import exp, log
 from typing import Literal
 
-from inferload.measure.pairedruns import holm, p_against
+from inferload.measure.pairedruns import holm, p_against, pairs_needed
 
 from .comparison import costs
-from .comparison.compare import ALPHA, Comparison, compare
+from .comparison.compare import ALPHA, PAIRS_WANTED, Comparison, compare
 from .comparison.figures import Figure
 from .comparison.sides import Run, Side
 from .recommendslo import AT, SLOS, STAND_IN, Held, Slo, held
@@ -53,7 +53,8 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """One row of the matrix. `change`, `low`, `high`: of the aim's figure against the baseline, as shares; None: not known.
+    """One row of the matrix. `variant`: the one with the best value. `change`, `low`, `high`: of the aim's figure against the
+    baseline, as shares; None: not known.
 
     `prices`: what gets worse with it, as (axis, change). `why`: where nothing can be recommended, or what to know.
     """
@@ -69,6 +70,11 @@ class Advice:
     certainty: Certainty = "none"
     prices: tuple[tuple[str, float], ...] = ()
     why: str = ""
+
+    @property
+    def undecided(self) -> bool:
+        """Whether no test tells the best value from the others: then no variant is recommended."""
+        return self.variant is not None and self.certainty in ("not certain", "not tested")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +109,7 @@ def recommend(scenario: str, sides: Sequence[Side]) -> Recommendation:
             *(_most_users(slo, standings) for slo in SLOS),
             _least("least memory", "memory", [one.memory_mb for one in standings], standings, "MB"),
             _lowest_cost(standings, usable),
-            _balanced(standings),
+            _balanced(standings, usable),
         ),
         front=_front(standings, [[one.values[axis.name] for axis in AXES] for one in standings], AXES),
         front_per_gpu=_gpu_front(standings),
@@ -143,15 +149,17 @@ def _by_figure(aim: str, figure: Figure, standings: Sequence[Standing], comparis
     why = ""
     if len(standings) > sum(value is not None for value in values):
         why = f"not measured on {', '.join(one.side.label for one in standings if one.values[figure.name] is None)}"
+    certainty = _certainty(figure, found, comparisons)
     if found is None:
+        whys = (why or "it is the baseline", _needed(figure, comparisons, certainty))
         return Advice(
             aim,
             chosen.side.label,
             figure.title,
             values[best],
             figure.unit,
-            certainty="counted",
-            why=why or "it is the baseline",
+            certainty=certainty,
+            why=_joined(*whys),
         )
     row = next(row for row in found.rows if row.figure.name == figure.name)
     effect = row.effect
@@ -164,16 +172,24 @@ def _by_figure(aim: str, figure: Figure, standings: Sequence[Standing], comparis
         change=row.change,
         low=None if effect is None or effect.low is None else effect.low - 1,
         high=None if effect is None or effect.high is None else effect.high - 1,
-        certainty=_certainty(figure, found, comparisons),
+        certainty=certainty,
         prices=_prices(chosen, standings[0], figure.name),
-        why=why,
+        why=_joined(why, _needed(figure, [found], certainty)),
     )
 
 
+def _joined(*parts: str) -> str:
+    return "; ".join(part for part in parts if part)
+
+
 def _certainty(
-    figure: Figure, chosen: Comparison, comparisons: Sequence[Comparison], no_gain: Mapping[str, float] | None = None
+    figure: Figure,
+    chosen: Comparison | None,
+    comparisons: Sequence[Comparison],
+    no_gain: Mapping[str, float] | None = None,
 ) -> Certainty:
-    """By the paired test of each variant's figure, Holm over the variants. `no_gain`: the ratio that gains nothing, where not 1."""
+    """By the paired test of each variant's figure, Holm over the variants. `chosen` None: the baseline, which each of them must
+    differ from. `no_gain`: the ratio that gains nothing, where not 1."""
     raw = {}
     for one in comparisons:
         row = next(row for row in one.rows if row.figure.name == figure.name)
@@ -181,8 +197,31 @@ def _certainty(
         p = None if row.effect is None else p_against(row.effect, (no_gain or {}).get(label, 1.0))
         if one.tested and p is not None:
             raw[label] = p
-    p = holm(raw).get(chosen.candidate.label)
-    return "not tested" if p is None else "certain" if p < ALPHA else "not certain"
+    adjusted = holm(raw)
+    wanted = comparisons if chosen is None else [chosen]
+    found = [adjusted.get(one.candidate.label) for one in wanted]
+    known = [p for p in found if p is not None]
+    if len(known) < len(found):
+        return "not tested"
+    return "not certain" if any(p >= ALPHA for p in known) else "certain" if known else "counted"
+
+
+def _needed(figure: Figure, comparisons: Sequence[Comparison], certainty: Certainty, no_gain: float = 1.0) -> str:
+    """How many pairs of runs a test needs; empty if there is nothing left to tell."""
+    if certainty == "not tested":
+        pairs = min(len(one.pairs) for one in comparisons)
+        counted = f"{pairs} {'pair' if pairs == 1 else 'pairs'} of runs"
+        return f"{counted}: {PAIRS_WANTED} or more, each run on a server start of its own, carry a test"
+    if certainty != "not certain":
+        return ""
+    counts: list[int | None] = [PAIRS_WANTED]
+    for one in comparisons:
+        effect = next(row for row in one.rows if row.figure.name == figure.name).effect
+        if effect is not None and effect.sd_log is not None:
+            counts.append(pairs_needed(effect.ratio / no_gain - 1, effect.sd_log))
+    known = [count for count in counts if count is not None]
+    most = f"about {max(known)}" if len(known) == len(counts) else "over 1,000"
+    return f"{most} pairs of runs would show a difference of this size"
 
 
 def _most_users(slo: Slo, standings: Sequence[Standing]) -> Advice:
@@ -250,16 +289,22 @@ def _lowest_cost(standings: Sequence[Standing], comparisons: Sequence[Comparison
     """A price over output: its interval is the output's, turned over, times what the GPUs' prices differ."""
     found = _least("lowest cost", "million output tokens", [one.cost for one in standings], standings, "")
     chosen = next((one for one in comparisons if one.candidate.label == found.variant), None)
-    if chosen is None or found.change is None:
-        return found
     prices = _price_ratios(standings)
+    if chosen is None or found.change is None:
+        if found.variant is None:
+            return found
+        certainty = _certainty(THROUGHPUT, None, comparisons, prices)
+        return replace(found, certainty=certainty, why=_joined(found.why, _needed(THROUGHPUT, comparisons, certainty)))
     effect = next(row for row in chosen.rows if row.figure.name == THROUGHPUT.name).effect
     mine = prices.get(chosen.candidate.label)
     if effect is None or effect.low is None or effect.high is None or mine is None:
-        return replace(found, certainty="not tested")
+        return replace(
+            found, certainty="not tested", why=_joined(found.why, _needed(THROUGHPUT, [chosen], "not tested"))
+        )
     low, high = mine / effect.high - 1, mine / effect.low - 1
     certainty = _certainty(THROUGHPUT, chosen, comparisons, prices)
-    return replace(found, change=mine / effect.ratio - 1, low=low, high=high, certainty=certainty)
+    why = _joined(found.why, _needed(THROUGHPUT, [chosen], certainty, mine))
+    return replace(found, change=mine / effect.ratio - 1, low=low, high=high, certainty=certainty, why=why)
 
 
 def _price_ratios(standings: Sequence[Standing]) -> dict[str, float]:
@@ -273,8 +318,11 @@ def _price_ratios(standings: Sequence[Standing]) -> dict[str, float]:
     return {label: hour / base for label, hour in hours.items()} if base else {}
 
 
-def _balanced(standings: Sequence[Standing]) -> Advice:
-    """The geometric mean of the ratios to the baseline, each axis turned so that less is better; axes known of all variants."""
+def _balanced(standings: Sequence[Standing], comparisons: Sequence[Comparison]) -> Advice:
+    """The geometric mean of the ratios to the baseline, each axis turned so that less is better; axes known of all variants.
+
+    It has no test of its own: it is counted if an axis shows a difference, by its test or in memory, which is not sampled.
+    """
     axes: dict[str, list[float]] = {}
     for axis in AXES:
         values = [one.values[axis.name] for one in standings]
@@ -298,8 +346,14 @@ def _balanced(standings: Sequence[Standing]) -> Advice:
     )
     prices = _prices(chosen, standings[0], "") if best else ()
     change = scores[best] - 1 if best else None
+    compared = [one for one in comparisons if not best or one.candidate is chosen.side]
+    found = [_certainty(axis, one, comparisons) for axis in AXES for one in compared]
+    certainty: Certainty = "counted"
+    if compared and "certain" not in found and len(set(axes.get("memory", ()))) < 2:
+        certainty = "not certain" if "not certain" in found else "not tested"
+        why = f"{why}; no axis shows a difference"
     return Advice(
-        "balanced", chosen.side.label, "all axes", scores[best], "", change, certainty="counted", prices=prices, why=why
+        "balanced", chosen.side.label, "all axes", scores[best], "", change, certainty=certainty, prices=prices, why=why
     )
 
 

@@ -97,7 +97,9 @@ def page(all_found: Sequence[Recommendation]) -> str:
     shown = [
         {
             "found": one,
-            "decisions": decisions(one),
+            "decisions": [
+                (row, each.certainty == "certain") for row, each in zip(decisions(one), one.advice, strict=True)
+            ],
             "fronts": fronts(one),
             "notes": notes(one),
             "pictures": pictures(one),

@@ -4,21 +4,21 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from inferload.measure.texttable import align
+from inferload.measure.texttable import align, piped
 from inferload.measure.untrusted import markdown as plain
 
-from .comparison.output import piped
 from .comparison.tables import matrix
 from .recommend import THROUGHPUT, TPOT, TTFT, Advice, Recommendation
 from .wording import number
 
 NOT_MEASURED = "not measured"
+NO_DIFFERENCE = "no difference shown"
 _NOT_VALID = "NO VALID MEASUREMENT"
 DECISIONS = ("aim", "variant", "measured", "gain", "price", "to know")
 _CERTAIN = {
     "certain": "",
-    "not certain": "not certain: pairs do not tell it from the baseline",
-    "not tested": "not tested: too few pairs of runs",
+    "not certain": "not certain: the test does not tell it from the others",
+    "not tested": "not tested",
     "counted": "",
     "none": "",
 }
@@ -33,6 +33,8 @@ def _decision(one: Advice) -> tuple[str, ...]:
     know = "; ".join(part for part in (_CERTAIN[one.certainty], one.why) if part)
     least = "at least " if one.variant is None else ""
     measured = NOT_MEASURED if one.value is None else f"{one.figure}: {least}{number(one.value)} {one.unit}".strip()
+    if one.undecided:
+        return (one.aim, NO_DIFFERENCE, f"best value: {one.variant}, {measured}", gain(one), "", know)
     price = ", ".join(f"{name} {change:+.1%}" for name, change in one.prices) or (
         "none seen" if one.change is not None else ""
     )
@@ -50,13 +52,15 @@ def gain(one: Advice) -> str:
 def fronts(found: Recommendation) -> list[str]:
     """Who is beaten by nobody, a sentence each."""
     front = ", ".join(found.front) or NOT_MEASURED
-    lines = [f"Beaten by no other on TTFT, TPOT and output at once: {front}."]
+    lines = [f"Beaten by no other on TTFT, TPOT and output at once (means, not tested): {front}."]
     if found.front_per_gpu is None:
         lines.append(
             "Output per user against output per GPU: not measured, as the number of GPUs is not known of each."
         )
     else:
-        lines.append(f"Beaten by no other on output per user and per GPU: {', '.join(found.front_per_gpu)}.")
+        lines.append(
+            f"Beaten by no other on output per user and per GPU (means, not tested): {', '.join(found.front_per_gpu)}."
+        )
     return lines
 
 
@@ -153,10 +157,10 @@ def _one(found: Recommendation) -> dict[str, Any]:
         "baseline": found.baseline.label,
         "decisions": [
             {
-                **{
-                    name: getattr(one, name)
-                    for name in ("aim", "variant", "figure", "value", "unit", "change", "low", "high")
-                },
+                "aim": one.aim,
+                "variant": None if one.undecided else one.variant,
+                "best_value": one.variant,
+                **{name: getattr(one, name) for name in ("figure", "value", "unit", "change", "low", "high")},
                 "certainty": one.certainty,
                 "price": dict(one.prices),
                 "why": one.why or None,

@@ -134,6 +134,9 @@ RUN_OPTIONS = (
     ),
     RunOption("--ca-file", "authorities to trust, as PEM", "FILE", private=True),
     RunOption("--insecure", "accept any certificate; every report says so", switch=True, private=True),
+    RunOption("--junit", "write the outcome and the gates there, as JUnit XML", "FILE", private=True),
+    RunOption("--markdown", "write them there, as Markdown for a pull request", "FILE", private=True),
+    RunOption("--github", "annotations for GitHub, and its step summary", switch=True, private=True),
     RunOption(
         "--no-report",
         "leave out timeline.csv and the pages, which take some seconds: inferload report makes them later",

@@ -225,10 +225,12 @@ class Place:
         report: bool = False,
         bind: bool = True,
     ) -> Fleet:
-        """Start a run: headless, or with a web UI. `arguments` are for the master. Without `report` its pages are left out:
-        they take longer than most of these runs. `bind`: the master is given an address to listen on."""
+        """Start a run: headless, or with a web UI. `arguments` are for the master. Without `report` its pages, which
+        take longer than most of these runs, and the outputs for pipelines are left out. `bind`: the master is given an
+        address to listen on."""
         port, web_port = quiet_port(), quiet_port() if web else None
-        words = ["--run-dir", str(self.run_dir), *([] if report else ["--no-report"]), *arguments]
+        outputs = ["--junit", "junit.xml", "--markdown", "gates.md", "--github"] if report else ["--no-report"]
+        words = ["--run-dir", str(self.run_dir), *outputs, *arguments]
         words += ["--web-host", "127.0.0.1", "--web-port", str(web_port)] if web else ["--headless"]
         if mode == "processes":
             words += ["--processes", str(workers)]

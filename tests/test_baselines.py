@@ -4,6 +4,7 @@ import json
 import random
 import shutil
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -11,13 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from inferload.analysis import baselines
-from inferload.analysis.comparison import github
 from inferload.analysis.comparison.sides import Side
 from test_compare import write_run
 
-from inferload import cli
+from inferload import ci, cli
 from inferload.errors import UsageError
 from inferload.measure.occasions import effect
+from inferload.measure.server_names import PROCESS_START
+from inferload.scrapefile import ScrapeColumns, write_part
 
 
 def history(tmp_path: Path, count: int, ttft_ms: float = 100.0, starts: bool = True) -> Path:
@@ -79,6 +81,68 @@ def test_a_candidate_on_the_start_of_an_occasion_is_refused(tmp_path: Path) -> N
     with pytest.raises(UsageError, match="its server start is that of occasion 5"):
         baselines.candidate(Side("new", (fresh, same)), side)
     assert len(baselines.candidate(Side("new", (fresh, fresh)), side).runs) == 1
+
+
+def long_running(tmp_path: Path, gap_s: float = 3600.0, count: int = 8, cache: str = "") -> list[Path]:
+    """Runs of 90 s each on one server, so long apart."""
+    dice, folders = random.Random(4), []
+    for place in range(count):
+        folder = write_run(tmp_path / "one-server" / str(place), 1, 100 * (1 + dice.gauss(0, 0.03)))
+        manifest = json.loads((folder / "run.json").read_text())
+        began_s = 1_770_000_000 + place * (gap_s + 90)
+        manifest["scenario"]["text"] += cache
+        manifest["started_at"] = datetime.fromtimestamp(began_s, UTC).isoformat(timespec="milliseconds")
+        manifest["anchor"] = {"wall_ns": int(began_s * 1e9)}
+        manifest["phases"] = [{"phase": "drain", "end_wall_ns": int((began_s + 90) * 1e9)}]
+        (folder / "run.json").write_text(json.dumps(manifest))
+        scrapes = ScrapeColumns()
+        scrapes.append(int(began_s * 1e9), "s:1", PROCESS_START, (), 1_760_000_000.0)
+        (folder / "server_metrics").mkdir()
+        write_part(folder / "server_metrics", 0, scrapes.to_table())
+        folders.append(folder)
+    return folders
+
+
+def test_occasions_on_one_server_make_a_weaker_baseline(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    *earlier, same = long_running(tmp_path, count=9)
+    file = tmp_path / "b.json"
+    assert cli.main(["baseline", "add", str(file), *map(str, earlier)]) == 0
+    weaker = "weaker baseline: 8 occasions on 1 server start: what differs between starts is not in the spread"
+    assert f"  {weaker}, so that a restart alone may look like a change" in capsys.readouterr().out.splitlines()
+    argv = ["compare", "--baseline", str(file), "--fail-on-regression"]
+    assert cli.main([*argv, str(same)]) == 0
+    assert weaker in capsys.readouterr().out
+    slow = write_run(tmp_path / "slow", 1, 150)
+    assert cli.main([*argv, str(slow), "--write", str(tmp_path / "out")]) == 4
+    shown = capsys.readouterr().out
+    assert "slow against b.json: WORSE, Mean TTFT is" in shown
+    assert "against 8 occasions of a weaker baseline (shared server starts)" in shown
+    document = json.loads((tmp_path / "out" / "comparison.json").read_text())
+    assert document["candidates"][0]["weaker"].startswith(weaker)
+
+
+@pytest.mark.parametrize(
+    ("gap_s", "cache", "why"),
+    [
+        (3500.0, "", "only 58 min lie between them; restart the server between occasions, or leave 60 min"),
+        (3600.0, "cache: {isolate: none}\n", "1 may meet prompts of earlier runs in the prefix cache"),
+        (3600.0, "cache: {salt: x}\n", "1 may meet prompts of earlier runs in the prefix cache"),
+    ],
+)
+def test_occasions_on_one_server_lie_apart_and_share_no_cache(
+    tmp_path: Path, gap_s: float, cache: str, why: str
+) -> None:
+    first, second = long_running(tmp_path, gap_s, 2, cache)
+    file = tmp_path / "b.json"
+    baselines.add(file, [first])
+    with pytest.raises(UsageError, match=f"its server start is that of occasion 0, and .*{why}"):
+        baselines.add(file, [second])
+    if not cache:
+        document = json.loads(file.read_text())
+        del document["occasions"][0]["lasted_s"]  # of an earlier version
+        file.write_text(json.dumps(document))
+        with pytest.raises(UsageError, match="the time between them is not known"):
+            baselines.add(file, [second])
 
 
 def test_a_regression_is_worse_than_the_days_differ(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -172,7 +236,7 @@ def test_an_effect_of_occasions_has_no_unit(earlier: list[float], candidate: flo
     assert found.low <= found.ratio <= found.high
 
 
-@pytest.mark.parametrize("command", ["compare", "baseline", "gates", "recommend", "reconcile"])
+@pytest.mark.parametrize("command", ["compare", "baseline", "report", "recommend", "reconcile"])
 def test_the_help_of_each_command_can_be_read(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         cli.main([command, "--help"])
@@ -181,11 +245,11 @@ def test_the_help_of_each_command_can_be_read(command: str, capsys: pytest.Captu
 
 
 def test_what_a_workflow_reads_is_one_line() -> None:
-    assert github.command("error", "100 %\nworse") == "::error title=inferload compare::100 %25%0Aworse"
+    assert ci.workflow_command("error", "100 %\nworse") == "::error title=inferload::100 %25%0Aworse"
 
 
 def test_the_step_summary_gets_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "page.md"))
-    github.tell([("notice", "x")], "# A\n")
-    github.tell([], "# B\n")
+    ci.annotate([("notice", "x")], "# A\n")
+    ci.annotate([], "# B\n")
     assert (tmp_path / "page.md").read_text() == "# A\n# B\n"

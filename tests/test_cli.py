@@ -7,6 +7,7 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
+import synthetic_run
 
 from inferload import cli
 
@@ -77,10 +78,12 @@ def test_help_fits_a_terminal(
 def test_what_a_command_prints_of_a_file_holds_no_control_characters(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    verdict = {"measurement": "valid\x1b[2J\nforged", "reasons": [], "gates": [], "passed": True}
-    (tmp_path / "summary.json").write_text(json.dumps({"verdict": verdict}))
-    cli.main(["gates", str(tmp_path)])
-    assert "valid\\x1b[2J" in (said := capsys.readouterr().out)
+    run = synthetic_run.write(tmp_path / "run")
+    summary = json.loads((run / "summary.json").read_text())
+    summary["outcome"] = {"state": "passed", "headline": "passed\x1b[2J\nforged", "exit_code": 0}
+    (run / "summary.json").write_text(json.dumps(summary))
+    cli.main(["report", str(run)])
+    assert "passed\\x1b[2J" in (said := capsys.readouterr().out)
     assert "\x1b" not in said
     assert cli.main(["validate", str(tmp_path / "no\x1b[2Jsuch.yaml")]) == 2
     assert "\x1b" not in capsys.readouterr().err

@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,9 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from inferload.analysis.comparison import costs, page, said
+from hypothesis import given
+from hypothesis import strategies as st
+from inferload.analysis.comparison import costs, maxchange, page, said
 from inferload.analysis.comparison.compare import Comparison, compare
 from inferload.analysis.comparison.figures import ALL, figure
 from inferload.analysis.comparison.plausible import faults
@@ -443,3 +446,66 @@ def test_published_tables_come_out_with_their_own_percentages(table: str) -> Non
 def test_a_figure_of_a_class_or_of_a_server_is_not_compared(name: str) -> None:
     with pytest.raises(GateError, match="runs are compared by figures of all turns"):
         figure(name)
+
+
+# --- limits on a change
+
+
+def test_limits_on_a_change_compare_two_values(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    old, new = write_run(tmp_path / "old", 1, 100), write_run(tmp_path / "new", 1, 120)
+    limits = ["mean(ttft_ms) +15%", "mean(ttft_ms) +20.1%", "turns_per_s -5%", "failed_ratio +0%", "p95(e2e_ms) +5%"]
+    argv = ["compare", str(old), str(new), *(word for limit in limits for word in ("--max-change", limit))]
+    files = ["--write", str(tmp_path / "out"), "--github"]
+    assert cli.main([*argv, *files]) == 4
+    shown = capsys.readouterr()
+    single = "(not statistical: compares two single values)"
+    lines = [
+        f"--max-change 'mean(ttft_ms) +15%' FAILED: 100 to 120, +20.0% {single}",
+        f"--max-change 'mean(ttft_ms) +20.1%' passed: 100 to 120, +20.0% {single}",
+        f"--max-change 'turns_per_s -5%' passed: 2 to 2, +0.0% {single}",
+        f"--max-change 'failed_ratio +0%' passed: 0 to 0, +0.0% {single}",
+        f"--max-change 'p95(e2e_ms) +5%' FAILED: p95(e2e_ms) is not measured on old {single}",
+    ]
+    assert [line for line in shown.out.splitlines() if line.startswith("--max-change")] == lines
+    errors = [line for line in shown.err.splitlines() if line.startswith("::error")]
+    assert [line.partition("::new: ")[2].replace("%25", "%") for line in errors] == [lines[0], lines[4]]
+    (suite,) = ElementTree.parse(tmp_path / "out" / "comparison.xml").getroot()
+    assert [case.get("message") for case in suite.iter("failure")] == [lines[0], lines[4]]
+    assert suite.get("failures") == "2"
+    assert suite.get("tests") == str(len(suite)) == str(len(ALL) + len(limits))
+    document = json.loads((tmp_path / "out" / "comparison.json").read_text())
+    assert [one["passed"] for one in document["candidates"][0]["max_change"]] == [False, True, True, True, False]
+    assert "FAILED: 100 to 120" in (tmp_path / "out" / "comparison.md").read_text()
+    assert "FAILED: 100 to 120" in (tmp_path / "out" / "comparison.html").read_text()
+    assert cli.main([*argv[:3], "--max-change", limits[2]]) == 0
+    other = write_run(tmp_path / "other", 1, 100, prompt=30)
+    assert cli.main(["compare", str(old), str(other), "--max-change", limits[2]]) == 4
+    assert "'turns_per_s -5%' FAILED: not comparable because of workload.prompt_tokens" in capsys.readouterr().out
+
+
+@given(
+    st.floats(0, 1e6),
+    st.floats(0, 1e6),
+    st.sampled_from(["+0", "+15", "+250", "-0", "-5", "-100", "+0.5", "-.5"]),
+)
+def test_a_limit_is_exceeded_by_a_larger_change_in_its_direction(before: float, after: float, percent: str) -> None:
+    def side(value: float) -> Side:
+        return Side("x", (Run(Path("x"), "x", {"turns_per_s": value}),))
+
+    found = maxchange.check(maxchange.parse(f"turns_per_s {percent}%"), side(before), side(after), ())
+    beyond = after - before * (1 + float(percent) / 100)
+    assert found.passed == (beyond <= 0 if percent[0] == "+" else beyond >= 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "said_of_it"),
+    [
+        ("p95(ttft_ms)", "no figure with a signed percentage; write it as 'p95\\(ttft_ms\\) \\+15%'"),
+        ("p95(ttft_ms) 15%", "no figure with a signed percentage"),
+        ("p95(ttft_ms) +15", "no figure with a signed percentage"),
+        ("p95(tftt_ms) +15%", "did you mean ttft_ms"),
+    ],
+)
+def test_what_is_no_limit_on_a_change(text: str, said_of_it: str) -> None:
+    with pytest.raises(UsageError, match=f"--max-change '{re.escape(text)}': .*{said_of_it}"):
+        maxchange.parse(text)

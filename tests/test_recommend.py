@@ -130,6 +130,50 @@ def test_the_best_of_equals_is_not_certain() -> None:
     assert advice(recommend("chat", few))["lowest TTFT"].certainty == "not tested"
 
 
+def test_between_single_runs_of_the_same_server_nobody_wins(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sides = [write_run(tmp_path / name, 1, ttft_ms) for name, ttft_ms in (("base", 100.0), ("again", 99.5))]
+    for folder, ttft_ms in zip(sides, (100.0, 99.5), strict=True):
+        found = json.loads((folder / "summary.json").read_text())
+        found["latency"]["ttft_ms"]["p50"] = ttft_ms
+        (folder / "summary.json").write_text(json.dumps(found))
+    assert cli.main(["recommend", *map(str, sides), "--write", str(tmp_path / "out")]) == 0
+    said = capsys.readouterr().out.splitlines()
+    at = said.index("  lowest TTFT: no difference shown")
+    assert said[at + 1 : at + 4] == [
+        "      best value: again, TTFT, median: 99.5 ms",
+        "      -0.5%",
+        "      not tested; 1 pair of runs: 6 or more, each run on a server start of its own, carry a test",
+    ]
+    assert "  highest throughput: no difference shown" in said
+    assert "  balanced: no difference shown" in said
+    assert 'class="text variant' not in (tmp_path / "out" / "recommendation.html").read_text()
+    decisions = json.loads((tmp_path / "out" / "recommendation.json").read_text())["scenarios"][0]["decisions"]
+    assert (decisions[0]["variant"], decisions[0]["best_value"]) == (None, "again")
+
+
+def test_a_winner_is_bold_only_by_its_test() -> None:
+    shown = page([recommend("chat", three())])
+    assert shown.count('class="text variant') == 3  # TTFT, throughput, cost: memory and loads are counted
+    same = [side(name, 100, 10, 500, jitter=0.05) for name in ("base", "again")]
+    found = recommend("chat", same)
+    assert 'class="text variant' not in page([found])
+    assert "no difference shown" in text(found)
+    assert "pairs of runs would show a difference of this size" in text(found)
+
+
+def test_a_baseline_that_is_best_wins_only_if_every_other_is_shown_to_be_worse() -> None:
+    sides = three()
+    found = advice(recommend("chat", [sides[1], sides[0], sides[2]]))["lowest TTFT"]
+    assert (found.variant, found.certainty) == ("awq", "certain")
+    close = [sides[1], replace(sides[1], label="twin", runs=sides[0].runs[:2])]
+    undecided = advice(recommend("chat", close))["lowest TTFT"]
+    assert (undecided.variant, undecided.certainty) == ("awq", "not tested")
+    assert (
+        undecided.why
+        == "it is the baseline; 2 pairs of runs: 6 or more, each run on a server start of its own, carry a test"
+    )
+
+
 def test_memory_of_gpus_is_not_held_against_memory_of_processes() -> None:
     base = side("base", 100, 10, 500, served=Served(memory_mb=100.0))
     new = side("new", 80, 8, 600, served=Served(gpu_memory_mb=9000.0))

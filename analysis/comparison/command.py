@@ -2,10 +2,11 @@
 
 import argparse
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from inferload import prices
+from inferload import ci, prices
 from inferload.errors import UsageError
 from inferload.measure.gates import GateError
 
@@ -19,8 +20,9 @@ genai-bench; NAME=PATH gives it a name."""
 
 _EPILOG = """A verdict needs pairs: at least 3 runs a side with seeds that match, each on a server start of its own; 6 or more are
 wanted. With fewer the difference is shown and not judged. With --baseline FILE, made by `inferload baseline add`, the candidate
-is held against 8 earlier occasions or more instead. Exit codes: 0 compared; 2 cannot be read; 4 with
---fail-on-regression when a figure became worse, or with --strict also when nothing could be judged."""
+is held against 8 earlier occasions or more instead. Exit codes: 0 compared; 2 cannot be read; 4 when
+--max-change was exceeded, or with --fail-on-regression when a figure became worse, with --strict also when nothing could be
+judged."""
 
 
 def register(subparsers: Any) -> None:
@@ -71,6 +73,14 @@ def register(subparsers: Any) -> None:
         help="annotations for GitHub, and the Markdown in its step summary (default: where GITHUB_ACTIONS=true)",
     )
     prices.add_options(parser)
+    add(
+        "--max-change",
+        action="append",
+        default=[],
+        metavar="LIMIT",
+        help=f"exit with {EXIT_REGRESSED} if a figure changed by more, as 'p95(ttft_ms) +15%%' or 'turns_per_s -5%%'; not "
+        "statistical: compares two single values; repeatable",
+    )
     add("--fail-on-regression", action="store_true", help=f"exit with {EXIT_REGRESSED} when a figure became worse")
     add("--strict", action="store_true", help="with it: also when no verdict could be given")
     parser.set_defaults(run=run)
@@ -80,17 +90,18 @@ def run(arguments: argparse.Namespace) -> int:
     """Compare, print, and judge; the exit code."""
     from ..baselines import candidate as as_occasion
     from ..baselines import is_baseline, read
-    from . import github, page, said, tables  # pandas and scipy take a second: not in the way of the other commands
+    from . import maxchange, page, said, tables  # pandas and scipy take a second: not in the way of the other commands
     from .compare import compare, compare_with_occasions
     from .figures import ALL, DEFAULT_PRIMARY, figure
-    from .output import named_side, write_file, write_forms
+    from .output import named_side, write_forms
     from .sides import NAMES, priced
 
     try:
         primary = figure(arguments.primary or DEFAULT_PRIMARY)
     except GateError as error:
         raise UsageError(f"--primary {arguments.primary}: {error}") from error
-    names = tuple(dict.fromkeys((primary.name, *NAMES, *tables.BLOCK_NAMES)))
+    limits = [maxchange.parse(text) for text in arguments.max_change]
+    names = tuple(dict.fromkeys((primary.name, *NAMES, *tables.BLOCK_NAMES, *(limit.name for limit in limits))))
     named = prices.from_options(arguments)
     given = [*([] if arguments.baseline is None else [arguments.baseline]), *arguments.sides]
     if len(given) < 2:
@@ -103,6 +114,15 @@ def run(arguments: argparse.Namespace) -> int:
         comparisons = [compare_with_occasions(baseline, one, primary, ALL, arguments.allow) for one in occasions]
     else:
         comparisons = [compare(baseline, candidate, primary, ALL, arguments.allow) for candidate in candidates]
+    comparisons = [
+        replace(
+            one,
+            limits=tuple(
+                maxchange.check(limit, one.baseline, one.candidate, one.differences.refusals) for limit in limits
+            ),
+        )
+        for one in comparisons
+    ]
     forms = {"text": said.text, "markdown": said.markdown, "json": said.json_text, "junit": said.junit}
     wanted = "markdown" if arguments.markdown == _PRINT else arguments.format
     sides = [baseline, *candidates]
@@ -111,11 +131,13 @@ def run(arguments: argparse.Namespace) -> int:
         written = {"md": said.markdown, "json": said.json_text, "xml": said.junit, "html": page.of_comparisons}
         write_forms(arguments.write, "comparison", {suffix: form(comparisons) for suffix, form in written.items()})
     if arguments.junit is not None:
-        write_file("--junit", arguments.junit, said.junit(comparisons))
+        ci.write_file("--junit", arguments.junit, said.junit(comparisons))
     if arguments.markdown not in (None, _PRINT):
-        write_file("--markdown", arguments.markdown, said.markdown(comparisons))
+        ci.write_file("--markdown", arguments.markdown, said.markdown(comparisons))
     if arguments.github or os.environ.get("GITHUB_ACTIONS") == "true":
-        github.tell(said.annotations(comparisons), said.markdown(comparisons))
+        ci.annotate(said.annotations(comparisons), said.markdown(comparisons), "inferload compare")
+    if any(not checked.passed for one in comparisons for checked in one.limits):
+        return EXIT_REGRESSED
     if not arguments.fail_on_regression:
         return 0
     judged = all(one.tested for one in comparisons)

@@ -7,7 +7,7 @@ from typing import Literal
 from inferload.measure import occasions, pairedruns
 from inferload.measure.server_names import PROCESS_START
 
-from . import plausible
+from . import maxchange, plausible
 from .comparable import Differences, differences
 from .figures import Figure
 from .sides import Run, Side
@@ -55,6 +55,8 @@ class Comparison:
     conditional: str
     implausible: tuple[str, ...]
     occasions: int | None = None  # of a baseline file; then there are no pairs
+    weaker: str = ""  # why a baseline of occasions is weaker than one with a server start for each
+    limits: tuple[maxchange.Checked, ...] = ()  # of --max-change
 
     @property
     def primary(self) -> Row:
@@ -125,6 +127,7 @@ def compare_with_occasions(
         conditional=conditional,
         implausible=_implausible(baseline, candidate),
         occasions=count,
+        weaker=shared_starts(baseline),
     )
 
 
@@ -228,6 +231,18 @@ def _unknown_starts(baseline: Side) -> str:
     return (
         f"{baseline.label}: the server start is not known of {', '.join(unknown)}: repeats inside one start are one sample of "
         f"a configuration; add occasions whose server publishes {PROCESS_START}"
+    )
+
+
+def shared_starts(baseline: Side) -> str:
+    """Why a baseline is weaker: its occasions share server starts; empty if each has one of its own."""
+    starts = [run.start for run in baseline.runs if run.start is not None]
+    count = len(set(starts))
+    if count == len(starts):
+        return ""
+    return (
+        f"weaker baseline: {len(starts)} occasions on {count} server start{'' if count == 1 else 's'}: what differs between "
+        "starts is not in the spread, so that a restart alone may look like a change"
     )
 
 

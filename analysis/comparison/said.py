@@ -7,13 +7,13 @@ from xml.etree import ElementTree
 
 from inferload.measure.occasions import FEWEST
 from inferload.measure.pairedruns import POWER
+from inferload.measure.texttable import piped
 from inferload.measure.untrusted import markdown as plain
 
 from ..wording import NOT_KNOWN, number
 from . import costs
 from .compare import ALPHA, PAIRS_WANTED, Comparison, Row
 from .figures import TABLE, Figure
-from .output import piped
 from .sides import Side
 
 
@@ -35,7 +35,8 @@ def headline(comparison: Comparison) -> str:
 
 def _basis(comparison: Comparison) -> str:
     if comparison.occasions is not None:
-        return f"against {_plural(comparison.occasions, 'occasion')}"
+        weaker = " of a weaker baseline (shared server starts)" if comparison.weaker else ""
+        return f"against {_plural(comparison.occasions, 'occasion')}{weaker}"
     return f"over {_plural(len(comparison.pairs), 'pair')}"
 
 
@@ -189,7 +190,8 @@ def simulated(sides: Sequence[Side]) -> list[str]:
 
 def remarks(one: Comparison) -> list[str]:
     """Comparability and warnings, a line each."""
-    found = [f"compared: {line}" for line in one.differences.compared]
+    found = [*([one.weaker] if one.weaker else []), *(checked.text for checked in one.limits)]
+    found += [f"compared: {line}" for line in one.differences.compared]
     found += [f"not comparable: {line}" for line in one.differences.refusals]
     found += [f"implausible: {line}" for line in one.implausible]
     found += [f"note: {line}" for line in one.differences.warnings]
@@ -238,6 +240,7 @@ def annotations(comparisons: Sequence[Comparison]) -> list[tuple[str, str]]:
         worse = [row for row in one.rows if row.answer == "worse" and not row.primary]
         also = "".join(f"; {row.figure.title} is {_change_words(row)}: worse" for row in worse)
         found.append((level, headline(one) + also))
+        found += [("error", f"{one.candidate.label}: {checked.text}") for checked in one.limits if not checked.passed]
     return found
 
 
@@ -256,10 +259,12 @@ def document(comparisons: Sequence[Comparison]) -> dict[str, Any]:
                 "pairs": len(one.pairs),
                 "occasions": one.occasions,
                 "conditional": one.conditional or None,
+                "weaker": one.weaker or None,
                 "refusals": list(one.differences.refusals),
                 "warnings": list(one.differences.warnings),
                 "compared": list(one.differences.compared),
                 "implausible": list(one.implausible),
+                "max_change": [checked.to_dict() for checked in one.limits],
                 "figures": [_figure_document(row) for row in one.rows],
             }
             for one in comparisons
@@ -294,9 +299,9 @@ def junit(comparisons: Sequence[Comparison]) -> str:
     """JUnit XML: a suite for each candidate, a case for each figure; worse is a failure, what was not tested is skipped."""
     root = ElementTree.Element("testsuites", name="inferload compare")
     for one in comparisons:
-        failures = sum(row.answer == "worse" for row in one.rows)
+        failures = sum(row.answer == "worse" for row in one.rows) + sum(not checked.passed for checked in one.limits)
         skipped = sum(row.answer not in ("better", "worse", "no difference found") for row in one.rows)
-        counts = {"tests": str(len(one.rows)), "failures": str(failures), "skipped": str(skipped)}
+        counts = {"tests": str(len(one.rows) + len(one.limits)), "failures": str(failures), "skipped": str(skipped)}
         name = f"{one.candidate.label} against {one.baseline.label}"
         suite = ElementTree.SubElement(root, "testsuite", {"name": name, **counts})
         for row in one.rows:
@@ -306,5 +311,13 @@ def junit(comparisons: Sequence[Comparison]) -> str:
                 ElementTree.SubElement(case, "failure", message=said)
             elif row.answer not in ("better", "no difference found"):
                 ElementTree.SubElement(case, "skipped", message=said)
+        for checked in one.limits:
+            case = ElementTree.SubElement(
+                suite, "testcase", classname=one.candidate.label, name=f"--max-change {checked.limit.text}"
+            )
+            if not checked.passed:
+                ElementTree.SubElement(case, "failure", message=checked.text)
+            else:
+                ElementTree.SubElement(case, "system-out").text = checked.text
     ElementTree.indent(root)
     return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"

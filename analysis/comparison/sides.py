@@ -63,6 +63,7 @@ class Run:
     window_s: float | None = None  # of the measure phase
     concurrency: float | None = None  # the most requests at once, where the load had such a limit
     started_at: str = ""
+    lasted_s: float | None = None  # from started_at to the end of the drain
     notes: tuple[str, ...] = ()
     scenario: str = ""
     counted: tuple[int, int] | None = None  # turns that ended well, of those that were sent
@@ -163,11 +164,21 @@ def read_run(path: Path, names: tuple[str, ...] = NAMES) -> Run:
         prices=_prices(manifest, path),
         window_s=summary.get("window_s"),
         started_at=str(manifest.get("started_at") or ""),
+        lasted_s=_lasted_s(manifest),
         scenario=str(scenario.get("name") or ""),
         counted=(turns["ok"], turns["sent"]) if {"ok", "sent"} <= turns.keys() else None,
         served=served(manifest.get("variant") or {}),
         levels=_levels(scenario.get("text"), summary),
     )
+
+
+def _lasted_s(manifest: Mapping[str, Any]) -> float | None:
+    """Time from the run's clock anchor to the end of its last phase; None if the manifest lacks either."""
+    began_ns = (manifest.get("anchor") or {}).get("wall_ns")
+    ends_ns = [phase.get("end_wall_ns") for phase in manifest.get("phases") or ()]
+    if began_ns is None or not ends_ns or None in ends_ns:
+        return None
+    return float(max(ends_ns) - began_ns) / 1e9
 
 
 def served(variant: Mapping[str, Any]) -> Served:

@@ -28,6 +28,8 @@ BUILT_IN = {
     "interference": "inferload.cli.interference",
 }
 
+REMOVED = {"gates": "inferload report RUN --junit FILE --markdown FILE --github"}
+
 
 def build_parser(command: str | None = None) -> argparse.ArgumentParser:
     """The command line, sub-commands of installed satellites included; of a `command` that is known, that one alone.
@@ -95,6 +97,8 @@ def main(argv: list[str] | None = None) -> int:
         parser.error(
             KEY_ON_COMMAND_LINE if is_key(first) else f"{first}: unknown; a command comes first: inferload --help"
         )
+    if first in REMOVED:
+        parser.error(f"{first}: removed; use {REMOVED[first]}")
     arguments = parser.parse_args(words)
     try:
         with contextlib.redirect_stdout(cast(TextIO, _Escaping(sys.stdout))):

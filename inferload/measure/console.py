@@ -90,12 +90,20 @@ def _sure(gate: Mapping[str, Any]) -> str:
     """The interval of a gate's value, and whether the limit lies in it."""
     if "low" not in gate:
         return ""
-    low, high = gate["low"], gate["high"]
-    if low is None and high is None:
+    if gate["low"] is None and gate["high"] is None:
         return "INCONCLUSIVE, too short to tell: turns are too few, or hang together too long"
+    return ("INCONCLUSIVE, " if gate["answer"] == "inconclusive" else "") + f"95 %: {interval_text(gate)}"
+
+
+def interval_text(gate: Mapping[str, Any]) -> str:
+    """The 95 % interval of a gate's value; empty if such a value has none."""
+    if "low" not in gate:
+        return ""
+    low, high = gate["low"], gate.get("high")
+    if low is None and high is None:
+        return "too short to tell"
     known = f"over {short(low)}" if high is None else f"under {short(high)}"
-    ends = known if None in (low, high) else f"{short(low)} to {short(high)}"
-    return ("INCONCLUSIVE, " if gate["answer"] == "inconclusive" else "") + f"95 %: {ends}"
+    return known if None in (low, high) else f"{short(low)} to {short(high)}"
 
 
 def _gates_error(gates: Sequence[Mapping[str, Any]]) -> str:

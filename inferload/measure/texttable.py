@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from inferload.measure.untrusted import escaped
+from inferload.measure.untrusted import escaped, markdown
 
 Row = Sequence[str]
 
@@ -32,3 +32,11 @@ def align(rows: Sequence[Row], sides: str) -> str:
         ]
         lines.append("  " + "  ".join(cells).rstrip())
     return "\n".join(lines)
+
+
+def piped(rows: Sequence[Row], right: bool = True) -> str:
+    """A table as Markdown, the first column to the left; the others to the right, or to the left too."""
+    cells: list[list[str]] = [[markdown(cell) for cell in row] for row in rows]
+    head, *body = cells
+    rule = [":---", *(("---:" if right else ":---") for _ in head[1:])]
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, rule, *body))

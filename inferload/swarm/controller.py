@@ -14,7 +14,7 @@ import gevent
 from flask import has_request_context
 from gevent.event import Event
 
-from inferload import rundir
+from inferload import ci, rundir
 from inferload.errors import UsageError
 from inferload.measure import calibration
 from inferload.measure.outcome import OK, SIGNAL_CODES, USAGE, Early, State, gravest
@@ -186,18 +186,20 @@ class Controller:
 
     def _whole_run(self, order: Order | UsageError) -> None:
         self.trouble, self.result = None, None
+        summaries: dict[str, Any] = {}
         try:
-            self._runs(order)
+            self._runs(order, summaries)
         except UsageError as error:
             self._refuse(str(error))
         except _NotBegun:
-            self._not_begun(self._stopped_before or "")
+            summaries["not started"] = self._not_begun(self._stopped_before or "")
         except Exception as error:  # the greenlet's boundary: a fault of ours ends the run, and says so
             logger.exception("the run broke")
             self._refuse(f"the run broke: {type(error).__name__}: {error}")
         finally:
             self.preparing = self._load_awaited = False
             self.run = None
+            self._write_outputs(summaries)
             self._shown_again()
             self._idle.set()
         if (self._headless or self._leaving) and not self._shutting_down:
@@ -206,7 +208,16 @@ class Controller:
             gevent.spawn_later(self._autoquit_s, self._quit_if_idle)
             self._autoquit_s = None
 
-    def _runs(self, order: Order | UsageError) -> None:
+    def _write_outputs(self, summaries: dict[str, Any]) -> None:
+        """Write the outputs for pipelines; a file that cannot be written is an error in the log."""
+        if self.trouble is not None:
+            summaries["not started"] = ci.not_started("failed", f"not started: {self.trouble}", USAGE)
+        try:
+            self._own.outputs.write(summaries)
+        except UsageError as error:
+            logger.error("%s", error)
+
+    def _runs(self, order: Order | UsageError, summaries: dict[str, Any]) -> None:
         """An order's run; where it has a cold and a warm arm, one after the other, unless the first is stopped by hand."""
         if isinstance(order, UsageError):
             raise order
@@ -221,6 +232,7 @@ class Controller:
             if self._stopped_before is not None:
                 self.run.request_stop(self._stopped_before, early=self._stopped_before in SIGNAL_CODES)
             result = self.result = self._conduct(self.run)
+            summaries[result.run_dir.name] = result.document
             if one.counted or self.run.early_by is not None:
                 codes.append(result.judged.exit_code)
             if self.run.stopped:
@@ -307,11 +319,14 @@ class Controller:
         logger.error("%s", why)
         self.environment.process_exit_code = USAGE
 
-    def _not_begun(self, by: str) -> None:
-        """No run, since a stop was asked for before its directory was made."""
-        logger.warning("%s", Early(by, None, 0.0, None).text)
+    def _not_begun(self, by: str) -> dict[str, Any]:
+        """No run, since a stop was asked for before its directory was made; what stands for its summary."""
+        text, code = Early(by, None, 0.0, None).text, OK
+        logger.warning("%s", text)
         if by in SIGNAL_CODES:
-            self.environment.process_exit_code = OK if self._own.policy.on_stop_passes else SIGNAL_CODES[by]
+            code = OK if self._own.policy.on_stop_passes else SIGNAL_CODES[by]
+            self.environment.process_exit_code = code
+        return ci.not_started("stopped early", text, code)
 
     def _shown_again(self) -> None:
         """The start form shows what it did at first: a field that is left so means the scenario's value, each time."""

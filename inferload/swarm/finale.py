@@ -4,8 +4,8 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ class Result:
     measurement: str
     engine: str
     left: SentHits | IdHits | None = None  # an endless prefix cache as the run left it
+    document: Mapping[str, Any] = field(default_factory=dict)  # of summary.json
 
 
 def begin(run: MasterRun) -> None:
@@ -73,7 +74,7 @@ def conclude(run: MasterRun, csv_errors: Sequence[str] = ()) -> Result:
     page = folder / rundir.REPORT_HTML
     _show(str(page if page.is_file() else folder))
     judged = outcome.of_summary(document)
-    return Result(folder, judged, document["verdict"]["measurement"], run.preflight.engine, closed.left)
+    return Result(folder, judged, document["verdict"]["measurement"], run.preflight.engine, closed.left, document)
 
 
 def _show(text: str) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from inferload import rundir
+from inferload.ci import Outputs
 from inferload.errors import UsageError
 from inferload.measure import abort, gates
 from inferload.measure.outcome import Policy
@@ -93,6 +94,7 @@ def check(options: Any) -> Checked:
     if own.progress_file is not None:
         _appendable(own.progress_file)
     own.tls.context()
+    own.outputs.prepare()
     Sessions(scenario, Data(options.scenario)).open()
     return Checked(own, scenario)
 
@@ -119,6 +121,7 @@ def own_settings(options: Any) -> OwnSettings:
             inconclusive_code=_code(options.inconclusive_code),
         ),
         progress_file=Path(options.progress_file).absolute() if options.progress_file else None,
+        outputs=Outputs.of(options),
         origins=_origins(options),
     )
 

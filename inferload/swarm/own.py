@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from inferload.ci import Outputs
 from inferload.measure import gates
 from inferload.measure.outcome import Policy
 from inferload.wire.client import ClientSettings, Credentials
@@ -26,7 +27,7 @@ class OwnSettings:
     inconclusive: gates.Policy = "warn"  # what a gate does whose interval holds its limit
     policy: Policy = field(default_factory=Policy)
     progress_file: Path | None = None
-
+    outputs: Outputs = field(default_factory=Outputs)
     origins: frozenset[str] | None = None  # servers that the key and the headers may be sent to; None: any
 
     def may_send_to(self, target: Target) -> bool:

@@ -1,0 +1,131 @@
+"""Outcomes of runs for pipelines: JUnit XML, Markdown and annotations, as `inferload report` writes them."""
+
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+import synthetic_run
+from inferload.analysis.wording import sureness
+
+from inferload import ci, cli, rundir
+from inferload.errors import UsageError
+from inferload.measure import outcome
+
+GATES: list[dict[str, Any]] = [
+    {"gate": "failed_ratio < 0.01", "value": 0.0, "passed": True, "answer": "pass"},
+    {"gate": "p50(ttft_ms) < 60", "value": 58.0, "passed": True, "answer": "inconclusive", "low": 55.0, "high": 64.0},
+    {
+        "gate": "p99(ttft_ms) < 100",
+        "value": 130.0,
+        "passed": False,
+        "answer": "inconclusive",
+        "low": 90.0,
+        "high": None,
+    },
+    {"gate": "mean(tpot_ms) < 9", "value": None, "passed": False, "answer": "fail", "note": "tpot_ms is not known"},
+]
+
+
+def summary(gates: list[dict[str, Any]], measurement: str = "valid", passed: bool | None = None) -> dict[str, Any]:
+    """A summary with the outcome that its verdict has."""
+    reasons = [{"phase": "measure", "code": "late", "level": measurement, "text": "the client was late"}]
+    passed = all(gate["passed"] for gate in gates) if passed is None else passed
+    verdict = {"measurement": measurement, "reasons": reasons, "gates": gates, "passed": passed}
+    document: dict[str, Any] = {"verdict": verdict, "run": {"scenario": "smoke", "seed": 0}}
+    if measurement == "valid":
+        verdict["reasons"] = []
+    return document | {"outcome": outcome.judge(document).to_dict()}
+
+
+def run(folder: Path, *arguments: Any) -> Path:
+    """A run directory with such a summary."""
+    synthetic_run.write(folder)
+    rundir.write_json(folder / rundir.SUMMARY, summary(*arguments))
+    return folder
+
+
+def test_a_report_writes_the_outcome_as_a_pipeline_reads_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "step.md"))
+    folder = run(tmp_path / "r", GATES)
+    files = ["--junit", str(tmp_path / "o" / "j.xml"), "--markdown", str(tmp_path / "o" / "g.md"), "--github"]
+    assert cli.main(["report", str(folder), *files]) == 0
+    assert capsys.readouterr().err.splitlines() == [
+        "::error title=inferload::r: failed: 2 of 4 gates failed",
+        "::warning title=inferload::r: inconclusive, passed: p50(ttft_ms) < 60: is 58 (95 %25: 55 to 64)",
+        "::error title=inferload::r: inconclusive, FAILED: p99(ttft_ms) < 100: is 130 (95 %25: over 90)",
+        "::error title=inferload::r: FAILED: mean(tpot_ms) < 9: is not known; tpot_ms is not known",
+    ]
+    (suite,) = ElementTree.parse(tmp_path / "o" / "j.xml").getroot()
+    assert (suite.get("tests"), suite.get("failures")) == ("5", "3")
+    assert [case.get("name") for case in suite.iter("testcase")] == ["run", *(gate["gate"] for gate in GATES)]
+    assert {case.get("classname") for case in suite.iter("testcase")} == {"smoke"}
+    page = (tmp_path / "o" / "g.md").read_text()
+    assert page.splitlines()[0] == "**r**: failed: 2 of 4 gates failed"
+    assert "| r | `p50(ttft_ms) < 60` | 58 | 55 to 64 | inconclusive, passed |" in page
+    assert (tmp_path / "step.md").read_text() == page
+
+
+@pytest.mark.parametrize(
+    ("arguments", "failure", "level"),
+    [
+        (([],), None, None),
+        (([], "valid", False), "failed", "error"),
+        ((GATES[:2], "suspect"), None, "warning"),
+        ((GATES[:1], "invalid"), "invalid", "error"),
+    ],
+)
+def test_the_case_of_the_run_fails_with_its_exit_code(
+    arguments: tuple[Any, ...], failure: str | None, level: str | None
+) -> None:
+    document = summary(*arguments)
+    (suite,) = ElementTree.fromstring(ci.junit({"r": document}))
+    case = suite.find("testcase[@name='run']")
+    assert case is not None
+    assert (failure is None) == (document["outcome"]["exit_code"] == 0)
+    assert [one.get("type") for one in case.findall("failure")] == ([] if failure is None else [failure])
+    assert ("the client was late" in "".join(case.itertext())) == (len(arguments) > 1 and arguments[1] != "valid")
+    assert [found for found, _ in ci.annotations({"r": document})][:1] == ([] if level is None else [level])
+
+
+def test_runs_of_a_sweep_that_are_called_the_same_are_all_written(tmp_path: Path) -> None:
+    failed, good = run(tmp_path / "s" / "a" / "001", GATES), run(tmp_path / "s" / "b" / "001", GATES[:1])
+    junit = tmp_path / "j.xml"
+    assert cli.main(["report", str(failed), str(good), "--junit", str(junit)]) == 0
+    assert [suite.get("name") for suite in ElementTree.parse(junit).getroot()] == [str(failed), str(good)]
+
+
+@pytest.mark.parametrize(
+    ("document", "missing"), [({}, "verdict"), ({"verdict": {"measurement": "valid", "reasons": []}}, "verdict.gates")]
+)
+def test_a_summary_that_is_not_whole_is_refused_by_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], document: dict[str, Any], missing: str
+) -> None:
+    folder = synthetic_run.write(tmp_path / "r", document or {"x": 1})
+    assert cli.main(["report", str(folder), "--junit", str(tmp_path / "j.xml")]) == 2
+    assert f"summary.json: has no {missing}; is " in capsys.readouterr().err
+
+
+def test_the_removed_command_names_its_replacement(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["gates", "runs/x"])
+    assert ended.value.code == 2
+    assert "gates: removed; use inferload report RUN --junit FILE" in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_files_of_an_earlier_run_are_removed_and_one_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "j.xml").write_text("of an earlier run")
+    ci.Outputs(tmp_path / "j.xml", tmp_path / "new" / "g.md").prepare()
+    assert [path.name for path in tmp_path.iterdir()] == ["new"]
+    with pytest.raises(UsageError, match=r"--junit .*new: Is a directory; name another that can be written"):
+        ci.Outputs(tmp_path / "new").prepare()
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "said"),
+    [(None, 64.0, "under 64"), (55.0, None, "over 55"), (None, None, "too short to tell"), (1.0, 2.0, "1 to 2")],
+)
+def test_an_interval_with_open_ends_is_said(low: float | None, high: float | None, said: str) -> None:
+    assert sureness({"low": low, "high": high}) == said
