@@ -88,7 +88,7 @@ def write(run: RunFrames, folder: Path, wish: Wish, tables: tuple[Table, ...] = 
         logtable.table(run.log),
     )
     drawn = pictures(run, table, reconciled.parts, found, wish.minute)
-    model = build(run.path, run.manifest, run.summary, found.all(), causes(diagnoses))
+    model = build(run.path, run.manifest, run.summary, found.all(), causes(diagnoses), marks=run.marks)
     model = replace(model, tables=(*tables, *model.tables, *(one for one in more if one is not None)))
     made = Report(model.verdict, folder / rundir.REPORT_MD, folder / rundir.REPORT_HTML, folder / rundir.TIMELINE)
     try:

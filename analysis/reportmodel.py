@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from inferload.measure.outcome import of_summary
+from inferload.workload.loadtext import LoadText, recorded_load
 
 from .damaged import Notes
 from .reporttables import Table, class_tables, run_tables
@@ -65,6 +66,7 @@ class ReportModel:
     reasons: tuple[Reason, ...]
     notes: tuple[str, ...]
     causes: tuple[Cause, ...]
+    load: tuple[tuple[str, tuple[str, ...]], ...]  # titles with their lines, as `inferload plan` words them
     facts: tuple[tuple[str, str], ...]
     tiles: tuple[Tile, ...]
     tables: tuple[Table, ...]
@@ -82,6 +84,8 @@ def build(
     summary: Mapping[str, Any] | None,
     notes: Sequence[str] = (),
     causes: Sequence[Cause] = (),
+    *,
+    marks: Sequence[Mapping[str, Any]] = (),
 ) -> ReportModel:
     """The model of one run directory."""
     run = dict(_run(manifest)) | dict((summary or {}).get("run") or {})
@@ -98,10 +102,12 @@ def build(
     whole = found.unless_damaged
     judged = whole("the outcome", lambda: None if level == "incomplete" else of_summary(summary or {}))
     headline = str(only) if only else INCOMPLETE if judged is None else judged.headline
+    load = whole("the load", lambda: recorded_load(manifest, marks))
     parts: dict[str, Any] = {
         "reasons": whole("the reasons of the verdict", lambda: _reasons(summary)) or (),
         "facts": whole("what was run", lambda: _facts(run, manifest, summary)) or (),
-        "tiles": whole("the first figures", lambda: _tiles(summary)) or (),
+        "load": () if load is None else load.rows,
+        "tiles": whole("the first figures", lambda: _tiles(summary, load)) or (),
         "tables": run_tables(summary, found),
         "classes": whole("latency by class", lambda: class_tables(summary)) or (),
     }
@@ -229,11 +235,12 @@ def _hosts(hosts: object) -> str:
 _LEADING = (("TTFT, median", "ttft_ms"), ("ITL, median", "itl_ms"), ("E2E, median", "e2e_ms"))
 
 
-def _tiles(summary: Mapping[str, Any] | None) -> tuple[Tile, ...]:
+def _tiles(summary: Mapping[str, Any] | None, load: LoadText | None) -> tuple[Tile, ...]:
     if summary is None:
         return ()
     latency, rates, turns = (summary.get(key) or {} for key in ("latency", "rates", "turns"))
-    tiles = [
+    tiles = [] if load is None else [Tile("Load", load.users_or_rate, load.detail)]
+    tiles += [
         Tile(
             label,
             f"{number((latency.get(name) or {}).get('p50'))} ms",

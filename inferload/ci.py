@@ -110,7 +110,8 @@ def markdown(summaries: Summaries) -> str:
         parts += [f"**{plain(name)}**: {plain(of_summary(summary).headline)}", *([details] if details else [])]
         for gate in _gates(summary):
             value = short(gate.get("value"))
-            rows.append((name, code_span(gate["gate"]), value, interval_text(gate), _gate_outcome(gate)))
+            outcome = "; ".join([_gate_outcome(gate), *([gate["note"]] if gate.get("note") else [])])
+            rows.append((name, code_span(gate["gate"]), value, interval_text(gate), outcome))
     return "\n\n".join([*parts, *([piped(rows, right=False)] if len(rows) > 1 else [])]) + "\n"
 
 

@@ -157,6 +157,17 @@ MANIFEST: dict[str, Any] = {
     ],
     "workers": [{"name": name, "clock_offset_ns": offset_ns} for name, offset_ns in OFFSETS_NS.items()],
     "counts": {"turns": TURNS},
+    "load": {
+        "users_or_rate": "4 to 8 users",
+        "detail": "changed by hand once; 100 prompt, 21 output tokens",
+        "rows": [
+            [
+                "arrivals",
+                ["closed loop: 4 users, all started at once", "each starts a new session when its last one is over"],
+            ],
+            ["by hand", ["at 3.0 s users changed by hand: 4 -> 8"]],
+        ],
+    },
     "stop_reason": "the scenario's end",
 }
 

@@ -159,11 +159,12 @@ def test_an_invalid_run_shows_no_number_without_saying_so(tmp_path: Path) -> Non
     assert "the client was late (`client_delay`, measure)" in markdown
     numbers = re.split(r"^## ", markdown, flags=re.MULTILINE)[1:]
     silent = [text.splitlines()[0] for text in numbers if "measurement not valid" not in text.splitlines()[0]]
-    assert silent == ["What was run", "What happened when", "Definitions"]
+    assert silent == ["Load", "What was run", "What happened when", "Definitions"]
     assert "<title>failed: 2 of 3 gates failed; 1 of 44 turns failed; measurement invalid (client_delay) ·" in page
-    assert page.count('<div class="tile">') == page.count('<div class="doubt">measurement not valid</div>') == 6
+    tiles = re.findall(r'<div class="tile(?: load)?">', page)
+    assert len(tiles) == page.count('<div class="doubt">measurement not valid</div>') == 7
     sections = re.findall(r"<h2>(.*?)</h2>", page)
-    assert [title for title in sections if "badge" not in title] == ["What was run", "Definitions"]
+    assert [title for title in sections if "badge" not in title] == ["Load", "What was run", "Definitions"]
 
 
 def test_a_run_on_the_simulator_says_so_first(tmp_path: Path) -> None:

@@ -175,7 +175,10 @@ def test_nothing_known_is_no_cause() -> None:
     nothing = np.array([], dtype=float)
     window = judge(Evidence(0.0, 30.0, "http://x", Scrapes(nothing, nothing, nothing, nothing, nothing)))
     assert window.primary is None
-    assert sentences(Diagnosis("http://x", (window,), window, short=False))[0].startswith("No cause could be told")
+    assert (
+        sentences(Diagnosis("http://x", (window,), window, short=False))[0]
+        == "No cause found: the server does not publish how many requests wait."
+    )
 
 
 @pytest.mark.parametrize(
@@ -229,17 +232,17 @@ def test_a_server_of_a_run_with_failed_turns_did_not_keep_up() -> None:
     window = judge(replace(QUIET, troubled=True))
     assert window.primary is None
     (said, *_others) = sentences(Diagnosis("http://x", (window,), window, short=False))
-    assert said.startswith("No other cause could be told")
+    assert said == "No other cause found: no rule holds."
 
 
 def test_the_headroom_is_of_the_places_and_the_cache() -> None:
     busy = replace(scrapes(30, 0, 0.4), running=np.linspace(10, 48, 40))
     (found,) = judge(
-        replace(QUIET, scrapes=busy, rates="3.20 turns/s offered, 3.19/s served", server_itl_ms=11.0)
+        replace(QUIET, scrapes=busy, rates="3.20 turns/s offered, 3.19/s ended", server_itl_ms=11.0)
     ).findings
     assert found.code == "kept-up"
     assert found.said == (
-        "3.20 turns/s offered, 3.19/s served",
+        "3.20 turns/s offered, 3.19/s ended",
         "requests wait for capacity at 0% of the scrapes",
         "at most 48 of 64 places are taken (75%), 29 on average",
         "KV-cache usage is 40% at most",
@@ -250,7 +253,7 @@ def test_the_headroom_is_of_the_places_and_the_cache() -> None:
 def test_a_queue_that_is_not_published_is_no_headroom() -> None:
     unknown = replace(scrapes(4, 0, 0.2), capacity=np.full(40, np.nan))
     assert judge(replace(QUIET, scrapes=unknown)).primary is None
-    (found,) = judge(replace(QUIET, scrapes=unknown, rates="1 turns/s offered, 1/s served")).findings
+    (found,) = judge(replace(QUIET, scrapes=unknown, rates="1 turns/s offered, 1/s ended")).findings
     assert not any("wait for capacity" in line for line in found.said)
 
 
@@ -297,7 +300,15 @@ def test_a_killed_run_has_its_failures_too(tmp_path: Path) -> None:
 def test_an_open_loop_that_grows_is_overloaded(tmp_path: Path, state: str, code: str, probable: bool) -> None:
     (finding,) = diagnose(run_with(tmp_path / "run", growth=GROWTH | {"state": state})).run
     assert (finding.code, finding.probable) == (code, probable)
-    assert finding.said[0].startswith("12 turns/s offered, 3.20/s served; the number of turns in flight grew by 8.80/s")
+    assert finding.said[0].startswith("12 turns/s offered, 3.20/s ended; the number of turns in flight grew by 8.80/s")
+
+
+def test_the_capacity_is_of_turns_that_ended_well(tmp_path: Path) -> None:
+    grew = GROWTH | {"state": "overloaded", "step": 2, "failed_per_s": 0.2, "kept_up_per_s": 3.1}
+    (finding,) = diagnose(run_with(tmp_path / "run", growth=grew)).run
+    assert finding.said[0].startswith("in step 2: 12 turns/s offered, 3.20/s ended (0.200/s of them failed); ")
+    assert "the capacity for turns of this kind is about 3/s" in finding.said
+    assert "the highest step without growth offered 3.10 turns/s" in finding.said
 
 
 def test_an_open_loop_without_metrics_can_keep_up(tmp_path: Path) -> None:

@@ -78,6 +78,8 @@ def test_each_step_has_its_sessions_its_window_and_its_figures(stage: Stage, sce
     found_s = {row["session_id"]: (row["planned_ns"] + anchors[row["worker"]] - start_ns) / 1e9 for row in ended.turns}
     assert set(found_s) == set(expected_s)
     assert max(abs(found_s[name] - expected_s[name]) for name in found_s) < 0.1
+    grew = ended.summary["growth"]
+    assert grew["state"] != "kept up" or grew["kept_up_per_s"] == pytest.approx(40, abs=1)
     said = [one["text"] for one in marks_of(ended.run_dir) if one["kind"] == "step"]
     assert said == ["step 0 begins: 10 sessions/s", "step 1 begins: 40 sessions/s", "step 2 begins: 20 sessions/s"]
     if scene.arguments == ("local",):

@@ -98,6 +98,7 @@ def test_a_closed_loop_with_a_queue_is_saturated(stage: Stage, scene: Any) -> No
     assert finding["code"] == "saturated"
     assert "closed loop of 10 users" in finding["said"][0]
     assert "latency is set by the number of users" in (ended.run_dir / "report.md").read_text()
+    assert "latency is set by the number of users" in ended.text
 
 
 def open_loop(place: Place, sessions_per_s: float) -> Ended:
@@ -121,9 +122,12 @@ def test_an_open_loop_is_overloaded_or_the_server_kept_up(stage: Stage, scene: A
     page = (ended.run_dir / "report.md").read_text().partition("## What held it back")[2].partition("## What was")[0]
     if sessions_per_s == 6:
         assert [finding["code"] for finding in document["run"]["findings"]] == ["overload"]
-        assert re.search(r"\*\*The whole run\*\* Overloaded \(overload\)\. \S+ turns/s offered, \S+/s served", page)
+        assert re.search(r"\*\*The whole run\*\* Overloaded \(overload\)\. \S+ turns/s offered, \S+/s ended", page)
         assert "inferload search" in page
         assert "the capacity" in page.lower()
+        assert ended.summary["outcome"]["state"] == "suspect"
+        assert "  Overloaded (overload)." in ended.text
+        assert ended.code == 0
         return
     assert document["run"]["findings"] == []
     (server,) = document["servers"]
@@ -131,6 +135,7 @@ def test_an_open_loop_is_overloaded_or_the_server_kept_up(stage: Stage, scene: A
     assert [one["code"] for one in told] in ([], ["kept-up"])
     if len(told) == len(server["findings"]):
         assert re.search(
-            r"The server kept up \(kept-up\)\. \S+ turns/s offered, \S+/s served\. .*At most \d+ requests run", page
+            r"The server kept up \(kept-up\)\. \S+ turns/s offered, \S+/s ended\. .*At most \d+ requests run", page
         )
-    assert "No cause could be told" not in page
+        assert "    The server kept up (kept-up)." in ended.text
+    assert "No cause found" not in page + ended.text

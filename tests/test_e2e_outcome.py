@@ -1,5 +1,6 @@
 """One outcome on every surface: terminal, summary, report, JUnit, web page and exit code of whole runs."""
 
+import html
 import json
 import os
 import pty
@@ -13,7 +14,21 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from e2e_runs import PATIENCE_S, Ended, Fleet, Place, Scene, Stage, begun, contract_code, mark, scenario, scenes, until
+from e2e_runs import (
+    PATIENCE_S,
+    Ended,
+    Fleet,
+    Place,
+    Scene,
+    Stage,
+    begun,
+    contract_code,
+    mark,
+    quiet_port,
+    scenario,
+    scenes,
+    until,
+)
 from locust_process import ROOT, csv_rows, start, summary_of
 
 from inferload import ci, cli, rundir
@@ -106,18 +121,22 @@ def stopped_in_warmup(place: Place, by: str, *words: str) -> Ended:
     return ended(place, fleet)
 
 
-def check_surfaces(ended: Ended, state: str, headline: str) -> None:
-    """Every surface shows the headline as the summary states it."""
-    assert "Traceback" not in ended.text, ended.text
+def check_surfaces(ended: Ended, state: str, headline: str, raised: bool = False) -> None:
+    """Every surface shows the headline as the summary states it. `raised`: Locust logs a task's exception."""
+    assert ("Traceback" in ended.text) == raised, ended.text
     stated = ended.summary["outcome"]
     assert (stated["state"], stated["exit_code"]) == (state, ended.code), ended.text
     assert re.fullmatch(headline, stated["headline"]), stated
     assert stated["headline"] in ended.text.splitlines(), "the terminal's first line of the tables"
     ours = [line for line in ended.text.splitlines() if "/inferload.swarm" in line]
     assert ours[-1].endswith(f": {stated['headline']}"), ours[-3:]
-    page, markdown = ((ended.run_dir / name).read_text() for name in (rundir.REPORT_HTML, rundir.REPORT_MD))
+    page, markdown = (
+        html.unescape((ended.run_dir / name).read_text()) for name in (rundir.REPORT_HTML, rundir.REPORT_MD)
+    )
     assert markdown.splitlines()[0].replace("\\", "").endswith(f": {stated['headline']}")
     assert f"<title>{stated['headline']} · " in page
+    assert str(ended.run_dir / rundir.REPORT_HTML) in ended.text.splitlines()
+    check_load(ended, markdown, page)
     assert f'<body class="{state.replace(" ", "-")}">' in page
     (suite,) = ElementTree.parse(ended.run_dir.with_name("junit.xml")).getroot()
     found = {one.get("name"): one.get("value") for one in suite.iter("property")}
@@ -125,6 +144,18 @@ def check_surfaces(ended: Ended, state: str, headline: str) -> None:
     (case,) = suite.findall("testcase[@name='run']")
     assert [(one.get("type"), one.get("message")) for one in case.findall("failure")] == [(state, stated["headline"])]
     assert f"**run**: {stated['headline']}" in ended.run_dir.with_name("gates.md").read_text()
+
+
+def check_load(ended: Ended, markdown: str, page: str) -> None:
+    """Terminal and report state the load as run.json has it."""
+    load = rundir.read_json(ended.run_dir / rundir.MANIFEST)["load"]
+    assert [title for title, _ in load["rows"]] == ["arrivals", "session", "request", "phases"]
+    for part, text in (("value", load["users_or_rate"]), ("detail", load["detail"])):
+        assert f'<div class="{part}">{text}</div>' in page.partition('<div class="label">Load</div>')[2]
+    for title, lines in load["rows"]:
+        assert f"{title:<10}{lines[0]}" in ended.text
+        assert f"| {title} | {lines[0]}" in markdown.replace("\\", "")
+        assert f"<dt>{title}</dt><dd>{lines[0]}" in page
 
 
 @scenes(all_failed, ("local",), ("processes",))
@@ -235,15 +266,26 @@ def test_a_terminal_that_is_closed_stops_the_run_early(stage: Stage, scene: Scen
 # -- the web page
 
 
+OPEN_LOOPS = {"refused": 6, "overloaded": 12}  # sessions/s
+
+
 def on_the_page(place: Place, outcome: str) -> Ended:
     """A run from the page that ends by itself, or by the page's Stop."""
-    gates = {"failed": GATES, "passed": GATES[:3], "stopped": GATES[:3]}[outcome]
-    file = scenario(place.folder, phases__measure_s=300 if outcome == "stopped" else 2, gates=gates)
-    server = place.simulator()
+    gates = {"failed": GATES, "passed": GATES[:3], "stopped": GATES[:3]}.get(outcome, [])
+    changes: dict[str, Any] = {"phases__measure_s": 300 if outcome == "stopped" else 2, "gates": gates}
+    users = OPEN_LOOPS.get(outcome, 2)
+    if outcome in OPEN_LOOPS:
+        changes |= {"arrivals": {"kind": "constant", "sessions_per_s": users}, "workload__output_tokens": 10}
+        changes |= {"phases": {"warmup_s": 1, "measure_s": 4, "drain_s": 60}}
+    file = scenario(place.folder, **changes)
+    slow = ("--ttft-ms", "20", "--itl-ms", "20", "--max-num-seqs", "1")
+    server = place.simulator(*slow, paced=False) if outcome == "overloaded" else place.simulator()
     fleet = place.fleet("local", "--host", server.url, "--scenario", str(file), "--on-invalid", "warn", web=True)
     fleet.wait_for_page()
-    assert fleet.post("/swarm", user_count=2, spawn_rate=50)["success"]
+    assert fleet.post("/swarm", user_count=users, spawn_rate=50)["success"]
     begun(place.run_dir)
+    if outcome == "refused":
+        server.chaos(kind="status", status=400, count=100_000)
     if outcome == "stopped":
         until(lambda: server.stats()["requests"]["finished"], "a turn")
         assert fleet.post("/stop")["success"]
@@ -253,7 +295,7 @@ def on_the_page(place: Place, outcome: str) -> Ended:
     return ended(place, fleet, status=status, script=script)
 
 
-@scenes(on_the_page, ("failed",), ("passed",), ("stopped",))
+@scenes(on_the_page, ("failed",), ("passed",), ("stopped",), ("refused",), ("overloaded",))
 def test_the_page_shows_the_outcome_and_its_colour(stage: Stage, scene: Scene) -> None:
     ended: Ended = stage.result(scene)
     status, stated = ended.seen["status"], ended.summary["outcome"]
@@ -262,9 +304,19 @@ def test_the_page_shows_the_outcome_and_its_colour(stage: Stage, scene: Scene) -
     assert {"failed", "stopped early", "invalid", "suspect", "passed"} <= set(colours)
     green = {state for state, colour in colours.items() if colour == colours["passed"]}
     assert green == {"passed"}
-    if scene.arguments[0] == "failed":
+    assert stated["headline"] in ended.text.splitlines()
+    if scene.arguments[0] in ("failed", "refused"):
+        turns = ended.summary["turns"]["by_phase"]["all"]
+        failed = {"failed": "2 of 5 gates failed", "refused": f"{turns['failed']} of {turns['sent']} turns failed"}
         assert status["outcome"] == "failed"
+        assert status["headline"].startswith(f"failed: {failed[scene.arguments[0]]}")
         assert ended.code == 1
+    elif scene.arguments[0] == "overloaded":
+        assert "overload" in ended.codes
+        assert status["outcome"] in ("suspect", "invalid")  # invalid by a crowded machine
+        if status["outcome"] == "suspect":
+            assert re.match(r"suspect: overloaded: \S+ turns/s offered, \S+/s ended", status["headline"])
+        assert ended.code == 0
     else:
         assert status["outcome"] != "stopped early", "the page's Stop is a planned end"
         assert ended.code == 0
@@ -298,13 +350,14 @@ class ChatUser(InferenceUser):
 def without_plugin(place: Place, mode: str) -> tuple[int, str]:
     file = place.folder / "bare.py"
     file.write_text(BARE)
-    words = ["--headless", "--host", "http://127.0.0.1:9", "-t", "2s"]
+    words = ["--host", "http://127.0.0.1:9", "-t", "2s"]
+    words += ["--web-host", "127.0.0.1", "--web-port", str(quiet_port())] if mode == "web" else ["--headless"]
     words += ["--processes", "2"] if mode == "processes" else []
     process = start(*words, cwd=place.folder, locustfile=file)
     return process.exit_code(), process.text
 
 
-@scenes(without_plugin, ("local",), ("processes",))
+@scenes(without_plugin, ("local",), ("processes",), ("web",))
 def test_a_locustfile_without_the_plugin_is_refused(stage: Stage, scene: Scene) -> None:
     code, text = stage.result(scene)
     assert code == 2, text
@@ -341,31 +394,51 @@ def raising(place: Place, mode: str) -> Ended:
 def test_a_task_that_raises_fails_the_run(stage: Stage, scene: Scene) -> None:
     ended: Ended = stage.result(scene)
     assert ended.code == 1, ended.text
-    stated = ended.summary["outcome"]
-    assert stated["state"] == "failed"
-    assert re.match(r"failed: tasks raised \d+ exceptions, the first: .*no such prompt", stated["headline"])
+    check_surfaces(ended, "failed", r"failed: tasks raised \d+ exceptions, the first: .*no such prompt.*", raised=True)
 
 
-def newest(place: Place) -> tuple[str, Path]:
-    """Two runs with directories of their own, one after the other; what the second writes on standard output."""
-    file = scenario(place.folder, phases={"measure_s": 1, "drain_s": 30})
-    command = [sys.executable, "-m", "inferload", "run", str(file), "--host", place.simulator().url]
-    command += ["--on-invalid", "warn"]
-    said = ""
-    for words in (["--no-report"], []):
-        made = subprocess.run([*command, *words], cwd=place.folder, capture_output=True, text=True, check=False)
-        assert made.returncode == 0, made.stderr
-        said = made.stdout
-    return said, place.folder / "runs"
+def newest(place: Place) -> list[tuple[int, str, Path]]:
+    """Runs with directories of their own, one after the other: of each the exit code, standard output, and the newest run."""
+    runs, progress = place.folder / "runs", place.folder / "progress"
+    host = place.simulator().url
+    ends = []
+    for name, measure_s, words in (
+        ("bare", 1, ["--no-report"]),
+        ("passed", 1, []),
+        ("failed", 1, []),
+        ("stopped", 300, ["--progress-file", str(progress)]),
+    ):
+        (place.folder / name).mkdir()
+        file = scenario(
+            place.folder / name,
+            phases={"measure_s": measure_s, "drain_s": 30},
+            gates=GATES[-1:] if name == "failed" else [],
+        )
+        command = [sys.executable, "-m", "inferload", "run", str(file), "--host", host, "--on-invalid", "warn", *words]
+        process = subprocess.Popen(
+            command, cwd=place.folder, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+        try:
+            if name == "stopped":
+                until(lambda: measured_s(progress) > 0, "the measure phase")
+                process.send_signal(signal.SIGTERM)
+            said, _ = process.communicate(timeout=PATIENCE_S)
+        finally:
+            process.kill()
+        ends.append((process.returncode, said, runs / (runs / rundir.LATEST).readlink()))
+    return ends
 
 
 @scenes(newest, ())
 def test_latest_links_the_newest_run_and_the_last_line_is_its_report(stage: Stage, scene: Scene) -> None:
-    said, runs = stage.result(scene)
-    made = sorted(path.name for path in runs.iterdir() if not path.is_symlink())
-    assert len(made) == 2
-    assert (runs / rundir.LATEST).readlink() == Path(made[-1])
-    assert said.splitlines()[-1] == str(runs / made[-1] / rundir.REPORT_HTML)
+    ends = stage.result(scene)
+    assert [code for code, _, _ in ends] == [0, 0, 1, 143]
+    assert len({run for _, _, run in ends}) == 4
+    for _, said, run in ends[1:]:
+        assert said.splitlines()[-1] == str(run / rundir.REPORT_HTML)
+        assert f"\n{rundir.read_json(run / rundir.SUMMARY)['outcome']['headline']}\n" in f"\n{said}"
+        assert (run / rundir.REPORT_HTML).is_file()
+    assert ends[0][1].splitlines()[-1] == str(ends[0][2])
 
 
 # -- keys on a command line

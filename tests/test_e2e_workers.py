@@ -550,6 +550,9 @@ def test_arrivals_keep_to_the_schedule(stage: Stage, scene: Scene) -> None:
             assert one["text"] == "users changed by hand: 20 -> 40, so arrivals.sessions_per_s is 40"
             assert one["sessions_per_s"] == 40
     assert schedule.rate == RATE * (2 if scene.arguments[0] else 1)
+    load = manifest["load"]
+    assert load["users_or_rate"] == ("20 to 40/s Poisson" if scene.arguments[0] else "20/s Poisson")
+    assert ("by hand   at" in ended.text) == ("changed by hand once" in load["detail"]) == scene.arguments[0]
     expected_s = {}
     while (arrival := schedule.next()) is not None and arrival.due_s < 6:
         expected_s[f"s{arrival.index}"] = arrival.due_s

@@ -20,7 +20,7 @@ from inferload.measure.outcome import (
 STOPPED = Early("SIGTERM", "measure", 5.2, 15)
 WARMUP = Early("Ctrl-C", "warmup", 1.2, 15)
 LATE = {"code": "client_delay", "phase": "measure", "level": "invalid", "text": "late by 9 ms; use more workers"}
-OVERLOAD = LATE | {"code": "overload", "level": "suspect", "text": "overloaded: 12/s offered, 3/s served; lower it"}
+OVERLOAD = LATE | {"code": "overload", "level": "suspect", "text": "overloaded: 12/s offered, 3/s ended; lower it"}
 
 
 def gates(passed: int, failed: int, answer: str = "fail") -> list[dict[str, Any]]:
@@ -112,7 +112,7 @@ def summary(
             summary(reasons=(OVERLOAD,)),
             None,
             Policy(),
-            Outcome("suspect", "suspect: overloaded: 12/s offered, 3/s served", 0),
+            Outcome("suspect", "suspect: overloaded: 12/s offered, 3/s ended", 0),
         ),
     ],
 )

@@ -102,10 +102,11 @@ def test_turns_of_several_workers_are_brought_to_one_clock() -> None:
                 worker="w2" if number % 2 else "w1",
                 planned_ns=planned_ns,
                 closed_ns=planned_ns + (number * S) // 4 if ended else 90 * S + ahead_ns,
-                failure=None if ended else Failure.UNFINISHED,
+                failure=Failure.UNFINISHED if not ended else None if number % 3 else Failure.HTTP_5XX,
             )
         )
     found = growth_of_turns(to_table(columns, Anchor(0, 0), "w1"), {"w1": 0, "w2": -100 * S}, window)
     assert found is not None
     assert found.state == "overloaded"
     assert found.offered_per_s == pytest.approx(10, rel=0.05)
+    assert found.failed_per_s == pytest.approx(found.ended_per_s / 3, rel=0.05)

@@ -1,4 +1,4 @@
-"""What to try against each cause: a flag of current vLLM, and what it costs. Effects: + better, - worse, 0 the same."""
+"""What to try against each cause: a flag of current vLLM, and what it costs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,27 +17,27 @@ _MORE_CACHE = (
     Advice(
         "--gpu-memory-utilization 0.95",
         "more of the GPU's memory becomes KV cache",
-        "TTFT +, TPOT 0, throughput +, memory -",
+        "TTFT shorter, TPOT unchanged, throughput higher, more memory",
     ),
     Advice(
         "--kv-cache-dtype fp8",
         "the same memory holds twice the tokens",
-        "TTFT +, TPOT +/0, throughput +, memory +; check answers",
+        "TTFT shorter, TPOT shorter or unchanged, throughput higher, less memory; check answers",
     ),
     Advice(
         "--max-model-len N",
         "a lower limit reserves less and refuses what is too long",
-        "TTFT +, TPOT 0, throughput +, memory +",
+        "TTFT shorter, TPOT unchanged, throughput higher, less memory",
     ),
     Advice(
         "--tensor-parallel-size N",
         "weights are shared out, and what they leave is cache",
-        "TTFT +, TPOT +, throughput +, memory + per GPU",
+        "TTFT shorter, TPOT shorter, throughput higher, less memory per GPU",
     ),
     Advice(
         "--quantization fp8 | awq | gptq",
         "smaller weights leave room for cache",
-        "TTFT +/0, TPOT +, throughput +, memory +; check answers",
+        "TTFT shorter or unchanged, TPOT shorter, throughput higher, less memory; check answers",
     ),
 )
 
@@ -53,81 +53,99 @@ ADVICE: Mapping[str, tuple[Advice, ...]] = {
         Advice(
             "--max-num-seqs lower",
             "fewer answers grow at once, so none loses its blocks",
-            "TTFT -, TPOT +, throughput +, memory 0",
+            "TTFT longer, TPOT shorter, throughput higher, memory unchanged",
         ),
         *_MORE_CACHE,
     ),
     "queue-bound": (
-        Advice("--max-num-seqs higher", "more requests share each step", "TTFT +, TPOT -, throughput +, memory -"),
-        Advice("more replicas", "the queue is shared out", "TTFT +, TPOT +, throughput +, memory -"),
+        Advice(
+            "--max-num-seqs higher",
+            "more requests share each step",
+            "TTFT shorter, TPOT longer, throughput higher, more memory",
+        ),
+        Advice(
+            "more replicas", "the queue is shared out", "TTFT shorter, TPOT shorter, throughput higher, more memory"
+        ),
     ),
     "kv-bound": _MORE_CACHE,
     "prefill-bound": (
         Advice(
             "--enable-prefix-caching",
             "prompts that begin alike are computed once (default; salts and changing beginnings undo it)",
-            "TTFT +, TPOT +, throughput +, memory 0",
+            "TTFT shorter, TPOT shorter, throughput higher, memory unchanged",
         ),
         Advice(
             "--max-num-batched-tokens 8192 or more",
             "more prompt tokens go into a step",
-            "TTFT +, TPOT -, throughput +, memory -",
+            "TTFT shorter, TPOT longer, throughput higher, more memory",
         ),
         Advice(
             "--tensor-parallel-size N",
             "prompts are computed by several GPUs",
-            "TTFT +, TPOT +, throughput +, memory + per GPU",
+            "TTFT shorter, TPOT shorter, throughput higher, less memory per GPU",
         ),
         Advice(
             "--quantization fp8",
             "quicker arithmetic where the GPU has it",
-            "TTFT +, TPOT +, throughput +, memory +; check answers",
+            "TTFT shorter, TPOT shorter, throughput higher, less memory; check answers",
         ),
     ),
     "decode-bound": (
         Advice(
             "--max-num-seqs lower",
             "a step with fewer answers is shorter; others wait",
-            "TTFT -, TPOT +, throughput -, memory +",
+            "TTFT longer, TPOT shorter, throughput lower, less memory",
         ),
         Advice(
             "--max-num-batched-tokens 2048",
             "prompts hold up fewer answers at a time",
-            "TTFT -, TPOT +, throughput -, memory +",
+            "TTFT longer, TPOT shorter, throughput lower, less memory",
         ),
         Advice(
             "--quantization awq | gptq | fp8",
             "a step reads fewer bytes of weights",
-            "TTFT 0, TPOT +, throughput +, memory +; check answers",
+            "TTFT unchanged, TPOT shorter, throughput higher, less memory; check answers",
         ),
         Advice(
             "--speculative-config {...}",
             "several tokens a step, where few requests run at once",
-            "TTFT 0, TPOT +, throughput - at large batches, memory -",
+            "TTFT unchanged, TPOT shorter, throughput lower at large batches, more memory",
         ),
         Advice(
             "without --enforce-eager",
             "CUDA graphs save the host's part of a small step",
-            "TTFT 0, TPOT +, throughput +, memory -",
+            "TTFT unchanged, TPOT shorter, throughput higher, more memory",
         ),
     ),
     "cache-miss-bound": (
         Advice(
             "what changes (a time, an id) behind what does not",
             "a prefix is shared up to its first difference",
-            "TTFT +, TPOT 0, throughput +, memory 0",
+            "TTFT shorter, TPOT unchanged, throughput higher, memory unchanged",
         ),
-        Advice("route a session to the same replica", "its blocks lie there", "TTFT +, TPOT 0, throughput +, memory 0"),
+        Advice(
+            "route a session to the same replica",
+            "its blocks lie there",
+            "TTFT shorter, TPOT unchanged, throughput higher, memory unchanged",
+        ),
         *_MORE_CACHE[:2],
     ),
     "front-end-bound": (
         Advice(
             "--api-server-count N",
             "several processes take requests and write events",
-            "TTFT +, TPOT +, throughput +, memory -",
+            "TTFT shorter, TPOT shorter, throughput higher, more memory",
         ),
-        Advice("--stream-interval N", "fewer, larger events", "TTFT 0, TPOT 0, throughput +, memory 0; gaps grow"),
-        Advice("without --enable-log-requests", "no line for each request", "TTFT +, TPOT 0, throughput +, memory 0"),
+        Advice(
+            "--stream-interval N",
+            "fewer, larger events",
+            "TTFT unchanged, TPOT unchanged, throughput higher, memory unchanged; gaps grow",
+        ),
+        Advice(
+            "without --enable-log-requests",
+            "no line for each request",
+            "TTFT shorter, TPOT unchanged, throughput higher, memory unchanged",
+        ),
     ),
     "deferred": (
         Advice("look at LoRA slots (--max-loras), grammars and KV transfer", "one of them is waited for", "depends"),
@@ -136,7 +154,7 @@ ADVICE: Mapping[str, tuple[Advice, ...]] = {
         Advice(
             "the router's or --data-parallel balancing",
             "one engine waits while another has room",
-            "TTFT +, TPOT +, throughput +, memory 0",
+            "TTFT shorter, TPOT shorter, throughput higher, memory unchanged",
         ),
     ),
     "speculation": (
@@ -144,7 +162,7 @@ ADVICE: Mapping[str, tuple[Advice, ...]] = {
         Advice(
             "num_speculative_tokens lower",
             "guesses that are not taken are work for nothing",
-            "TTFT 0, TPOT +, throughput +, memory 0",
+            "TTFT unchanged, TPOT shorter, throughput higher, memory unchanged",
         ),
     ),
     "kept-up": (

@@ -112,10 +112,9 @@ def sentences(diagnosis: Diagnosis) -> list[str]:
     """The diagnosis in words: the cause, its evidence, what contributes, what to try."""
     primary = diagnosis.primary
     if primary is None:
-        troubled = diagnosis.whole.evidence.troubled
-        return [
-            f"No {'other ' if troubled else ''}cause could be told: no rule holds, or the server did not say enough."
-        ]
+        evidence = diagnosis.whole.evidence
+        why = "no rule holds" if evidence.waiting_known else "the server does not publish how many requests wait"
+        return [f"No {'other ' if evidence.troubled else ''}cause found: {why}."]
     lines = [
         _lead(primary, _TITLES[primary.code]),
         *_sentence(primary.said),
@@ -164,9 +163,10 @@ def causes(diagnoses: Diagnoses) -> tuple[Cause, ...]:
 
 
 def document(diagnoses: Diagnoses) -> dict[str, Any]:
-    """For diagnosis.json."""
+    """For diagnosis.json. `lines`: the causes in words, as the end of a run prints them."""
     return {
         "format": 1,
+        "lines": [line for one in causes(diagnoses) for line in (one.target, *(f"  {each}" for each in one.sentences))],
         "run": {
             "findings": [_finding(finding) for finding in diagnoses.run],
             "advice": _advice(run_advice(diagnoses.run)),

@@ -91,7 +91,7 @@ class Evidence:
     slo: Mapping[str, float] = field(default_factory=dict)
     troubled: bool = False  # turns of the run failed, or the server was gone or restarted
     rates: str | None = (
-        None  # of an open loop whose number of turns in flight did not grow: offered and served, in words
+        None  # of an open loop whose number of turns in flight did not grow: offered and ended, in words
     )
 
     @property

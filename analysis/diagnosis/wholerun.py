@@ -73,7 +73,11 @@ RUN_RULES = (
         "Saturated",
         f"closed loop: requests wait for capacity at {QUEUES:.0%} of the scrapes or more",
         (
-            Advice("fewer users", "requests wait less", "TTFT +, TPOT 0, throughput 0 while requests still wait"),
+            Advice(
+                "fewer users",
+                "requests wait less",
+                "TTFT shorter, TPOT unchanged, throughput unchanged while requests still wait",
+            ),
             Advice("inferload search", "finds the number of users that the SLO allows", "none"),
         ),
     ),
@@ -160,8 +164,15 @@ def growth(run: RunFrames) -> Mapping[str, Any] | None:
 
 
 def rates_text(grew: Mapping[str, Any]) -> str:
-    """Offered and served rate in words."""
-    return f"{number(grew['offered_per_s'])} turns/s offered, {number(grew['ended_per_s'])}/s served"
+    """Rates of turns offered and ended, in words."""
+    failed = f" ({number(grew['failed_per_s'])}/s of them failed)" if grew.get("failed_per_s") else ""
+    return f"{number(grew['offered_per_s'])} turns/s offered, {number(grew['ended_per_s'])}/s ended{failed}"
+
+
+def _highest_kept_up(grew: Mapping[str, Any]) -> list[str]:
+    """Of a load with steps, the highest rate that the server kept up with, in words."""
+    rate = grew.get("kept_up_per_s")
+    return [] if rate is None else [f"the highest step without growth offered {number(rate)} turns/s"]
 
 
 def _overload(run: RunFrames) -> Finding | None:
@@ -177,7 +188,9 @@ def _overload(run: RunFrames) -> Finding | None:
     if unsettled:
         said.append("the window is too short beside a turn to tell overload from the start of the load: measure longer")
     else:
-        said.append(f"the capacity for turns of this kind is about {number(grew['ended_per_s'])}/s")
+        completed_per_s = grew["ended_per_s"] - (grew.get("failed_per_s") or 0.0)
+        said.append(f"the capacity for turns of this kind is about {number(completed_per_s)}/s")
+        said += _highest_kept_up(grew)
         said.append("latencies grow until the load ends: they depend on how long the run lasts")
     return Finding("overload", 500.0, tuple(said), probable=unsettled)
 
@@ -208,9 +221,11 @@ def _kept_up(run: RunFrames) -> Finding | None:
 
 
 def kept_up_rates(run: RunFrames) -> str | None:
-    """Offered and served rate of an open loop whose number of turns in flight did not grow, in words; else None."""
+    """Rates of an open loop whose number of turns in flight did not grow, in words; else None."""
     grew = growth(run)
-    return None if grew is None or grew["state"] != "kept up" else rates_text(grew)
+    return (
+        None if grew is None or grew["state"] != "kept up" else "; ".join([rates_text(grew), *_highest_kept_up(grew)])
+    )
 
 
 def _arrivals(run: RunFrames) -> Mapping[str, Any]:

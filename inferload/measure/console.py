@@ -11,7 +11,7 @@ from inferload.measure.gates import ONE_SIDED
 from inferload.measure.measures import MEASURES
 from inferload.measure.summary import QUANTILES, is_marked
 from inferload.measure.texttable import align, short
-from inferload.measure.untrusted import escaped, mapped
+from inferload.measure.untrusted import escaped, escaped_lines, mapped
 
 _COLUMNS = ("count", "mean", *QUANTILES, "max")
 _HEADS = {"p999": "p99.9"}
@@ -22,10 +22,10 @@ _VERDICTS = {
 }
 
 
-def tables(summary: Mapping[str, Any]) -> str:
-    """The whole text, outcome first. A figure that is not known is a dash."""
+def tables(summary: Mapping[str, Any], planned: str = "") -> str:
+    """The whole text, outcome first. A figure that is not known is a dash. `planned`: the load as the plan words it."""
     summary = mapped(summary, escaped)
-    parts = [_head(summary), gates_text(summary), _latency(summary), _load(summary)]
+    parts = [_head(summary), escaped_lines(planned), gates_text(summary), _latency(summary), _load(summary)]
     parts += [
         _tasks(summary),
         _steps(summary),

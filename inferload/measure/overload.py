@@ -1,4 +1,4 @@
-"""Overload of an open loop: turns that arrive and are not served within the window, so that the number in flight grows.
+"""Overload of an open loop: turns that arrive and do not end within the window, so that the number in flight grows.
 
 Over a window, growth = turns planned - turns ended. The plan is known exactly; the count of ends is the random part, and
 its standard error comes from ends per block of time (batch means, which also cover autocorrelation shorter than a block).
@@ -37,6 +37,8 @@ State = Literal["kept up", "overloaded", "unsettled"]
 class Growth:
     """Turns per second over `lasts_s` seconds. `low_per_s`, `high_per_s`: 95 % interval of the growth.
 
+    `ended_per_s` counts turns of every end, `failed_per_s` those of them that failed.
+
     `state`: `unsettled` if the number in flight grew, but the window is too short beside a turn to tell overload from the
     start of the load.
     """
@@ -49,6 +51,8 @@ class Growth:
     high_per_s: float
     state: State
     step: int | None = None  # of a load with steps: the step that this is of
+    failed_per_s: float = 0.0
+    kept_up_per_s: float | None = None  # of a load with steps: the highest rate offered by a step without growth
 
     @property
     def share(self) -> float:
@@ -87,8 +91,13 @@ def growth_of_turns(
     )
     given_up = pc.fill_null(pc.equal(turns["failure"], Failure.UNFINISHED), False).to_numpy(zero_copy_only=False)
     ended_s = np.where(given_up, np.inf, closed_s)
-    found = growth(planned_s, ended_s, (window.end_ns - window.start_ns) / NS_PER_S, loaded_s)
-    return None if found is None else replace(found, step=window.step)
+    lasts_s = (window.end_ns - window.start_ns) / NS_PER_S
+    found = growth(planned_s, ended_s, lasts_s, loaded_s)
+    if found is None:
+        return None
+    failed_s = closed_s[~given_up & pc.is_valid(turns["failure"]).to_numpy(zero_copy_only=False)]
+    failed = np.count_nonzero((failed_s >= lasts_s - found.lasts_s) & (failed_s < lasts_s))
+    return replace(found, step=window.step, failed_per_s=failed / found.lasts_s)
 
 
 def _settled_s(planned_s: Floats, ended_s: Floats, lasts_s: float) -> float:

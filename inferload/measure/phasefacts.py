@@ -159,12 +159,13 @@ def overload_share(e: Evidence) -> float | None:
 
 
 def overload_text(e: Evidence) -> str:
-    """Offered and served rate, and the growth between them, in words."""
+    """Rates of turns offered and ended, and the growth between them, in words."""
     grew = e.growth
     assert grew is not None
     step = "" if grew.step is None else f" in step {grew.step}"
+    failed = f" ({short(grew.failed_per_s)}/s of them failed)" if grew.failed_per_s else ""
     rates = (
-        f"{short(grew.offered_per_s)} turns/s offered{step}, {short(grew.ended_per_s)}/s served; the number in flight grew "
+        f"{short(grew.offered_per_s)} turns/s offered{step}, {short(grew.ended_per_s)}/s ended{failed}; the number in flight grew "
         f"by {short(grew.growth_per_s)}/s (95 %: {short(grew.low_per_s)} to {short(grew.high_per_s)})"
     )
     if grew.state == "unsettled":

@@ -83,7 +83,7 @@ RULES: tuple[Rule, ...] = (
         None,
         "of the offered turns, by which the number in flight grew",
         overload_text,
-        "the server completed fewer turns than arrived: rates are what it can serve, but latencies grow until the load ends, and "
+        "fewer turns ended than arrived: rates are those of the server at its limit, but latencies grow until the load ends, and "
         "are no property of the server. Looked at in an open loop of constant rate",
         "lower the rate, or find the one that holds with `inferload search`; if turns are long, measure longer after a warm-up",
         phases=("measure",),

@@ -1,6 +1,6 @@
 """The summary of a run that is over: from its books and, where they are at hand, its turns."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -148,7 +148,12 @@ def _growth(run: EndedRun, turns: pa.Table) -> Growth | None:
         for window in measured
     ]
     known = [one for one in found if one is not None]
-    return max(known, key=lambda one: (one.state != "kept up", one.share), default=None)
+    worst = max(known, key=lambda one: (one.state != "kept up", one.share), default=None)
+    if worst is None or worst.step is None:
+        return worst
+    return replace(
+        worst, kept_up_per_s=max((one.offered_per_s for one in known if one.state == "kept up"), default=None)
+    )
 
 
 def _shifts_ns(run: EndedRun) -> dict[str, int]:

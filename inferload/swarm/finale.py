@@ -1,5 +1,6 @@
 """The end of a run, once all workers have drained: the verdict, the summary, the tables, and the report's own process."""
 
+import contextlib
 import logging
 import os
 import subprocess
@@ -11,14 +12,17 @@ from pathlib import Path
 from typing import Any
 
 from inferload import rundir
+from inferload.errors import UsageError
 from inferload.measure import console, outcome, summary
 from inferload.measure.clock import now_ns
+from inferload.measure.untrusted import escaped
 from inferload.runoptions import API_KEY_VARIABLE
 from inferload.swarm import closing, ended
 from inferload.swarm.lostload import count_lost_arrivals
 from inferload.swarm.manifest import about, manifest
 from inferload.swarm.masterrun import MasterRun
 from inferload.workload.idhits import IdHits
+from inferload.workload.loadtext import LoadText, load_text
 from inferload.workload.senthits import SentHits
 
 logger = logging.getLogger(__name__)
@@ -43,8 +47,10 @@ def begin(run: MasterRun) -> None:
     _write_manifest(run, counts=None)
 
 
-def _write_manifest(run: MasterRun, counts: dict[str, Any] | None) -> None:
-    document = run.own.redaction.document(manifest(run, counts))
+def _write_manifest(run: MasterRun, counts: dict[str, Any] | None, load: LoadText | None = None) -> None:
+    """Write run.json. `counts` and `load`: None while the run is under way."""
+    more = {} if load is None else {"load": load.to_dict()}
+    document = run.own.redaction.document(manifest(run, counts) | more)
     rundir.write_json(run.place.path / rundir.MANIFEST, document)
 
 
@@ -61,14 +67,16 @@ def conclude(run: MasterRun, csv_errors: Sequence[str] = ()) -> Result:
     over = _over(run, csv_errors)
     closed = closing.close(over)
     document = run.own.redaction.document(closed.document)
-    written = _write_documents(run, over, document)
+    load = load_text(run.order.scenario, run.marks.seen, run.preflight.data)
+    written = _write_documents(run, over, document, load)
     if not written:
         document = _not_kept(document, over)
-    _show(console.tables(document))
+    _show(console.tables(document, load.text))
     if not written:
         logger.error("no report: the run's documents could not be written")
     elif run.own.report:
         make_report(folder)
+        _show_diagnosis(folder)
     else:
         logger.info("no report was wanted; make it with: inferload report %s", folder)
     page = folder / rundir.REPORT_HTML
@@ -85,6 +93,14 @@ def _show(text: str) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+def _show_diagnosis(folder: Path) -> None:
+    """Print the diagnosis that the report has, if it was made."""
+    with contextlib.suppress(UsageError):
+        lines = rundir.read_json(folder / rundir.DIAGNOSIS).get("lines")
+        if lines:
+            _show("\n  ".join(["diagnosis", *map(escaped, lines)]) + "\n")
+
+
 def _not_kept(document: dict[str, Any], over: ended.EndedRun) -> dict[str, Any]:
     """The document of a run whose files could not be written: the measurement is invalid."""
     verdict = document["verdict"]
@@ -94,13 +110,13 @@ def _not_kept(document: dict[str, Any], over: ended.EndedRun) -> dict[str, Any]:
     return document | {"outcome": outcome.judge(document, over.early, over.policy).to_dict()}
 
 
-def _write_documents(run: MasterRun, over: ended.EndedRun, document: dict[str, Any]) -> bool:
+def _write_documents(run: MasterRun, over: ended.EndedRun, document: dict[str, Any], load: LoadText) -> bool:
     """Write summary, manifest and, where turns lie elsewhere, books; whether all of them could be written."""
     folder = run.place.path
     try:
         rundir.write_json(folder / rundir.SUMMARY, document)
         counts = {"sessions": summary.sessions(run.seen.tallies.total()), "turns": document["turns"]["by_phase"]["all"]}
-        _write_manifest(run, counts)
+        _write_manifest(run, counts, load)
         (folder / rundir.TOKEN).unlink(missing_ok=True)
         if any(member.facts.get("folder") != str(folder) for member in run.roster.members):
             ended.keep(over, run.own.redaction)

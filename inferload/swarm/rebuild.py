@@ -10,13 +10,15 @@ from inferload import rundir
 from inferload.errors import UsageError
 from inferload.measure import console
 from inferload.swarm import closing, ended
+from inferload.workload.loadtext import recorded_load
 
 
 def rebuild(path: Path) -> str:
     """Write summary.json anew; the tables that a run ends with."""
     document = closing.close(ended.recall(path)).document
     rundir.write_json(path / rundir.SUMMARY, document)
-    return console.tables(document)
+    load = recorded_load(rundir.read_json(path / rundir.MANIFEST), ())
+    return console.tables(document, "" if load is None else load.text)
 
 
 def main() -> int:

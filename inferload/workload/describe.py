@@ -4,6 +4,7 @@ Figures are those of the sessions that a run with this seed sends, within the bo
 distributions in the file.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -25,6 +26,9 @@ from inferload.workload.sessions import Sessions
 
 SAMPLE = 1_000  # sessions that are drawn for the means
 SAMPLE_TURNS = 8_000  # no further session is drawn once there are so many turns
+
+
+Row = tuple[str, list[str]]  # a title and its lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,28 +75,62 @@ def describe(scenario: Scenario, data: Data | None = None) -> str:
     load = planned_load(scenario, source, Sample(SAMPLE, SAMPLE_TURNS))
     sample = expected(load.sessions)
     if not sample.prompt_tokens:
-        return "\n".join(_row(title, lines) for title, lines in _unplanned(scenario, source, load) if lines)
-    cache = PlannedCache(scenario, load.sessions)
-    missing = [f"not counted: class {name}" for name, one in cache.sums.items() if not one.turns]
+        return "\n".join(row_text(title, lines) for title, lines in _unplanned(scenario, source, load) if lines)
+    cache, missing = PlannedCache(scenario, load.sessions), _not_counted(load)
+    arrivals, session, request, phases = _load_rows(scenario, source, load, sample)
     rows = [
         ("scenario", [f"{scenario.name}, seed {scenario.seed}, digest {scenario.digest[:12]}"]),
-        ("arrivals", _arrivals(scenario, load)),
+        arrivals,
         ("classes", cache.class_lines()),
         ("data", _data(source)),
-        ("session", [*_session(scenario, sample), *_limits(source, sample), *missing]),
-        ("request", [*_request(scenario, sample), *missing]),
+        session,
+        request,
         ("load", [*_load(scenario, sample), *_in_all(load), *missing]),
-        ("phases", _phases(scenario)),
+        phases,
         ("numbers", [*_numbers(scenario, load, sample), *missing]),
         ("cache", [*cache.cache_lines(), *missing]),
         ("slo", [_slo(scenario)]),
         ("gates", list(scenario.gates) or ["none: the run passes when no turn fails"]),
         ("abort on", list(scenario.abort_on)),
     ]
-    return "\n".join(_row(title, lines) for title, lines in rows if lines)
+    return "\n".join(row_text(title, lines) for title, lines in rows if lines)
 
 
-def _unplanned(scenario: Scenario, source: Sessions, load: PlannedLoad) -> list[tuple[str, list[str]]]:
+def drawn_load_rows(scenario: Scenario, data: Data) -> tuple[list[Row], Expected]:
+    """Rows of the plan on the load: arrivals, session, request, phases; and the sessions that were drawn for them."""
+    source = Sessions(scenario, data)
+    load = planned_load(scenario, source, Sample(SAMPLE, SAMPLE_TURNS))
+    sample = expected(load.sessions)
+    if sample.prompt_tokens:
+        return _load_rows(scenario, source, load, sample), sample
+    unplanned = _unplanned(scenario, source, load)
+    return [row for row in unplanned if row[0] in ("arrivals", "session", "phases")], sample
+
+
+def fixed_load_rows(scenario: Scenario) -> list[Row]:
+    """Those of these rows for which no session is drawn and no file is read."""
+    return [("arrivals", arrivals_in_words(scenario)), ("phases", _phases(scenario))]
+
+
+def _load_rows(scenario: Scenario, source: Sessions, load: PlannedLoad, sample: Expected) -> list[Row]:
+    missing = _not_counted(load)
+    return [
+        ("arrivals", _arrivals(scenario, load)),
+        ("session", [*_session(scenario, sample), *_limits(source, sample), *missing]),
+        ("request", [*_request(scenario, sample), *missing]),
+        ("phases", _phases(scenario)),
+    ]
+
+
+def _not_counted(load: PlannedLoad) -> list[str]:
+    """A line for each class whose turns cannot be planned."""
+    turns = Counter[str]()
+    for session in load.sessions:
+        turns[session.class_name] += len(session.sent)
+    return [f"not counted: class {name}" for name, count in turns.items() if not count]
+
+
+def _unplanned(scenario: Scenario, source: Sessions, load: PlannedLoad) -> list[Row]:
     """The rows of a scenario whose sessions are somebody's code: what they ask is known when they have asked it."""
     return [
         ("scenario", [f"{scenario.name}, seed {scenario.seed}, digest {scenario.digest[:12]}"]),
@@ -105,7 +143,8 @@ def _unplanned(scenario: Scenario, source: Sessions, load: PlannedLoad) -> list[
     ]
 
 
-def _row(title: str, lines: Sequence[str]) -> str:
+def row_text(title: str, lines: Sequence[str]) -> str:
+    """A title with its lines, indented alike."""
     return "\n".join(f"{title if number == 0 else '':<10}{line}" for number, line in enumerate(lines))
 
 

@@ -1,0 +1,109 @@
+"""The load of a run in words: the same as the plan's, with what was changed by hand, and from an older run's manifest."""
+
+import json
+from typing import Any
+
+import pytest
+
+from inferload.workload import catalog
+from inferload.workload.data import Data
+from inferload.workload.describe import describe
+from inferload.workload.loadtext import load_text, recorded_load
+from inferload.workload.scenario import Scenario, from_text, load
+
+CHAT = """\
+schema: 1
+name: small
+workload: {kind: chat, prompt_tokens: 512, output_tokens: {dist: uniform, min: 100, max: 156}}
+arrivals: %s
+phases: {warmup_s: 5, measure_s: 60, drain_s: 0}
+"""
+STEPS = ", ".join(f"{{users: {2**place}, for_s: 20}}" for place in range(7))
+
+
+def scenario(arrivals: str) -> Scenario:
+    return from_text(CHAT % arrivals, "x")
+
+
+@pytest.mark.parametrize("name", ["chat", "chat-open", "mixed", "agent-live", "replay-mooncake", "smoke"])
+def test_every_line_is_one_of_the_plan(name: str) -> None:
+    assert name in catalog.names()
+    made, data = load(name), Data(name)
+    lines = load_text(made, (), data).text.splitlines()
+    planned = describe(made, data).splitlines()
+    assert {line.split()[0] for line in lines} >= {"arrivals", "phases"}
+    assert [line for line in planned if line in lines] == lines
+
+
+@pytest.mark.parametrize(
+    ("arrivals", "users_or_rate", "detail"),
+    [
+        ("{kind: closed, users: 40, spawn_per_s: 1}", "40 users", ""),
+        ("{kind: closed, users: 1, spawn_per_s: 1}", "1 user", ""),
+        (
+            f"{{kind: closed, users: 64, spawn_per_s: 1, profile: {{kind: steps, steps: [{STEPS}]}}}}",
+            "1 to 64 users",
+            "in 7 steps of 20 s; ",
+        ),
+        (
+            "{kind: closed, users: 9, spawn_per_s: 1, profile: {kind: linear, from_users: 9, to_users: 2, end_s: 30}}",
+            "2 to 9 users",
+            "in 30 s; ",
+        ),
+        ("{kind: poisson, sessions_per_s: 12}", "12/s Poisson", "session starts; "),
+        ("{kind: gamma, sessions_per_s: 0.5, burstiness: 2}", "0.5/s gamma", "session starts; "),
+        (
+            "{kind: constant, profile: {kind: steps, scale: 2, steps: [{sessions_per_s: 1, for_s: 5}, {sessions_per_s: 4, "
+            "for_s: 9}]}}",
+            "2 to 8/s constant",
+            "session starts; in 2 steps; ",
+        ),
+        (
+            "{kind: poisson, profile: {kind: linear, from_sessions_per_s: 1, to_sessions_per_s: 9, start_s: 10, end_s: 50}}",
+            "1 to 9/s Poisson",
+            "session starts; in 40 s; ",
+        ),
+    ],
+)
+def test_a_tile_has_users_or_rate_and_lengths(arrivals: str, users_or_rate: str, detail: str) -> None:
+    told = load_text(scenario(arrivals), (), Data())
+    assert told.users_or_rate == users_or_rate
+    start, _, lengths = told.detail.rpartition("on average ")
+    assert start == detail
+    assert lengths.startswith("512 prompt, 12")
+    assert lengths.endswith(" output tokens")
+
+
+def test_changes_by_hand_are_in_the_text_and_in_the_tile() -> None:
+    def mark(users: int, **more: Any) -> dict[str, Any]:
+        return {
+            "t_s": float(users),
+            "kind": "users",
+            "text": f"users changed by hand: 2 -> {users}",
+            "users": users,
+        } | more
+
+    closed = scenario("{kind: closed, users: 2, spawn_per_s: 1}")
+    others = {"t_s": 0.0, "kind": "phase", "text": "measure"}
+    one = load_text(closed, [others, mark(40)])
+    assert (one.users_or_rate, one.detail) == ("2 to 40 users", "changed by hand once")
+    assert one.rows[-1] == ("by hand", ("at 40.0 s users changed by hand: 2 -> 40",))
+    many = load_text(closed, [mark(users) for users in range(3, 23)])
+    assert many.detail == "changed by hand 20 times"
+    assert len(many.rows[-1][1]) == 7
+    assert many.rows[-1][1][-2:] == ("14 more changes (marks.jsonl)", "at 22.0 s users changed by hand: 2 -> 22")
+    rate = load_text(scenario("{kind: poisson, sessions_per_s: 3}"), [mark(9, sessions_per_s=9.0)])
+    assert rate.users_or_rate == "3 to 9/s Poisson"
+
+
+def test_a_manifest_has_the_load_or_the_scenario_that_it_follows_from() -> None:
+    made = scenario("{kind: poisson, sessions_per_s: 12}")
+    recorded = load_text(made, (), Data())
+    manifest = json.loads(json.dumps({"load": recorded.to_dict()}))
+    assert recorded_load(manifest, ()) == recorded
+    old = recorded_load({"scenario": {"text": made.resolved_text()}}, ())
+    assert old is not None
+    assert (old.users_or_rate, old.detail) == ("12/s Poisson", "session starts")
+    assert [title for title, _ in old.rows] == ["arrivals", "phases"]
+    for without in ({}, {"scenario": None}, {"scenario": {"text": "schema: 1\nname: chat\n"}}):
+        assert recorded_load(without, ()) is None
