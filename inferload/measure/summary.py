@@ -165,7 +165,7 @@ def _part(tally: Tally, window_s: float | None, exact: Values | None) -> dict[st
             "turns_with_client_stall": tally.turns_with_client_stall,
         },
         "tokens_per_event": {"mean": tally.window_output_tokens / counted if counted else None},
-        "rates": _rates(tally, window_s),
+        "rates": rates(tally, window_s),
         "latency": _latency(tally, exact),
     }
 
@@ -203,7 +203,7 @@ def _latency(tally: Tally, exact: Values | None) -> dict[str, Any]:
     return {name: block_of(tally.sketches.get(name)) for name in names}
 
 
-def _rates(tally: Tally, window_s: float | None) -> dict[str, float | None]:
+def rates(tally: Tally, window_s: float | None) -> dict[str, float | None]:
     """Counts of a window over its length: sessions planned and begun in it, turns that ended in it, tokens that streamed in it.
 
     `slo_attainment` is no rate: it is the share of the turns planned in the window that met the SLO.
@@ -218,14 +218,14 @@ def _rates(tally: Tally, window_s: float | None) -> dict[str, float | None]:
         "offered_sessions_per_s": per_s(tally.sessions_planned),
         "achieved_sessions_per_s": per_s(tally.window_sessions),
         "turns_per_s": per_s(tally.window_turns),
-        "output_tok_per_s": per_s(_output_tokens(tally)),
+        "output_tok_per_s": per_s(streamed_tokens(tally)),
         "input_tok_per_s": per_s(_input_tokens(tally)),
         "goodput_turns_per_s": per_s(tally.window_slo_met) if ended_judged else None,
         "slo_attainment": tally.slo_met / (tally.ended + tally.sessions_dropped) if judged else None,
     }
 
 
-def _output_tokens(tally: Tally) -> int | None:
+def streamed_tokens(tally: Tally) -> int | None:
     """Tokens that came in the window; None where too many of its events were never counted."""
     known = tally.window_events_uncounted <= _UNCOUNTED * tally.window_events
     return tally.window_output_tokens if known else None
