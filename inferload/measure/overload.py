@@ -8,7 +8,7 @@ load has lasted as long as all but 1 % of the turns that ended in the window. Pu
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import sqrt
 from typing import Literal
@@ -89,6 +89,11 @@ def growth_of_turns(
     ended_s = np.where(given_up, np.inf, closed_s)
     found = growth(planned_s, ended_s, (window.end_ns - window.start_ns) / NS_PER_S, loaded_s)
     return None if found is None else replace(found, step=window.step)
+
+
+def worst(found: Sequence[Growth]) -> Growth | None:
+    """The step that is overloaded by the largest share; None without any."""
+    return max(found, key=lambda one: (one.state != "kept up", one.share), default=None)
 
 
 def _settled_s(planned_s: Floats, ended_s: Floats, lasts_s: float) -> float:

@@ -57,6 +57,8 @@ class SummaryInput:
     first_errors: Mapping[str, Any] = field(default_factory=dict)  # of each class of failure, in any phase
     stopped_answering: Sequence[Mapping[str, Any]] | None = None  # None: turns are not all at hand
     growth: Growth | None = None  # of the turns in flight in an open loop
+    step_growth: Mapping[int, Growth] = field(default_factory=dict)
+    overload_not_judged: str | None = None  # the cause, where an open loop has no growth
     aborted: gating.GateResult | None = None  # the condition of `abort_on` that stopped the run
 
 
@@ -85,6 +87,7 @@ def build(given: SummaryInput) -> dict[str, Any]:
     summary["turns"]["first_errors"] = dict(given.first_errors)
     summary["stopped_answering"] = None if stopped is None else list(stopped)
     summary["growth"] = None if given.growth is None else asdict(given.growth)
+    summary["overload_not_judged"] = given.overload_not_judged
     quantile = _quantile(measured, given.health.total("measure").delay_ms, exact)
     summary["verdict"] = _verdict(given, summary, quantile)
     return summary
@@ -271,6 +274,7 @@ def _steps(given: SummaryInput) -> list[dict[str, Any]]:
             "step": step,
             **(given.step_levels[step] if step < len(given.step_levels) else {}),
             "window_s": given.step_windows.get(step),
+            "growth": asdict(given.step_growth[step]) if step in given.step_growth else None,
             **_part(tally, given.step_windows.get(step), None),
         }
         for step, tally in given.tallies.by_step("measure").items()
