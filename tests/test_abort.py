@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inferload.errors import UsageError
-from inferload.measure.abort import LONGEST_S, AbortWatch, parse
+from inferload.measure.abort import LEAST_ENDED, LONGEST_S, AbortWatch, parse
 from inferload.measure.gates import GateError
 from inferload.measure.tally import TallySet
 from inferload.swarm import options
@@ -79,6 +79,13 @@ def test_no_turn_makes_no_ratio() -> None:
     assert all(watch.add(at_s + 0.5, second(0, 0)) is None for at_s in range(20))
 
 
+def test_a_ratio_of_fewer_than_ten_ended_turns_stops_nothing() -> None:
+    few, enough = (AbortWatch(["failed_ratio > 0.5 for 3s"]) for _ in range(2))
+    assert all(few.add(at_s + 0.5, second(0, 3)) is None for at_s in range(20))
+    reached = [enough.add(at_s + 0.5, second(0, 3 + at_s % 3 // 2)) is not None for at_s in range(5)]
+    assert reached == [False, False, False, True, True]
+
+
 def test_reports_of_several_workers_count_together() -> None:
     watch = AbortWatch(["failed_ratio >= 0.5 for 2s"])
     reached = []
@@ -100,7 +107,7 @@ def test_the_value_is_that_of_a_count_by_hand(seconds: list[tuple[int, int]], sp
         reached = watch.add(number + 0.5, second(ok, failed))
         before = seconds[number - span_s : number] if number >= span_s else []
         total, bad = sum(map(sum, before)), sum(one for _, one in before)
-        expected = bad / total if total else None
+        expected = bad / total if total >= LEAST_ENDED else None
         assert (reached is not None) == (expected is not None and expected > 0.3)
         if reached is not None:
             assert reached.value == expected

@@ -318,6 +318,13 @@ def test_an_open_loop_without_metrics_can_keep_up(tmp_path: Path) -> None:
     assert diagnose(replace(run, summary=(run.summary or {}) | {"growth": None})).run == ()
 
 
+def test_an_open_loop_whose_rate_changes_is_not_judged(tmp_path: Path) -> None:
+    why = "the rate changes without steps (arrivals.profile.kind linear)"
+    (finding,) = diagnose(run_with(tmp_path / "run", growth=None, overload_not_judged=why)).run
+    assert (finding.code, finding.said) == ("overload-not-judged", (why,))
+    assert run_sentences([finding])[0] == "Overload was not judged (overload-not-judged)."
+
+
 def test_a_metrics_page_that_ends_early_is_said(tmp_path: Path) -> None:
     run = run_with(tmp_path / "run")
     (server,) = run.servers.values()

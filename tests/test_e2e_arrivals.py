@@ -60,6 +60,7 @@ def test_each_step_has_its_sessions_its_window_and_its_figures(stage: Stage, sce
         (1, 40, pytest.approx(1)),
         (2, 20, pytest.approx(1)),
     ]
+    assert [one["growth"]["step"] for one in steps] == [0, 1, 2]
     # 5 arrivals in the warm-up; equal intervals, so that no step can have one more than its share but at its edges.
     assert [one["sessions"]["planned"] for one in steps] == pytest.approx([10, 40, 20], abs=1)
     assert sum(one["sessions"]["planned"] for one in steps) == ended.summary["sessions"]["planned"]
@@ -105,6 +106,8 @@ def test_users_come_and_go_as_planned(stage: Stage, scene: Scene) -> None:
     check_books(ended)
     steps = ended.summary["steps"]
     assert [one["users"] for one in steps] == [1, 4, 2]
+    assert [one["growth"] for one in steps] == [None] * 3  # closed loop
+    assert ended.summary["overload_not_judged"] is None
     turns = sorted(ended.turns, key=lambda row: row["sent_ns"])
     for one in steps:
         sent = [row for row in turns if row["step"] == one["step"]]
@@ -230,6 +233,7 @@ def test_a_replay_asks_what_was_recorded_when_it_was(stage: Stage, scene: Scene)
     )
     check_files(ended.run_dir)
     check_books(ended)
+    assert (ended.summary["growth"], ended.summary["overload_not_judged"]) == (None, "sessions begin at recorded times")
     recorded = [json.loads(line) for line in SAMPLE.read_text().splitlines()]
     rows = {row["session_id"]: row for row in ended.turns}
     assert set(rows) == {f"s{number}" for number in range(len(recorded))}

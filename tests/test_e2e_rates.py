@@ -1,11 +1,10 @@
 """Rates and overload of whole runs against a simulator of known capacity."""
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
-from e2e_runs import Ended, Place, Scene, Stage, check_books, check_files, scenario, scenes, waits
+from e2e_runs import Ended, Place, Scene, Stage, scenario, scenes, waits
+from rates_at import Cell, capacity_per_s, cells, check_at, run_on
 
 PLACES, TTFT_MS, ITL_MS, TOKENS = 4, 50, 20, 18
 CAPACITY_PER_S = PLACES / ((TTFT_MS + ITL_MS * (TOKENS - 1)) / 1e3)
@@ -14,10 +13,12 @@ MEASURE_S = 5
 pytestmark = pytest.mark.timeout(180)
 
 
+PACE = ("--ttft-ms", str(TTFT_MS), "--itl-ms", str(ITL_MS), "--max-num-seqs", str(PLACES))
+
+
 def loaded(place: Place, mode: str, kind: str, load: float) -> Ended:
     """An open loop at `load` times the capacity of the simulator, with a drain that suffices."""
-    pace = ("--ttft-ms", str(TTFT_MS), "--itl-ms", str(ITL_MS), "--max-num-seqs", str(PLACES))
-    simulator = place.simulator(*pace, paced=False)
+    simulator = place.simulator(*PACE, paced=False)
     file = scenario(
         place.folder,
         arrivals={"kind": kind, "sessions_per_s": load * CAPACITY_PER_S},
@@ -38,24 +39,12 @@ def half_loaded(place: Place, mode: str, kind: str) -> Ended:
     return loaded(place, mode, kind, 0.5)
 
 
-def ended_by_hand(run: Path, rows: list[dict[str, Any]]) -> float:
-    """Turns per second that ended well between the ends of the measure phase."""
-    manifest = json.loads((run / "run.json").read_text())
-    phase = next(one for one in manifest["phases"] if one["phase"] == "measure")
-    anchors = {one["name"]: one["anchor"]["wall_ns"] - one["wall_offset_ns"] for one in manifest["workers"]}
-    closed = [row["closed_ns"] + anchors[row["worker"]] for row in rows if row["failure"] is None]
-    inside = [at for at in closed if phase["start_wall_ns"] <= at < phase["end_wall_ns"]]
-    return len(inside) / ((phase["end_wall_ns"] - phase["start_wall_ns"]) / 1e9)
-
-
 @scenes(overloaded, ("local", "poisson"), ("processes", "constant"))
 def test_overload_is_reported_and_rates_are_those_served(stage: Stage, scene: Scene) -> None:
     ended: Ended = stage.result(scene)
-    check_files(ended.run_dir)
-    check_books(ended)
+    check_at(ended, overloaded=True)
     summary = ended.summary
     rates, reasons = summary["rates"], summary["verdict"]["reasons"]
-    assert rates["turns_per_s"] == pytest.approx(ended_by_hand(ended.run_dir, ended.turns), rel=0.03)
     assert rates["turns_per_s"] < 1.2 * CAPACITY_PER_S
     assert rates["offered_sessions_per_s"] > 3 * rates["turns_per_s"]
     assert reasons[0]["code"] == "overload"
@@ -72,9 +61,21 @@ def test_overload_is_reported_and_rates_are_those_served(stage: Stage, scene: Sc
 @scenes(half_loaded, ("local", "constant"), ("processes", "poisson"))
 def test_below_the_capacity_no_overload_is_reported(stage: Stage, scene: Scene) -> None:
     ended: Ended = stage.result(scene)
-    check_files(ended.run_dir)
-    check_books(ended)
-    rates = ended.summary["rates"]
-    assert rates["turns_per_s"] == pytest.approx(ended_by_hand(ended.run_dir, ended.turns), rel=0.03)
-    assert "overload" not in [reason["code"] for reason in ended.summary["verdict"]["reasons"]]
+    check_at(ended, overloaded=False)
     assert ended.summary["turns"]["failed"] == 0
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("cell", cells(()))
+def test_rates_and_overload_at_a_multiple_of_the_capacity(tmp_path: Path, cell: Cell) -> None:
+    """The same on every load, with the capacity that a closed loop measured."""
+    (factor, kind, mode), measuring, place = cell, Place(tmp_path / "capacity"), Place(tmp_path)
+    try:
+        url = place.simulator(*PACE, paced=False).url
+        rate = factor * capacity_per_s(measuring, url, 2 * PLACES, TOKENS, 5)
+        phases = {"warmup_s": 2, "measure_s": 20, "drain_s": 5}
+        ended = run_on(place, url, mode, {"kind": kind, "sessions_per_s": round(rate, 3)}, TOKENS, **phases)
+        check_at(ended, factor > 1)
+    finally:
+        measuring.close()
+        place.close()

@@ -21,6 +21,8 @@ STOPPED = Early("SIGTERM", "measure", 5.2, 15)
 WARMUP = Early("Ctrl-C", "warmup", 1.2, 15)
 LATE = {"code": "client_delay", "phase": "measure", "level": "invalid", "text": "late by 9 ms; use more workers"}
 OVERLOAD = LATE | {"code": "overload", "level": "suspect", "text": "overloaded: 12/s offered, 3/s ended; lower it"}
+LOST = Early("the loss of every worker", "measure", 1, 15)
+NO_TURNS = LATE | {"code": "no_turns", "text": "not one turn came to an end in the measure phase"}
 
 
 def gates(passed: int, failed: int, answer: str = "fail") -> list[dict[str, Any]]:
@@ -101,6 +103,22 @@ def summary(
             Policy(on_invalid_warns=True),
             Outcome("stopped early", "stopped early by Ctrl-C after 1.2 s of warm-up: nothing was measured", 130),
         ),
+        (
+            summary(reasons=(NO_TURNS,)) | {"window_s": None},
+            WARMUP,
+            Policy(),
+            Outcome("stopped early", "stopped early by Ctrl-C after 1.2 s of warm-up: nothing was measured", 3),
+        ),
+        (
+            summary(reasons=(LATE,)),
+            LOST,
+            Policy(on_invalid_warns=True, on_stop_passes=True),
+            Outcome(
+                "stopped early",
+                "stopped early by the loss of every worker after 1.0 of 15 s; measurement invalid (client_delay)",
+                1,
+            ),
+        ),
         (summary(reasons=(LATE,)), None, Policy(), Outcome("invalid", "invalid: late by 9 ms", 3)),
         (
             summary(reasons=(LATE, LATE)),
@@ -129,7 +147,7 @@ def test_a_stated_outcome_is_taken_and_an_older_summary_is_judged() -> None:
     assert of_summary(summary() | {"outcome": {"state": "splendid"}}).state == "passed"
 
 
-_EARLY = st.sampled_from([None, STOPPED, WARMUP, Early("the loss of every worker", "measure", 1, None)])
+_EARLY = st.sampled_from([None, STOPPED, WARMUP, LOST])
 _SUMMARIES = st.builds(
     lambda passed, failed, broken, reasons: summary(gates=gates(passed, broken), failed=failed, reasons=tuple(reasons)),
     st.integers(0, 3),

@@ -112,7 +112,7 @@ def test_the_document_has_the_keys_that_pipelines_rely_on() -> None:
             "tokens_per_event",
         ),
         *("steps", "rates", "latency", "client", "servers", "by_class", "other_requests", "exceptions"),
-        *("growth", "stopped_answering"),
+        *("growth", "overload_not_judged", "stopped_answering"),
     }
     assert set(summary["verdict"]) == {"measurement", "by_phase", "reasons", "gates", "passed"}
     assert set(summary["sessions"]) == {"planned", "dropped", "at_limit", "started", "completed"}

@@ -13,7 +13,7 @@ from records import MS, S, turn, turns
 
 from inferload.measure.manyturns import fold_many
 from inferload.measure.measures import MEASURES
-from inferload.measure.record import Failure, PhaseWindow, TurnRecord
+from inferload.measure.record import PHASES, Failure, PhaseWindow, TurnRecord
 from inferload.measure.tally import Slo, Tally, TallySet, books
 
 SLO = Slo(ttft_ms=200, tpot_ms=50, e2e_ms=None, itl_ms=300, from_plan=False)
@@ -66,6 +66,10 @@ def test_deltas_add_up_to_the_whole(a: list[TurnRecord], b: list[TurnRecord]) ->
 def test_every_turn_is_counted_once(records: list[TurnRecord]) -> None:
     tallies = folded(records)
     total = tallies.total()
+    for phase in PHASES:
+        achieved = tallies.total(phase).window_sessions
+        tallies.session_planned(phase, "chat", achieved)
+        tallies.session_started(phase, "chat", achieved)
     assert books(tallies) == []
     assert total.ok == sum(record.ok for record in records)
     assert total.unfinished == sum(not record.finished for record in records)

@@ -40,6 +40,9 @@ GOOD = Evidence(
     in_flight_mean=20.0,
     rate_times_time=20.5,
     server_in_flight_mean=19.0,
+    turns_per_s=2.0,
+    tokens_per_turn=10.0,
+    streamed_tokens=1200,
 )
 
 KEPT_UP = Growth(60.0, 10.0, 9.9, 0.5, -0.1, 1.1, "kept up")
@@ -103,9 +106,21 @@ EDGES: list[tuple[str, dict[str, Any], dict[str, Any] | None, dict[str, Any] | N
     ("books", {}, None, {"books": ("measure: 2 turns were begun, but 1 ended",)}),
     ("server_restart", {}, None, {"server_restarts": 1}),
     ("warm_cache", {"warm_cache_share": 0.01}, {"warm_cache_share": 1.0}, None),
+    (
+        "token_balance",
+        {"streamed_tokens": 1000, "edge_tokens": 80},
+        {"streamed_tokens": 1000, "edge_tokens": 79},
+        {"streamed_tokens": 1000, "edge_tokens": 199, "turns_per_s": 4.0},
+    ),
+    ("token_balance", {"streamed_tokens": None, "turns_per_s": 34.0}, None, None),  # tokens that were not counted
     ("littles_law", {"rate_times_time": 26.0}, {"rate_times_time": 27.0}, None),
     ("littles_law", {"server_in_flight_mean": 15.1}, {"server_in_flight_mean": 14.9}, None),
-    ("littles_law", {"rate_times_time": 60.0, "window_s": 11.0}, None, None),  # too short a window to say
+    (
+        "littles_law",
+        {"rate_times_time": 60.0, "window_s": 11.0, "streamed_tokens": 220},
+        None,
+        None,
+    ),  # too short a window to say
     ("littles_law", {"in_flight_mean": 1.0, "rate_times_time": 1.9, "server_in_flight_mean": None}, None, None),
     ("stamps_missing", {"stamped_share": 0.5}, {"stamped_share": 0.49}, None),
     ("user_stamps", {}, {"stamps": "user", "stamped_share": 0.0}, None),

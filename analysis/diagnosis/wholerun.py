@@ -69,6 +69,12 @@ RUN_RULES = (
         ),
     ),
     RunRule(
+        "overload-not-judged",
+        "Overload was not judged",
+        "open loop whose rate is not constant, neither as a whole nor by steps, or whose turns are not all at hand",
+        (Advice("arrivals.profile.kind steps", "each step has a constant rate, and is judged by itself", "none"),),
+    ),
+    RunRule(
         "saturated",
         "Saturated",
         f"closed loop: requests wait for capacity at {QUEUES:.0%} of the scrapes or more",
@@ -151,7 +157,7 @@ def run_findings(run: RunFrames, servers: Sequence[Evidence]) -> tuple[Finding, 
     else:
         found += [Finding("server-gone", 900.0, tuple(lost))] if lost else []
         found += [Finding("restarted", 800.0, tuple(again))] if again else []
-    found += [_overload(run), _saturated(run, servers)]
+    found += [_overload(run), _not_judged(run), _saturated(run, servers)]
     if not servers and not failed and not lost and not again:
         found.append(_kept_up(run))
     return tuple(finding for finding in found if finding is not None)
@@ -193,6 +199,11 @@ def _overload(run: RunFrames) -> Finding | None:
         said += _highest_kept_up(grew)
         said.append("latencies grow until the load ends: they depend on how long the run lasts")
     return Finding("overload", 500.0, tuple(said), probable=unsettled)
+
+
+def _not_judged(run: RunFrames) -> Finding | None:
+    why = (run.summary or {}).get("overload_not_judged")
+    return Finding("overload-not-judged", 0.05, (str(why),)) if why else None
 
 
 def _saturated(run: RunFrames, servers: Sequence[Evidence]) -> Finding | None:

@@ -15,8 +15,10 @@ from inferload.measure.summary import figures_of
 from inferload.measure.tally import Tally, TallySet
 
 LONGEST_S = 600
+LEAST_ENDED = 10  # turns: a share of fewer is not evaluated
 _EXAMPLE = "write it as failed_ratio > 0.5 for 5s"
 _FORM = re.compile(r"(?P<gate>.*\S)\s+for\s+(?P<count>\d{1,9})(?P<unit>[sm])\s*")
+_SHARES = ("failed_ratio", "slo_attainment")  # of the ended turns
 _SECONDS = {"s": 1, "m": 60}
 
 
@@ -93,6 +95,8 @@ class AbortWatch:
             for number, tally in self._seconds:
                 if now_s - one.span_s <= number < now_s:
                     total.absorb(tally)
+            if one.gate.name in _SHARES and total.ended < LEAST_ENDED:
+                continue
             result = gates.evaluate(one.gate, _summary(total, one.span_s))
             if result.passed and result.value is not None:
                 return AbortReached(one.text, result.value, float(now_s))

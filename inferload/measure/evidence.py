@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from inferload.measure import summary
 from inferload.measure.clock import NS_PER_S
 from inferload.measure.health import HealthSet
 from inferload.measure.overload import Growth
@@ -79,6 +80,10 @@ def _of_phase(phase: Phase, tally: Tally, health: HealthSet, window_s: float) ->
         lag_mean_ms=tally.sketches["lag_ms"].mean if "lag_ms" in tally.sketches else None,
         turn_mean_s=tally.turn_ns / NS_PER_S / tally.ended if tally.ended else None,
         in_flight_mean=tally.window_in_flight_ns / NS_PER_S / window_s if window_s else None,
+        streamed_tokens=summary.streamed_tokens(tally),
+        tokens_per_turn=tally.window_ended_tokens / tally.window_ended_counted if tally.window_ended_counted else None,
+        edge_tokens=tally.window_edge_tokens,
+        turns_per_s=summary.rates(tally, window_s)["turns_per_s"],
         rate_times_time=tally.turn_ns / NS_PER_S / window_s if window_s else None,
     )
 

@@ -210,7 +210,10 @@ def _count_window(
             tally.count_window(counts, None if met is None else met[place])
     if inside.any():
         tally.window_events += int(turns.events[inside].sum())
-        tally.window_output_tokens += int(turns.output_tokens[inside].sum())
+        tokens = int(turns.output_tokens[inside].sum())
+        tally.window_output_tokens += tokens
+        tally.window_ended_counted += int(inside.sum())
+        tally.window_ended_tokens += tokens
         tally.window_input_tokens += sum(
             turns.records[place].input_tokens or 0 for place in np.flatnonzero(inside).tolist()
         )

@@ -114,9 +114,11 @@ def _exit_code(verdict: Mapping[str, Any], failed: bool, early: Early | None, po
         broken = [gate for gate in verdict["gates"] if not gate["passed"]]
         undecided = bool(broken) and all(gate.get("answer") == "inconclusive" for gate in broken)
         return policy.inconclusive_code if undecided else FAILED
-    if early is not None and not policy.on_stop_passes:
-        return SIGNAL_CODES.get(early.by, OK)
-    return OK
+    if early is None:
+        return OK
+    if early.by not in SIGNAL_CODES:  # the loss of every worker: nobody asked for this end
+        return FAILED
+    return OK if policy.on_stop_passes else SIGNAL_CODES[early.by]
 
 
 def _failures(summary: Mapping[str, Any], measured: bool) -> list[str]:

@@ -8,7 +8,7 @@ load has lasted as long as all but 1 % of the turns that ended in the window. Pu
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import sqrt
 from typing import Literal
@@ -98,6 +98,15 @@ def growth_of_turns(
     failed_s = closed_s[~given_up & pc.is_valid(turns["failure"]).to_numpy(zero_copy_only=False)]
     failed = np.count_nonzero((failed_s >= lasts_s - found.lasts_s) & (failed_s < lasts_s))
     return replace(found, step=window.step, failed_per_s=failed / found.lasts_s)
+
+
+def worst(found: Sequence[Growth]) -> Growth | None:
+    """Return the growth of the step with the largest share of overload, and the highest rate that kept up."""
+    largest = max(found, key=lambda one: (one.state != "kept up", one.share), default=None)
+    if largest is None or largest.step is None:
+        return largest
+    kept_up = (one.offered_per_s for one in found if one.state == "kept up")
+    return replace(largest, kept_up_per_s=max(kept_up, default=None))
 
 
 def _settled_s(planned_s: Floats, ended_s: Floats, lasts_s: float) -> float:

@@ -59,6 +59,10 @@ class Evidence:
     turn_mean_s: float | None = None  # sent to closed, turns of every end
     in_flight_mean: float | None = None  # over the window, from the turns' own instants
     rate_times_time: float | None = None  # turns per second x their mean time
+    streamed_tokens: int | None = None  # output tokens that came in the window
+    tokens_per_turn: float | None = None  # of the turns that ended well in it
+    edge_tokens: int = 0  # the most by which these tokens and those that came in the window can differ
+    turns_per_s: float | None = None  # that ended well in the window
     server_in_flight_mean: float | None = None  # running + waiting, as the servers say
     lost_records: int = 0  # turns that were counted and are not on disk
     lost_records_why: str = ""  # the worker, the path and the error of the first loss
@@ -149,6 +153,32 @@ def littles_law_text(e: Evidence) -> str:
     else:
         other = f"their rate times their duration is {short(e.rate_times_time)}"
     return f"{short(e.in_flight_mean)} turns were in flight on average, but {other}"
+
+
+def _tokens_of_turns(e: Evidence) -> float | None:
+    """Output tokens of the turns that ended well in the window, by their rate; None if not known."""
+    if e.turns_per_s is None or e.tokens_per_turn is None or not e.window_s:
+        return None
+    return e.turns_per_s * e.tokens_per_turn * e.window_s
+
+
+def token_balance(e: Evidence) -> float | None:
+    """Relative difference of the tokens that streamed in the window and those of its ended turns, beyond the window's edges."""
+    ended = _tokens_of_turns(e)
+    if ended is None or e.streamed_tokens is None:
+        return None
+    apart = abs(e.streamed_tokens - ended) - e.edge_tokens
+    return apart / max(e.streamed_tokens, ended) if apart > 0 else 0.0
+
+
+def token_balance_text(e: Evidence) -> str:
+    """The two token rates in words."""
+    window_s = e.window_s or 1.0
+    ended, streamed = (_tokens_of_turns(e) or 0.0) / window_s, (e.streamed_tokens or 0) / window_s
+    return (
+        f"{short(e.turns_per_s)} turns/s x {short(e.tokens_per_turn)} tokens per turn = {short(ended)} tok/s, but "
+        f"{short(streamed)} output tok/s streamed; the window's edges explain {short(e.edge_tokens / window_s)} tok/s"
+    )
 
 
 def overload_share(e: Evidence) -> float | None:

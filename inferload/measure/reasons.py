@@ -25,6 +25,8 @@ from inferload.measure.phasefacts import (
     percent,
     short,
     stamped_share,
+    token_balance,
+    token_balance_text,
     unfinished_share,
 )
 from inferload.measure.record import PHASES, Phase
@@ -308,6 +310,17 @@ RULES: tuple[Rule, ...] = (
         "turns in flight must be their rate times their duration: else the load was not steady, the server had other "
         "clients, or a figure is wrong",
         "measure for longer, after a warm-up, on a server of its own",
+    ),
+    Rule(
+        "token_balance",
+        token_balance,
+        0.10,
+        0.50,
+        "relative difference beyond the turns that lie partly outside",
+        token_balance_text,
+        "tokens that stream in the window must be those of the turns that end in it: else the server's running token counts "
+        "and its totals disagree, or a figure is wrong",
+        "turn request.continuous_usage off and compare; if it stays, report a fault of inferload, with the run directory",
     ),
     Rule(
         "stamps_missing",

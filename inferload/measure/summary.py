@@ -57,6 +57,8 @@ class SummaryInput:
     first_errors: Mapping[str, Any] = field(default_factory=dict)  # of each class of failure, in any phase
     stopped_answering: Sequence[Mapping[str, Any]] | None = None  # None: turns are not all at hand
     growth: Growth | None = None  # of the turns in flight in an open loop
+    step_growth: Mapping[int, Growth] = field(default_factory=dict)
+    overload_not_judged: str | None = None  # the cause, where an open loop has no growth
     aborted: gating.GateResult | None = None  # the condition of `abort_on` that stopped the run
 
 
@@ -85,6 +87,7 @@ def build(given: SummaryInput) -> dict[str, Any]:
     summary["turns"]["first_errors"] = dict(given.first_errors)
     summary["stopped_answering"] = None if stopped is None else list(stopped)
     summary["growth"] = None if given.growth is None else asdict(given.growth)
+    summary["overload_not_judged"] = given.overload_not_judged
     summary["verdict"] = _verdict(given, summary, exact)
     return summary
 
@@ -164,7 +167,7 @@ def _part(tally: Tally, window_s: float | None, exact: Values | None) -> dict[st
             "turns_with_client_stall": tally.turns_with_client_stall,
         },
         "tokens_per_event": {"mean": tally.window_output_tokens / counted if counted else None},
-        "rates": _rates(tally, window_s),
+        "rates": rates(tally, window_s),
         "latency": _latency(tally, exact),
     }
 
@@ -202,7 +205,7 @@ def _latency(tally: Tally, exact: Values | None) -> dict[str, Any]:
     return {name: block_of(tally.sketches.get(name)) for name in names}
 
 
-def _rates(tally: Tally, window_s: float | None) -> dict[str, float | None]:
+def rates(tally: Tally, window_s: float | None) -> dict[str, float | None]:
     """Counts of a window over its length: sessions planned and begun in it, turns that ended in it, tokens that streamed in it.
 
     `slo_attainment` is no rate: it is the share of the turns planned in the window that met the SLO.
@@ -217,14 +220,14 @@ def _rates(tally: Tally, window_s: float | None) -> dict[str, float | None]:
         "offered_sessions_per_s": per_s(tally.sessions_planned),
         "achieved_sessions_per_s": per_s(tally.window_sessions),
         "turns_per_s": per_s(tally.window_turns),
-        "output_tok_per_s": per_s(_output_tokens(tally)),
+        "output_tok_per_s": per_s(streamed_tokens(tally)),
         "input_tok_per_s": per_s(_input_tokens(tally)),
         "goodput_turns_per_s": per_s(tally.window_slo_met) if ended_judged else None,
         "slo_attainment": tally.slo_met / (tally.ended + tally.sessions_dropped) if judged else None,
     }
 
 
-def _output_tokens(tally: Tally) -> int | None:
+def streamed_tokens(tally: Tally) -> int | None:
     """Tokens that came in the window; None where too many of its events were never counted."""
     known = tally.window_events_uncounted <= _UNCOUNTED * tally.window_events
     return tally.window_output_tokens if known else None
@@ -273,6 +276,7 @@ def _steps(given: SummaryInput) -> list[dict[str, Any]]:
             "step": step,
             **(given.step_levels[step] if step < len(given.step_levels) else {}),
             "window_s": given.step_windows.get(step),
+            "growth": asdict(given.step_growth[step]) if step in given.step_growth else None,
             **_part(tally, given.step_windows.get(step), None),
         }
         for step, tally in given.tallies.by_step("measure").items()

@@ -26,6 +26,8 @@ _PER_EVENT = tuple(
     (m.name, m.per_event) for m in MEASURES if m.per_event is not None and m.name not in ("itl_ms", "client_delay_ms")
 )
 
+_EDGE_SESSIONS, _EDGE_SHARE = 3, 0.01  # by which achieved sessions may exceed offered ones at the ends of a phase
+
 Key = tuple[Phase, str, int | None]  # phase, class, step
 Pause = tuple[int, int]  # from and until, monotonic ns: a client's event loop did nothing in between
 
@@ -64,6 +66,9 @@ class Tally:
     window_output_tokens: int = 0
     window_events: int = 0
     window_events_uncounted: int = 0  # of these, events whose tokens nobody counted
+    window_ended_counted: int = 0  # turns that ended well in this window and whose tokens are known
+    window_ended_tokens: int = 0  # output tokens of these turns
+    window_edge_tokens: int = 0  # the most by which these and window_output_tokens can differ, from turns at the ends
     window_input_tokens: int = 0
     window_in_flight_ns: int = 0  # sum over turns of the time in this window between sent and closed
     window_sessions: int = (
@@ -177,6 +182,10 @@ class Tally:
             self.window_events_uncounted += counts.events
         else:
             self.window_output_tokens += counts.output_tokens
+        if counts.ended_ok and counts.ended_tokens is not None:
+            self.window_ended_counted += 1
+            self.window_ended_tokens += counts.ended_tokens
+        self.window_edge_tokens += counts.edge_tokens
         self.window_input_tokens += counts.input_tokens
         self.window_in_flight_ns += counts.in_flight_ns
         self.window_turns += counts.ended_ok
@@ -345,7 +354,11 @@ class TallySet:
 
 
 def books(tallies: TallySet) -> list[str]:
-    """What does not add up, a sentence each: planned = dropped + started, begun = ok + failed + unfinished. Empty: all does."""
+    """What does not add up, a sentence each; empty if all does.
+
+    Planned = dropped + started, begun = ok + failed + unfinished, and no more sessions achieved than offered, except for
+    the few that workers count in the phase next to it, since they learn of its ends at different instants.
+    """
     faults = []
     for phase in PHASES:
         total = tallies.total(phase)
@@ -362,6 +375,10 @@ def books(tallies: TallySet) -> list[str]:
         if total.sessions_completed > total.sessions_started:
             faults.append(
                 f"{phase}: {total.sessions_completed} sessions were completed, but {total.sessions_started} started"
+            )
+        if total.window_sessions - total.sessions_planned > max(_EDGE_SESSIONS, _EDGE_SHARE * total.sessions_planned):
+            faults.append(
+                f"{phase}: {total.window_sessions} sessions were achieved, but {total.sessions_planned} offered"
             )
     return faults
 

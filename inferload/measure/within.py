@@ -19,6 +19,10 @@ class WindowCounts(msgspec.Struct, frozen=True, gc=False):
     input_tokens: int = 0  # all of them, in the window of the first output event
     in_flight_ns: int = 0
     ended_ok: bool = False  # the turn ended well, and its end lies in the window
+    ended_tokens: int | None = 0  # all output tokens of such a turn; None: not counted
+    edge_tokens: int = (
+        0  # difference of the two, of a turn that does not lie in the window as a whole or did not end well
+    )
 
 
 def within(record: TurnRecord, window: PhaseWindow) -> WindowCounts | None:
@@ -30,13 +34,18 @@ def within(record: TurnRecord, window: PhaseWindow) -> WindowCounts | None:
         return WindowCounts()
     low, high = _events_between(record.event_ns or _NO_EVENTS, record.sent_ns, window)
     end_ns = record.closed_ns if window.end_ns is None else min(record.closed_ns, window.end_ns)
+    ended_ok = record.ok and window.holds(record.closed_ns)
+    whole = ended_ok and 0 < high - low == len(record.event_ns or _NO_EVENTS)
+    streamed, ended = _tokens_between(record, low, high), _tokens(record) if ended_ok else 0
     first_here = record.first_ns is not None and window.holds(record.first_ns)
     return WindowCounts(
         events=high - low,
-        output_tokens=_tokens_between(record, low, high),
+        output_tokens=streamed,
         input_tokens=(record.input_tokens or 0) if first_here else 0,
         in_flight_ns=max(0, end_ns - max(record.sent_ns, window.start_ns)),
-        ended_ok=record.ok and window.holds(record.closed_ns),
+        ended_ok=ended_ok,
+        ended_tokens=ended,
+        edge_tokens=0 if whole else abs((streamed or 0) - (ended or 0)),
     )
 
 
@@ -66,6 +75,15 @@ def _events_between(offsets: "array[int] | tuple[int, ...]", sent_ns: int, windo
     if window.end_ns is None or sent_ns + offsets[-1] < window.end_ns:
         return low, n
     return low, bisect_left(offsets, window.end_ns - sent_ns)
+
+
+def _tokens(record: TurnRecord) -> int | None:
+    """Output tokens of the whole turn: the server's total, else the sum over its events; None if neither is known."""
+    if record.output_tokens is not None:
+        return record.output_tokens
+    if record.event_tokens is not None:
+        return sum(record.event_tokens)
+    return None if record.event_ns else 0
 
 
 def _tokens_between(record: TurnRecord, low: int, high: int) -> int | None:

@@ -1,6 +1,6 @@
 """The summary of a run that is over: from its books and, where they are at hand, its turns."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from inferload.measure.clock import NS_PER_S
 from inferload.measure.exact import batched_values, exact_values
 from inferload.measure.failures import stopped_by_target
 from inferload.measure.intervals import SLICES
-from inferload.measure.overload import Growth, growth_of_turns
+from inferload.measure.overload import Growth, growth_of_turns, worst
 from inferload.measure.record import PHASES, Phase
 from inferload.measure.splits import split
 from inferload.measure.tasks import tasks_by_class
@@ -20,8 +20,9 @@ from inferload.swarm import cachefigures, stepping
 from inferload.swarm.cachefigures import CacheFigures
 from inferload.swarm.ended import EndedRun, lasted_s
 from inferload.wire.scrapehttp import MetricsUrl
-from inferload.workload.arrivalkinds import Rated
+from inferload.workload.arrivalkinds import OpenArrivals, Rated, TraceTimes
 from inferload.workload.idhits import IdHits
+from inferload.workload.profiles import Steps
 from inferload.workload.senthits import SentHits
 from inferload.workload.sessions import Sessions
 
@@ -80,6 +81,8 @@ def _input(run: EndedRun, turns: pa.Table | None, cache: CacheFigures) -> summar
         first_errors=run.seen.errors.document(run.anchor.mono_ns),
         stopped_answering=None if turns is None else _stopped_answering(run, turns),
         growth=facts.growth,
+        step_growth={one.step: one for one in _growths(run, turns) if one.step is not None},
+        overload_not_judged=_not_judged(run, turns),
         aborted=None if run.aborted is None else run.aborted.result(),
         exact=exact,
         exact_by_class=None if turns is None else {name: exact_values(turns, class_name=name) for name in classes},
@@ -113,7 +116,7 @@ def _facts(
         lost_records=run.lost_records,
         lost_records_why=_why_lost(run),
         write_errors=run.write_errors,
-        growth=None if turns is None else _growth(run, turns),
+        growth=worst(_growths(run, turns)),
     )
 
 
@@ -134,26 +137,31 @@ def _why_lost(run: EndedRun) -> str:
     return ""
 
 
-def _growth(run: EndedRun, turns: pa.Table) -> Growth | None:
-    """Growth of the turns in flight in an open loop of constant rate; of a load with steps, the step with the largest share."""
+def _not_judged(run: EndedRun, turns: pa.Table | None) -> str | None:
+    """Why overload of an open loop was not judged; None if it was, and in a closed loop."""
     arrivals = run.order.scenario.arrivals
-    if not isinstance(arrivals, Rated) or run.rate_changed:
+    if not isinstance(arrivals, OpenArrivals):
         return None
-    measured = [window for window in run.stepped if window.phase == "measure"]
-    if arrivals.profile is not None and any(window.step is None for window in measured):
-        return None
+    if isinstance(arrivals, TraceTimes):
+        return "sessions begin at recorded times"
+    if arrivals.profile is not None and not isinstance(arrivals.profile, Steps):
+        return f"the rate changes without steps (arrivals.profile.kind {arrivals.profile.kind})"
+    if run.rate_changed:
+        return "the rate was changed while the run lasted"
+    return "turn records are not all in the run directory" if turns is None else None
+
+
+def _growths(run: EndedRun, turns: pa.Table | None) -> list[Growth]:
+    """Growth of the turns in flight in an open loop of constant rate; in each step of a load with steps."""
+    if turns is None or not isinstance(run.order.scenario.arrivals, Rated) or _not_judged(run, turns):
+        return []
     shifts_ns, begun_ns = _shifts_ns(run), run.windows[0].start_ns
     found = [
         growth_of_turns(turns, shifts_ns, window, 0.0 if window.step else (window.start_ns - begun_ns) / NS_PER_S)
-        for window in measured
+        for window in run.stepped
+        if window.phase == "measure"
     ]
-    known = [one for one in found if one is not None]
-    worst = max(known, key=lambda one: (one.state != "kept up", one.share), default=None)
-    if worst is None or worst.step is None:
-        return worst
-    return replace(
-        worst, kept_up_per_s=max((one.offered_per_s for one in known if one.state == "kept up"), default=None)
-    )
+    return [one for one in found if one is not None]
 
 
 def _shifts_ns(run: EndedRun) -> dict[str, int]:
