@@ -9,6 +9,8 @@ import pytest
 from e2e_runs import Ended, Place, Stage, scenario, scenes
 from inferload.analysis.diagnosis.rules import RULES
 
+from inferload import cli
+
 TINY = ("--hardware", "cpu-tiny", "--max-model-len", "8192")
 T4 = ("--hardware", "t4-qwen3-4b", "--max-model-len", "8192", "--seed", "3")
 
@@ -115,8 +117,12 @@ def open_loop(place: Place, sessions_per_s: float) -> Ended:
 
 
 @scenes(open_loop, (1,), (6,))
-def test_an_open_loop_is_overloaded_or_the_server_kept_up(stage: Stage, scene: Any) -> None:
+def test_an_open_loop_is_overloaded_or_the_server_kept_up(
+    stage: Stage, scene: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
     ended: Ended = stage.result(scene)
+    assert cli.main(["diagnose", str(ended.run_dir)]) == 0
+    diagnosed = capsys.readouterr().out
     (sessions_per_s,) = scene.arguments
     document = json.loads((ended.run_dir / "diagnosis.json").read_text())
     page = (ended.run_dir / "report.md").read_text().partition("## What held it back")[2].partition("## What was")[0]
@@ -127,6 +133,7 @@ def test_an_open_loop_is_overloaded_or_the_server_kept_up(stage: Stage, scene: A
         assert "the capacity" in page.lower()
         assert ended.summary["outcome"]["state"] == "suspect"
         assert "  Overloaded (overload)." in ended.text
+        assert "  Overloaded (overload)." in diagnosed
         assert ended.code == 0
         return
     assert document["run"]["findings"] == []
@@ -138,4 +145,5 @@ def test_an_open_loop_is_overloaded_or_the_server_kept_up(stage: Stage, scene: A
             r"The server kept up \(kept-up\)\. \S+ turns/s offered, \S+/s ended\. .*At most \d+ requests run", page
         )
         assert "    The server kept up (kept-up)." in ended.text
-    assert "No cause found" not in page + ended.text
+        assert "  The server kept up (kept-up)." in diagnosed
+    assert "No cause found" not in page + ended.text + diagnosed
