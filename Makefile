@@ -86,7 +86,7 @@ soak: $(READY) browser sshd curl  ## what takes too long for every change: long 
 # libstdc++ is loaded first because greenlet throws C++ exceptions, which AddressSanitizer intercepts.
 ASAN      := $(abspath .cache/asan)
 SANITIZED  = env LD_PRELOAD="$$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libstdc++.so.6)" PYTHONPATH=tests/sanitized PYTHONMALLOC=malloc INFERLOAD_SANITIZED=$(ASAN) \
-	ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=16:log_path=$(ASAN)/report UBSAN_OPTIONS=print_stacktrace=1:log_path=$(ASAN)/report
+	ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=4:malloc_context_size=3:log_path=$(ASAN)/report UBSAN_OPTIONS=print_stacktrace=1:log_path=$(ASAN)/report
 
 $(ASAN)/inferload.wire._native.so: $(wildcard inferload/wire/native/*)
 $(ASAN)/inferload.deploy.simulator._native.so: $(wildcard deploy/simulator/native/*)

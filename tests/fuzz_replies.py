@@ -2,10 +2,14 @@
 
 import json
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TypeVar
 
 from scripted_server import chunk
+
+Value = TypeVar("Value")
 
 JSON_VALUES = [
     *("-1", "0", "1", "2147483648", "9223372036854775807", "9223372036854775808", "18446744073709551615", "1e20"),
@@ -129,9 +133,18 @@ class Case:
     ending: str
 
 
+# `random.choice` and `random.randrange` would take a third of the time of a run.
+def below(rng: random.Random, stop: int) -> int:
+    return int(rng.random() * stop)
+
+
+def one_of(rng: random.Random, values: Sequence[Value]) -> Value:
+    return values[int(rng.random() * len(values))]
+
+
 def random_text(rng: random.Random) -> str:
     return "".join(
-        rng.choice(["a", "word ", "é", "\u2028", "\U0001f600", '"', "\\", "\n", "\t", "\x7f"])
+        one_of(rng, ["a", "word ", "é", "\u2028", "\U0001f600", '"', "\\", "\n", "\t", "\x7f"])
         for _ in range(rng.randrange(1, 6))
     )
 
@@ -143,9 +156,7 @@ def content_event(rng: random.Random, text: str) -> bytes:
 
 
 def usage_event(rng: random.Random) -> bytes:
-    prompt, output, cached = (
-        rng.choice(JSON_VALUES) if rng.random() < 0.3 else str(rng.randrange(99)) for _ in range(3)
-    )
+    prompt, output, cached = (one_of(rng, JSON_VALUES) if rng.random() < 0.3 else str(below(rng, 99)) for _ in range(3))
     return (
         f'{{"id": "x", "choices": [], "usage": {{"prompt_tokens": {prompt}, "completion_tokens": {output}, '
         f'"prompt_tokens_details": {{"cached_tokens": {cached}}}}}}}'
@@ -154,9 +165,9 @@ def usage_event(rng: random.Random) -> bytes:
 
 def event_data(rng: random.Random) -> list[bytes]:
     """Data of the events of one answer."""
-    data = [content_event(rng, random_text(rng)) for _ in range(rng.choice([1, 3, 6, 20]))]
-    for _ in range(rng.choice([0, 0, 1, 2])):
-        data.insert(rng.randrange(len(data) + 1), rng.choice(EVENTS))
+    data = [content_event(rng, random_text(rng)) for _ in range(one_of(rng, [1, 3, 6, 20]))]
+    for _ in range(one_of(rng, [0, 0, 1, 2])):
+        data.insert(below(rng, len(data) + 1), one_of(rng, EVENTS))
     if rng.random() < 0.7:
         data.append(usage_event(rng))
     if rng.random() < 0.8:
@@ -166,13 +177,13 @@ def event_data(rng: random.Random) -> list[bytes]:
 
 def sse(rng: random.Random, data: list[bytes]) -> list[bytes]:
     """The events as lines of a stream; most as all servers write them."""
-    end = rng.choice(LINE_ENDS)
+    end = one_of(rng, LINE_ENDS)
     blocks = [b"data: " + each.replace(b"\n", b"\ndata: ") + end + end for each in data]
-    for _ in range(rng.choice([0, 0, 0, 1, 2])):
-        odd = rng.choice(
-            [b": c", b"event: x", b"id: 3", b"data", b"data:", b"data: x", b"", b"retry: 5"]
-        ) + end * rng.choice([1, 2])
-        blocks.insert(rng.randrange(len(blocks) + 1), odd)
+    for _ in range(one_of(rng, [0, 0, 0, 1, 2])):
+        odd = one_of(
+            rng, [b": c", b"event: x", b"id: 3", b"data", b"data:", b"data: x", b"", b"retry: 5"]
+        ) + end * one_of(rng, [1, 2])
+        blocks.insert(below(rng, len(blocks) + 1), odd)
     if rng.random() < 0.05:
         blocks.insert(0, b"\xef\xbb\xbf")
     return blocks
@@ -180,29 +191,29 @@ def sse(rng: random.Random, data: list[bytes]) -> list[bytes]:
 
 def chunked_body(rng: random.Random, blocks: list[bytes]) -> bytes:
     """The blocks in chunks: one each, several in one, or cut anywhere; with extensions and trailers now and then."""
-    how = rng.randrange(4)
+    how = below(rng, 4)
     if how == 0:
         blocks = cut(rng, b"".join(blocks))
     elif how == 1:
         blocks = [b"".join(blocks)]
     odd = rng.random() < 0.15
     made = [
-        b"%x%s\r\n%s\r\n" % (len(block), rng.choice([b"", b";a=b", b" ", b"\t;"]), block) if odd else chunk(block)
+        b"%x%s\r\n%s\r\n" % (len(block), one_of(rng, [b"", b";a=b", b" ", b"\t;"]), block) if odd else chunk(block)
         for block in blocks
         if block
     ]
-    return b"".join(made) + b"0\r\n" + rng.choice([b"", b"", b"", b"", b"T: x\r\n"]) + b"\r\n"
+    return b"".join(made) + b"0\r\n" + one_of(rng, [b"", b"", b"", b"", b"T: x\r\n"]) + b"\r\n"
 
 
 def head(rng: random.Random, framing: bytes) -> bytes:
     odd = rng.random() < 0.2
-    lines = [rng.choice(STATUS_LINES) if odd else b"HTTP/1.1 200 OK", b"Content-Type: text/event-stream"]
+    lines = [one_of(rng, STATUS_LINES) if odd else b"HTTP/1.1 200 OK", b"Content-Type: text/event-stream"]
     if framing:
         lines.append(framing)
     if odd or rng.random() < 0.2:
-        for _ in range(rng.randrange(3)):
-            lines.insert(rng.randrange(1, len(lines) + 1), rng.choice(HEADERS))
-    interim = b"".join(rng.choice(INTERIM) for _ in range(rng.randrange(3))) if rng.random() < 0.1 else b""
+        for _ in range(below(rng, 3)):
+            lines.insert(rng.randrange(1, len(lines) + 1), one_of(rng, HEADERS))
+    interim = b"".join(one_of(rng, INTERIM) for _ in range(below(rng, 3))) if rng.random() < 0.1 else b""
     return interim + b"\r\n".join(lines) + b"\r\n\r\n"
 
 
@@ -211,12 +222,12 @@ def reply(rng: random.Random) -> bytes:
     blocks = sse(rng, event_data(rng))
     if rng.random() < 0.02:  # more than the reader keeps before it has it taken
         blocks[1:1] = [b"data: " + content_event(rng, "long " * 10) + b"\n\n"] * rng.randrange(300, 700)
-    how = rng.randrange(10)
+    how = below(rng, 10)
     if how < 6:
         return head(rng, b"Transfer-Encoding: chunked") + chunked_body(rng, blocks)
     body = b"".join(blocks)
     if how < 9:
-        length = len(body) + (rng.choice([-7, -1, 1, 9]) if rng.random() < 0.1 else 0)
+        length = len(body) + (one_of(rng, [-7, -1, 1, 9]) if rng.random() < 0.1 else 0)
         return head(rng, b"Content-Length: %d" % length) + body
     return head(rng, b"") + body
 
@@ -224,33 +235,33 @@ def reply(rng: random.Random) -> bytes:
 def mutated(rng: random.Random, data: bytes, times: int) -> bytes:
     """The bytes with a few changes; all of them at random places."""
     for _ in range(times):
-        at = rng.randrange(len(data) + 1)
-        how = rng.randrange(7)
+        at = below(rng, len(data) + 1)
+        how = below(rng, 7)
         if how == 0:
-            data = data[:at] + bytes([rng.randrange(256)]) + data[at + 1 :]
+            data = data[:at] + bytes([below(rng, 256)]) + data[at + 1 :]
         elif how == 1:
-            data = data[:at] + data[at + rng.choice([1, 1, 2, 9]) :]
+            data = data[:at] + data[at + one_of(rng, [1, 1, 2, 9]) :]
         elif how == 2:
-            data = data[:at] + data[max(0, at - rng.choice([1, 5, 40])) :]
+            data = data[:at] + data[max(0, at - one_of(rng, [1, 5, 40])) :]
         elif how == 3:
             data = data[:at] if rng.random() < 0.3 else data
         elif how == 4:
-            data = data + rng.choice(TOKENS)
+            data = data + one_of(rng, TOKENS)
         else:
-            data = data[:at] + rng.choice(TOKENS) + data[at:]
+            data = data[:at] + one_of(rng, TOKENS) + data[at:]
     return data
 
 
 def cut(rng: random.Random, data: bytes) -> list[bytes]:
     """The bytes in pieces: one, a few, or one for each byte of a short stretch."""
-    how = rng.randrange(4)
+    how = below(rng, 4)
     if how == 0 or not data:
         return [data]
     if how == 1:
-        at = rng.randrange(len(data))
+        at = below(rng, len(data))
         places = list(range(at, min(len(data), at + 12)))
     else:
-        places = [rng.randrange(len(data)) for _ in range(rng.choice([1, 2, 5]))]
+        places = [below(rng, len(data)) for _ in range(one_of(rng, [1, 2, 5]))]
     edges = sorted({0, *places, len(data)})
     return [data[a:b] for a, b in pairwise(edges)]
 
@@ -258,5 +269,5 @@ def cut(rng: random.Random, data: bytes) -> list[bytes]:
 def case(rng: random.Random) -> Case:
     data = reply(rng)
     if rng.random() < 0.5:
-        data = mutated(rng, data, rng.choice([1, 1, 2, 4]))
-    return Case(tuple(cut(rng, data)), rng.choice(["open", "open", "close", "close", "reset"]))
+        data = mutated(rng, data, one_of(rng, [1, 1, 2, 4]))
+    return Case(tuple(cut(rng, data)), one_of(rng, ["open", "open", "close", "close", "reset"]))

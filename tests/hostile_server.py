@@ -1,7 +1,8 @@
 """A server that gives each request the hostile reply it names. It runs as a program of its own, so that a client cannot hold it up.
 
 Its first line on stdout is the port. It ends when its stdin is closed. The request's body: `{"reply": "silence", "seed": 3}`;
-`seed` cuts the reply in pieces, `reset` sends so many bytes of a good one.
+`seed` cuts the reply in pieces, `reset` sends so many bytes of a good one. An endless reply ends when the client closes the
+connection, after `bytes`, or after MOST_BYTES, which no client may take: `taken_whole` gives the names of those that came so far.
 """
 
 import contextlib
@@ -13,12 +14,14 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from collections.abc import Iterator
 
 from hostile_replies import Hostile, replies, reset_after, split
 from scripted_server import read_request
 
-ENDLESS_S = 8.0  # what is endless ends after this time at the latest
+MOST_BYTES = 1 << 30
+TAKEN_WHOLE = "taken whole"
 PAUSE_S = 0.001  # between two pieces of a reply that is cut, so that they are two reads
 RESET = struct.pack("ii", 1, 0)
 
@@ -33,23 +36,36 @@ def running() -> Iterator[str]:
         process.stdin.close()
 
 
-def serve(sock: socket.socket, known: dict[str, Hostile]) -> None:
+def taken_whole(url: str) -> list[str]:
+    """The endless replies of a server that a client took up to MOST_BYTES."""
+    request = urllib.request.Request(url, json.dumps({"reply": TAKEN_WHOLE}).encode())
+    with urllib.request.urlopen(request, timeout=60) as reply:
+        names: list[str] = json.load(reply)
+    return names
+
+
+def serve(sock: socket.socket, known: dict[str, Hostile], whole: list[str]) -> None:
     """Answer the requests of one connection."""
     with contextlib.suppress(OSError), sock:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         while (request := read_request(sock)) is not None:
             said = json.loads(request.partition(b"\r\n\r\n")[2])
+            if said.get("reply") == TAKEN_WHOLE:
+                text = json.dumps(whole).encode()
+                sock.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(text), text))
+                continue
             hostile = reset_after(said["reset"]) if "reset" in said else known[said["reply"]]
-            send(sock, hostile, said.get("seed"))
+            send(sock, hostile, said.get("seed"), said.get("bytes", MOST_BYTES))
+            if hostile.again and "bytes" not in said:
+                whole.append(said["reply"])
             if hostile.then == "reset":
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
-            if hostile.then != "open":
+            if hostile.then != "open" or hostile.again:
                 return
 
 
-def send(sock: socket.socket, hostile: Hostile, seed: int | None) -> None:
-    """The reply, whole or cut as the seed says."""
-    until_s = time.monotonic() + ENDLESS_S
+def send(sock: socket.socket, hostile: Hostile, seed: int | None, left: int) -> None:
+    """The reply, whole or cut as the seed says; no more than about `left` bytes of one without an end."""
     pieces = hostile.pieces()
     if seed is not None:
         for piece in split(random.Random(seed), next(pieces)):
@@ -57,18 +73,20 @@ def send(sock: socket.socket, hostile: Hostile, seed: int | None) -> None:
             time.sleep(PAUSE_S)
     for piece in pieces:
         sock.sendall(piece)
-        if time.monotonic() > until_s:
+        left -= len(piece)
+        if left < 0:
             break
 
 
 def main() -> None:
     known = replies()
+    whole: list[str] = []
     listener = socket.create_server(("127.0.0.1", 0), backlog=1_024)
 
     def accept() -> None:
         while True:
             sock, _ = listener.accept()
-            threading.Thread(target=serve, args=(sock, known), daemon=True).start()
+            threading.Thread(target=serve, args=(sock, known, whole), daemon=True).start()
 
     threading.Thread(target=accept, daemon=True).start()
     print(listener.getsockname()[1], flush=True)

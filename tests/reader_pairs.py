@@ -63,9 +63,11 @@ class PairClient(Client):
             super().__init__(ClientSettings(Target.parse(url), "m"), self.results.append)
 
     def dial(self) -> AnyConnection:
-        near = gevent.socket.create_connection(self._listener.getsockname())
+        plain = socket.create_connection(self._listener.getsockname())  # gevent's would resolve the address in a thread
+        near = gevent.socket.socket(fileno=plain.detach())
         self.near_fd = near.fileno()
         self.far, _ = self._listener.accept()
+        self.far.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # a piece does not wait for an acknowledgement
         self.newest = self._dialer._watched(near, None)
         return self.newest
 

@@ -21,6 +21,7 @@ from e2e_runs import (
     begun,
     check_books,
     check_files,
+    contract_code,
     quiet_port,
     scenario,
     scenes,
@@ -220,6 +221,54 @@ def test_the_command_refuses_as_well(stage: Stage, scene: Scene) -> None:
     assert "did you mean users?" in ended.seen["outputs"][0]
     assert "--host" in ended.seen["outputs"][1]
     assert "Traceback" not in "".join(ended.seen["outputs"])
+
+
+# -- a low limit of open files
+
+
+def few_descriptors(place: Place, arrivals: str) -> Ended:
+    """`inferload run` in a shell whose limit of open files is too low for the connections of a scenario."""
+    load: dict[str, Any] = {"kind": "poisson", "sessions_per_s": 80, "max_in_flight": 120}
+    if arrivals == "closed":
+        load = {"kind": "closed", "users": 120, "spawn_per_s": 50}
+    file = scenario(place.folder, arrivals=load, phases={"measure_s": 1.5, "drain_s": 60})
+    url = place.simulator("--ttft-ms", "3000", "--itl-ms", "1", paced=False).url
+    words = [sys.executable, "-m", "inferload", "run", str(file), "--host", url]
+    done = subprocess.run(
+        ["sh", "-c", 'ulimit -n 64 && exec "$@"', "sh", *words, "--run-dir", str(place.run_dir), "--no-report"],
+        cwd=place.folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **NO_KEY},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    return Ended(place.run_dir, done.returncode, done.stdout)
+
+
+@scenes(few_descriptors, ("closed",))
+def test_more_users_than_descriptors_are_refused(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    (complaint,) = [line for line in ended.text.splitlines() if "/ERROR/" in line]
+    assert "120 users in one process" in complaint
+    assert "ulimit -n" in complaint
+    assert "Traceback" not in ended.text, ended.text
+    assert ended.code == 2, ended.text
+    assert not ended.run_dir.exists()
+
+
+@scenes(few_descriptors, ("poisson",))
+def test_a_run_that_reaches_the_limit_of_open_files_ends_with_its_summary(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    turns = ended.summary["turns"]["by_phase"]["all"]
+    assert set(turns["by_failure"]) == {"client_error"}
+    assert turns["ok"] > 0
+    assert "the limit of 64 open files is reached; raise it with ulimit -n" in ended.text
+    assert "Traceback" not in ended.text, ended.text
+    assert ended.code == contract_code(ended)
+    assert ended.code != 0
+    check_files(ended.run_dir)
+    check_books(ended)
 
 
 # -- only warned

@@ -365,6 +365,24 @@ def test_a_page_without_end_is_refused_by_its_size() -> None:
     server.close()
 
 
+@pytest.mark.parametrize("part", [b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n\r\n"])
+def test_a_page_that_trickles_is_given_up(part: bytes) -> None:
+    ended = threading.Event()
+
+    def trickle(sock: socket.socket, _request: bytes) -> None:
+        sock.sendall(part)
+        while not ended.wait(0.05):
+            sock.sendall(b"y")
+
+    server = ScriptedServer([trickle])
+    client = MetricsClient(MetricsUrl.parse(server.url), ssl.create_default_context(), None)
+    with pytest.raises(OSError, match=r"^no answer within 0.5 s$"):
+        client.get(0.5)
+    ended.set()
+    client.close()
+    server.close()
+
+
 # -- inferload scrape
 
 

@@ -1,11 +1,13 @@
 """The master's control of a run, and the worker's books at its end, without a run: exit codes, users asked for, late faults."""
 
+import logging
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from records import turn
 
 from inferload.measure.clock import NS_PER_S, Anchor, now_ns
 from inferload.measure.record import PhaseWindow
@@ -14,6 +16,8 @@ from inferload.swarm.cachefigures import as_sent
 from inferload.swarm.controller import Controller
 from inferload.swarm.sessions import OpenLoop
 from inferload.swarm.workerrun import WorkerRun
+from inferload.wire.faults import FaultLog
+from inferload.wire.turn import TurnResult
 from inferload.workload.arrivals import Arrival
 
 
@@ -78,6 +82,25 @@ def test_a_turn_that_fails_while_files_are_joined_is_not_counted() -> None:
     run = WorkerRun.__new__(WorkerRun)  # nothing to count with: it must not come to that
     run.closing = True
     run.fail_turn(None, 0, "too late")  # type: ignore[arg-type]
+
+
+def test_an_exception_of_a_booking_does_not_stop_the_next_one(caplog: pytest.LogCaptureFixture) -> None:
+    booked: list[TurnResult] = []
+
+    def book(results: list[TurnResult]) -> None:
+        if results[0].record.turn_id == "bad":
+            raise ArithmeticError("no such row")
+        booked.extend(results)
+
+    run = WorkerRun.__new__(WorkerRun)
+    values = {"_books": SimpleNamespace(book=book), "_faults": FaultLog(logging.getLogger()), "_unbooked": 4}
+    for name, value in values.items():
+        setattr(run, name, value)
+    for turn_id in ("bad", "good"):
+        run._book_some([TurnResult(turn(turn_id=turn_id), "", "")] * 2)
+    assert [result.record.turn_id for result in booked] == ["good", "good"]
+    assert run._unbooked == 0
+    assert "up to 2 turns are missing in Locust's tables" in caplog.text
 
 
 def test_turns_with_token_ids_come_as_they_were_sent_on_any_worker() -> None:

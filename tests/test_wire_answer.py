@@ -12,7 +12,7 @@ from inferload.measure.blockhashes import HASHED_TOKENS, block_hashes
 from inferload.measure.record import Failure
 from inferload.wire.answer import Answer
 from inferload.wire.answers import ANSWERS
-from inferload.wire.bounds import MAX_TOKENS
+from inferload.wire.bounds import MAX_OUTPUT_TOKENS, MAX_TOKENS
 from inferload.wire.tokenids import TokenIds
 from inferload.workload.endpoints import Endpoint
 
@@ -145,11 +145,15 @@ def test_a_count_out_of_range_makes_a_bad_event_that_names_field_and_value(
 
 
 @pytest.mark.parametrize("endpoint", ANSWERS)
-def test_the_largest_count_is_taken(endpoint: Endpoint) -> None:
+def test_the_largest_counts_are_taken_and_no_larger_output(endpoint: Endpoint) -> None:
     answer = ANSWERS[endpoint]()
-    answer.event(usage_event(endpoint, 1, str(MAX_TOKENS)), 1)
+    answer.event(usage_event(endpoint, 0, str(MAX_TOKENS)), 1)
+    answer.event(usage_event(endpoint, 1, str(MAX_OUTPUT_TOKENS)), 1)
     assert answer.failure is None, answer.detail
-    assert answer.output_tokens == MAX_TOKENS
+    assert answer.output_tokens == MAX_OUTPUT_TOKENS
+    answer.event(usage_event(endpoint, 1, str(MAX_OUTPUT_TOKENS + 1)), 1)
+    assert answer.failure is Failure.BAD_EVENT
+    assert answer.output_tokens == MAX_OUTPUT_TOKENS
 
 
 @pytest.mark.parametrize("value", ["1e308", "-1", "1e999", "1e10"])

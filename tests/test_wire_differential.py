@@ -34,6 +34,19 @@ def test_a_good_reply_is_taken_and_its_connection_kept(clients: tuple[PairClient
     assert (native.failure, native.text, native.reused) == (None, "Grüße \u2028x", "Grüße \u2028x")
 
 
+@pytest.mark.parametrize("from_end", range(10))
+@pytest.mark.parametrize("surplus", [b"", b"T: x\r\n", b"0"])
+def test_an_end_is_found_wherever_reads_are_cut(
+    clients: tuple[PairClient, PairClient], from_end: int, surplus: bytes
+) -> None:
+    reply = GOOD.pieces[0]
+    at = len(reply) - from_end
+    pieces = tuple(piece for piece in (reply[:at], reply[at:] + surplus) if piece)
+    native, python = both(clients, Case(pieces, "open"))
+    assert native == python
+    assert (native.failure, native.late) == (None, False)
+
+
 @pytest.mark.parametrize("rounds", [pytest.param(3, id="short"), FORMS[1]])
 def test_both_readers_make_the_same_of_random_replies(
     clients: tuple[PairClient, PairClient], rounds: int | None

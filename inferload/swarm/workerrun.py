@@ -31,6 +31,7 @@ from inferload.swarm.sessions import ClosedLoop, OpenLoop
 from inferload.swarm.turnwriter import TurnWriter, Written
 from inferload.wire import descriptors
 from inferload.wire.client import Client
+from inferload.wire.faults import FaultLog
 from inferload.wire.target import Target
 from inferload.wire.turn import Turn, TurnRequest, TurnResult
 from inferload.workload import scenario as scenarios
@@ -133,6 +134,7 @@ class WorkerRun:
         self._awaits = any(client.reader == "python" for client in self._clients)
         self._starting = 0  # turns that will be sent as soon as it is their greenlet's turn: a drain waits for them
         self._books = LocustBooks(environment)
+        self._faults = FaultLog(logger)
         self._booker = gevent.spawn(self._book)
         _prepare_interpreter()
         self._pulse = Pulse()
@@ -269,13 +271,20 @@ class WorkerRun:
             self._news.clear()
             self._count()
             results, self._counted = self._counted, []
+            for start in range(0, len(results), MOST_AT_ONCE):
+                self._book_some(results[start : start + MOST_AT_ONCE])
+                gevent.sleep(0)
+
+    def _book_some(self, results: Sequence[TurnResult]) -> None:
+        """Book turns with Locust. An exception does not end the booker: the drain waits until every turn is booked."""
+        try:
             for result in results:
                 if result.record.failure is not None and result.record.finished:
                     self._tell_first(result)
-            for start in range(0, len(results), MOST_AT_ONCE):
-                self._books.book(results[start : start + MOST_AT_ONCE])
-                gevent.sleep(0)
-            self._unbooked -= len(results)
+            self._books.book(results)
+        except Exception as error:  # noqa: BLE001  as above
+            self._faults.log(f"up to {len(results)} turns are missing in Locust's tables", error)
+        self._unbooked -= len(results)
 
     def _tell_first(self, result: TurnResult) -> None:
         """One line for the first failure of each kind; the rest are in the tables."""

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from inferload.measure.record import Failure
-from inferload.wire.bounds import UNDECODABLE, Milliseconds, TokenId, Tokens, refusal
+from inferload.wire.bounds import UNDECODABLE, Milliseconds, OutputTokens, TokenId, Tokens, refusal
 from inferload.wire.tokenids import TokenIds
 from inferload.wire.toolcalls import ToolCalls
 
@@ -56,7 +56,7 @@ class _PromptDetails(msgspec.Struct):
 
 class _Usage(msgspec.Struct):
     prompt_tokens: Tokens | None = None
-    completion_tokens: Tokens | None = None
+    completion_tokens: OutputTokens | None = None
     prompt_tokens_details: _PromptDetails | None = None
 
 

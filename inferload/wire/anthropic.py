@@ -3,7 +3,7 @@
 import msgspec
 
 from inferload.measure.record import Failure
-from inferload.wire.bounds import Tokens
+from inferload.wire.bounds import OutputTokens, Tokens
 from inferload.wire.typedanswer import TypedAnswer
 
 # The words of chat completions for its own; others stay as they are.
@@ -12,7 +12,7 @@ _REASONS = {"end_turn": "stop", "stop_sequence": "stop", "max_tokens": "length",
 
 class _Usage(msgspec.Struct):
     input_tokens: Tokens | None = None
-    output_tokens: Tokens | None = None
+    output_tokens: OutputTokens | None = None
     cache_read_input_tokens: Tokens | None = None
     cache_creation_input_tokens: Tokens | None = None
 

@@ -9,10 +9,12 @@ from typing import Annotated, Any
 import msgspec
 
 MAX_TOKENS = 2**24  # of one turn: more than any model's context
+MAX_OUTPUT_TOKENS = 2**20  # of one turn: its gaps between tokens are kept in memory, one number for each
 MAX_TOKEN_ID = 2**31 - 1
 MAX_MS = 1e9  # of a duration: 11 days
 
 Tokens = Annotated[int, msgspec.Meta(ge=0, le=MAX_TOKENS)]
+OutputTokens = Annotated[int, msgspec.Meta(ge=0, le=MAX_OUTPUT_TOKENS)]
 TokenId = Annotated[int, msgspec.Meta(ge=0, le=MAX_TOKEN_ID)]
 Milliseconds = Annotated[float, msgspec.Meta(ge=0, le=MAX_MS)]
 

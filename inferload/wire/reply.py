@@ -14,6 +14,7 @@ from inferload.wire.http1 import ChunkedDecoder, Framing, Http1Error, ReplyHead,
 
 # The largest ancillary payload that says nothing: a read without a kernel stamp.
 _NO_STAMP = bytes(16)
+_CHUNKS_END = b"\r\n\r\n"  # of the last chunk and its trailers
 
 
 class ConnectionLost(Exception):
@@ -184,8 +185,8 @@ class GatheredReply(Reply):
         if self.head is None:
             self._look_for_head()
         elif self.chunks is not None:
-            # A chunked body ends in CRLF CRLF. An SSE chunk hardly ever does, so this is the only look at most reads.
-            if len(data) < 4 or data.endswith(b"\r\n\r\n"):
+            # A chunked body ends in CRLF CRLF, which hardly any chunk of SSE contains: the only look at most reads.
+            if len(data) < 4 or _CHUNKS_END in data or (data[0] in b"\r\n" and self._may_end()):
                 self.on_tail()
         elif self.head.framing is Framing.LENGTH:
             self._count_down()
@@ -252,11 +253,15 @@ class GatheredReply(Reply):
         self._data[0] = rest  # the head ends in this read: what follows has its stamp
         self._body_bytes = len(rest)
         if head.framing is Framing.CHUNKED:
-            if len(rest) < 4 or rest.endswith(b"\r\n\r\n"):
+            if len(rest) < 4 or _CHUNKS_END in rest:
                 self.on_tail()
         elif head.framing is Framing.LENGTH:
             self._left = head.length or 0
             self._count_down()
+
+    def _may_end(self) -> bool:
+        """Whether the newest read may complete the end of a chunked body that began in the read before."""
+        return len(self._data) < 2 or _CHUNKS_END in self._data[-2][-3:] + self._data[-1][:3]
 
     def _count_down(self) -> None:
         """Take the newest read off the length; bytes behind the end are no part of the reply."""

@@ -6,7 +6,7 @@ import msgspec
 
 from inferload.measure.record import Failure
 from inferload.wire.answer import PerRequestMetrics
-from inferload.wire.bounds import Tokens
+from inferload.wire.bounds import OutputTokens, Tokens
 from inferload.wire.typedanswer import TypedAnswer
 
 _SAID = {"response.output_text.delta", "response.refusal.delta"}
@@ -28,7 +28,7 @@ class _InputDetails(msgspec.Struct):
 
 class _Usage(msgspec.Struct):
     input_tokens: Tokens | None = None
-    output_tokens: Tokens | None = None
+    output_tokens: OutputTokens | None = None
     input_tokens_details: _InputDetails | None = None
 
 

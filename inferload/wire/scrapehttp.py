@@ -1,7 +1,11 @@
 """GET of a metrics page over a connection that stays open. Plain standard library: one request at a time is enough."""
 
 import http.client
+import socket
 import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -72,7 +76,8 @@ class MetricsClient:
     def get(self, timeout_s: float) -> str:
         """The page's text; OSError or ValueError says why there is none.
 
-        `timeout_s` is the longest silence. A server may close a connection that idles: that one is tried anew, once.
+        `timeout_s` is for connecting, and then for the whole reply. A server may close a connection that idles: that one is
+        tried anew, once.
         """
         reused = self._connection is not None
         try:
@@ -99,8 +104,9 @@ class MetricsClient:
         if connection.sock is not None:
             connection.sock.settimeout(timeout_s)
         connection.request("GET", self.url.path, headers=self._headers)
-        reply = connection.getresponse()
-        body = reply.read(MAX_PAGE_BYTES + 1)
+        with _limit(connection.sock, timeout_s):
+            reply = connection.getresponse()
+            body = reply.read(MAX_PAGE_BYTES + 1)
         if reply.status != 200 or len(body) > MAX_PAGE_BYTES:
             self.close()
             too_long = f"{self.url.path}: the reply is longer than {MAX_PAGE_BYTES:,} bytes"
@@ -113,6 +119,31 @@ class MetricsClient:
         if self.url.scheme == "https":
             return http.client.HTTPSConnection(self.url.host, self.url.port, context=self._context)
         return http.client.HTTPConnection(self.url.host, self.url.port)
+
+
+@contextmanager
+def _limit(sock: socket.socket, timeout_s: float) -> Iterator[None]:
+    """TimeoutError where the block takes longer: a socket's own time-out starts anew with each byte of a slow server."""
+    over = threading.Event()
+
+    def end() -> None:
+        over.set()
+        with suppress(OSError):
+            socket.socket.shutdown(sock, socket.SHUT_RDWR)  # of the connection below TLS: what reads it wakes up
+
+    timer = threading.Timer(timeout_s, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    except (http.client.HTTPException, OSError, ValueError):
+        if over.is_set():
+            raise TimeoutError from None
+        raise
+    finally:
+        timer.cancel()
+    if over.is_set():
+        raise TimeoutError
 
 
 def _words(error: Exception, timeout_s: float) -> str:

@@ -60,7 +60,7 @@ class SseParser:
         if len(buffer) > MAX_EVENT_BYTES and any(len(block) > MAX_EVENT_BYTES for block in blocks):
             raise _too_long()
         self._hold(rest)
-        return [found for block in blocks if (found := _data_of(block)) is not None]
+        return [found for block in blocks if block and (found := _data_of(block)) is not None]
 
     def finish(self) -> list[bytes]:
         """The data of a last event whose closing blank line never came, where its line did end or its JSON may be whole.

@@ -20,7 +20,7 @@ from inferload.workload.messages import SHARED, Message, Piece, ToolCall, text_m
 from inferload.workload.script import Ask, Fork, Reply, Script, Sent
 from inferload.workload.tooltext import tools_json
 
-_TIME_TOKENS = 17  # of a time such as 2026-01-15 09:30:00 where each digit is a token and marks stand alone
+_TIME_TOKENS = 19  # of a time such as 2026-01-15 09:30:00 where each character is a token
 _ERROR_TOKENS = 30  # of a failed call's result
 _CALL_TOKENS = 6  # words of a call's argument
 
