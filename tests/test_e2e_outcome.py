@@ -16,7 +16,7 @@ import pytest
 from e2e_runs import PATIENCE_S, Ended, Fleet, Place, Scene, Stage, begun, contract_code, mark, scenario, scenes, until
 from locust_process import ROOT, start, summary_of
 
-from inferload import cli, rundir
+from inferload import ci, cli, rundir
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -79,8 +79,11 @@ def check_surfaces(ended: Ended, state: str, headline: str) -> None:
     assert (stated["state"], stated["exit_code"]) == (state, ended.code), ended.text
     assert re.fullmatch(headline, stated["headline"]), stated
     assert stated["headline"] in ended.text.splitlines(), "the terminal's first line of the tables"
-    ours = [line for line in ended.text.splitlines() if "/inferload.swarm" in line]
-    assert ours[-1].endswith(f": {stated['headline']}"), ours[-3:]
+    *details, report, last = ended.text.rstrip().splitlines()[-5:]
+    assert last.endswith(f": {stated['headline']}"), "the last line of the log, after Locust's own tables"
+    assert report.endswith(f": report: {ended.run_dir / rundir.REPORT_HTML}")
+    for line in ci.explanation(ended.summary, len(details)):
+        assert any(detail.endswith(f": {line}") for detail in details), line
     page, markdown = ((ended.run_dir / name).read_text() for name in (rundir.REPORT_HTML, rundir.REPORT_MD))
     assert markdown.splitlines()[0].replace("\\", "").endswith(f": {stated['headline']}")
     assert f"<title>{stated['headline']} · " in page
@@ -100,6 +103,9 @@ def test_a_run_of_which_every_turn_failed_is_failed(stage: Stage, scene: Scene) 
     turns = ended.summary["turns"]["by_phase"]["all"]
     assert turns["ok"] == 0
     assert turns["failed"] > 0
+    said = "\n".join(ended.text.splitlines()[-5:])
+    assert f"{turns['failed']} of {turns['failed']} turns failed (100 %)" in said
+    assert re.search(r"the server http://\S+ stopped answering at \d+\.\d s: ", said)
     check_surfaces(ended, "failed", rf"failed: {turns['failed']} of {turns['sent']} turns failed(; measurement .*)?")
 
 
@@ -108,6 +114,7 @@ def test_a_run_with_gates_that_failed_is_failed(stage: Stage, scene: Scene) -> N
     ended: Ended = stage.result(scene)
     assert ended.code == 1
     check_surfaces(ended, "failed", r"failed: 2 of 5 gates failed(; measurement .*)?")
+    assert ": gates that failed: p50(ttft_ms) < 0.001: is " in "\n".join(ended.text.splitlines()[-5:])
     assert str(ended.run_dir / rundir.REPORT_HTML) in ended.text.splitlines()
 
 
@@ -289,6 +296,7 @@ def test_a_task_that_raises_fails_the_run(stage: Stage, scene: Scene) -> None:
     stated = ended.summary["outcome"]
     assert stated["state"] == "failed"
     assert re.match(r"failed: tasks raised \d+ exceptions, the first: .*no such prompt", stated["headline"])
+    assert ended.text.rstrip().splitlines()[-1].endswith(f": {stated['headline']}")
 
 
 def newest(place: Place) -> tuple[str, Path]:
