@@ -62,6 +62,14 @@ class Outputs:
             write_file("--markdown", self.markdown, markdown(summaries))
 
 
+def explanation(summary: Mapping[str, Any], most: int) -> list[str]:
+    """Return what explains an outcome, at most so many lines: failures, gates that failed, reasons."""
+    broken = [_gate_text(gate) for gate in _gates(summary) if not gate["passed"]]
+    gates = [f"gates that failed: {', '.join(broken)}"] if broken else []
+    lines = [escaped(line) for line in (*failures.lines(summary), *gates, *_reasons(summary))]
+    return lines if len(lines) <= most else [*lines[: most - 1], f"and {len(lines) - most + 1} more in the report"]
+
+
 def not_started(state: State, why: str, exit_code: int) -> dict[str, Any]:
     """Return the summary of a run that ended before its load: an outcome and nothing else."""
     return {"outcome": Outcome(state, why, exit_code).to_dict()}
@@ -163,9 +171,12 @@ def _gates(summary: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
 
 def _details(summary: Mapping[str, Any]) -> list[str]:
     """Return the failures with the first message of each class, and the reasons against the measurement."""
+    return [*failures.lines(summary), *_reasons(summary)]
+
+
+def _reasons(summary: Mapping[str, Any]) -> list[str]:
     reasons = (summary.get("verdict") or {}).get("reasons") or ()
-    texts = [f"{reason.get('level')}: {reason['text']}" for reason in reasons if reason["phase"] == "measure"]
-    return [*failures.lines(summary), *texts]
+    return [f"{reason.get('level')}: {reason['text']}" for reason in reasons if reason["phase"] == "measure"]
 
 
 def _gate_text(gate: Mapping[str, Any]) -> str:

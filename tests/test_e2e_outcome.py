@@ -128,8 +128,11 @@ def check_surfaces(ended: Ended, state: str, headline: str, raised: bool = False
     assert (stated["state"], stated["exit_code"]) == (state, ended.code), ended.text
     assert re.fullmatch(headline, stated["headline"]), stated
     assert stated["headline"] in ended.text.splitlines(), "the terminal's first line of the tables"
-    ours = [line for line in ended.text.splitlines() if "/inferload.swarm" in line]
-    assert ours[-1].endswith(f": {stated['headline']}"), ours[-3:]
+    *details, report, last = ended.text.rstrip().splitlines()[-5:]
+    assert last.endswith(f": {stated['headline']}"), "the last line of the log, after Locust's own tables"
+    assert report.endswith(f": report: {ended.run_dir / rundir.REPORT_HTML}")
+    for line in ci.explanation(ended.summary, len(details)):
+        assert any(detail.endswith(f": {line}") for detail in details), line
     page, markdown = (
         html.unescape((ended.run_dir / name).read_text()) for name in (rundir.REPORT_HTML, rundir.REPORT_MD)
     )
@@ -165,6 +168,9 @@ def test_a_run_of_which_every_turn_failed_is_failed(stage: Stage, scene: Scene) 
     turns = ended.summary["turns"]["by_phase"]["all"]
     assert turns["ok"] == 0
     assert turns["failed"] > 0
+    said = "\n".join(ended.text.splitlines()[-5:])
+    assert f"{turns['failed']} of {turns['failed']} turns failed (100 %)" in said
+    assert re.search(r"the server http://\S+ stopped answering at \d+\.\d s: ", said)
     check_surfaces(ended, "failed", rf"failed: {turns['failed']} of {turns['sent']} turns failed(; measurement .*)?")
 
 
@@ -194,6 +200,7 @@ def test_a_run_with_gates_that_failed_is_failed(stage: Stage, scene: Scene) -> N
         shown = "passed" if gates[text]["passed"] else "FAILED"
         assert re.search(rf"^  {shown} +{re.escape(text)} ", ended.text, re.MULTILINE), text
         assert re.search(rf"^\| {re.escape(text)} \| .* \| {shown}", page.replace("\\", ""), re.MULTILINE), text
+    assert ": gates that failed: p50(ttft_ms) < 0.001: is " in "\n".join(ended.text.splitlines()[-5:])
     assert str(ended.run_dir / rundir.REPORT_HTML) in ended.text.splitlines()
 
 

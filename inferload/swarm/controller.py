@@ -37,6 +37,7 @@ _LEVELS: dict[State, int] = {
     "suspect": logging.WARNING,
     "passed": logging.INFO,
 }
+_EXPLAINED = 3  # lines of failures and reasons at the end of the log, which with report and outcome are its last five
 
 
 class _NotBegun(Exception):
@@ -71,6 +72,8 @@ class Controller:
         self._leaving = False  # the process is to end once the run has
         self._shutting_down = False  # Locust is at it already
         self._admitted: tuple[Order, Preflight] | None = None
+        self._last_lines: list[tuple[int, str]] = []
+        environment.events.quit.add_listener(self._log_rest)
         runner = environment.runner
         self._runner = runner
         self._locust_start, self._locust_stop = runner.start, runner.stop
@@ -299,8 +302,22 @@ class Controller:
             shown_no_more()
         history.finish(run.seen.errors.texts)
         result = finale.conclude(run, history.errors)
-        logger.log(_LEVELS[result.judged.state], "%s", result.judged.headline)
+        level = _LEVELS[result.judged.state]
+        why = [(level, line) for line in ci.explanation(result.document, _EXPLAINED)]
+        self._log_last(*why, (logging.INFO, f"report: {result.page}"), (level, result.judged.headline))
         return result
+
+    def _log_last(self, *lines: tuple[int, str]) -> None:
+        """Log lines that explain the end of a run; in a headless process after Locust's tables, as its last lines."""
+        self._log_rest()
+        self._last_lines = list(lines)
+        if not self._headless:
+            self._log_rest()
+
+    def _log_rest(self, **_event: Any) -> None:
+        for level, line in self._last_lines:
+            logger.log(level, "%s", line)
+        self._last_lines = []
 
     def _start_users(self, users: int, spawn_rate: float) -> None:
         """Locust's own start, with the users that were asked for while the run was being prepared, if any were.
@@ -316,13 +333,13 @@ class Controller:
     def _refuse(self, why: str) -> None:
         """No run: one line that says why."""
         self.trouble = why
-        logger.error("%s", why)
+        self._log_last((logging.ERROR, why))
         self.environment.process_exit_code = USAGE
 
     def _not_begun(self, by: str) -> dict[str, Any]:
         """No run, since a stop was asked for before its directory was made; what stands for its summary."""
         text, code = Early(by, None, 0.0, None).text, OK
-        logger.warning("%s", text)
+        self._log_last((logging.WARNING, text))
         if by in SIGNAL_CODES:
             code = OK if self._own.policy.on_stop_passes else SIGNAL_CODES[by]
             self.environment.process_exit_code = code

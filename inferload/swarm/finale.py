@@ -40,6 +40,7 @@ class Result:
     engine: str
     left: SentHits | IdHits | None = None  # an endless prefix cache as the run left it
     document: Mapping[str, Any] = field(default_factory=dict)  # of summary.json
+    page: Path = Path()  # the report, or the run directory if there is none
 
 
 def begin(run: MasterRun) -> None:
@@ -80,9 +81,10 @@ def conclude(run: MasterRun, csv_errors: Sequence[str] = ()) -> Result:
     else:
         logger.info("no report was wanted; make it with: inferload report %s", folder)
     page = folder / rundir.REPORT_HTML
-    _show(str(page if page.is_file() else folder))
+    page = page if page.is_file() else folder
+    _show(str(page))
     judged = outcome.of_summary(document)
-    return Result(folder, judged, document["verdict"]["measurement"], run.preflight.engine, closed.left, document)
+    return Result(folder, judged, document["verdict"]["measurement"], run.preflight.engine, closed.left, document, page)
 
 
 def _show(text: str) -> None:
@@ -176,5 +178,3 @@ def make_report(folder: Path) -> None:
     if made.returncode:
         last = (made.stderr.strip() or "no reason given").splitlines()[-1]
         logger.warning("no report: %s; try again with: inferload report %s", last, folder)
-    else:
-        logger.info("report: %s", folder / rundir.REPORT_HTML)

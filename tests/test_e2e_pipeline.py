@@ -1,0 +1,126 @@
+"""The sample workflows of docs/ci, run step by step in bash against the simulator."""
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+import yaml
+from e2e_runs import PATIENCE_S, Place, Scene, Stage, scenes
+from locust_process import ROOT, summary_of
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job of a workflow: its environment and the texts of its steps, the installation left out."""
+
+    environment: dict[str, str]
+    steps: tuple[str, ...]
+
+
+def github() -> Job:
+    workflow = yaml.safe_load((ROOT / "docs" / "ci" / "github.yml").read_text())
+    (job,) = workflow["jobs"].values()
+    steps = [step["run"] for step in job["steps"] if "run" in step and step["name"] != "install"]
+    return Job(workflow["env"], tuple(steps))
+
+
+def gitlab() -> Job:
+    workflow = yaml.safe_load((ROOT / "docs" / "ci" / "gitlab.yml").read_text())
+    return Job(workflow["variables"], tuple(workflow["load-test"]["script"]))
+
+
+JOBS = {"github": github, "gitlab": gitlab}
+
+
+@dataclass(frozen=True)
+class Ran:
+    """The exit codes and texts of the steps of a job, up to the first that failed."""
+
+    folder: Path
+    codes: list[int]
+    texts: list[str]
+
+
+def run_steps(folder: Path, job: Job, host: str) -> Ran:
+    """Run the steps as a runner does: a shell each, and none after one that failed."""
+    own = {
+        "SERVER": host,
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "GITHUB_ACTIONS": "true",
+        "GITHUB_STEP_SUMMARY": str(folder / "step.md"),
+        "CI_COMMIT_BRANCH": "main",
+    }
+    assert job.environment.keys() <= own.keys(), "the test replaces the host and nothing else"
+    ran = Ran(folder, [], [])
+    for step in job.steps:
+        done = subprocess.run(
+            ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step],
+            cwd=folder,
+            env={**os.environ, **own},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=3 * PATIENCE_S,
+            check=False,
+        )
+        ran.codes.append(done.returncode)
+        ran.texts.append(done.stdout)
+        if done.returncode:
+            break
+    return ran
+
+
+def pipeline(place: Place, name: str, server: str) -> Ran:
+    job = JOBS[name]()
+    if server == "none":
+        return run_steps(place.folder, job, "http://127.0.0.1:1")
+    host = place.simulator().url
+    ran = run_steps(place.folder, job, host)
+    if ran.codes == [0] * len(job.steps):  # the run was kept for the comparison of the next
+        compare = Job(job.environment, tuple(step for step in job.steps if "inferload compare" in step))
+        again = run_steps(place.folder, compare, host)
+        ran.codes.extend(again.codes)
+        ran.texts.extend(again.texts)
+    return ran
+
+
+def cases(file: Path) -> dict[str | None, Any]:
+    return {case.get("name"): case for case in ElementTree.parse(file).iter("testcase")}
+
+
+@scenes(pipeline, *((name, "simulator") for name in JOBS))
+def test_the_steps_of_a_sample_workflow_run_and_leave_their_artifacts(stage: Stage, scene: Scene) -> None:
+    ran: Ran = stage.result(scene)
+    outcome = summary_of(ran.folder / "runs" / "now")["outcome"]
+    assert ran.codes[0] == outcome["exit_code"], ran.texts[0]
+    assert ran.texts[0].rstrip().splitlines()[-1].endswith(f": {outcome['headline']}")
+    assert (ran.folder / "runs" / "now" / "report.html").is_file()
+    found = cases(ran.folder / "results" / "load.xml")
+    assert (found["run"].find("failure") is None) == (ran.codes[0] == 0)
+    assert {"failed_ratio < 0.01", "p50(ttft_ms) < 5000"} < found.keys()
+    assert outcome["headline"] in (ran.folder / "results" / "load.md").read_text()
+    if scene.arguments[0] == "github":
+        assert outcome["headline"] in (ran.folder / "step.md").read_text()
+    if ran.codes[0] == 0:  # a crowded machine may make the measurement invalid
+        assert ran.codes == [0] * (len(JOBS[scene.arguments[0]]().steps) + 1), ran.texts
+        assert "not statistical: compares two single values" in ran.texts[-1]
+        compared = cases(ran.folder / "results" / "compare.xml")
+        assert compared["--max-change p50(ttft_ms) +50%"].find("failure") is None
+
+
+@scenes(pipeline, ("github", "none"))
+def test_a_server_that_does_not_answer_is_explained_by_the_last_line_and_junit(stage: Stage, scene: Scene) -> None:
+    ran: Ran = stage.result(scene)
+    assert ran.codes == [2]
+    why = "no connection to http://127.0.0.1:1: Connection refused; is the server started, and the host right?"
+    assert why in "\n".join(ran.texts[0].rstrip().splitlines()[-2:])
+    (failure,) = cases(ran.folder / "results" / "load.xml")["run"].findall("failure")
+    assert failure.get("message") == f"not started: {why}"
+    assert f"::error title=inferload::not started: not started: {why}" in ran.texts[0].splitlines()
