@@ -396,9 +396,10 @@ def _file_events(
 def _event_tokens(
     table: pa.Table, counts: npt.NDArray[np.int64], turn: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.float64]:
-    """Tokens of each event: as the server said, else the turn's tokens shared evenly, else NaN."""
-    output = table["output_tokens"].cast(pa.float64()).to_numpy()
-    tokens: npt.NDArray[np.float64] = (output / np.maximum(counts, 1))[turn]
+    """Tokens of each event: as the server said, else the turn's tokens shared evenly in whole numbers, else NaN."""
+    output = table["output_tokens"].cast(pa.float64()).to_numpy()[turn]
+    place, of = np.arange(len(turn)) - np.repeat(np.cumsum(counts) - counts, counts), counts[turn]
+    tokens: npt.NDArray[np.float64] = np.floor(output * (place + 1) / of) - np.floor(output * place / of)
     lists = table["event_tokens"].combine_chunks()
     lengths = np.asarray(lists.value_lengths().fill_null(0).to_numpy(zero_copy_only=False), dtype=np.int64)
     said = (lengths == counts) & lists.is_valid().to_numpy(zero_copy_only=False)

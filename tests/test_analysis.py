@@ -5,12 +5,14 @@ import csv
 import json
 import re
 import shutil
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 import synthetic_run as synthetic
 from hypothesis import given
@@ -21,11 +23,17 @@ from inferload.analysis.pictures.all import pictures
 from inferload.analysis.reportmodel import build
 from inferload.analysis.reporttables import run_tables
 from inferload.analysis.wording import NOT_KNOWN, bracket, duration, mean_max, number, percent
+from msgspec.structs import replace
+from records import S, turns
 
 from inferload import rundir
 from inferload.cli import main
 from inferload.errors import UsageError
+from inferload.measure.clock import Anchor
+from inferload.measure.record import PhaseWindow, TurnRecord
+from inferload.measure.within import within
 from inferload.scrapefile import write_part
+from inferload.turnfile import TurnColumns, to_table
 
 Golden = Callable[[str, str], None]
 
@@ -71,6 +79,27 @@ def test_the_timeline_counts_every_turn_and_token_once(table: pd.DataFrame) -> N
     assert table["output_tok"].sum() == pytest.approx((synthetic.TURNS - 1) * synthetic.EVENTS)
     assert table["in_flight"].iloc[-1] == 0
     assert table["in_flight"].iloc[3] == 2  # at 4 s: those sent at 3.502 and 3.752
+
+
+SENT = turns().filter(lambda record: (record.sent_ns is not None or not record.ok) and record.closed_ns % S > 0)
+
+
+@given(st.lists(SENT, min_size=1, max_size=12))
+def test_a_second_of_the_timeline_counts_as_a_window_of_the_summary(records: list[TurnRecord]) -> None:
+    columns, anchor = TurnColumns(), Anchor(synthetic.START_WALL_NS, 0)
+    columns.extend([replace(record, turn_id=f"t{number}") for number, record in enumerate(records)])
+    with tempfile.TemporaryDirectory() as folder:
+        path = synthetic.write(Path(folder), anchor={"mono_ns": 0, "wall_ns": anchor.wall_ns})
+        for part in (path / rundir.TURNS).iterdir():
+            part.unlink()
+        pq.write_table(to_table(columns, anchor, "w0"), path / rundir.TURNS / "w0-0000.parquet")
+        table = timeline.build(frames.load(path))
+    for second, row in enumerate(table.to_dict("records")):
+        window = PhaseWindow("measure", second * S, (second + 1) * S)
+        counts = [found for record in records if (found := within(record, window)) is not None]
+        assert row["turns_ended"] - row["turns_failed"] == sum(one.ended_ok for one in counts)
+        if not np.isnan(row["output_tok"]):
+            assert row["output_tok"] == sum(one.output_tokens or 0 for one in counts)
 
 
 def test_the_timeline_has_latencies_in_the_second_in_which_they_showed(table: pd.DataFrame) -> None:

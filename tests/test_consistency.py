@@ -15,6 +15,7 @@ from inferload.measure.health import HealthSet
 from inferload.measure.manyturns import fold_many
 from inferload.measure.phasefacts import token_balance
 from inferload.measure.record import Failure, Phase, PhaseWindow, TurnRecord
+from inferload.measure.search import fromturns, wanted
 from inferload.measure.tally import Tally, TallySet, books
 from inferload.measure.validity import judge
 from inferload.turnfile import TurnColumns, to_table
@@ -115,10 +116,13 @@ def codes(tallies: TallySet) -> set[str]:
 def test_rates_of_random_runs_are_those_of_their_rows_and_agree_with_each_other(runs: list[list[TurnRecord]]) -> None:
     tallies, columns = counted(runs), TurnColumns()
     columns.extend([record for records in runs for record in records])
-    rows = to_table(columns, Anchor(0, 0), "w1").to_pylist()
+    table = to_table(columns, Anchor(0, 0), "w1")
+    rows = table.to_pylist()
     measured = tallies.total("measure")
     document = summary.figures_of(measured, SECONDS["measure"]) | {"window_s": SECONDS["measure"]}
     recomputed.check_rates(document, MANIFEST, rows, {})
+    searched = fromturns.window(table, {"w1": -10 * S}, SECONDS["measure"], wanted.parse("p95(ttft_ms) < 800"))
+    assert searched.turns_per_s == pytest.approx(document["rates"]["turns_per_s"])
     assert books(tallies) == []
     for one in evidence.gather(tallies, HealthSet(), SECONDS, evidence.RunFacts(stamps=None)):
         assert (token_balance(one) or 0.0) < 1e-9

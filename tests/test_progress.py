@@ -70,6 +70,7 @@ def test_recent_figures_are_those_of_the_last_whole_seconds(reports: list[tuple[
     for at_s, sessions in sorted(reports):
         delta = TallySet()
         delta.session_planned("measure", "chat", sessions)
+        delta.at("measure", "chat").window_turns = sessions
         delta.at("measure", "chat").sketch("ttft_ms").add(at_s)
         recent.add(at_s, delta)
     figures = recent.figures(now_s)
@@ -80,6 +81,7 @@ def test_recent_figures_are_those_of_the_last_whole_seconds(reports: list[tuple[
         assert figures.ttft_ms == (None, None)
     else:
         assert figures.offered_sessions_per_s == sum(n for _, n in behind) / min(SPAN_S, int(now_s))
+        assert figures.turns_per_s == figures.offered_sessions_per_s
         placed = sorted(at_s for at_s, _ in behind)
         assert figures.ttft_ms[1] == pytest.approx(placed[rank(0.95, len(placed)) - 1], rel=0.01)
 

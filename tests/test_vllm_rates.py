@@ -63,7 +63,7 @@ def test_rates_and_overload_at_a_multiple_of_the_capacity(
     factor, kind, mode = cell
     before = measured[-1]
     arrivals = {"kind": kind, "sessions_per_s": round(factor * before, 3)}
-    measure_s = min(60.0, max(20.0, TURNS / before))
+    measure_s = min(40.0, max(20.0, TURNS / before))
     with staged(tmp_path / "run") as place:
         ended = run_on(place, small_server.url, mode, arrivals, TOKENS, warmup_s=2, measure_s=measure_s, drain_s=4)
     measured.append(capacity_of(small_server, tmp_path / "capacity"))

@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from inferload.measure.sketch import Sketch
-from inferload.measure.tally import TallySet
+from inferload.measure import summary
+from inferload.measure.tally import Tally, TallySet
 
 SPAN_S = 10
+_SHOWN = ("ttft_ms", "itl_ms")
 
 
 @dataclass(frozen=True, slots=True)
 class RecentFigures:
     """Rates a second and percentiles of what was reported in the last `span_s`; None where nothing was.
 
-    A turn is reported once it has ended, with all its tokens: while long answers stream, these rates lag behind.
+    The counters and formulas are those of the summary's rates, over the seconds of the reports: a turn is reported once it
+    has ended, with all its tokens, so while long answers stream, turns and tokens lag behind. Achieved are sessions started.
     """
 
     span_s: float
@@ -30,12 +32,7 @@ class RecentFigures:
 @dataclass(slots=True)
 class _Second:
     number: int
-    planned: int = 0
-    started: int = 0
-    ok: int = 0
-    tokens: int = 0
-    ttft_ms: Sketch = field(default_factory=Sketch)
-    itl_ms: Sketch = field(default_factory=Sketch)
+    tally: Tally = field(default_factory=Tally)  # all counters, and the sketches that are shown
 
 
 class Recent:
@@ -53,32 +50,26 @@ class Recent:
         second = self._seconds[-1]
         for _, tally in delta.items():
             self.failed += tally.failed
-            second.planned += tally.sessions_planned
-            second.started += tally.sessions_started
-            second.ok += tally.ok
-            second.tokens += tally.window_output_tokens
-            for name, kept in (("ttft_ms", second.ttft_ms), ("itl_ms", second.itl_ms)):
+            second.tally.absorb_counts(tally)
+            for name in _SHOWN:
                 if name in tally.sketches:
-                    kept.absorb(tally.sketches[name])
+                    second.tally.sketch(name).absorb(tally.sketches[name])
 
     def figures(self, at_s: float) -> RecentFigures:
         """Of the whole seconds that lie behind `at_s`, ten at most."""
         behind = [one for one in self._seconds if at_s - SPAN_S - 1 <= one.number < int(at_s)][-SPAN_S:]
         span_s = min(SPAN_S, int(at_s))
-        ttft_ms, itl_ms = Sketch(), Sketch()
+        total = Tally()
         for one in behind:
-            ttft_ms.absorb(one.ttft_ms)
-            itl_ms.absorb(one.itl_ms)
-
-        def per_s(count: int) -> float | None:
-            return count / span_s if behind else None
-
+            total.absorb(one.tally)
+        rates = summary.rates(total, span_s if behind else None)
+        ttft_ms, itl_ms = (total.sketch(name) for name in _SHOWN)
         return RecentFigures(
             span_s,
-            per_s(sum(one.planned for one in behind)),
-            per_s(sum(one.started for one in behind)),
-            per_s(sum(one.ok for one in behind)),
-            per_s(sum(one.tokens for one in behind)),
+            rates["offered_sessions_per_s"],
+            total.sessions_started / span_s if behind else None,
+            rates["turns_per_s"],
+            rates["output_tok_per_s"],
             (ttft_ms.quantile(0.5), ttft_ms.quantile(0.95)),
             (itl_ms.quantile(0.5), itl_ms.quantile(0.95)),
         )

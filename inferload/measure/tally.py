@@ -93,8 +93,7 @@ class Tally:
 
     def absorb(self, other: Tally) -> None:
         """Take in what the other counted; it is left as it was."""
-        for name in _COUNTS:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.absorb_counts(other)
         self._stalled(other.longest_stall_ms)
         for failure, count in other.by_failure.items():
             self.by_failure[failure] = self.by_failure.get(failure, 0) + count
@@ -102,6 +101,11 @@ class Tally:
             self.by_status[status] = self.by_status.get(status, 0) + count
         for name, sketch in other.sketches.items():
             self.sketch(name).absorb(sketch)
+
+    def absorb_counts(self, other: Tally) -> None:
+        """Take in the other's counters alone."""
+        for name in _COUNTS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
 
     def merge(self, other: Tally) -> Tally:
         """A new tally that counts what both count."""
