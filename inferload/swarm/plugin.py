@@ -111,6 +111,8 @@ def _begin_master(environment: Any, own: OwnSettings) -> Controller:
         parsed.only_summary = True  # our own lines stand on a terminal, and a pipe wants no table every two seconds
     if parsed.processes:
         atexit.register(compat.end_forked_workers)
+        # before the controller's listener: the workers' last lines are logged ahead of those that explain the end
+        environment.events.quit.add_listener(lambda **_event: compat.end_forked_workers())
     expected, parsed.expect_workers = parsed.expect_workers, 0  # its wait for workers can last for ever; ours does not
     run_time_s = given[2]
 
