@@ -66,7 +66,10 @@ def explanation(summary: Mapping[str, Any], most: int) -> list[str]:
     """Return what explains an outcome, at most so many lines: failures, gates that failed, reasons."""
     broken = [_gate_text(gate) for gate in _gates(summary) if not gate["passed"]]
     gates = [f"gates that failed: {', '.join(broken)}"] if broken else []
-    lines = [escaped(line) for line in (*failures.lines(summary), *gates, *_reasons(summary))]
+    failed = failures.lines(summary)
+    lines = [escaped(line) for line in (*failed, *gates, *_reasons(summary))]
+    if failed and len(lines) > most:
+        lines = lines[1:]  # the headline has the number of failed turns too
     return lines if len(lines) <= most else [*lines[: most - 1], f"and {len(lines) - most + 1} more in the report"]
 
 

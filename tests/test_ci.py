@@ -90,6 +90,20 @@ def test_the_case_of_the_run_fails_with_its_exit_code(
     assert [found for found, _ in ci.annotations({"r": document})][:1] == ([] if level is None else [level])
 
 
+def test_what_explains_an_outcome_is_short() -> None:
+    document = summary(GATES, "suspect")
+    gates = "gates that failed: p99(ttft_ms) < 100: is 130 (95 %: over 90), mean(tpot_ms) < 9: is not known; tpot_ms is not known"
+    assert ci.explanation(document, 3) == [gates, "suspect: the client was late"]
+    errors = {name: {"at_s": 1.0, "text": f"it {name}", "worker": None} for name in ("cut", "connect")}
+    document["turns"] = {"failed": 4, "ok": 1, "by_failure": {"cut": 1, "connect": 3}, "first_errors": errors}
+    assert ci.explanation(document, 3) == [
+        "first cut at 1.0 s: it cut",
+        "first connect at 1.0 s: it connect",
+        "and 2 more in the report",
+    ]
+    assert ci.explanation(document, 5)[0] == "4 of 5 turns failed (80.0 %): connect 3, cut 1"
+
+
 def test_runs_of_a_sweep_that_are_called_the_same_are_all_written(tmp_path: Path) -> None:
     failed, good = run(tmp_path / "s" / "a" / "001", GATES), run(tmp_path / "s" / "b" / "001", GATES[:1])
     junit = tmp_path / "j.xml"

@@ -101,6 +101,7 @@ def test_turns_that_are_all_refused_are_the_first_finding(
     assert first["text"].startswith("HTTP 400: {")
     assert len(first["text"]) <= 300
     assert first["text"] in ended.text[ended.text.rindex("failed turns") :]
+    assert first["text"] in "\n".join(ended.text.rstrip().splitlines()[-5:])
     check_failures_first(ended, capsys)
     assert "HTTP 400" in (ended.run_dir / "report.md").read_text()
     assert "HTTP 400" in (ended.run_dir / "report.html").read_text()
