@@ -116,7 +116,7 @@ def _exit_code(verdict: Mapping[str, Any], failed: bool, early: Early | None, po
         return policy.inconclusive_code if undecided else FAILED
     if early is None:
         return OK
-    if early.by not in SIGNAL_CODES:  # the loss of every worker: nobody asked for this end
+    if early.by not in SIGNAL_CODES:  # all workers were lost or stopped, which no option allows
         return FAILED
     return OK if policy.on_stop_passes else SIGNAL_CODES[early.by]
 

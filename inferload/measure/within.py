@@ -20,9 +20,7 @@ class WindowCounts(msgspec.Struct, frozen=True, gc=False):
     in_flight_ns: int = 0
     ended_ok: bool = False  # the turn ended well, and its end lies in the window
     ended_tokens: int | None = 0  # all output tokens of such a turn; None: not counted
-    edge_tokens: int = (
-        0  # difference of the two, of a turn that does not lie in the window as a whole or did not end well
-    )
+    edge_tokens: int = 0  # |output_tokens - ended_tokens| of a turn that crosses an end of the window, or failed
 
 
 def within(record: TurnRecord, window: PhaseWindow) -> WindowCounts | None:

@@ -1,6 +1,6 @@
 """The summary of a run that is over: from its books and, where they are at hand, its turns."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -57,7 +57,8 @@ def _splits(run: EndedRun, turns: pa.Table | None) -> dict[str, Any]:
 def _input(run: EndedRun, turns: pa.Table | None, cache: CacheFigures) -> summary.SummaryInput:
     windows: dict[Phase, float] = {w.phase: run.window_s(w.phase) for w in run.windows}
     entries = _servers(run)
-    facts = _facts(run, turns, entries, cache)
+    growths = _growths(run, turns)
+    facts = replace(_facts(run, turns, entries, cache), growth=worst(growths))
     judged = validity.judge(evidence.gather(run.seen.tallies, run.seen.health, windows, facts))
     scenario = run.order.scenario
     classes = run.seen.tallies.by_class("measure")
@@ -81,7 +82,7 @@ def _input(run: EndedRun, turns: pa.Table | None, cache: CacheFigures) -> summar
         first_errors=run.seen.errors.document(run.anchor.mono_ns),
         stopped_answering=None if turns is None else _stopped_answering(run, turns),
         growth=facts.growth,
-        step_growth={one.step: one for one in _growths(run, turns) if one.step is not None},
+        step_growth={one.step: one for one in growths if one.step is not None},
         overload_not_judged=_not_judged(run, turns),
         aborted=None if run.aborted is None else run.aborted.result(),
         exact=exact,
@@ -116,7 +117,6 @@ def _facts(
         lost_records=run.lost_records,
         lost_records_why=_why_lost(run),
         write_errors=run.write_errors,
-        growth=worst(_growths(run, turns)),
     )
 
 
