@@ -96,6 +96,14 @@ class LocustPage:
         """What stands in a field."""
         return self.browser.find_element(By.NAME, name).get_attribute("value")
 
+    def load_values(self) -> tuple[str | None, ...]:
+        """Users, spawn rate and run time in the start form."""
+        return tuple(self.value(name) for name in ("userCount", "spawnRate", "runTime"))
+
+    def load_words(self) -> str:
+        """Our words in the form on the scenario's load."""
+        return self.browser.find_element(By.ID, "inferload-load").text
+
     def submit(self) -> None:
         """Press the form's own button: START or UPDATE."""
         self.browser.find_element(By.XPATH, f"{_FORM}//button[@type='submit']").click()

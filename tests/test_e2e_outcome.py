@@ -1,5 +1,6 @@
 """One outcome on every surface: terminal, summary, report, JUnit, web page and exit code of whole runs."""
 
+import itertools
 import json
 import os
 import pty
@@ -15,9 +16,10 @@ from xml.etree import ElementTree
 import pytest
 from e2e_runs import PATIENCE_S, Ended, Fleet, Place, Scene, Stage, begun, contract_code, mark, scenario, scenes, until
 from inferload.analysis.comparison import gatescommand
-from locust_process import ROOT, start, summary_of
+from locust_process import ROOT, start, summary_of, turns_of
 
 from inferload import cli, rundir
+from inferload.workload import scenario as scenarios
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -290,13 +292,23 @@ def test_a_task_that_raises_fails_the_run(stage: Stage, scene: Scene) -> None:
     assert re.match(r"failed: tasks raised \d+ exceptions, the first: .*no such prompt", stated["headline"])
 
 
+QUICK = [
+    *("--users", "3", "--duration", "2s", "--input-len", "40", "--output-len", "6", "--set", "workload.turns=2"),
+    *("--processes", "2"),
+]
+SET = {
+    **{"arrivals.users": 3, "phases.measure_s": 2.0, "workload.prompt_tokens": 40, "workload.output_tokens": 6},
+    "workload.turns": 2,
+}
+
+
 def newest(place: Place) -> tuple[str, Path]:
     """Two runs with directories of their own, one after the other; what the second writes on standard output."""
     file = scenario(place.folder, phases={"measure_s": 1, "drain_s": 30})
     command = [sys.executable, "-m", "inferload", "run", str(file), "--host", place.simulator().url]
     command += ["--on-invalid", "warn"]
     said = ""
-    for words in (["--no-report"], []):
+    for words in (["--no-report"], QUICK):
         made = subprocess.run([*command, *words], cwd=place.folder, capture_output=True, text=True, check=False)
         assert made.returncode == 0, made.stderr
         said = made.stdout
@@ -310,6 +322,28 @@ def test_latest_links_the_newest_run_and_the_last_line_is_its_report(stage: Stag
     assert len(made) == 2
     assert (runs / rundir.LATEST).readlink() == Path(made[-1])
     assert said.splitlines()[-1] == str(runs / made[-1] / rundir.REPORT_HTML)
+
+
+@scenes(newest, ())
+def test_quick_options_are_in_the_manifest_the_digest_and_the_load(stage: Stage, scene: Scene) -> None:
+    _, runs = stage.result(scene)
+    plain, quick = sorted(path for path in runs.iterdir() if not path.is_symlink())
+    before, after = (rundir.read_json(run / rundir.MANIFEST) for run in (plain, quick))
+    assert before["scenario"]["overrides"] == {}
+    assert after["scenario"]["overrides"] == SET
+    changed = scenarios.from_text(before["scenario"]["text"], "x").changed(SET)
+    assert after["scenario"]["digest"] == changed.digest != before["scenario"]["digest"]
+    assert after["scenario"]["text"] == changed.resolved_text()
+    assert len(after["workers"]) == 2
+    assert summary_of(quick)["window_s"] == pytest.approx(2, rel=0.2)
+    turns = turns_of(quick)
+    assert {turn["output_tokens"] for turn in turns} == {6}
+    assert {turn["turn_index"] for turn in turns} == {0, 1}
+    starts_ends = [(turn["sent_ns"], 1) for turn in turns] + [(turn["closed_ns"], -1) for turn in turns]
+    assert max(itertools.accumulate(step for _, step in sorted(starts_ends))) == 3
+    first = {turn["input_tokens"] for turn in turns if turn["turn_index"] == 0}
+    assert len(first) == 1
+    assert 40 <= min(first) < 80, "the chat template adds some"
 
 
 # -- keys on a command line
