@@ -93,7 +93,7 @@ def test_a_start_that_cannot_be_made_says_why_and_the_next_one_takes_the_scenari
 
     page.fill(host=server.url)
     page.choose("smoke")
-    page.until(lambda: page.load_values() == ("4", "4", "15s"), "the values of smoke")
+    assert page.load_values() == ("4", "4", "15s")
     assert page.load_words().startswith("smoke: closed loop: 4 users")
     page.submit()
     page.until(lambda: "smoke" in page.line() and "measure" in page.line(), "the run in our line")
@@ -138,10 +138,10 @@ def test_a_run_by_hand(
     page.press("New")
     page.until(lambda: page.load_values() == ("10", "2", "300s"), "the values of chat, which was chosen last")
     page.choose("chat-open")
-    page.until(lambda: page.load_values() == ("2", "2", "300s"), "the values of chat-open")
+    assert page.load_values() == ("2", "2", "300s")
     assert "2 per second" in page.load_words()
     page.choose("smoke")
-    page.until(lambda: page.load_values() == ("4", "4", "15s"), "the values of smoke")
+    assert page.load_values() == ("4", "4", "15s")
     page.fill(userCount="10")  # another scenario's default is a number as any other
     page.submit()
     second = tmp_path / "run-2"
