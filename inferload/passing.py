@@ -6,6 +6,29 @@ from typing import Any
 
 from inferload.runoptions import KEY_ON_COMMAND_LINE
 
+# Options of vllm bench, GuideLLM, AIPerf, k6 and others, by the option of inferload run with the same meaning.
+ELSEWHERE = {
+    **dict.fromkeys(
+        ("--concurrency", "--max-concurrency", "--num-users", "--num-concurrency", "--vus", "--clients", "--threads"),
+        "--users",
+    ),
+    **dict.fromkeys(("--request-rate", "--qps", "--rps", "--arrival-rate", "--requests-per-second"), "--rate"),
+    **dict.fromkeys(
+        ("--num-prompts", "--num-requests", "--max-requests", "--request-count", "--requests", "--conversation-num"),
+        "--sessions",
+    ),
+    **dict.fromkeys(("--max-seconds", "--time", "--benchmark-duration", "--max-time", "--measure-s"), "--duration"),
+    **dict.fromkeys(
+        ("--random-input-len", "--input-tokens", "--prompt-tokens", "--isl", "--synthetic-input-tokens-mean"),
+        "--input-len",
+    ),
+    **dict.fromkeys(
+        ("--random-output-len", "--output-tokens", "--max-tokens", "--osl", "--output-tokens-mean"), "--output-len"
+    ),
+    **dict.fromkeys(("--base-url", "--url", "--target", "--endpoint-url"), "--host"),
+    **dict.fromkeys(("--result-dir", "--output-dir", "--output-path"), "--run-dir"),
+}
+
 
 def is_key(word: str) -> bool:
     """Whether a word of a command line is the option for a key, which is refused."""
@@ -25,7 +48,7 @@ class PassingParser(argparse.ArgumentParser):
         given = list(args)
         cut = given.index("--")
         parsed, unknown = self._known(given[:cut], namespace)
-        parsed.extra = tuple(given[cut + 1 :])
+        parsed.extra = (*parsed.extra, *given[cut + 1 :])
         return parsed, unknown
 
     def _known(self, args: Any, namespace: Any) -> Any:
@@ -35,8 +58,14 @@ class PassingParser(argparse.ArgumentParser):
         for word in unknown:
             name = word.partition("=")[0]
             if name.startswith("--") and name != "--":
-                near = difflib.get_close_matches(name, self._option_string_actions, n=1)
-                self.error(
-                    f"{name}: unknown" + (f"; did you mean {near[0]}?" if near else "; --help lists the options")
-                )
+                near = self._nearest(name)
+                self.error(f"{name}: unknown" + (f"; did you mean {near}?" if near else "; --help lists the options"))
         return parsed, unknown
+
+    def _nearest(self, name: str) -> str | None:
+        """The option that an unknown one stands for in other tools, else the one of the most similar name."""
+        known = [option for option in self._option_string_actions if option.startswith("--")]
+        if (meant := ELSEWHERE.get(name)) in known:
+            return meant
+        near = difflib.get_close_matches(name[2:], [option[2:] for option in known], n=1, cutoff=0.7)
+        return f"--{near[0]}" if near else None

@@ -49,6 +49,12 @@ class RunOption:
 
 
 RUN_OPTIONS = (
+    RunOption(
+        "--set",
+        "set one key of the scenario, as --set workload.turns=3: a dotted path and a value in YAML; may be repeated",
+        "PATH=VALUE",
+        repeat=True,
+    ),
     RunOption("--model", "model to ask (default: the first that the server lists)", in_form=True),
     RunOption(
         "--also-host",

@@ -75,13 +75,14 @@ class LocustPage:
         self.browser.find_element(By.XPATH, _button(label)).click()
 
     def choose(self, scenario: str) -> None:
-        """Unfold the custom parameters and take a scenario from the select."""
+        """Unfold the custom parameters, take a scenario from the select, and wait until the form shows its values."""
         summary = self.browser.find_elements(By.CSS_SELECTOR, ".MuiAccordionSummary-root")[-1]
         if summary.get_attribute("aria-expanded") != "true":
             summary.click()
         field = self.browser.find_element(By.NAME, "scenario")
         self.until(field.is_displayed, "the select of scenarios")
         self._scenario().select_by_value(scenario)
+        self.until(lambda: self.load_words().startswith(f"{scenario}: "), f"the values of {scenario}")
 
     def fill(self, **fields: str) -> None:
         """Type into fields of the form by their names, over what stands there."""
@@ -95,6 +96,14 @@ class LocustPage:
     def value(self, name: str) -> str | None:
         """What stands in a field."""
         return self.browser.find_element(By.NAME, name).get_attribute("value")
+
+    def load_values(self) -> tuple[str | None, ...]:
+        """Users, spawn rate and run time in the start form."""
+        return tuple(self.value(name) for name in ("userCount", "spawnRate", "runTime"))
+
+    def load_words(self) -> str:
+        """Our words in the form on the scenario's load; empty if they are not there."""
+        return str(self.browser.execute_script("return document.getElementById('inferload-load')?.innerText ?? ''"))
 
     def submit(self) -> None:
         """Press the form's own button: START or UPDATE."""

@@ -77,8 +77,8 @@ def test_a_start_that_cannot_be_made_says_why_and_the_next_one_takes_the_scenari
     open_page: Callable[..., LocustPage], simulator: Callable[..., Simulator], tmp_path: Path
 ) -> None:
     server, run_dir = simulator("--ttft-ms", "5", "--itl-ms", "2"), tmp_path / "run"
-    page = open_page()
-    prefilled = page.value("userCount"), page.value("spawnRate")
+    page = open_page("--set", "workload.turns=1")
+    page.until(lambda: page.load_values() == ("10", "2", "300s"), "the values of chat")
     assert set(page.scenarios()) >= {"chat", "chat-open", "demo", "smoke"}
 
     dead = f"http://127.0.0.1:{locust_process.free_port()}"
@@ -93,12 +93,13 @@ def test_a_start_that_cannot_be_made_says_why_and_the_next_one_takes_the_scenari
 
     page.fill(host=server.url)
     page.choose("smoke")
-    assert (page.value("userCount"), page.value("spawnRate")) == prefilled
+    assert page.load_values() == ("4", "4", "15s")
+    assert page.load_words().startswith("smoke: closed loop: 4 users")
     page.submit()
     page.until(lambda: "smoke" in page.line() and "measure" in page.line(), "the run in our line")
     manifest = json.loads((run_dir / "run.json").read_text())
     assert manifest["scenario"]["name"] == "smoke"
-    assert manifest["scenario"]["overrides"] == {}
+    assert manifest["scenario"]["overrides"] == {"workload.turns": 1}
     assert "users: 4\n" in manifest["scenario"]["text"]
     page.until(lambda: page.header("Users") == "4", "the scenario's four users")
     stop(page, run_dir)
@@ -135,13 +136,20 @@ def test_a_run_by_hand(
     assert_statistics_are_the_records(page, run_dir)
 
     page.press("New")
+    page.until(lambda: page.load_values() == ("10", "2", "300s"), "the values of chat, which was chosen last")
+    page.choose("chat-open")
+    assert page.load_values() == ("2", "2", "300s")
+    assert "2 per second" in page.load_words()
     page.choose("smoke")
+    assert page.load_values() == ("4", "4", "15s")
+    page.fill(userCount="10")  # another scenario's default is a number as any other
     page.submit()
     second = tmp_path / "run-2"
     page.until(lambda: str(second) in page.line() and "measure" in page.line(), "the second run")
     stop(page, second)
     assert_complete(second)
-    assert json.loads((second / "run.json").read_text())["scenario"]["name"] == "smoke"
+    manifest = json.loads((second / "run.json").read_text())["scenario"]
+    assert (manifest["name"], manifest["overrides"]) == ("smoke", {"arrivals.users": 10})
     assert_needs_nothing_but_itself(page.browser, run_dir / "report.html")
 
 

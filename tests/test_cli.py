@@ -1,5 +1,6 @@
 """The command as a whole: a reader that goes away, a satellite that does not load."""
 
+import ast
 import json
 import subprocess
 import sys
@@ -44,6 +45,8 @@ def test_a_satellite_that_does_not_load_spoils_no_other_command(
         ),
         ("deploy --prot=1 status", "inferload deploy: error: --prot: unknown; --help lists the options"),
         ("plan smoke --sead=3", "inferload plan: error: --sead: unknown; did you mean --seed?"),
+        ("doctor --users 8", "inferload doctor: error: --users: unknown; --help lists the options"),
+        ("run smoke --concurrency=8", "inferload run: error: --concurrency: unknown; did you mean --users?"),
         ("simulator --max-num-sequences 8", "inferload: --max-num-sequences: unknown; did you mean --max-num-seqs?"),
     ],
 )
@@ -56,6 +59,17 @@ def test_an_option_that_is_none_is_told_by_its_own_command(
     assert capsys.readouterr().err.splitlines()[-1] == said
 
 
+def test_no_parser_takes_an_abbreviation() -> None:
+    root, parsers = Path(cli.__file__).parents[2], 0
+    for folder in ("inferload", "analysis", "deploy", "benchmarks"):
+        for file in (root / folder).rglob("*.py"):
+            for call in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+                if isinstance(call, ast.Call) and ast.unparse(call.func).endswith("ArgumentParser"):
+                    parsers += 1
+                    assert "allow_abbrev=False" in ast.unparse(call), f"{file}:{call.lineno}"
+    assert parsers > 5
+
+
 @pytest.mark.parametrize(
     "command",
     [
@@ -63,7 +77,7 @@ def test_an_option_that_is_none_is_told_by_its_own_command(
             f"deploy {verb}"
             for verb in ("list", "show", "script", "compose", "kubernetes", "up", "status", "logs", "down")
         ),
-        *("deploy", "sweep", "throughput"),
+        *("deploy", "run", "sweep", "throughput"),
     ],
 )
 def test_help_fits_a_terminal(

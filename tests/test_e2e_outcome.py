@@ -1,6 +1,7 @@
 """One outcome on every surface: terminal, summary, report, JUnit, web page and exit code of whole runs."""
 
 import html
+import itertools
 import json
 import os
 import pty
@@ -29,9 +30,10 @@ from e2e_runs import (
     scenes,
     until,
 )
-from locust_process import ROOT, csv_rows, start, summary_of
+from locust_process import ROOT, csv_rows, start, summary_of, turns_of
 
 from inferload import ci, cli, rundir
+from inferload.workload import scenario as scenarios
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -404,6 +406,16 @@ def test_a_task_that_raises_fails_the_run(stage: Stage, scene: Scene) -> None:
     check_surfaces(ended, "failed", r"failed: tasks raised \d+ exceptions, the first: .*no such prompt.*", raised=True)
 
 
+QUICK = [
+    *("--users", "3", "--duration", "2s", "--input-len", "40", "--output-len", "6", "--set", "workload.turns=2"),
+    *("--processes", "2"),
+]
+SET = {
+    **{"arrivals.users": 3, "phases.measure_s": 2.0, "workload.prompt_tokens": 40, "workload.output_tokens": 6},
+    "workload.turns": 2,
+}
+
+
 def newest(place: Place) -> list[tuple[int, str, Path]]:
     """Runs with directories of their own, one after the other: of each the exit code, standard output, and the newest run."""
     runs, progress = place.folder / "runs", place.folder / "progress"
@@ -411,7 +423,7 @@ def newest(place: Place) -> list[tuple[int, str, Path]]:
     ends = []
     for name, measure_s, words in (
         ("bare", 1, ["--no-report"]),
-        ("passed", 1, []),
+        ("passed", 1, QUICK),
         ("failed", 1, []),
         ("stopped", 300, ["--progress-file", str(progress)]),
     ):
@@ -446,6 +458,27 @@ def test_latest_links_the_newest_run_and_the_last_line_is_its_report(stage: Stag
         assert f"\n{rundir.read_json(run / rundir.SUMMARY)['outcome']['headline']}\n" in f"\n{said}"
         assert (run / rundir.REPORT_HTML).is_file()
     assert ends[0][1].splitlines()[-1] == str(ends[0][2])
+
+
+@scenes(newest, ())
+def test_quick_options_are_in_the_manifest_the_digest_and_the_load(stage: Stage, scene: Scene) -> None:
+    (_, _, plain), (_, _, quick), *_ = stage.result(scene)
+    before, after = (rundir.read_json(run / rundir.MANIFEST) for run in (plain, quick))
+    assert before["scenario"]["overrides"] == {}
+    assert after["scenario"]["overrides"] == SET
+    changed = scenarios.from_text(before["scenario"]["text"], "x").changed(SET)
+    assert after["scenario"]["digest"] == changed.digest != before["scenario"]["digest"]
+    assert after["scenario"]["text"] == changed.resolved_text()
+    assert len(after["workers"]) == 2
+    assert summary_of(quick)["window_s"] == pytest.approx(2, rel=0.2)
+    turns = turns_of(quick)
+    assert {turn["output_tokens"] for turn in turns} == {6}
+    assert {turn["turn_index"] for turn in turns} == {0, 1}
+    starts_ends = [(turn["sent_ns"], 1) for turn in turns] + [(turn["closed_ns"], -1) for turn in turns]
+    assert max(itertools.accumulate(step for _, step in sorted(starts_ends))) == 3
+    first = {turn["input_tokens"] for turn in turns if turn["turn_index"] == 0}
+    assert len(first) == 1
+    assert 40 <= min(first) < 80, "the chat template adds some"
 
 
 # -- keys on a command line

@@ -1,4 +1,4 @@
-"""`inferload run`: a headless run for who has no locustfile at hand; it becomes the `locust` command that it stands for."""
+"""`inferload run`: a run of a scenario without a locustfile; it becomes the `locust` command that it stands for."""
 
 import argparse
 import os
@@ -7,37 +7,50 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from inferload.cli import locustoptions, quickoptions
 from inferload.errors import UsageError
 from inferload.runoptions import RUN_OPTIONS
 
-_EXAMPLE = "example: inferload run smoke --host http://server:8000 -- --processes 2"
+DEFAULT_SCENARIO = "chat"  # as of the bundled locustfile
+_EXAMPLE = "example: inferload run smoke --host http://server:8000 --users 20 --duration 60s --processes 2"
 
 
 def register(commands: Any) -> None:
     """Add the sub-command."""
     parser = commands.add_parser(
         "run",
-        help="run a scenario against a server, headless",
-        description="Run a scenario against a server, headless. Arguments after -- go to Locust.",
+        help="run a scenario against a server",
+        description="Run a scenario against a server: headless, or with Locust's web UI if one of its options is given.",
         epilog=_EXAMPLE,
     )
-    parser.add_argument("scenario", metavar="SCENARIO", help="a bundled scenario's name, or a file")
-    parser.add_argument("--host", required=True, metavar="URL", help="the server, as http://server:8000")
+    parser.add_argument(
+        "scenario",
+        metavar="SCENARIO",
+        nargs="?",
+        default=DEFAULT_SCENARIO,
+        help=f"a bundled scenario's name, or a file (default: {DEFAULT_SCENARIO})",
+    )
+    parser.add_argument("-H", "--host", metavar="URL", help="the server, as http://server:8000")
+    load = quickoptions.add_to(parser)
     for option in RUN_OPTIONS:
-        parser.add_argument(option.flag, **option.keywords())
+        (load if option.name == "set" else parser).add_argument(option.flag, **option.keywords())
+    locustoptions.add_to(parser)
     parser.set_defaults(run=run, extra=())
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Replace this process by Locust's."""
+    arguments.set = quickoptions.settings(arguments)
     command = locust_command(arguments, locustfile())
     os.execv(command[0], command)
 
 
 def locust_command(arguments: argparse.Namespace, locustfile: Path) -> list[str]:
     """The `locust` command line that the arguments stand for."""
-    command = [sys.executable, "-m", "locust", "-f", str(locustfile), "--headless"]
-    command += ["--host", arguments.host, "--scenario", arguments.scenario]
+    command = [sys.executable, "-m", "locust", "-f", str(locustfile)]
+    command += [] if locustoptions.shows_web_ui(arguments.extra) else ["--headless"]
+    command += ["--host", arguments.host] if arguments.host else []
+    command += ["--scenario", arguments.scenario]
     for option in RUN_OPTIONS:
         value = getattr(arguments, option.name)
         if value == option.default:

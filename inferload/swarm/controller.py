@@ -23,7 +23,7 @@ from inferload.swarm.ended import Place
 from inferload.swarm.finale import Result
 from inferload.swarm.locust_csv import History
 from inferload.swarm.masterrun import MasterRun
-from inferload.swarm.order import Order, Prefill, Wish, resolve
+from inferload.swarm.order import GivenLoad, Order, Wish, resolve
 from inferload.swarm.own import OwnSettings
 from inferload.swarm.preflight import Preflight, preflight
 
@@ -48,15 +48,14 @@ class Controller:
     """One per master or local process. `wish` says what the options and the form ask for at this moment."""
 
     def __init__(
-        self, environment: Any, own: OwnSettings, wish: Callable[[], Wish], prefill: Prefill, expected_workers: int
+        self, environment: Any, own: OwnSettings, wish: Callable[[], Wish], given: GivenLoad, expected_workers: int
     ) -> None:
         self.environment = environment
-        self.prefill = prefill
+        self.given = given
         self.run: MasterRun | None = None
         self.result: Result | None = None
         self.trouble: str | None = None  # why the last start could not be made
         self._own = own
-        self._shown = environment.parsed_options.num_users, environment.parsed_options.spawn_rate
         self._wish = wish
         self._expected_workers = expected_workers
         options = environment.parsed_options
@@ -168,13 +167,8 @@ class Controller:
             raise
 
     def wish_for(self, users: int, spawn_rate: float) -> Wish:
-        """What is asked for now: a number that was left at its prefill means the scenario's."""
-        wish = self._wish()
-        if users != self.prefill.users:
-            wish = replace(wish, users=users)
-        if spawn_rate != self.prefill.spawn_per_s:
-            wish = replace(wish, spawn_per_s=spawn_rate)
-        return wish
+        """What is asked for now."""
+        return replace(self._wish(), users=users, spawn_per_s=spawn_rate)
 
     def _order(self, users: int, spawn_rate: float) -> Order | UsageError:
         try:
@@ -203,7 +197,6 @@ class Controller:
             self.preparing = self._load_awaited = False
             self.run = None
             self._write_outputs(summaries)
-            self._shown_again()
             self._idle.set()
         if (self._headless or self._leaving) and not self._shutting_down:
             self._quit()
@@ -344,11 +337,6 @@ class Controller:
             code = OK if self._own.policy.on_stop_passes else SIGNAL_CODES[by]
             self.environment.process_exit_code = code
         return ci.not_started("stopped early", text, code)
-
-    def _shown_again(self) -> None:
-        """The start form shows what it did at first: a field that is left so means the scenario's value, each time."""
-        options = self.environment.parsed_options
-        options.num_users, options.spawn_rate = self._shown
 
     def _quit_if_idle(self) -> None:
         if not self.under_way:

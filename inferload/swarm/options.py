@@ -20,7 +20,7 @@ from inferload.wire.dial import TlsSettings
 from inferload.wire.redaction import without_userinfo
 from inferload.wire.scrapehttp import MetricsUrl
 from inferload.wire.target import Target
-from inferload.workload import catalog
+from inferload.workload import catalog, overrides
 from inferload.workload import scenario as scenarios
 from inferload.workload.data import Data
 from inferload.workload.sessions import Sessions
@@ -73,7 +73,8 @@ class Checked:
 def check(options: Any) -> Checked:
     """Look at everything that can be known before a run; UsageError names the option and the remedy."""
     own = own_settings(options)
-    scenario = scenarios.load(options.scenario)
+    settings = overrides.parse_settings(options.set)
+    scenario = scenarios.load(options.scenario, settings)
     seed_of(options.seed)
     metrics_urls(options.metrics_url)
     if options.worker:
@@ -81,7 +82,8 @@ def check(options: Any) -> Checked:
     abort_on(options.abort_on)
     order.more_gates(scenario, options.gate or ())
     if options.only:
-        order.alone(scenario, options.only, options.num_users)
+        users_set = next((each.value for each in settings if each.key == "arrivals.users"), None)
+        order.alone(scenario, options.only, options.num_users or users_set)
     if options.headless or options.autostart:
         if not options.host:
             raise UsageError("--host: missing; say which server, as --host http://server:8000")

@@ -10,21 +10,46 @@ from inferload.measure import gates
 from inferload.wire.target import Target
 from inferload.workload import scenario as scenarios
 from inferload.workload.arrivalkinds import Closed
+from inferload.workload.describearrivals import arrivals_in_words
+from inferload.workload.overrides import Override
 from inferload.workload.scenario import Scenario
 from inferload.workload.workloads import Mix
 
 
 @dataclass(frozen=True, slots=True)
-class Prefill:
-    """What the start form shows before anybody touched it; a field left so means the scenario's value."""
+class FormValues:
+    """What the start form shows for a scenario. `run_time_s`: None if the scenario has no limit in time."""
 
     users: int
     spawn_per_s: float
+    run_time_s: float | None
+    load: str
+
+
+@dataclass(frozen=True, slots=True)
+class GivenLoad:
+    """The load options of the command line, which hold for every scenario; None: the scenario's value."""
+
+    users: int | None
+    spawn_per_s: float | None
+    run_time_s: float | None
+    settings: tuple[Override, ...]
+
+    def form(self, name: str) -> FormValues:
+        """The values that a run of a scenario would use; UsageError if it cannot be loaded."""
+        scenario = scenarios.load(name, self.settings)
+        users, spawn_per_s = nominal_users(scenario)
+        return FormValues(
+            users=users if self.users is None else self.users,
+            spawn_per_s=spawn_per_s if self.spawn_per_s is None else self.spawn_per_s,
+            run_time_s=scenario.phases.measure_s if self.run_time_s is None else self.run_time_s,
+            load="; ".join(arrivals_in_words(scenario)),
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What was asked for beside the scenario; None where nothing was."""
+    """What was asked for beside the scenario; None where nothing was. `settings`: keys of the scenario that --set changes."""
 
     scenario: str
     host: str
@@ -38,6 +63,7 @@ class Wish:
     only: str | None = None
     abort_on: tuple[str, ...] | None = None
     gates: tuple[str, ...] = ()  # beside the scenario's
+    settings: tuple[Override, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +108,7 @@ def alone(scenario: Scenario, only: str, users: int | None) -> dict[str, Any]:
     if isinstance(arrivals, Closed) and users is None:
         raise UsageError(
             f"--only {only}: in a closed loop a class holds more or fewer users than its share of the sessions says; run the "
-            f"mix, ask `inferload interference RUN` how many {only} held, and give them with --users (of inferload run: behind --)"
+            f"mix, ask `inferload interference RUN` how many {only} held, and give them with --users"
         )
     return {"workload.only": only}
 
@@ -114,7 +140,7 @@ def resolve(wish: Wish) -> Order:
     """The order that a wish comes to; UsageError where no run could be made of it."""
     if not wish.host:
         raise UsageError("host: missing; say which server, as http://server:8000")
-    scenario = scenarios.load(wish.scenario)
+    scenario = scenarios.load(wish.scenario, wish.settings)
     models = [one.name for one in scenario.request.models]
     if wish.model and models:
         raise UsageError(f"--model {wish.model}: the scenario names its models ({', '.join(models)}); leave one out")
@@ -122,20 +148,9 @@ def resolve(wish: Wish) -> Order:
     twice = [target.url for place, target in enumerate(targets) if target in targets[:place]]
     if twice:
         raise UsageError(f"--also-host {twice[0]}: named twice; give each server once")
-    changes = more_gates(scenario, wish.gates)
+    changes = more_gates(scenario, wish.gates) | _load_changes(wish, scenario)
     if wish.seed is not None:
         changes["seed"] = wish.seed
-    if wish.run_time_s is not None:
-        changes["phases.measure_s"] = float(wish.run_time_s)
-    arrivals = scenario.arrivals
-    if isinstance(arrivals, Closed):
-        if wish.users is not None:
-            changes["arrivals.users"] = wish.users
-        if wish.spawn_per_s is not None:
-            changes["arrivals.spawn_per_s"] = float(wish.spawn_per_s)
-    elif wish.users is not None:
-        nominal, _ = nominal_users(scenario)
-        changes[f"arrivals.{arrivals.rate_key}"] = arrivals.rate * wish.users / nominal
     if wish.abort_on is not None:
         changes["abort_on"] = list(wish.abort_on)
     if wish.only is not None:
@@ -151,5 +166,21 @@ def resolve(wish: Wish) -> Order:
         metrics_urls=wish.metrics_urls,
         users=users,
         spawn_per_s=spawn_per_s,
-        overrides=changes,
+        overrides={each.key: each.value for each in wish.settings} | changes,
     )
+
+
+def _load_changes(wish: Wish, scenario: Scenario) -> dict[str, Any]:
+    """The keys of load and duration that a wish changes; a number equal to the scenario's own changes none."""
+    changes: dict[str, Any] = {}
+    arrivals, (users, spawn_per_s) = scenario.arrivals, nominal_users(scenario)
+    if wish.run_time_s not in (None, scenario.phases.measure_s):
+        changes["phases.measure_s"] = float(wish.run_time_s)
+    if wish.users not in (None, users):
+        if isinstance(arrivals, Closed):
+            changes["arrivals.users"] = wish.users
+        else:
+            changes[f"arrivals.{arrivals.rate_key}"] = arrivals.rate * wish.users / users
+    if isinstance(arrivals, Closed) and wish.spawn_per_s not in (None, spawn_per_s):
+        changes["arrivals.spawn_per_s"] = float(wish.spawn_per_s)
+    return changes

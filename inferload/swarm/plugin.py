@@ -17,10 +17,11 @@ from inferload.measure.untrusted import escaped
 from inferload.swarm import compat, logs, options, webpage
 from inferload.swarm.agent import Agent
 from inferload.swarm.controller import CTRL_C, Controller
-from inferload.swarm.order import Prefill, Wish, nominal_users
+from inferload.swarm.order import GivenLoad, Wish
 from inferload.swarm.own import OwnSettings
 from inferload.swarm.users import InferenceUser
 from inferload.workload import scenario as scenarios
+from inferload.workload.overrides import parse_settings
 
 logger = logging.getLogger(__name__)
 
@@ -99,12 +100,9 @@ def _on_signals(interrupt: Callable[[str], None]) -> None:
 
 def _begin_master(environment: Any, own: OwnSettings) -> Controller:
     parsed = environment.parsed_options
-    scenario = scenarios.load(parsed.scenario)
-    users, spawn_per_s = nominal_users(scenario)
-    prefill = Prefill(users, spawn_per_s)
-    given = parsed.num_users, parsed.spawn_rate, parsed.run_time
-    parsed.num_users = given[0] if given[0] is not None else users
-    parsed.spawn_rate = given[1] if given[1] is not None else spawn_per_s
+    given = GivenLoad(parsed.num_users, parsed.spawn_rate, parsed.run_time, parse_settings(parsed.set))
+    shown = given.form(parsed.scenario)
+    parsed.num_users, parsed.spawn_rate = shown.users, shown.spawn_per_s
     if parsed.headless or parsed.autostart:
         parsed.run_time = None  # Locust would quit in mid-stream; the controller ends the run
     if parsed.headless and not parsed.print_stats:
@@ -114,25 +112,24 @@ def _begin_master(environment: Any, own: OwnSettings) -> Controller:
         # before the controller's listener: the workers' last lines are logged ahead of those that explain the end
         environment.events.quit.add_listener(lambda **_event: compat.end_forked_workers())
     expected, parsed.expect_workers = parsed.expect_workers, 0  # its wait for workers can last for ever; ours does not
-    run_time_s = given[2]
 
     def wish() -> Wish:
         """The options as they stand, which the start form may have changed."""
-        asked_s = run_time_s if parsed.run_time is None else parsed.run_time
         return Wish(
             scenario=parsed.scenario,
             host=environment.host or "",
             model=parsed.model or None,
             seed=options.seed_of(parsed.seed),
-            run_time_s=asked_s,
+            run_time_s=given.run_time_s if parsed.run_time is None else parsed.run_time,
             metrics_urls=options.metrics_urls(parsed.metrics_url),
             also_hosts=tuple(parsed.also_host or ()),
             only=parsed.only or None,
             abort_on=options.abort_on(parsed.abort_on),
             gates=tuple(parsed.gate or ()),
+            settings=given.settings,
         )
 
-    controller = Controller(environment, own, wish, prefill, expected)
+    controller = Controller(environment, own, wish, given, expected)
     environment.inferload_controller = controller
     environment.events.quitting.add_listener(controller.quitting)
     _on_signals(controller.interrupt)

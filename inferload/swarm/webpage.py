@@ -28,6 +28,7 @@ def attach(web_ui: Any, controller: Controller, redaction: Redaction) -> None:
     app.after_request(lambda response: _redacted(_after(web_ui, controller, response, base), redaction))
     app.add_url_rule(f"{base}/inferload/{_SCRIPT}", "inferload_script", guarded(_script))
     app.add_url_rule(f"{base}/inferload/status", "inferload_status", guarded(lambda: jsonify(status(controller))))
+    app.add_url_rule(f"{base}/inferload/form", "inferload_form", guarded(lambda: jsonify(form_values(controller))))
 
 
 def _refuse_other_origins() -> tuple[Response, int] | None:
@@ -106,6 +107,21 @@ def _script() -> Response:
     return Response(files("inferload.swarm").joinpath(_SCRIPT).read_text("utf-8"), mimetype="text/javascript")
 
 
+def form_values(controller: Controller) -> dict[str, Any]:
+    """The values that a run of the scenario in the query would use, by the names of Locust's fields."""
+    try:
+        shown = controller.given.form(request.args.get("scenario", ""))
+    except UsageError as error:
+        return {"load": escaped(str(error))}
+    whole = shown.run_time_s is not None and shown.run_time_s.is_integer()  # all that Locust's field takes
+    return {
+        "userCount": f"{shown.users}",
+        "spawnRate": f"{shown.spawn_per_s:g}",
+        "runTime": f"{shown.run_time_s:.0f}s" if whole else "",
+        "load": shown.load,
+    }
+
+
 def _take_form(environment: Any, form: Any) -> None:
     """The fields that the look needs, into the options: Locust would do the same a moment later."""
     parsed = environment.parsed_options
@@ -114,10 +130,10 @@ def _take_form(environment: Any, form: Any) -> None:
             setattr(parsed, name, form[name])
     if form.get("host"):
         environment.host = form["host"].replace("<", "").replace(">", "")
-    if form.get("run_time"):
+    if "run_time" in form:  # Locust keeps the last run's time where the field is empty
         from locust.util.timespan import parse_timespan
 
-        parsed.run_time = parse_timespan(form["run_time"])
+        parsed.run_time = parse_timespan(form["run_time"]) if form["run_time"] else None
 
 
 def status(controller: Controller) -> dict[str, Any]:

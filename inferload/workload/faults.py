@@ -43,7 +43,10 @@ def _fault(detail: ErrorDetails, parsed: Parsed, schema: Schema) -> Fault:
     text = _TEXTS.get(detail["type"], _as_pydantic_says)(detail, path, schema)
     if detail["type"] in ("union_tag_not_found", "union_tag_invalid") and isinstance(detail["input"], Mapping):
         path = (*path, _discriminator(detail))
-    return Fault(parsed.line_of(path), path, text)
+    if source := parsed.source_of(path):
+        return Fault(0, path, text, source)
+    within = parsed.sources_within(path) if detail["type"] == "value_error" else []
+    return Fault(parsed.line_of(path), path, text + (f" (with {', '.join(within)})" if within else ""))
 
 
 def _written_path(detail: ErrorDetails, data: Any) -> PathTo:

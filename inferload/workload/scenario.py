@@ -5,7 +5,7 @@ Defaults stand here and nowhere else; `resolved_text()` writes every one of them
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -22,6 +22,7 @@ from inferload.workload.arrivalkinds import Arrivals, Closed, Rated, TraceTimes
 from inferload.workload.distributions import NonNegative, Positive
 from inferload.workload.endpoints import ENDPOINTS, Endpoint
 from inferload.workload.faults import ScenarioError, faults_of
+from inferload.workload.overrides import Override, apply
 from inferload.workload.parts import AtLeastOne, Flag, Part, Share, SloLimits, Whole, add_up
 from inferload.workload.scenariofields import AbortConditions, Gates, HeaderName, Headers, Json, Name, Salt, Version
 from inferload.workload.scenariotext import as_yaml
@@ -328,15 +329,17 @@ def _class_names(workload: Workload) -> tuple[str, ...]:
     return tuple(one.name for one in workload.classes) if isinstance(workload, Mix) else (workload.kind,)
 
 
-def load(name_or_path: str) -> Scenario:
+def load(name_or_path: str, overrides: Sequence[Override] = ()) -> Scenario:
     """Read a scenario: a file, or the name of a bundled one. ScenarioError names all that is wrong with it."""
     path = catalog.resolve(name_or_path)
-    return from_text(catalog.read(path), str(path))
+    return from_text(catalog.read(path), str(path), overrides)
 
 
-def from_text(text: str, origin: str) -> Scenario:
-    """The scenario that a text says; `origin` stands in front of each error."""
-    return _validated(parse(text), origin)
+def from_text(text: str, origin: str, overrides: Sequence[Override] = ()) -> Scenario:
+    """The scenario that a text says, edited by `overrides`; `origin` stands in front of each error of the text."""
+    parsed = parse(text)
+    apply(parsed, overrides)
+    return _validated(parsed, origin)
 
 
 def _validated(parsed: Parsed, origin: str) -> Scenario:

@@ -30,33 +30,49 @@ _SCALARS: tuple[tuple[re.Pattern[str], Callable[[str], Any]], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One mistake: its line (0: not from a text), the path of keys (empty: the whole file), what is wrong, the remedy."""
+    """One mistake: its line (0: not from a text), the path of keys (empty: the whole file), what is wrong, the remedy.
+
+    `source`: the option that set the value, if it is not the file's.
+    """
 
     line: int
     path: PathTo
     text: str
+    source: str = ""
 
     def render(self, origin: str) -> str:
-        """`file:line: dotted.path: text`."""
+        """`file:line: dotted.path: text`, or `--option value: dotted.path: text`."""
         where = dotted(self.path)
-        place = f"{origin}:{self.line}" if self.line else origin
+        place = self.source or (f"{origin}:{self.line}" if self.line else origin)
         return f"{place}: {where}: {self.text}" if where else f"{place}: {self.text}"
 
 
 @dataclass(slots=True)
 class Parsed:
-    """What a text says, the line where each path is written, and what is wrong with it."""
+    """What a text says, the line where each path is written, and what is wrong with it.
+
+    `sources`: options that replaced a value, by its path.
+    """
 
     data: Any = None
     lines: dict[PathTo, int] = field(default_factory=dict)
     faults: list[Fault] = field(default_factory=list)
     nodes: int = 0
+    sources: dict[PathTo, str] = field(default_factory=dict)
 
     def line_of(self, path: PathTo) -> int:
         """The line of a path, or of the nearest thing around it that is written; 0 where there is no text."""
         while path and path not in self.lines:
             path = path[:-1]
         return self.lines.get(path, 0)
+
+    def source_of(self, path: PathTo) -> str:
+        """The option that set the value at a path; empty if the file did."""
+        return next((source for place, source in self.sources.items() if path[: len(place)] == place), "")
+
+    def sources_within(self, path: PathTo) -> list[str]:
+        """The options that set values inside of the mapping or list at a path."""
+        return [source for place, source in self.sources.items() if place[: len(path)] == path and place != path]
 
 
 def dotted(path: Sequence[str | int]) -> str:

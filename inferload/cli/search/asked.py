@@ -2,7 +2,6 @@
 
 import argparse
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from inferload.runoptions import RUN_OPTIONS, RunOption
 from inferload.workload import files
 from inferload.workload import scenario as scenarios
 from inferload.workload.arrivalkinds import Closed, OpenArrivals, Rated, TraceTimes
+from inferload.workload.numberwords import seconds_of
 from inferload.workload.scenario import Scenario
 from inferload.workload.scenariofields import secret_header
 from inferload.workload.scenariotext import as_yaml
@@ -34,6 +34,7 @@ _OWN = (
     "inconclusive",
     "inconclusive_code",
     "progress_file",
+    "set",
 )
 PASSED_ON = tuple(option for option in RUN_OPTIONS if option.name not in _OWN)
 _START_S = 8.0  # what a run takes beside its phases: processes, preflight, summary; a guess, for the plan alone
@@ -42,7 +43,6 @@ BUDGET, PRECISION = "30m", 0.15
 # Options by the names that they have in what was asked.
 _CALLED = {"window_s": "--point", "warmup_s": "--warmup", "guess": "--start", "extra": "what stands after --"}
 _LOOKS = 10  # where nothing else is said, a point may take so large a part of the budget
-_UNITS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,15 +206,6 @@ def conditions_of(slo: str) -> tuple[Condition, ...]:
         return wanted.parse(slo)
     except SloError as error:
         raise UsageError(f"--slo: {error}") from None
-
-
-def seconds_of(option: str, text: str, least: float = 1.0) -> float:
-    """A time as people write it: 90, 90s, 30m, 1.5h."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|m|min|h)?", text.strip())
-    value = float(found[1]) * _UNITS[found[2] or "s"] if found else math.nan
-    if not least <= value < math.inf:
-        raise UsageError(f"{option} {text}: not a time from {least:g} s on; write it as 90s, 30m or 2h")
-    return value
 
 
 def present(scenario: Scenario) -> float:
