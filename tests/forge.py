@@ -162,9 +162,11 @@ class Forge:
             return self._path
 
 
+# The scraper is not among them, but what it imports: a module that is imported already is run again with a warning.
 COMMANDS = Forge(
-    "inferload.cli.scrape",
-    "inferload.wire.scrape",
+    "inferload.scrapefile",
+    "inferload.wire.promtext",
+    "inferload.wire.scrapehttp",
     "inferload.analysis.report",
     "inferload.analysis.together",
     "pyarrow.dataset",
@@ -266,9 +268,10 @@ def _become(order: dict[str, Any], descriptors: Sequence[int], sockets: Sequence
         traceback.print_exc()
         code = 1
     # What the interpreter does at its end, atexit functions first; `sys.exit` from here would run the forge's own frames.
-    if isinstance(code, str):
+    if code is not None and not isinstance(code, int):
         print(code, file=sys.stderr)
-    _leave(1 if isinstance(code, str) else int(code or 0))
+        code = 1
+    _leave(code or 0)
 
 
 def _leave(code: int) -> None:
@@ -276,8 +279,9 @@ def _leave(code: int) -> None:
 
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        if not stream.closed:
+            stream.flush()
     os._exit(code)
 
 
