@@ -71,7 +71,7 @@ test: $(READY) browser sshd curl  ## all tests that need no real vLLM
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python tests/side_by_side.py
 
 test-vllm: $(READY) setup-vllm  ## the tests that drive real vLLM on the CPU
-	$(BIN)/python -m pytest -m "vllm and not soak"
+	$(BIN)/python tests/side_by_side.py vllm
 
 screenshots: $(READY) browser  ## the pictures of the README, from a demo and a run by hand
 	PYTHONPATH=tests $(BIN)/python docs/screenshots.py

@@ -30,7 +30,7 @@ TOKENS = round(STREAM_S * 1000 / ITL_MS)  # of a stream that lasts STREAM_S
 TOO_LONG_S = max(30.0, STREAM_S * 2)  # a stream of which nobody waits for the end
 TOO_MANY_TOKENS = round(TOO_LONG_S * 1000 / ITL_MS)
 MODES = ("local", "processes", "by_hand")
-AT_ONCE = 5
+AT_ONCE = 6
 PATIENCE_S = 60.0 + 4 * STREAM_S
 
 FILES = {

@@ -3,6 +3,9 @@
 A `locust` process spends a second and more of a core on imports, and the end-to-end tests start hundreds. Here they are
 imported once: a forge is a process that has done so and forks for each start. What runs in the fork is the program from its
 first line on. With INFERLOAD_FRESH=1 every program is a Python of its own, as a user starts it (`make soak` does that).
+
+A `locust` process starts its metrics scraper and its report with `sys.executable`. In a fork that is a small script, which has
+a second forge run the module, and which ends as the module ends.
 """
 
 import contextlib
@@ -19,8 +22,21 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-FRESH = os.environ.get("INFERLOAD_FRESH") == "1"
 _HERE = Path(__file__)
+# What stands for `sys.executable` in a fork. Without site and environment it starts in a few milliseconds.
+_PROXY = """#!{python} -IS
+import json, os, signal, socket, sys
+order = {{"module": sys.argv[2], "arguments": sys.argv[3:], "env": dict(os.environ), "cwd": os.getcwd(), "linked": True}}
+link = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+link.connect({path!r})
+socket.send_fds(link, [json.dumps(order).encode()], [0, 1, 2])
+link.recv(64)
+code = int(link.recv(64) or 1)
+if code < 0:
+    signal.signal(-code, signal.SIG_DFL)
+    os.kill(os.getpid(), -code)
+sys.exit(code)
+"""
 
 
 class Forked:
@@ -66,10 +82,13 @@ class Forked:
 
 
 class Forge:
-    """A process that has imported `modules`; it starts with the first program and ends with the tests."""
+    """A process that has imported `modules`; it starts with the first program and ends with the tests.
 
-    def __init__(self, *modules: str) -> None:
+    `children`: the forge of the modules that its programs start by `sys.executable`."""
+
+    def __init__(self, *modules: str, children: "Forge | None" = None) -> None:
         self._modules = modules
+        self._children = children
         self._lock = threading.Lock()
         self._path: str | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -85,7 +104,8 @@ class Forge:
         new_session: bool = False,
     ) -> "Forked | subprocess.Popen[str]":
         """`python -m MODULE ARGUMENTS` with its standard output (and with `errors_too` its standard error) on a pipe."""
-        if FRESH or "LD_PRELOAD" in env:  # what is preloaded takes its place before the first line of Python
+        # What is preloaded takes its place before the first line of Python.
+        if env.get("INFERLOAD_FRESH") == "1" or "LD_PRELOAD" in env:
             return subprocess.Popen(
                 [sys.executable, "-m", module, *arguments],
                 cwd=cwd,
@@ -101,63 +121,95 @@ class Forge:
             "arguments": list(arguments),
             "env": dict(env),
             "cwd": str(cwd or Path.cwd()),
-            "errors_too": errors_too,
             "new_session": new_session,
+            "python": None if self._children is None else self._children.proxy(),
         }
         out, into = os.pipe()
+        nothing = os.open(os.devnull, os.O_RDONLY)
         link = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             link.connect(self._address())
-            socket.send_fds(link, [json.dumps(order).encode()], [into, 2])
+            socket.send_fds(link, [json.dumps(order).encode()], [nothing, into, into if errors_too else 2])
         finally:
             os.close(into)
+            os.close(nothing)
         pid = int(link.recv(64))
         return Forked(link, pid, open(out, encoding="utf-8"))
+
+    def proxy(self) -> str:
+        """An executable that has this forge run the module that it is given, as `python -m` does."""
+        return str(Path(self._address()).with_name("python"))
 
     def _address(self) -> str:
         with self._lock:
             if self._path is None:
-                self._path = str(Path(tempfile.mkdtemp(prefix="forge-")) / "forge")
-                environment = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(_HERE.parent.parent)}
-                command = [sys.executable, str(_HERE), self._path, *self._modules]
-                self._process = subprocess.Popen(
-                    command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-                )
-                assert self._process.stdout is not None
-                assert self._process.stdout.readline() == b"ready\n", f"the forge of {self._modules} did not start"
+                folder = Path(tempfile.mkdtemp(prefix="forge-"))
+                self._path = str(folder / "forge")
+                proxy = folder / "python"
+                proxy.write_text(_PROXY.format(python=sys.executable, path=self._path))
+                proxy.chmod(0o700)
+                # It listens from here on: who connects while it imports is served after that.
+                with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+                    listener.bind(self._path)
+                    listener.listen(64)
+                    number = listener.fileno()
+                    self._process = subprocess.Popen(
+                        [sys.executable, str(_HERE), str(number), self._path, *self._modules],
+                        env={**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(_HERE.parent.parent)},
+                        stdin=subprocess.PIPE,
+                        pass_fds=[number],
+                    )
             return self._path
 
 
-LOCUST = Forge("locust.main", "inferload.swarm.plugin")
+# The scraper is not among them, but what it imports: a module that is imported already is run again with a warning.
+COMMANDS = Forge(
+    "inferload.scrapefile",
+    "inferload.wire.promtext",
+    "inferload.wire.scrapehttp",
+    "inferload.analysis.report",
+    "inferload.analysis.together",
+    "pyarrow.dataset",
+)
+LOCUST = Forge("locust.main", "inferload.swarm.plugin", "scipy.special", children=COMMANDS)
 SIMULATOR = Forge("inferload.deploy.simulator.command")
 
 
 # -- the forge's own process
 
 
-def _serve(path: str, modules: Sequence[str]) -> None:
-    """Fork for each connection, and tell it the pid and, once it is over, the exit code. Ends when standard input does."""
+def _serve(number: int, path: str, modules: Sequence[str]) -> None:
+    """Fork for each connection, and tell it the pid and, once it is over, the exit code. Ends when standard input does.
+
+    A program of a proxy is killed when the proxy is: its order is `linked`."""
     # Taken before the imports: Locust has gevent replace them by ones that want an event loop.
     poller, fork, waitpid, close, Socket = select.poll(), os.fork, os.waitpid, os.close, socket.socket
-    listener = Socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    listener.bind(path)
-    listener.listen(64)
+    listener = Socket(fileno=number)
     for module in modules:
         __import__(module)
-    print("ready", flush=True)
     links: dict[int, tuple[Any, int]] = {}  # by the pidfd of the process
+    proxies: dict[int, int] = {}  # pids by the descriptor of the link
     poller.register(listener, select.POLLIN)
     poller.register(0, select.POLLIN | select.POLLHUP)
     while True:
-        for number, _event in poller.poll():
-            if number == 0:
+        for ready, _event in poller.poll():
+            if ready == 0:
                 os.remove(path)
+                os.remove(os.path.join(os.path.dirname(path), "python"))
                 os.rmdir(os.path.dirname(path))
                 return
-            if number != listener.fileno():
-                link, pid = links.pop(number)
-                poller.unregister(number)
-                close(number)
+            if ready in proxies:
+                poller.unregister(ready)
+                os.kill(proxies.pop(ready), signal.SIGKILL)
+                continue
+            if ready != listener.fileno():
+                if ready not in links:
+                    continue  # of a link whose program has ended in the same round
+                link, pid = links.pop(ready)
+                poller.unregister(ready)
+                close(ready)
+                if proxies.pop(link.fileno(), None):
+                    poller.unregister(link.fileno())
                 code = os.waitstatus_to_exitcode(waitpid(pid, 0)[1])
                 with contextlib.suppress(OSError):
                     link.send(str(code).encode())
@@ -165,10 +217,11 @@ def _serve(path: str, modules: Sequence[str]) -> None:
                 continue
             accepted, _ = listener._accept()  # type: ignore[attr-defined]
             link = Socket(fileno=accepted)
-            text, descriptors, _flags, _where = socket.recv_fds(link, 1 << 20, 2)
+            text, descriptors, _flags, _where = socket.recv_fds(link, 1 << 20, 3)
+            order = json.loads(text)
             pid = fork()
             if pid == 0:
-                _become(json.loads(text), descriptors, [listener, link, *(one for one, _pid in links.values())], links)
+                _become(order, descriptors, [listener, link, *(one for one, _pid in links.values())], links)
                 raise SystemExit  # not reached
             for each in descriptors:
                 close(each)
@@ -176,6 +229,9 @@ def _serve(path: str, modules: Sequence[str]) -> None:
             descriptor = os.pidfd_open(pid)
             links[descriptor] = link, pid
             poller.register(descriptor, select.POLLIN)
+            if order.get("linked"):
+                proxies[link.fileno()] = pid
+                poller.register(link.fileno(), select.POLLHUP)
 
 
 def _become(order: dict[str, Any], descriptors: Sequence[int], sockets: Sequence[Any], pidfds: Sequence[int]) -> None:
@@ -188,15 +244,14 @@ def _become(order: dict[str, Any], descriptors: Sequence[int], sockets: Sequence
         each.close()
     for number in pidfds:
         os.close(number)
-    if order["new_session"]:
+    if order.get("new_session"):
         os.setsid()
-    out, errors = descriptors
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.dup2(out, 1)
-    os.dup2(out if order["errors_too"] else errors, 2)
-    for number in (nothing, out, errors):
-        os.close(number)
+    if order.get("python"):
+        sys.executable = order["python"]
+    for number, descriptor in enumerate(descriptors):
+        os.dup2(descriptor, number)
+    for descriptor in set(descriptors):
+        os.close(descriptor)
     os.chdir(order["cwd"])
     os.environ.clear()
     os.environ.update(order["env"])
@@ -213,9 +268,10 @@ def _become(order: dict[str, Any], descriptors: Sequence[int], sockets: Sequence
         traceback.print_exc()
         code = 1
     # What the interpreter does at its end, atexit functions first; `sys.exit` from here would run the forge's own frames.
-    if isinstance(code, str):
+    if code is not None and not isinstance(code, int):
         print(code, file=sys.stderr)
-    _leave(1 if isinstance(code, str) else int(code or 0))
+        code = 1
+    _leave(code or 0)
 
 
 def _leave(code: int) -> None:
@@ -223,10 +279,11 @@ def _leave(code: int) -> None:
 
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        if not stream.closed:
+            stream.flush()
     os._exit(code)
 
 
 if __name__ == "__main__":
-    _serve(sys.argv[1], sys.argv[2:])
+    _serve(int(sys.argv[1]), sys.argv[2], sys.argv[3:])

@@ -1,12 +1,12 @@
-"""All tests: first the scenes, which fill the cores by themselves, then the others in four pytest processes at once.
+"""All tests, several pytest processes at once: `make test`, and with `vllm` as the first word `make test-vllm`.
 
-`make test` runs this. `pytest` alone runs the same tests one after another. Words given here go to each pytest.
+`pytest` alone runs the same tests one after another. Other words given here go to each pytest.
 """
 
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -20,7 +20,11 @@ STARTING = (
     *("test_swarm_*.py", "test_ssh*.py", "test_wire_*.py", "test_native_*.py", "test_progress.py"),
     "test_containers_side_by_side.py",
 )
-GIVE_WAY = ("nice", "-n", "5")
+# Of the tests with real vLLM those that share a server or are timed; the others give way to them.
+SERVED = ("test_vllm_[acer]*.py", "test_vllm_scheduler.py", "test_vllm_server.py")
+# A computing test runs in what the others leave of the cores, so that its own limit of time is a long one.
+GIVE_WAY = ("nice", "-n", "10")
+PATIENT = ("-o", "timeout=1200")
 NOTHING_SELECTED = 5  # pytest's exit code where the words leave no test to it
 
 
@@ -31,18 +35,37 @@ def parts() -> tuple[list[Path], ...]:
     return *named, computing[::2], computing[1::2]
 
 
+def vllm_parts() -> tuple[list[Path], list[Path]]:
+    """Files of tests: those that share a server of real vLLM, and all others."""
+    served = files(*SERVED)
+    return served, [file for file in files("test_*.py") if file not in served]
+
+
 def files(*patterns: str) -> list[Path]:
     return [file for pattern in patterns for file in sorted(TESTS.glob(pattern))]
 
 
 def main(words: list[str]) -> int:
     """Pytest's exit code: the first of a part that fails."""
-    staged, waiting, starting, half, other = ([*pytest(words, part), *map(str, part)] for part in parts())
-    codes = [subprocess.run(staged, check=False).returncode]
+    if words[:1] == ["vllm"]:
+        served, others = vllm_parts()
+        own = [*words[1:], "-m", "vllm and not soak"]
+        return run([[pytest(own, served)]], [giving_way(own, others)])
+    staged, waiting, starting, half, other = parts()
+    first, second = [pytest(words, staged)], [pytest(words, waiting), pytest(words, starting)]
+    return run([first, second], [giving_way(words, half), giving_way(words, other)])
+
+
+def run(rounds: Sequence[Sequence[list[str]]], beside_all: Sequence[list[str]]) -> int:
+    """The exit code of all: the commands of a round run at once, one round after another, and `beside_all` meanwhile."""
     with ExitStack() as stack:
-        others = [stack.enter_context(beside(each)) for each in (waiting, starting, [*GIVE_WAY, *half])]
-        codes.append(subprocess.run([*GIVE_WAY, *other], check=False).returncode)
-        codes += [each.wait() for each in others]
+        others = [stack.enter_context(beside(command)) for command in beside_all]
+        codes = []
+        for first, *more in rounds:
+            processes = [stack.enter_context(beside(command)) for command in more]
+            codes.append(subprocess.run(first, check=False).returncode)
+            codes += [process.wait() for process in processes]
+        codes += [process.wait() for process in others]
     return exit_code(codes)
 
 
@@ -64,7 +87,11 @@ def beside(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
 def pytest(words: list[str], part: list[Path]) -> list[str]:
     # A cache of its own: each would keep only its own failures.
     cache = f".pytest_cache/from_{part[0].stem}"
-    return [sys.executable, "-m", "pytest", *words, "-o", f"cache_dir={cache}"]
+    return [sys.executable, "-m", "pytest", *words, "-o", f"cache_dir={cache}", *map(str, part)]
+
+
+def giving_way(words: list[str], part: list[Path]) -> list[str]:
+    return [*GIVE_WAY, *pytest([*PATIENT, *words], part)]
 
 
 def exit_code(codes: list[int]) -> int:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from e2e_runs import Ended, Place, Stage, scenario, scenes
+from e2e_runs import Ended, Place, Stage, scenario, scenes, waits
 from inferload.analysis.diagnosis.rules import RULES
 
 from inferload import cli
@@ -103,6 +103,7 @@ def test_a_closed_loop_with_a_queue_is_saturated(stage: Stage, scene: Any) -> No
     assert "latency is set by the number of users" in ended.text
 
 
+@waits
 def open_loop(place: Place, sessions_per_s: float) -> Ended:
     """A server of one place that takes 0.5 s for a turn: two turns a second."""
     simulator = place.simulator("--ttft-ms", "20", "--itl-ms", "20", "--max-num-seqs", "1", paced=False)

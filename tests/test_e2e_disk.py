@@ -17,10 +17,10 @@ from inferload import rundir
 LIMIT_BYTES = 512  # smaller than any table of the run
 
 
-def play(place: Place, mode: str, harm: Callable[[Fleet], None]) -> Ended:
+def play(place: Place, mode: str, harm: Callable[[Fleet], None], env: dict[str, str] | None = None) -> Ended:
     """A run of which `harm` damages the files once its measure phase has begun."""
     file = scenario(place.folder, phases={"warmup_s": 0, "measure_s": 3, "drain_s": 20})
-    fleet = place.fleet(mode, "--host", place.simulator().url, "--scenario", str(file))
+    fleet = place.fleet(mode, "--host", place.simulator().url, "--scenario", str(file), env=env)
     begun(place.run_dir)
     harm(fleet)
     return Ended(place.run_dir, fleet.ended(), fleet.text)
@@ -31,7 +31,7 @@ def size_limit(place: Place, mode: str) -> Ended:
         for pid in fleet.pids():
             resource.prlimit(pid, resource.RLIMIT_FSIZE, (LIMIT_BYTES, LIMIT_BYTES))
 
-    return play(place, mode, limit)
+    return play(place, mode, limit, {"INFERLOAD_FRESH": "1"})  # of a fork the scraper is another process's child
 
 
 def folders_removed(place: Place, mode: str) -> Ended:

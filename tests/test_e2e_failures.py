@@ -11,6 +11,7 @@ from e2e_runs import Ended, Place, Scene, Stage, begun, check_books, mark, scena
 from locust_process import csv_rows
 
 from inferload import cli
+from inferload.measure import failures
 
 MEASURED = {"warmup_s": 0, "measure_s": 5, "drain_s": 20}
 # A server that refuses or has died answers at once: a closed loop without pauses would send thousands of turns.
@@ -83,7 +84,7 @@ def test_a_server_that_dies_is_the_first_finding(
     assert f"stopped answering at {stopped['at_s']:.1f} s" in tables
     check_failures_first(ended, capsys)
     page = (ended.run_dir / "report.md").read_text()
-    assert f"stopped answering at {stopped['at_s']:.1f} s: connect" in page.replace("\\_", "_")
+    assert failures.stopped_text(stopped) in page.replace("\\", "")
     assert "metrics page" in page.partition("## What held it back")[2].partition("## What was run")[0]
     assert ended.code == 1, ended.text
     check_books(ended)

@@ -30,6 +30,11 @@ def test_every_test_is_in_one_part_and_the_scenes_in_the_first() -> None:
     )
     playing = {file for part in others for file in part if "(stage: Stage" in file.read_text()}
     assert playing <= {Path(__file__)}
+    assert sorted(file for part in side_by_side.vllm_parts() for file in part) == sorted(
+        side_by_side.TESTS.glob("test_*.py")
+    )
+    shared = {file for file in side_by_side.vllm_parts()[1] if "(vllm_server" in file.read_text()}
+    assert shared <= {Path(__file__)}
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from array import array
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from records import MS, S, turn, turns
 
@@ -52,7 +52,6 @@ def plain_turns(draw: st.DrawFn) -> TurnRecord:
 many = st.lists(turns() | plain_turns() | plain_turns(), max_size=12)
 
 
-@settings(max_examples=150)
 @given(many, st.none() | st.just(SLO))
 def test_counting_many_turns_is_counting_each(records: list[TurnRecord], slo: Slo | None) -> None:
     one_by_one, together = TallySet(), TallySet()
@@ -74,7 +73,6 @@ def test_nearly_all_turns_are_counted_together() -> None:
     assert [record.failure for record in folded] == [Failure.CUT]
 
 
-@settings(max_examples=50)
 @given(many)
 def test_delays_of_many_turns_are_the_delays_of_each(records: list[TurnRecord]) -> None:
     one_by_one, together = HealthSet(), HealthSet()
@@ -84,7 +82,6 @@ def test_delays_of_many_turns_are_the_delays_of_each(records: list[TurnRecord]) 
     assert together == one_by_one
 
 
-@settings(max_examples=50)
 @given(many, many)
 def test_columns_of_many_turns_are_the_columns_of_each(first: list[TurnRecord], second: list[TurnRecord]) -> None:
     one_by_one, together = TurnColumns(), TurnColumns()

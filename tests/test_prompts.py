@@ -80,7 +80,6 @@ SPECIALS = {"with_begin_and_end": 2}
 
 
 @pytest.mark.parametrize("tokenize", EXACT, ids=lambda tokenize: tokenize.__name__)
-@settings(max_examples=60)
 @given(n=st.integers(1, 3000), seed=st.integers(0, 10**6))
 def test_a_text_has_exactly_so_many_tokens(tokenize: Tokenize, n: int, seed: int) -> None:
     vocabulary, _ = VOCABULARIES[tokenize.__name__]
@@ -146,7 +145,6 @@ def test_without_a_tokenizer_a_word_counts_as_stated(n: int, seed: int) -> None:
     assert len(vocabulary.text(n, Random(seed)).split()) == max(1, round(n / 1.3))
 
 
-@settings(max_examples=60)
 @given(st.integers(1, 1023), st.integers(0, 1000))
 def test_each_word_is_named_by_a_random_number_of_its_own_however_many_there_are(n: int, seed: int) -> None:
     drawn = struct.unpack(f"<{n}H", Random(seed).randbytes(2 * n))

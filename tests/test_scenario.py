@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -233,7 +233,6 @@ json_values = st.recursive(
 )
 
 
-@settings(max_examples=150)
 @given(st.dictionaries(st.sampled_from(["temperature", "top_p", "x y", "1"]), json_values), st.integers(0, 2**63))
 def test_the_resolved_text_loads_back_equal(extra_body: dict[str, Any], seed: int) -> None:
     scenario = from_text(SMALL, "x").changed({"request.extra_body": extra_body, "seed": seed})

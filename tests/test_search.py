@@ -190,7 +190,6 @@ def test_a_mean_of_gaps_counts_each_failed_turn_once() -> None:
     assert (held.failed, held.verdict) == (pytest.approx(0.25), "breaks")
 
 
-@hypothesis.settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.floats(0, 1e4), min_size=2, max_size=60),
     st.sampled_from([1, 3, 10]),

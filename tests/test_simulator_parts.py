@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from inferload.deploy.simulator import tally
 from inferload.deploy.simulator.blocks import BlockPool, chain_hashes
@@ -103,7 +103,6 @@ class TestBlocks:
         assert pool.allocate(2) is not None  # the one that was never used, then the older
         assert pool.longest_prefix([7]) == newer
 
-    @settings(max_examples=60)
     @given(st.lists(st.tuples(st.sampled_from("ahsr"), st.integers(0, 7), st.integers(0, 5)), max_size=80))
     def test_the_order_of_eviction_is_that_of_one_list(self, acts: list[tuple[str, int, int]]) -> None:
         """Against a plain list of free blocks: taken from its front, shared out of its middle, given back at one of its ends."""
@@ -219,7 +218,6 @@ class TestPacedScheduler:
         scheduler.admit()
         assert second.cached_tokens == 12  # 13 tokens were there: three full blocks
 
-    @settings(max_examples=200)
     @given(
         st.integers(6, 40),
         st.lists(st.tuples(st.sampled_from("ncctttttfa"), st.integers(0, 9), st.integers(1, 9)), max_size=120),
@@ -320,7 +318,6 @@ class TestPacedScheduler:
         scheduler.abort(running)
         assert (scheduler.pool.usage, list(scheduler.waiting), scheduler.running) == (0.0, [], [])
 
-    @settings(max_examples=150, deadline=None)
     @given(
         plan=st.lists(st.tuples(st.integers(1, 30), st.integers(1, 12), st.integers(0, 2)), min_size=1, max_size=15),
         caching=st.booleans(),

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from inferload.deploy.simulator.agenda import AgendaScheduler
 from inferload.deploy.simulator.hardware import PRESETS, Build, find, kv_blocks, step_cost
@@ -314,7 +314,6 @@ BOUNDS = st.builds(
 
 
 class TestProperties:
-    @settings(max_examples=200)
     @given(plan=st.lists(PLANS, min_size=1, max_size=15), tight=BOUNDS, aborts=st.sets(st.integers(0, 14)))
     def test_whatever_comes(self, plan: list[Plan], tight: Limits, aborts: set[int]) -> None:
         drafts = tight.speculative_tokens
@@ -376,7 +375,6 @@ WIDE = st.builds(
 
 
 class TestTogether:
-    @settings(max_examples=60)
     @given(
         plan=st.lists(PLANS, min_size=1, max_size=15),
         bounds_=BOUNDS,
@@ -390,7 +388,6 @@ class TestTogether:
         wide = replace(bounds_, blocks=blocks, max_num_seqs=6, lookahead_tokens=ahead)
         assert self.played(Scheduler, plan, wide, aborts) == self.played(OneByOne, plan, wide, aborts)
 
-    @settings(max_examples=200)
     @given(
         plan=st.lists(PLANS, min_size=1, max_size=30),
         wide=WIDE,
@@ -563,7 +560,6 @@ class TestOffline:
         assert found.cached_tokens.tolist() == [0, 48, 20, 0]  # 40 + 10 - 1 tokens were computed: 12 blocks
         assert (found.prefix_queries, found.prefix_hits) == (180, 68)
 
-    @settings(max_examples=60)
     @given(
         asked=st.lists(st.tuples(st.integers(0, 30), st.integers(1, 12), st.integers(1, 30)), min_size=1, max_size=25),
         tight=BOUNDS,

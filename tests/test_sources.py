@@ -86,7 +86,7 @@ _JSON = st.recursive(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(st.dictionaries(_TEXTS, _JSON, max_size=3), max_size=6),
     st.tuples(st.sampled_from([None, 1, "\t"]), st.booleans(), st.booleans()),
@@ -107,7 +107,7 @@ def test_an_array_is_read_as_it_was_written_whatever_its_blocks(
     assert [json.loads(content[one.start : one.start + one.size]) for one in found] == documents
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(0, 400), st.integers(1, 60))
 def test_an_array_that_is_cut_anywhere_is_refused_with_its_line(tmp_path: Path, cut: int, block: int) -> None:
     path = tmp_path / "a.json"
@@ -126,7 +126,7 @@ def test_an_array_that_is_cut_anywhere_is_refused_with_its_line(tmp_path: Path, 
 _CELLS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=20)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(_CELLS, _CELLS), max_size=6), st.sampled_from(["\n", "\r\n"]))
 def test_a_table_is_read_as_it_was_written(tmp_path: Path, rows: list[tuple[str, str]], end: str) -> None:
     out = io.StringIO()

@@ -339,7 +339,7 @@ def test_a_file_that_is_no_such_trace(form: str, content: str | bytes, said: str
 
 
 @given(form=st.sampled_from(sorted(FORMATS)), content=st.binary(max_size=200) | st.text(max_size=200).map(str.encode))
-@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_bytes_are_a_trace_or_one_line_of_what_is_wrong(form: str, content: bytes, tmp_path: Path) -> None:
     file = tmp_path / "t"
     file.write_bytes(content)
@@ -385,7 +385,6 @@ KEYS += [
     st.sampled_from([form for form in FORMATS.values() if form.parser is not None]),
     st.dictionaries(st.sampled_from(KEYS), json_values | st.integers(0, 2000), max_size=6),
 )
-@settings(max_examples=300)
 def test_any_object_is_turns_or_a_fault(form: object, value: dict[str, object]) -> None:
     parser = form.parser  # type: ignore[attr-defined]
     try:

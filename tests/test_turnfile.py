@@ -43,7 +43,6 @@ def expected_row(record: TurnRecord, anchor: Anchor) -> dict[str, object]:
     return row
 
 
-@settings(max_examples=60)
 @given(st.lists(turns(), max_size=6), st.integers(0, 10**15))
 def test_a_row_says_what_the_record_said(records: list[TurnRecord], mono_ns: int) -> None:
     anchor = Anchor(5, mono_ns)
@@ -67,7 +66,6 @@ def by_the_table_of_measures(records: list[TurnRecord], name: str) -> list[float
     return sorted(values)
 
 
-@settings(max_examples=150)
 @given(st.lists(turns(), max_size=8), st.sampled_from([None, "chat", "agent"]))
 def test_exact_values_are_those_of_the_table_of_measures(records: list[TurnRecord], class_name: str | None) -> None:
     table = turnfile.to_table(columns_of(records), ANCHOR, "w1")

@@ -4,6 +4,7 @@ A vocabulary is calibrated once, on the master, and shipped to every worker; the
 text everywhere. A session's text differs from any other's within its first few words.
 """
 
+import functools
 import math
 import struct
 from collections import Counter
@@ -212,6 +213,7 @@ class Vocabulary:
         )
 
 
+@functools.cache
 def approximate(tokens_per_word: float = TOKENS_PER_WORD) -> Vocabulary:
     """The bundled words without a tokenizer: so many tokens a word, on average."""
     return Vocabulary(WORDS, tokens_per_word=tokens_per_word)

@@ -1,0 +1,27 @@
+"""Programs that a fork starts by `sys.executable`: they end as a Python of their own would."""
+
+import subprocess
+
+import pytest
+from forge import Forge
+
+
+@pytest.fixture(scope="module")
+def python() -> str:
+    return Forge("json.decoder").proxy()
+
+
+@pytest.mark.parametrize(("given", "code"), [('{"a": 1}', 0), ("{", 1)])
+def test_a_module_has_the_streams_and_the_exit_code_of_its_proxy(python: str, given: str, code: int) -> None:
+    words = ["-m", "json.tool", "--compact"]
+    done = subprocess.run([python, *words], input=given, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (code, "" if code else '{"a":1}\n')
+    assert ("Expecting property name" in done.stderr) == bool(code)
+
+
+def test_a_module_ends_with_its_proxy(python: str) -> None:
+    with subprocess.Popen([python, "-m", "json.tool"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as proxy:
+        assert proxy.stdin is not None
+        assert proxy.stdout is not None
+        proxy.kill()
+        assert proxy.stdout.read() == b""  # the end of the program's stream, although its input goes on
