@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import gevent
 import pytest
 
 from inferload.errors import UsageError
@@ -22,13 +23,19 @@ from inferload.workload import scenario as scenarios
 def room_for(connections: int) -> Iterator[None]:
     """Set the soft limit of open files so that so many connections fit, the reserve aside."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    lowest = os.open(os.devnull, os.O_RDONLY)
+    highest = max(map(int, os.listdir("/proc/self/fd")))
+    fillers = [os.open(os.devnull, os.O_RDONLY)]  # of free numbers between those that other tests have left open
+    while fillers[-1] < highest:
+        fillers.append(os.open(os.devnull, os.O_RDONLY))
+    lowest = fillers.pop()
     os.close(lowest)
     resource.setrlimit(resource.RLIMIT_NOFILE, (lowest + descriptors.RESERVED + connections, hard))
     try:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for filler in fillers:
+            os.close(filler)
 
 
 def test_a_dial_at_the_limit_is_an_error_of_the_client_and_leaves_descriptors() -> None:
@@ -45,6 +52,22 @@ def test_a_dial_at_the_limit_is_an_error_of_the_client_and_leaves_descriptors() 
         for connection in opened:
             connection.close()
     assert caught.value.failure is Failure.CLIENT_ERROR
+
+
+def test_dials_at_once_leave_the_reserved_descriptors() -> None:
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as server:
+        dialer = Dialer(Target.parse(f"http://127.0.0.1:{server.getsockname()[1]}"), TlsSettings(), 5.0)
+        gevent.joinall([gevent.spawn(dialer.dial) for _ in range(20)])  # the resolver's threads run from here on
+        with room_for(3):
+            dials = [gevent.spawn(dialer.dial) for _ in range(40)]
+            gevent.joinall(dials)
+            own = [os.open(os.devnull, os.O_RDONLY) for _ in range(descriptors.RESERVED)]
+        for descriptor in own:
+            os.close(descriptor)
+        for connection in [dial.value for dial in dials if dial.successful()]:
+            connection.close()
+    failures = {dial.exception.failure for dial in dials if isinstance(dial.exception, DialError)}
+    assert failures == {Failure.CLIENT_ERROR}
 
 
 def test_a_name_that_is_not_found_is_still_the_connections_failure() -> None:

@@ -148,9 +148,23 @@ class Dialer:
 
     def _connect(self) -> gevent.socket.socket:
         nearest = self.target if self.proxy is None else self.proxy
-        if not descriptors.left():
-            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-        return gevent.socket.create_connection((nearest.host, nearest.port))
+        _check_descriptors()
+        failed: OSError | None = None
+        for family, kind, protocol, _name, address in gevent.socket.getaddrinfo(
+            nearest.host, nearest.port, 0, socket.SOCK_STREAM
+        ):
+            _check_descriptors()  # many dials may have waited for their look-ups together
+            sock = gevent.socket.socket(family, kind, protocol)
+            try:
+                sock.connect(address)
+            except BaseException as error:
+                sock.close()
+                if not isinstance(error, OSError):
+                    raise
+                failed = error
+            else:
+                return sock
+        raise failed or OSError("no address")
 
     def _tunnel(self, sock: gevent.socket.socket) -> None:
         """Ask the proxy for a tunnel (RFC 9110, 9.3.6)."""
@@ -179,6 +193,12 @@ class Dialer:
         connection = Connection(sock, tls)
         connection.watch(gevent.get_hub().loop)
         return connection
+
+
+def _check_descriptors() -> None:
+    """OSError where only the descriptors are left that are reserved for the run's own files."""
+    if not descriptors.left():
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
 
 def reader_thread(loop: Any) -> "ReaderThread | None":
