@@ -111,7 +111,7 @@ def open_loop(place: Place, sessions_per_s: float) -> Ended:
         place.folder,
         arrivals={"kind": "constant", "sessions_per_s": sessions_per_s},
         workload__output_tokens=25,
-        phases={"warmup_s": 2, "measure_s": 12, "drain_s": 60},
+        phases={"warmup_s": 2, "measure_s": 8, "drain_s": 60},
     )
     fleet = place.fleet("local", "--host", simulator.url, "--scenario", str(file), "--on-invalid", "warn", report=True)
     return Ended(place.run_dir, fleet.ended(), fleet.text)

@@ -21,10 +21,12 @@ PACED = {"kind": "constant", "sessions_per_s": 8}
 def dying(place: Place, mode: str) -> Ended:
     """The server is killed while turns stream."""
     simulator = place.simulator()
-    file = scenario(place.folder, arrivals=PACED, phases=MEASURED, workload__output_tokens=40)
+    # On a busy machine it is killed later: turns are planned long after that all the same.
+    phases = MEASURED | {"measure_s": 8}
+    file = scenario(place.folder, arrivals=PACED, phases=phases, workload__output_tokens=40)
     fleet = place.fleet(mode, "--host", simulator.url, "--scenario", str(file), "--on-invalid", "warn", report=True)
     begun(place.run_dir)
-    until(lambda: simulator.stats()["requests"]["finished"] > 6, "turns that end well")
+    until(lambda: simulator.stats()["requests"]["finished"] > 2, "turns that end well")
     os.kill(simulator.process.pid, signal.SIGKILL)
     return Ended(place.run_dir, fleet.ended(), fleet.text)
 
@@ -84,7 +86,8 @@ def test_a_server_that_dies_is_the_first_finding(
     assert f"stopped answering at {stopped['at_s']:.1f} s" in tables
     check_failures_first(ended, capsys)
     page = (ended.run_dir / "report.md").read_text()
-    assert failures.stopped_text(stopped) in page.replace("\\", "")
+    said = f"stopped answering at {stopped['at_s']:.1f} s: {failures.failed_text(stopped['by_failure'])}"
+    assert said in page.replace("\\", "")
     assert "metrics page" in page.partition("## What held it back")[2].partition("## What was run")[0]
     assert ended.code == 1, ended.text
     check_books(ended)
