@@ -394,7 +394,7 @@ def raising(place: Place, mode: str) -> Ended:
     locustfile.write_text(RAISING)
     file = scenario(place.folder, phases={"measure_s": 2, "drain_s": 30})
     words = ("--host", place.simulator().url, "--scenario", str(file), "--on-invalid", "warn")
-    return ended(place, place.fleet(mode, *words, locustfile=locustfile))
+    return ended(place, place.fleet(mode, *words, report=True, locustfile=locustfile))
 
 
 @scenes(raising, ("local",), ("processes",))
