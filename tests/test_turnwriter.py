@@ -78,3 +78,16 @@ def test_parts_that_cannot_be_joined_still_count(tmp_path: Path, monkeypatch: py
     writer.extend([record(0)])
     written = writer.finish()
     assert written == turnwriter.Written(1, f"{turns}: No space left on device")
+
+
+def test_a_folder_that_cannot_be_listed_ends_the_writer_with_the_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def exhausted(*_arguments: object) -> list[Path]:
+        raise OSError(24, "Too many open files")
+
+    turns = tmp_path / "turns"
+    writer = TurnWriter(turns, "w0", Anchor(0, 0))
+    writer.extend([record(0)])
+    monkeypatch.setattr(turnfile, "parts_of", exhausted)
+    assert writer.finish() == turnwriter.Written(0, f"{turns}: Too many open files")

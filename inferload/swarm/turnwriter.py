@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import gevent
 import gevent.lock
@@ -16,6 +17,7 @@ from inferload.measure.clock import Anchor
 from inferload.measure.record import TurnRecord
 
 logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
 # A part is closed this often: a worker that is killed loses no turn that ended longer ago than twice this.
 PART_S = 4.0
@@ -55,7 +57,8 @@ class TurnWriter:
             self._closing.kill()
         self._write_part()
         self._in_thread(turnfile.join_parts, self._folder, self._worker)  # where it fails, the parts hold the same
-        return Written(self._threadpool.apply(turnfile.rows_of, (self._folder, self._worker)), self._error)
+        records = self._in_thread(turnfile.rows_of, self._folder, self._worker)
+        return Written(records or 0, self._error)
 
     def _close_parts(self) -> None:
         while True:
@@ -71,24 +74,28 @@ class TurnWriter:
             write = partial(turnfile.write_part, run_id=self._run_id)
             self._in_thread(write, self._folder, self._worker, self._part, columns, self._anchor)
 
-    def _in_thread(self, write: Callable[..., object], *arguments: object) -> None:
-        """Call a writer in a native thread and keep the first error: there may be room on the disk for the next part."""
-        error = self._threadpool.apply(_error_of, (write, *arguments))
+    def _in_thread(self, call: Callable[..., T], *arguments: object) -> T | None:
+        """Return the result of a call in a native thread; of errors, keep the first and return None.
+
+        The next call may succeed: there may be room on the disk for the next part.
+        """
+        made: tuple[T | None, Exception | None] = self._threadpool.apply(_outcome_of, (call, *arguments))
+        result, error = made
         if error is not None and self._error is None:
             self._error = f"{self._folder}: {rundir.reason(error)}"
             logger.error(
                 "turn records cannot be written: %s; the measurement is invalid if they stay missing", self._error
             )
+        return result
 
     @property
     def _threadpool(self) -> "gevent.threadpool.ThreadPool":
         return gevent.get_hub().threadpool
 
 
-def _error_of(write: Callable[..., object], *arguments: object) -> Exception | None:
-    """The error that a write raised: gevent prints a traceback for one that leaves its thread."""
+def _outcome_of(call: Callable[..., T], *arguments: object) -> tuple[T | None, Exception | None]:
+    """Return (result, error) of a call: gevent prints a traceback for an exception that leaves its thread."""
     try:
-        write(*arguments)
+        return call(*arguments), None
     except (UsageError, OSError, pa.ArrowException, ValueError, OverflowError) as error:
-        return error
-    return None
+        return None, error
