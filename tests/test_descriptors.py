@@ -21,15 +21,15 @@ from inferload.workload import scenario as scenarios
 
 @contextmanager
 def room_for(connections: int) -> Iterator[None]:
-    """Set the soft limit of open files so that so many connections fit, the reserve aside."""
+    """Set the soft limit of open files so that so many connections fit, the reserve aside; a low number is free among them."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    highest = max(map(int, os.listdir("/proc/self/fd")))
+    highest = max(map(int, os.listdir("/dev/fd")))
     fillers = [os.open(os.devnull, os.O_RDONLY)]  # of free numbers between those that other tests have left open
-    while fillers[-1] < highest:
+    while fillers[-1] <= highest:
         fillers.append(os.open(os.devnull, os.O_RDONLY))
-    lowest = fillers.pop()
-    os.close(lowest)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest + descriptors.RESERVED + connections, hard))
+    fillers.append(os.open(os.devnull, os.O_RDONLY))
+    os.close(fillers.pop(-2))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (fillers[-1] + descriptors.RESERVED + connections, hard))
     try:
         yield
     finally:

@@ -214,14 +214,18 @@ def test_a_class_alone_is_sent_as_in_the_mix_and_compared_turn_by_turn(
 ) -> None:
     mix, *alone = stage.result(scene)
     ids = {path: {row["turn_id"] for row in turns_of(path)} for path in (mix, *alone)}
-    assert ids[mix] == ids[alone[0]] | ids[alone[1]]
+    # A session that could not be sent in time, on a crowded machine, is missing and counted as dropped.
+    dropped = {path: summary_of(path)["sessions"]["dropped"] for path in (mix, *alone)}
+    both = ids[alone[0]] | ids[alone[1]]
+    assert len(both - ids[mix]) <= dropped[mix]
+    assert len(ids[mix] - both) <= dropped[alone[0]] + dropped[alone[1]]
     assert not ids[alone[0]] & ids[alone[1]]
     planned = {path: {row["turn_id"]: row["planned_ns"] for row in turns_of(path)} for path in (mix, *alone)}
     for path in alone:
-        first, *others = planned[path]
+        first, *others = sorted(planned[path].keys() & planned[mix].keys())
         shift_ns = planned[path][first] - planned[mix][first]
         assert all(abs(planned[path][turn] - planned[mix][turn] - shift_ns) < 1e9 for turn in others)
-        assert summary_of(path)["sessions"]["planned"] == len(ids[path])
+        assert summary_of(path)["sessions"]["planned"] == len(ids[path]) + dropped[path]
 
     assert cli.main(["interference", *map(str, (mix, *alone))]) == 0
     said = capsys.readouterr().out

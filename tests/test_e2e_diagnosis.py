@@ -44,11 +44,11 @@ CASES: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
             '{"method": "ngram", "num_speculative_tokens": 4}',
             "--spec-acceptance",
             "0.05",
-            *TINY,
+            *T4,  # its steps are long beside what a crowded test machine adds
         ),
         {"arrivals__users": 2, "workload__output_tokens": 100},
     ),
-    "kept-up": (TINY, {"arrivals__users": 1, "workload__output_tokens": 60}),
+    "kept-up": (T4, {"arrivals__users": 1, "workload__output_tokens": 60}),
 }
 # What this engine cannot be made to suffer from: LoRA, grammars, KV transfer; several engines. The others are shown elsewhere:
 # a client in test_e2e_overload.py, a full front end and evictions by figures alone in test_diagnosis.py.

@@ -129,7 +129,7 @@ class Dialer:
             reason = getattr(problem, "verify_message", None) or problem.reason or str(problem)
             error = DialError(Failure.TLS, f"TLS with {self.target.origin}: {reason}")
         except OSError as problem:
-            ours = problem.errno in _OURS or not descriptors.left()  # a name look-up reports neither
+            ours = problem.errno in _OURS or not descriptors.is_one_left()  # a name look-up reports neither
             why = descriptors.why_none() if ours else problem.strerror or problem
             error = DialError(
                 Failure.CLIENT_ERROR if ours else Failure.CONNECT, f"no connection to {self._peer}: {why}"
@@ -197,7 +197,7 @@ class Dialer:
 
 def _check_descriptors() -> None:
     """OSError where only the descriptors are left that are reserved for the run's own files."""
-    if not descriptors.left():
+    if not descriptors.is_one_left():
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
 
