@@ -50,16 +50,22 @@ class Agent:
         register(messages.DRAIN, self._on_drain)
         register(messages.ABORT, self._on_abort)
 
-    def user(self, free_ns: int | None) -> int | None:
+    def user(self, free_ns: int | None, class_name: str = "") -> int | None:
         """What a Locust user does once: a session in a closed loop, nothing while nothing may begin.
 
-        `free_ns` and what is returned: since when the user is free, None where it is new.
+        `free_ns` and what is returned: since when the user is free, None where it is new. `class_name`: the user's.
         """
         run = self._run
         if run is not None and run.open:
-            return run.loop.user(free_ns)
+            return run.loop.user(free_ns, class_name)
         gevent.sleep(1)
         return None
+
+    def run_of_tasks(self) -> WorkerRun:
+        """The run that turns of tasks belong to, once there is one."""
+        while self._run is None:
+            gevent.sleep(0.05)
+        return self._run
 
     def stop(self) -> None:
         """End as `end` does, after a signal. The master may have had it too: then all workers end their load at its word."""

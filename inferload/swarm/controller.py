@@ -65,6 +65,7 @@ class Controller:
         self.preparing = False  # a run is on its way, and its load has not begun
         self._load_awaited = False  # it is prepared, and its first users are still to be started
         self._later: tuple[int, float] | None = None  # users and spawn rate that were asked for until then
+        self._user_classes: Any = None  # of a LoadTestShape that names them
         self._stopped_before: str | None = None  # why it is to stop before it has begun
         self._idle = Event()
         self._idle.set()
@@ -82,6 +83,7 @@ class Controller:
 
     def start(self, user_count: int, spawn_rate: float, wait: bool = False, user_classes: Any = None) -> None:
         """Begin a run; or, while one is under way, change its users."""
+        self._user_classes = user_classes
         if self.preparing or self._load_awaited:
             self._later = user_count, spawn_rate
             logger.info("a run is being prepared; %d users are taken up when its load has begun", user_count)
@@ -148,7 +150,8 @@ class Controller:
                 run.order.scenario.phases.drain_s,
                 "again " if by == CTRL_C else "",
             )
-            run.request_stop(by, early=True)
+            planned = run.order.scenario.ends_by_itself or not self._headless
+            run.request_stop(by, early=planned)  # without a planned end a signal is the end
         elif by == CTRL_C:
             run.abort()
 
@@ -299,7 +302,7 @@ class Controller:
         if later is not None and self.run is not None:
             users, spawn_rate = later
             self.run.change_users(users)
-        self._locust_start(users, spawn_rate)
+        self._locust_start(users, spawn_rate, False, self._user_classes)
 
     def _refuse(self, why: str) -> None:
         """No run: one line that says why."""

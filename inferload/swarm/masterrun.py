@@ -254,7 +254,7 @@ class MasterRun:
         """Compare clocks, hand out assignments, begin to scrape; UsageError where a worker cannot take its part."""
         stepping.check(self)
         muster.compare_clocks(self)
-        muster.check_alike(self.roster.members, self.order.origin)
+        muster.check_alike(self.roster.members, self.order.named_digest)
         muster.hand_out(self)
         stepping.check_times(self)
         if self.preflight.metrics_urls:

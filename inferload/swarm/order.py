@@ -1,12 +1,12 @@
 """What a run is to be, once the scenario, the command line and the start form have all had their say."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import ceil
 from typing import Any
 
 from inferload.errors import UsageError
+from inferload.swarm.program import Program
 from inferload.wire.target import Target
-from inferload.workload import scenario as scenarios
 from inferload.workload.arrivalkinds import Closed
 from inferload.workload.scenario import Scenario
 from inferload.workload.workloads import Mix
@@ -31,10 +31,12 @@ class Wish:
     users: int | None = None
     spawn_per_s: float | None = None
     run_time_s: float | None = None
+    warmup_s: float | None = None
     metrics_urls: tuple[str, ...] | None = None
     also_hosts: tuple[str, ...] = ()
     only: str | None = None
     abort_on: tuple[str, ...] | None = None
+    program: Program = field(default_factory=Program)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,7 @@ class Order:
     users: int
     spawn_per_s: float
     overrides: dict[str, Any]
+    named_digest: str = ""  # of the scenario before the overrides
 
     @property
     def target(self) -> Target:
@@ -101,7 +104,8 @@ def resolve(wish: Wish) -> Order:
     """The order that a wish comes to; UsageError where no run could be made of it."""
     if not wish.host:
         raise UsageError("host: missing; say which server, as http://server:8000")
-    scenario = scenarios.load(wish.scenario)
+    scenario = wish.program.load(wish.scenario)
+    named_digest = scenario.digest
     models = [one.name for one in scenario.request.models]
     if wish.model and models:
         raise UsageError(f"--model {wish.model}: the scenario names its models ({', '.join(models)}); leave one out")
@@ -109,11 +113,32 @@ def resolve(wish: Wish) -> Order:
     twice = [target.url for place, target in enumerate(targets) if target in targets[:place]]
     if twice:
         raise UsageError(f"--also-host {twice[0]}: named twice; give each server once")
+    changes = _changes(wish, scenario)
+    if changes:
+        scenario = scenario.changed(changes, wish.scenario)
+    users, spawn_per_s = nominal_users(scenario)
+    return Order(
+        scenario=scenario,
+        origin=wish.program.named(wish.scenario),
+        targets=targets,
+        model=wish.model or None,
+        metrics_urls=wish.metrics_urls,
+        users=users,
+        spawn_per_s=spawn_per_s,
+        overrides=changes,
+        named_digest=named_digest,
+    )
+
+
+def _changes(wish: Wish, scenario: Scenario) -> dict[str, Any]:
+    """The scenario's values that are overridden, by their dotted paths."""
     changes: dict[str, Any] = {}
     if wish.seed is not None:
         changes["seed"] = wish.seed
     if wish.run_time_s is not None:
         changes["phases.measure_s"] = float(wish.run_time_s)
+    if wish.warmup_s is not None:
+        changes["phases.warmup_s"] = wish.warmup_s
     arrivals = scenario.arrivals
     if isinstance(arrivals, Closed):
         if wish.users is not None:
@@ -127,16 +152,4 @@ def resolve(wish: Wish) -> Order:
         changes["abort_on"] = list(wish.abort_on)
     if wish.only is not None:
         changes |= alone(scenario, wish.only, wish.users)
-    if changes:
-        scenario = scenario.changed(changes, wish.scenario)
-    users, spawn_per_s = nominal_users(scenario)
-    return Order(
-        scenario=scenario,
-        origin=wish.scenario,
-        targets=targets,
-        model=wish.model or None,
-        metrics_urls=wish.metrics_urls,
-        users=users,
-        spawn_per_s=spawn_per_s,
-        overrides=changes,
-    )
+    return changes

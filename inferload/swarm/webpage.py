@@ -112,6 +112,9 @@ def _take_form(environment: Any, form: Any) -> None:
     for name in ("scenario", "model", "seed"):
         if name in form:
             setattr(parsed, name, form[name])
+    known = environment.available_user_classes or {}
+    if picked := [known[name] for name in form.getlist("user_classes") if name in known]:
+        environment.user_classes = picked
     if form.get("host"):
         environment.host = form["host"].replace("<", "").replace(">", "")
     if form.get("run_time"):
