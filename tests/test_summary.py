@@ -111,7 +111,7 @@ def test_the_document_has_the_keys_that_pipelines_rely_on() -> None:
             "stalls",
             "tokens_per_event",
         ),
-        *("steps", "rates", "latency", "client", "servers", "by_class", "other_requests", "exceptions"),
+        *("steps", "rates", "latency", "client", "servers", "by_class", "other_requests", "exceptions", "users"),
         *("growth", "stopped_answering"),
     }
     assert set(summary["verdict"]) == {"measurement", "by_phase", "reasons", "gates", "passed"}

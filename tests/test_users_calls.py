@@ -78,7 +78,8 @@ def test_fields_of_the_scenario_and_of_the_call() -> None:
         ("Hi", {"extra_body": {"stream": False}}, "chat: stream is always on; leave it out"),
         ("Hi", {"max_tokens": 0}, "chat: max_tokens is 0; give a whole number from 1 on"),
         ("Hi", {"timeout_s": "1"}, "chat: timeout_s is '1'; give seconds above 0"),
-        ("Hi", {"name": ""}, "chat: name is ''; give the text that names its row in all tables"),
+        ("Hi", {"name": ""}, "chat: name is ''; give a word without blanks and braces: it names a row of all tables"),
+        ("Hi", {"name": "GET /x"}, "chat: name is 'GET /x'; give a word without blanks"),
         ("Hi", {"name": "x" * 101}, "chat: name has 101 characters; give at most 100"),
         ("Hi", {"headers": {"X-A": "b\r\nX-C: d"}}, "chat: header X-A: may hold printable ASCII only"),
         (

@@ -1,6 +1,8 @@
 """Locustfiles whose own tasks send the turns: each counted once, in every mode, and Locust's features with them."""
 
 import json
+import re
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +12,14 @@ from e2e_runs import (
     Place,
     Scene,
     Stage,
+    begun,
     check_books,
     check_files,
     mark,
     scenes,
     until,
 )
+from locust_process import csv_rows
 from simulator_process import Simulator
 
 FIRST = """
@@ -49,7 +53,7 @@ turns.turn_end.add_listener(lambda record, detail, **_others: heard.append(detai
 
 @events.quitting.add_listener
 def tell(**_others):
-    print("heard", len(heard), sum(detail == "every third" for detail in heard), flush=True)
+    print(f"heard {len(heard)} {sum(detail == 'every third' for detail in heard)};", flush=True)
 
 
 class Support(InferenceUser):
@@ -160,11 +164,19 @@ def test_tasks_conversations_rejections_another_user_and_a_shape(stage: Stage, s
     assert mark(ended.run_dir, "users") is not None, "the shape's second step"
     others = summary["other_requests"]
     assert others["failed"] == others["sent"] > 0
+    assert summary["users"]["by_class"] == {"Health": 1, "Support": 5}
+    (missing,) = others["by_name"]
+    assert (missing["type"], missing["name"], missing["sent"]) == ("GET", "/missing", others["sent"])
+    assert 0 < missing["p50_ms"] <= missing["p99_ms"]
+    timeline = csv_rows(ended.run_dir / "timeline.csv")
+    for column in ("other_rps", "other_failures"):
+        assert 0 < sum(float(row[column]) for row in timeline) <= others["failed"]
+    assert "GET /missing" in (ended.run_dir / "report.md").read_text()
     assert "other requests failed" in summary["outcome"]["headline"]
     failures = (ended.run_dir / "locust_failures.csv").read_text()
     assert "rejected: every third" in failures
     assert "/missing" in failures
-    heard = [line.split()[1:] for line in ended.text.splitlines() if line.startswith("heard ")]
+    heard = re.findall(r"heard (\d+) (\d+);", ended.text)  # lines of several processes may share one
     assert sum(int(all_) for all_, _ in heard) == len(rows)
     assert sum(int(some) for _, some in heard) == len(rejected)
 
@@ -173,6 +185,7 @@ FEATURES = """
 import gevent
 from locust import SequentialTaskSet, TaskSet, constant, constant_pacing, constant_throughput, events, tag, task
 from locust.exception import RescheduleTask, StopUser
+from inferload.swarm import events as turns
 from inferload.users import InferenceUser
 
 
@@ -202,6 +215,25 @@ class Nested(InferenceUser):
         @task
         def out(self):
             self.interrupt()
+
+
+@turns.turn_end.add_listener
+def broken(record, **_others):
+    if record.class_name == "cut":
+        raise KeyError("a listener's own")
+
+
+class Wrong(InferenceUser):
+    fixed_count = 1
+    wait_time = constant(0.1)
+
+    @task
+    def misspelled(self):
+        self.chat("Hi", max_token=5)
+
+    @task
+    def http(self):
+        self.client.get("/")
 
 
 class Fixed(InferenceUser):
@@ -248,15 +280,25 @@ class Ends(InferenceUser):
 
 
 def featured(place: Place) -> Ended:
-    words = ("-u", "6", "-r", "50", "--exclude-tags", "left_out", "--exit-code-on-error", "7")
+    words = ("-u", "7", "-r", "50", "--exclude-tags", "left_out", "--exit-code-on-error", "7")
     return played(place, "local", FEATURES, *words)
 
 
 @scenes(featured, ())
 def test_features_of_locust_in_one_run_that_a_task_ends(stage: Stage, scene: Scene) -> None:
     ended: Ended = stage.result(scene)
-    assert "Traceback" not in ended.text, ended.text
+    assert ended.text.count("Traceback") == 1, "of the listener"
     rows = ended.turns
+    messages = {one["message"]: one["count"] for one in ended.summary["exceptions"]["by_message"]}
+    for part in (
+        "chat: unknown argument 'max_token'; did you mean max_tokens?",
+        "self.client: an InferenceUser has no",
+    ):
+        (text,) = [text for text in messages if text.startswith(part)]
+        assert messages[text] > 1
+        logged = [line for line in ended.text.splitlines() if "locust.user.task" in line and part in line]
+        assert len(logged) == 1
+    assert sum(count for text, count in messages.items() if "listener" in text) == 1
     counts = {name: sum(row["class"] == name for row in rows) for name in {row["class"] for row in rows}}
     assert set(counts) == {"Nested", "one", "two", "again", "elsewhere", "cut", "slow"}
     assert counts["Nested"] == 3, "on_start of each of its users, whose weight takes all that are not fixed"
@@ -281,7 +323,8 @@ class Own(InferenceUser):
 
     @task
     def ask(self):
-        self.chat("Hi", max_tokens=2)
+        with self.chat("Hi", max_tokens=12, ignore_eos=True, catch_response=True):
+            pass  # counted here, or when its user is stopped before
 
 
 class Plays(ScenarioUser):
@@ -307,6 +350,10 @@ def picked(place: Place) -> Ended:
         if name == "own":
             assert fleet.post("/swarm", user_count=4, **form)["success"]
             until(lambda: fleet.get_json("/stats/requests")["user_count"] == 4, "four users")
+            assert fleet.post("/swarm", user_count=1, **form)[
+                "success"
+            ]  # Locust stops users in the midst of their turns
+            until(lambda: fleet.get_json("/stats/requests")["user_count"] == 1, "one user")
         else:
             until(lambda: simulator.stats()["requests"]["started"] > 60, "sessions of the scenario")
         fleet.post("/stop")
@@ -335,6 +382,81 @@ def test_classes_picked_and_users_changed_in_the_web_ui(stage: Stage, scene: Sce
     sent = len(own.turns) + len(both.turns)
     assert ended.simulator_stats is not None
     assert ended.simulator_stats["started"] == sent + 2
+
+
+def configured(place: Place) -> Ended:
+    """Locust's own ways to say how many users, how fast and how long; the process ends after the run that it began."""
+    (place.folder / "locust.conf").write_text("spawn-rate = 9\nrun-time = 2s\n")
+    simulator = place.simulator()
+    locustfile = place.folder / "mine.py"
+    locustfile.write_text(FIRST)
+    words = ("--host", simulator.url, "--on-invalid", "warn", "--autostart", "--autoquit", "1")
+    fleet = place.fleet("local", *words, web=True, locustfile=locustfile, env={"LOCUST_USERS": "3"})
+    return Ended(place.run_dir, fleet.ended(), fleet.text)
+
+
+@scenes(configured, ())
+def test_autostart_and_locusts_own_configuration(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    assert ended.code == 0, ended.text
+    check_books(ended)
+    assert ended.summary["users"]["by_class"] == {"Support": 3}
+    assert ended.summary["window_s"] == 2
+    assert json.loads((ended.run_dir / "run.json").read_text())["scenario"]["overrides"]["arrivals.spawn_per_s"] == 9
+
+
+BUSY = """
+import time
+
+from locust import constant, task
+from inferload.users import InferenceUser
+
+
+class Computes(InferenceUser):
+    wait_time = constant(0.05)
+
+    @task
+    def compute(self):
+        self.chat("Hi", max_tokens=4, ignore_eos=True)
+        until = time.monotonic() + 0.2
+        while time.monotonic() < until:
+            pass
+"""
+
+
+def busy(place: Place) -> Ended:
+    return played(place, "local", BUSY, "-u", "4", "-r", "20", "-t", "4s")
+
+
+@scenes(busy, ())
+def test_a_task_that_computes_is_the_clients_lag_and_no_figure_of_the_server(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    reasons = {one["code"] for one in ended.summary["verdict"]["reasons"]}
+    assert "client_lag" in reasons
+    latency = ended.summary["latency"]
+    assert latency["lag_ms"]["p50"] > 50
+    assert latency["ttft_ms"]["p50"] - latency["server_ttft_ms"]["p50"] < 100
+
+
+def interrupted(place: Place) -> Ended:
+    """Ctrl-C is the only end of a run without -t."""
+    simulator = place.simulator()
+    locustfile = place.folder / "mine.py"
+    locustfile.write_text(FIRST)
+    words = ("--host", simulator.url, "--on-invalid", "warn", "-u", "2")
+    fleet = place.fleet("processes", *words, locustfile=locustfile)
+    begun(place.run_dir)
+    until(lambda: simulator.stats()["requests"]["finished"] > 5, "turns")
+    fleet.signal(signal.SIGINT, whole_group=True)
+    return Ended(place.run_dir, fleet.ended(), fleet.text, simulator.stats()["requests"])
+
+
+@scenes(interrupted, ())
+def test_without_a_run_time_a_signal_is_the_planned_end(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    assert ended.code == 0, ended.text
+    assert ended.summary["outcome"]["state"] != "stopped early"
+    check_books(ended)
 
 
 TWO = """

@@ -13,6 +13,7 @@ from inferload.errors import UsageError
 from inferload.measure.clock import NS_PER_S, clock_id, now_ns, wall_ns
 from inferload.measure.outcome import INVALID
 from inferload.swarm import messages
+from inferload.swarm.faultlogs import first_of_each
 from inferload.swarm.messages import Assignment, Report, windows_from_wire
 from inferload.swarm.own import OwnSettings
 from inferload.swarm.sessions import OpenLoop
@@ -216,5 +217,6 @@ class Agent:
                 send_stats()
             said: dict[str, Any] = {"run_id": run.assignment.run_id, "name": run.assignment.name}
             said |= {"notes": dict(run.sessions.notes), "overrun_ns": run.overrun_ns}
+            said |= {"listeners_raised": first_of_each.take_listeners()}
             said |= {"written": run.written.records, "write_error": run.written.error}
             self._runner.send_message(messages.DRAINED, said)

@@ -57,6 +57,7 @@ def apply() -> None:
     _check_senders()
     _leave_signals_to_us()
     _note_task_names()
+    _note_late_wakes()
     logging.getLogger("locust.main").addFilter(_not_about_run_time)
 
 
@@ -212,6 +213,22 @@ def _noting_name(original: Any) -> Any:
 
     execute_task.notes_name = True  # type: ignore[attr-defined]
     return execute_task
+
+
+def _note_late_wakes() -> None:
+    """Locust does not tell how late a user came out of its wait, where another task held up the process."""
+    original = TaskSet._sleep
+    if hasattr(original, "notes_lateness"):
+        return
+
+    @functools.wraps(original)
+    def _sleep(self: Any, seconds: float) -> None:
+        due_ns = now_ns() + round(seconds * NS_PER_S)
+        original(self, seconds)
+        self.user.inferload_late_ns = max(0, now_ns() - due_ns)
+
+    _sleep.notes_lateness = True  # type: ignore[attr-defined]
+    TaskSet._sleep = _sleep
 
 
 def task_name(user: Any) -> str | None:

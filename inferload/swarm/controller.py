@@ -67,6 +67,7 @@ class Controller:
         self._later: tuple[int, float] | None = None  # users and spawn rate that were asked for until then
         self._user_classes: Any = None  # of a LoadTestShape that names them
         self._stopped_before: str | None = None  # why it is to stop before it has begun
+        self._load_begun = Event()  # or the run is over
         self._idle = Event()
         self._idle.set()
         self._leaving = False  # the process is to end once the run has
@@ -95,6 +96,8 @@ class Controller:
             return
         if self.run is None:
             self._begin(self._order(user_count, spawn_rate))
+            if gevent.getcurrent() is self._runner.shape_greenlet:
+                self._load_begun.wait()  # the time of a LoadTestShape counts from there
             return
         if user_count == self._runner.target_user_count:
             return  # Locust shares a lost worker's users out among the others; we do not raise anybody's load
@@ -185,6 +188,7 @@ class Controller:
     def _begin(self, order: Order | UsageError) -> None:
         self.preparing, self._later, self._stopped_before = True, None, None
         self._idle.clear()
+        self._load_begun.clear()
         gevent.spawn(self._whole_run, order)
 
     def _whole_run(self, order: Order | UsageError) -> None:
@@ -202,6 +206,7 @@ class Controller:
             self.preparing = self._load_awaited = False
             self.run = None
             self._shown_again()
+            self._load_begun.set()
             self._idle.set()
         if (self._headless or self._leaving) and not self._shutting_down:
             self._quit()
@@ -302,6 +307,9 @@ class Controller:
         if later is not None and self.run is not None:
             users, spawn_rate = later
             self.run.change_users(users)
+        if not self._load_begun.is_set() and self.environment.shape_class is not None:
+            self.environment.shape_class.reset_time()
+        self._load_begun.set()
         self._locust_start(users, spawn_rate, False, self._user_classes)
 
     def _refuse(self, why: str) -> None:

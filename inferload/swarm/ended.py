@@ -6,7 +6,7 @@ more when all turns have been brought together (`inferload collect`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -54,12 +54,30 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Others:
-    """Requests that are no turns, and exceptions of tasks, as Locust counted them. `first`: text of the first exception."""
+    """Requests that are no turns, and exceptions of tasks, as Locust counted them over the whole run.
+
+    `by_name`: requests by type and name. `first`: text of the first exception. `messages`: exceptions by text.
+    `users`: by class, as they were last asked for.
+    """
 
     sent: int = 0
     failed: int = 0
     raised: int = 0
     first: str | None = None
+    by_name: Sequence[Mapping[str, Any]] = ()
+    messages: Mapping[str, int] = field(default_factory=dict)
+    users: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def requests(self) -> dict[str, Any]:
+        """The summary's `other_requests`."""
+        return {"sent": self.sent, "failed": self.failed, "by_name": [dict(row) for row in self.by_name]}
+
+    @property
+    def exceptions(self) -> dict[str, Any]:
+        """The summary's `exceptions`."""
+        by_message = [{"message": text, "count": count} for text, count in self.messages.items()]
+        return {"count": self.raised, "first": self.first, "by_message": by_message}
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from locust.runners import WorkerRunner
 
 from inferload.errors import UsageError
 from inferload.measure.untrusted import escaped
-from inferload.swarm import compat, logs, options, program, webpage
+from inferload.swarm import compat, faultlogs, logs, options, program, webpage
 from inferload.swarm.agent import Agent
 from inferload.swarm.controller import CTRL_C, Controller
 from inferload.swarm.order import Prefill, Wish, nominal_users
@@ -41,6 +41,7 @@ def install() -> None:
     except UsageError as error:
         print(f"inferload: {escaped(str(error))}", file=sys.stderr)
         sys.exit(2)
+    faultlogs.install()
     compat.check_after_parsing(_look)
     events.init_command_line_parser.add_listener(_add_options)
     events.init.add_listener(begin)

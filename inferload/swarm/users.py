@@ -9,6 +9,7 @@ import gevent
 from locust import User, task
 
 from inferload.errors import UsageError
+from inferload.measure.clock import now_ns
 from inferload.swarm.compat import task_name
 from inferload.swarm.reply import CaughtReply, Reply
 from inferload.swarm.userturns import TaskSession
@@ -45,6 +46,7 @@ class InferenceUser(User):
 
     abstract = True
     defined: ClassVar[list[type[InferenceUser]]] = []
+    inferload_late_ns = 0  # by how much this process woke the user too late, after a wait or a turn
 
     def __init_subclass__(cls, **others: Any) -> None:
         super().__init_subclass__(**others)
@@ -125,7 +127,9 @@ class InferenceUser(User):
         self, session: TaskSession, call: Call, caught: bool, *, closes: bool, after_tool: bool = False
     ) -> Reply | CaughtReply:
         name = call.name or task_name(self) or type(self).__name__
-        result = session.send(call, name, held=caught, after_tool=after_tool)
+        late_ns, self.inferload_late_ns = self.inferload_late_ns, 0
+        result = session.send(call, name, late_ns=late_ns, held=caught, after_tool=after_tool)
+        self.inferload_late_ns = max(0, now_ns() - result.record.closed_ns)
         if caught:
             return CaughtReply(result, session, closes=closes)
         if closes:

@@ -33,14 +33,17 @@ class TaskSession:
         self._begun: tuple[PhaseWindow, str] | None = None
         self._all_ok = True
 
-    def send(self, call: Call, name: str, *, held: bool = False, after_tool: bool = False) -> TurnResult:
+    def send(
+        self, call: Call, name: str, *, late_ns: int = 0, held: bool = False, after_tool: bool = False
+    ) -> TurnResult:
         """Send a turn, planned for this instant, and wait for its end.
 
+        `late_ns`: by how much this process woke the user too late; the turn was due by that much earlier.
         `held`: it is counted once it is released. GreenletExit, as of a user whom Locust stops, if the run takes no more turns.
         """
         run = self.run
         _await_load(run)
-        planned_ns = now_ns()
+        planned_ns = max(now_ns() - late_ns, run.load_start_ns() or 0)
         body = call.request_body(request_settings(run), run.assignment.model)
         window = run.window_of(planned_ns)
         self._admit(name, window)

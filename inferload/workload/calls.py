@@ -1,5 +1,6 @@
 """One request as a locustfile's task writes it: its arguments checked, its body built. No I/O."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -15,6 +16,7 @@ from inferload.workload.scenariofields import checked_headers
 from inferload.workload.script import Ask
 
 MOST_NAME_CHARACTERS = 100
+_NAME = re.compile(r"[^\s{}]+")  # gates tell a class from another request, as GET /health, by its blank
 
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 METHODS: Mapping[Endpoint, str] = {
@@ -182,8 +184,10 @@ def _check_own(method: str, own: Mapping[str, Any]) -> None:
     if most is not None and not (isinstance(most, int) and not isinstance(most, bool) and most > 0):
         raise CallError(f"{method}: max_tokens is {most!r}; give a whole number from 1 on")
     given = own.get("name")
-    if given is not None and not (isinstance(given, str) and given.strip() and given.isprintable()):
-        raise CallError(f"{method}: name is {given!r}; give the text that names its row in all tables")
+    if given is not None and not (isinstance(given, str) and _NAME.fullmatch(given) and given.isprintable()):
+        raise CallError(
+            f"{method}: name is {given!r}; give a word without blanks and braces: it names a row of all tables"
+        )
     if given is not None and len(given) > MOST_NAME_CHARACTERS:
         raise CallError(f"{method}: name has {len(given)} characters; give at most {MOST_NAME_CHARACTERS}")
     tools = own.get("tools")
