@@ -46,6 +46,8 @@ class _NotBegun(Exception):
 class Controller:
     """One per master or local process. `wish` says what the options and the form ask for at this moment."""
 
+    _user_classes: Any = None  # of a LoadTestShape that names them
+
     def __init__(
         self, environment: Any, own: OwnSettings, wish: Callable[[], Wish], prefill: Prefill, expected_workers: int
     ) -> None:
@@ -65,7 +67,6 @@ class Controller:
         self.preparing = False  # a run is on its way, and its load has not begun
         self._load_awaited = False  # it is prepared, and its first users are still to be started
         self._later: tuple[int, float] | None = None  # users and spawn rate that were asked for until then
-        self._user_classes: Any = None  # of a LoadTestShape that names them
         self._stopped_before: str | None = None  # why it is to stop before it has begun
         self._load_begun = Event()  # or the run is over
         self._idle = Event()
