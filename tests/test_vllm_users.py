@@ -7,7 +7,7 @@ import locust_process
 import pytest
 from inferload.deploy import launch
 from inferload.deploy.running import Server
-from test_users_runs import WHOLE
+from test_e2e_users import WHOLE
 
 from inferload import scrapefile
 from inferload.measure import servers
