@@ -431,10 +431,32 @@ def _users(path: Path, start_wall_ns: int, notes: list[str]) -> pd.DataFrame:
     text = path.read_text(encoding="utf-8", errors="replace")
     whole = text[: text.rfind("\n") + 1]  # of a line that was cut, the last number may be cut too
     try:
-        history = pd.read_csv(io.StringIO(whole), usecols=["Timestamp", "User Count", "Name"], on_bad_lines="skip")
-    except ValueError:  # no columns, or not these
+        history = pd.read_csv(io.StringIO(whole), usecols=_HISTORY.__contains__, on_bad_lines="skip")
+    except ValueError:  # no columns
         return empty
+    if not {"Timestamp", "User Count", "Name"} <= set(history):
+        return empty
+    others = _others(history, start_wall_ns)
     history = history[history["Name"] == "Aggregated"]
     stamps, counts = (pd.to_numeric(history[name], errors="coerce") for name in ("Timestamp", "User Count"))
     users = pd.DataFrame({"t_s": stamps - start_wall_ns / NS_PER_S, "users": counts}).astype(float)
-    return users.dropna().reset_index(drop=True)
+    users = users.dropna().reset_index(drop=True)
+    return users if others is None else users.merge(others, on="t_s", how="left")
+
+
+_HISTORY = ["Timestamp", "User Count", "Type", "Name", "Total Request Count", "Total Failure Count"]
+OTHERS = {"other_rps": "Total Request Count", "other_failures": "Total Failure Count"}
+
+
+def _others(history: pd.DataFrame, start_wall_ns: int) -> pd.DataFrame | None:
+    """Locust's running totals of requests that are no turns; None where there were none."""
+    if set(_HISTORY) - set(history):
+        return None
+    rows = history[(history["Name"] != "Aggregated") & ~history["Type"].isin(["TURN", "TTFT", "ITL"])]
+    rows = rows.drop_duplicates(["Timestamp", "Type", "Name"], keep="last")  # two snapshots in one second
+    totals = rows[["Timestamp", *OTHERS.values()]].apply(pd.to_numeric, errors="coerce").dropna()
+    totals = totals.groupby("Timestamp").sum()
+    if totals.empty:
+        return None
+    found = pd.DataFrame({"t_s": totals.index - start_wall_ns / NS_PER_S})
+    return found.assign(**{name: totals[column].to_numpy() for name, column in OTHERS.items()})

@@ -188,6 +188,37 @@ def _failures(summary: Mapping[str, Any]) -> Table:
     return Table("failures", "Failed turns by class", columns, rows, "Of the whole run; times since it began.")
 
 
+def _others(summary: Mapping[str, Any]) -> Table:
+    """Requests that are no turns."""
+    found = (summary.get("other_requests") or {}).get("by_name") or []
+    rows = tuple(
+        (
+            escaped(f"{one.get('type') or ''} {one['name']}".strip()),
+            *(number(one.get(key)) for key in ("sent", "failed", "p50_ms", "p95_ms", "p99_ms")),
+        )
+        for one in found
+    )
+    columns = ("request", "sent", "failed", "p50, ms", "p95, ms", "p99, ms")
+    note = "Of users other than ours, over the whole run, as Locust counted them; in no figure of the turns."
+    return Table("others", "Other requests", columns, rows, note)
+
+
+def _users(summary: Mapping[str, Any]) -> Table | None:
+    """Locust's users by class, where there were several."""
+    found = (summary.get("users") or {}).get("by_class") or {}
+    if len(found) < 2:
+        return None
+    rows = tuple((escaped(str(name)), number(count)) for name, count in found.items())
+    return Table("users", "Users by class", ("class", "users"), rows, "As Locust divided them, at the end of the load.")
+
+
+def _exceptions(summary: Mapping[str, Any]) -> Table:
+    """Exceptions of tasks by their text."""
+    found = (summary.get("exceptions") or {}).get("by_message") or []
+    rows = tuple((escaped(str(one["message"])), number(one["count"])) for one in found)
+    return Table("exceptions", "Exceptions of tasks", ("exception", "count"), rows, "Of the whole run.")
+
+
 def _servers(summary: Mapping[str, Any]) -> Table | None:
     servers = summary.get("servers") or []
     if not servers:
@@ -340,6 +371,7 @@ _TABLES: tuple[tuple[str, Callable[[Mapping[str, Any]], Sequence[Table | None]]]
     ("models", lambda summary: [_split(summary, "model")]),
     ("tasks", _tasks),
     ("failures", lambda summary: [_failures(summary)]),
+    ("other requests", lambda summary: [_users(summary), _others(summary), _exceptions(summary)]),
     ("servers", lambda summary: [_servers(summary)]),
     ("the prefix cache", lambda summary: [_cache(summary)]),
     ("the client", lambda summary: [_client(summary)]),

@@ -21,7 +21,7 @@ from inferload.measure.record import CANCELLED
 from inferload.measure.serverseries import ServerSeries
 
 from .foreign import vllmlog
-from .frames import UNFINISHED, RunFrames
+from .frames import OTHERS, UNFINISHED, RunFrames
 
 Floats = npt.NDArray[np.float64]
 
@@ -60,6 +60,11 @@ def build(frames: RunFrames) -> pd.DataFrame:
     table["phase"] = _phase_of(frames, grid)
     table["users"] = _last_in_second(frames.users["t_s"].to_numpy(), frames.users["users"].to_numpy(), seconds)
     table = pd.concat([table, _client(frames, seconds), _locust(frames, seconds)], axis=1)
+    for name in OTHERS:
+        if name in frames.users:
+            # Workers report to Locust's master every three seconds, and their requests are counted when they do.
+            totals = _last_in_second(frames.users["t_s"].to_numpy(), frames.users[name].to_numpy(), seconds)
+            table[name] = np.diff(pd.Series(totals).ffill().fillna(0.0), prepend=0.0)
     suffixes = server_suffixes(tuple(frames.servers))
     for target, server in frames.servers.items():
         columns = _server(server, frames.since_start_s(server.wall_ns), seconds)
@@ -72,7 +77,7 @@ def build(frames: RunFrames) -> pd.DataFrame:
 def _locust(frames: RunFrames, seconds: int) -> pd.DataFrame:
     """What plain Locust counted, where that is all there is."""
     at_s = frames.users["t_s"].to_numpy()
-    names = [name for name in frames.users if name not in ("t_s", "users")]
+    names = [name for name in frames.users if name not in ("t_s", "users", *OTHERS)]
     return pd.DataFrame({f"locust_{n}": _last_in_second(at_s, frames.users[n].to_numpy(), seconds) for n in names})
 
 

@@ -62,6 +62,9 @@ RUN_OPTIONS = (
         "URL",
         repeat=True,
     ),
+    RunOption(
+        "--warmup", "load before the measure phase, kept apart from the numbers (default: the scenario's)", "10s"
+    ),
     RunOption("--seed", "seed of every random choice (default: the scenario's)", "N", in_form=True),
     RunOption(
         "--metrics-url",

@@ -4,11 +4,10 @@ locust -f locustfiles/agent.py --host http://server:8000
 locust -f locustfiles/agent.py --host http://server:8000 --headless --scenario agent-static
 """
 
-from inferload.swarm import plugin
-from inferload.swarm.users import InferenceUser
-
-plugin.install(default_scenario="agent-tools")
+from inferload.users import ScenarioUser
 
 
-class AgentUser(InferenceUser):
+class AgentUser(ScenarioUser):
     """One person who gives tasks to an agent."""
+
+    scenario = "agent-tools"

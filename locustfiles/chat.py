@@ -4,11 +4,10 @@ locust -f locustfiles/chat.py --host http://server:8000
 locust -f locustfiles/chat.py --host http://server:8000 --headless --scenario smoke
 """
 
-from inferload.swarm import plugin
-from inferload.swarm.users import InferenceUser
-
-plugin.install(default_scenario="chat")
+from inferload.users import ScenarioUser
 
 
-class ChatUser(InferenceUser):
+class ChatUser(ScenarioUser):
     """One person who chats."""
+
+    scenario = "chat"

@@ -4,11 +4,10 @@ locust -f locustfiles/mixed.py --host http://server:8000
 locust -f locustfiles/mixed.py --host http://server:8000 --headless --only chat
 """
 
-from inferload.swarm import plugin
-from inferload.swarm.users import InferenceUser
-
-plugin.install(default_scenario="mixed")
+from inferload.users import ScenarioUser
 
 
-class MixedUser(InferenceUser):
+class MixedUser(ScenarioUser):
     """One caller; the scenario's shares say of which class each of its sessions is."""
+
+    scenario = "mixed"

@@ -4,11 +4,10 @@ locust -f locustfiles/replay.py --host http://server:8000 --headless
 locust -f locustfiles/replay.py --host http://server:8000 --headless --scenario mine.yaml
 """
 
-from inferload.swarm import plugin
-from inferload.swarm.users import InferenceUser
-
-plugin.install(default_scenario="replay-mooncake")
+from inferload.users import ScenarioUser
 
 
-class ReplayUser(InferenceUser):
+class ReplayUser(ScenarioUser):
     """One share of the trace's speed."""
+
+    scenario = "replay-mooncake"

@@ -168,7 +168,7 @@ class Fleet:
 
     def post(self, path: str, **form: Any) -> dict[str, Any]:
         """POST a form to the web UI; what it answers."""
-        body = urllib.parse.urlencode(form)
+        body = urllib.parse.urlencode(form, doseq=True)
         text = self._ask("POST", path, body, {"Content-Type": "application/x-www-form-urlencoded"})
         answer: dict[str, Any] = json.loads(text)
         return answer

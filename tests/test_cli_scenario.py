@@ -167,7 +167,7 @@ def test_init_writes_a_locustfile_beside_it_that_runs_it(inferload: Inferload, t
     locustfile = tmp_path / "locustfile.py"
     assert f"{locustfile}: written; it runs my load.yaml" in out
     text = locustfile.read_text()
-    assert '.with_name("my load.yaml")' in text
+    assert 'scenario = "my load.yaml"' in text
     compile(text, str(locustfile), "exec")
     out = inferload("init", str(tmp_path / "other.yaml"))[1]
     assert f"{locustfile}: exists already and stays as it is" in out

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from locust import TaskSet, User, constant, task
 from locust.dispatch import UsersDispatcher
 from locust.rpc import zmqrpc
 from locust.rpc.protocol import Message
@@ -246,3 +247,35 @@ def test_the_plan_says_how_long_locust_takes_to_start_all_users(users: int, spaw
     dispatcher.new_dispatch(target_user_count=users, spawn_rate=spawn_per_s)
     waits = -(-users // dispatcher._user_count_per_dispatch_iteration) - 1
     assert spawn_duration_s(users, spawn_per_s) == pytest.approx(waits * dispatcher._wait_between_dispatch)
+
+
+class _Waiting(User):
+    wait_time = constant(0.01)
+
+    @task
+    class Outer(TaskSet):
+        @task
+        def inner(self) -> None:
+            names.append(compat.task_name(self.user))
+
+
+names: list[str | None] = []
+
+
+def test_the_name_of_the_task_that_runs_is_known() -> None:
+    compat.apply()
+    names.clear()
+    user = _Waiting(None)
+    outer = _Waiting.Outer(user)
+    outer.execute_task(_Waiting.Outer.inner)
+    assert names == ["inner"]
+    assert compat.task_name(user) is None
+
+
+def test_how_late_a_user_came_out_of_its_wait_is_known() -> None:
+    compat.apply()
+    user = _Waiting(None)
+    blocking = gevent.spawn(lambda: time.sleep(0.1))
+    _Waiting.Outer(user)._sleep(0.01)
+    blocking.join()
+    assert user.inferload_late_ns > 50e6

@@ -494,8 +494,7 @@ def test_the_exit_code_says_what_came_of_it(stage: Stage, scene: Scene) -> None:
 
 TAP = """
 import os
-from inferload.swarm import plugin
-from inferload.swarm.users import InferenceUser
+from inferload.users import ScenarioUser
 from locust.rpc import protocol
 
 serialize = protocol.Message.serialize
@@ -509,10 +508,8 @@ def tapped(message):
 
 
 protocol.Message.serialize = tapped
-plugin.install(default_scenario="smoke")
 
-
-class ChatUser(InferenceUser):
+class ChatUser(ScenarioUser):
     pass
 """
 PAGES = (

@@ -74,15 +74,14 @@ PROBING = """
 import itertools
 
 import locust
-from inferload.swarm import events, plugin
-from inferload.swarm.users import InferenceUser
+from inferload.swarm import events
+from inferload.users import ScenarioUser
 
-plugin.install(default_scenario="smoke")
 numbers = itertools.count()
 
 
-class ChatUser(InferenceUser):
-    pass
+class ChatUser(ScenarioUser):
+    scenario = "smoke"
 
 
 @events.turn_end.add_listener
@@ -346,15 +345,15 @@ def test_autoquit_ends_the_process_after_the_run(stage: Stage, scene: Scene) -> 
 
 
 BARE = """
-from inferload.swarm.users import InferenceUser
+from inferload.users import InferenceUser
 
 
-class ChatUser(InferenceUser):
+class Support(InferenceUser):
     pass
 """
 
 
-def without_plugin(place: Place, mode: str) -> tuple[int, str]:
+def without_tasks(place: Place, mode: str) -> tuple[int, str]:
     file = place.folder / "bare.py"
     file.write_text(BARE)
     words = ["--host", "http://127.0.0.1:9", "-t", "2s"]
@@ -364,23 +363,20 @@ def without_plugin(place: Place, mode: str) -> tuple[int, str]:
     return process.exit_code(), process.text
 
 
-@scenes(without_plugin, ("local",), ("processes",), ("web",))
-def test_a_locustfile_without_the_plugin_is_refused(stage: Stage, scene: Scene) -> None:
+@scenes(without_tasks, ("local",), ("processes",), ("web",))
+def test_a_user_without_tasks_is_refused(stage: Stage, scene: Scene) -> None:
     code, text = stage.result(scene)
     assert code == 2, text
     (line,) = [line for line in text.splitlines() if line.startswith("inferload: ")]
-    assert "plugin.install" in line
+    assert line.startswith("inferload: Support: has no task")
 
 
 RAISING = """
-from inferload.swarm import plugin
-from inferload.swarm.users import InferenceUser
+from inferload.users import ScenarioUser
 from locust import task
 
-plugin.install(default_scenario="smoke")
 
-
-class ChatUser(InferenceUser):
+class ChatUser(ScenarioUser):
     @task
     def broken(self):
         if self.environment.inferload_agent._run.open:

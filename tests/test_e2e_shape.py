@@ -11,13 +11,10 @@ pytestmark = pytest.mark.soak
 SHAPE = """
 import time
 from locust import LoadTestShape
-from inferload.swarm import plugin
-from inferload.swarm.users import InferenceUser
-
-plugin.install(default_scenario="smoke")
+from inferload.users import ScenarioUser
 
 
-class ChatUser(InferenceUser):
+class ChatUser(ScenarioUser):
     pass
 
 

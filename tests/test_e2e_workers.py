@@ -43,13 +43,11 @@ OLD = 20  # turns of a worker that ended long enough before it was killed to be 
 # A locustfile whose users write down, by process, each turn as it ends: a second account of what a worker did.
 WITNESS = """
 import os
-from inferload.swarm import events, plugin
-from inferload.swarm.users import InferenceUser
-
-plugin.install(default_scenario="smoke")
+from inferload.swarm import events
+from inferload.users import ScenarioUser
 
 
-class ChatUser(InferenceUser):
+class ChatUser(ScenarioUser):
     pass
 
 
@@ -240,11 +238,9 @@ STARVED = """
 import os
 import signal
 
-from inferload.swarm import plugin
-from inferload.swarm.users import InferenceUser
+from inferload.users import ScenarioUser
 from inferload.swarm.workerrun import WorkerRun
 
-plugin.install(default_scenario="smoke")
 set_windows = WorkerRun.set_windows
 
 
@@ -260,7 +256,7 @@ def set_windows_and_stop(run, windows):
 WorkerRun.set_windows = set_windows_and_stop
 
 
-class ChatUser(InferenceUser):
+class ChatUser(ScenarioUser):
     pass
 """
 
@@ -379,14 +375,12 @@ def test_one_that_comes_late_is_marked_and_one_that_is_stopped_on_its_own_keeps_
 # -- not alike
 
 OLDER = """
-from inferload.swarm import agent, plugin
-from inferload.swarm.users import InferenceUser
+from inferload.swarm import agent
+from inferload.users import ScenarioUser
 
 agent.__version__ = "0.0.9"
-plugin.install(default_scenario="smoke")
 
-
-class ChatUser(InferenceUser):
+class ChatUser(ScenarioUser):
     pass
 """
 

@@ -309,7 +309,7 @@ def test_a_run_is_headless_unless_an_option_of_the_web_ui_is_given(words: str, h
 
 
 def test_the_default_scenario_is_the_bundled_locustfiles() -> None:
-    assert f'install(default_scenario="{run_command.DEFAULT_SCENARIO}")' in run_command.locustfile().read_text()
+    assert f'    scenario = "{run_command.DEFAULT_SCENARIO}"' in run_command.locustfile().read_text()
 
 
 def test_options_of_other_tools_suggest_options_that_exist() -> None:

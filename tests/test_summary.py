@@ -113,6 +113,8 @@ def test_the_document_has_the_keys_that_pipelines_rely_on() -> None:
         ),
         *("steps", "rates", "latency", "client", "servers", "by_class", "other_requests", "exceptions"),
         *("growth", "overload_not_judged", "stopped_answering"),
+        *("steps", "rates", "latency", "client", "servers", "by_class", "other_requests", "exceptions", "users"),
+        *("growth", "stopped_answering"),
     }
     assert set(summary["verdict"]) == {"measurement", "by_phase", "reasons", "gates", "passed"}
     assert set(summary["sessions"]) == {"planned", "dropped", "at_limit", "started", "completed"}

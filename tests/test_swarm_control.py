@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from gevent.event import Event
 from records import turn
 
 from inferload.measure.clock import NS_PER_S, Anchor, now_ns
@@ -27,6 +28,7 @@ class Asked:
     def __init__(self) -> None:
         self.locust: list[int] = []
         self.changes: list[int] = []
+        self.shape_began: list[int] = []
         self.while_starting: int | None = None
         self.controller = controller = Controller.__new__(Controller)
         values: dict[str, Any] = {
@@ -36,6 +38,8 @@ class Asked:
             "_later": None,
             "_locust_start": self.locust_start,
             "_runner": SimpleNamespace(target_user_count=0),
+            "_load_begun": Event(),
+            "environment": SimpleNamespace(shape_class=SimpleNamespace(reset_time=lambda: self.shape_began.append(1))),
         }
         for name, value in values.items():
             setattr(controller, name, value)
@@ -52,6 +56,15 @@ def test_users_asked_for_before_the_load_are_those_it_starts_with() -> None:
     asked.controller.start(8, 1.0)
     asked.controller._start_users(4, 1.0)
     assert (asked.locust, asked.changes) == ([8], [8])
+
+
+def test_the_time_of_a_shape_counts_from_the_start_of_the_load() -> None:
+    asked = Asked()
+    assert not asked.controller._load_begun.is_set()
+    asked.controller._start_users(4, 1.0)
+    asked.controller._start_users(6, 1.0)  # a step of the load
+    assert asked.controller._load_begun.is_set()
+    assert asked.shape_began == [1]
 
 
 def test_a_newer_number_of_users_is_not_overridden_by_an_older_one() -> None:

@@ -43,6 +43,7 @@ def parsed(**given: object) -> argparse.Namespace:
         "run_time": None,
         "processes": None,
         "master_host": "127.0.0.1",
+        "user_classes": [],
     }
     return argparse.Namespace(**{**values, **given})
 
@@ -236,12 +237,12 @@ def test_workers_of_another_version_or_scenario_are_named() -> None:
     mine = scenarios.load("smoke").digest
     for member, scenario in zip(members, (None, mine, None, None), strict=True):
         member.facts = {"version": __version__, "host": "here", "scenario": scenario}
-    muster.check_alike(members, "smoke")
+    muster.check_alike(members, scenarios.load("smoke").digest)
     members[1].facts |= {"version": "0.0.9", "host": "node2"}
     members[2].facts |= {"version": None, "host": "node3"}
     members[3].facts |= {"scenario": scenarios.load("chat").digest, "host": "node4"}
     with pytest.raises(UsageError) as refused:
-        muster.check_alike(members, "smoke")
+        muster.check_alike(members, scenarios.load("smoke").digest)
     assert str(refused.value) == (
         f"workers: w1 on node2 runs 0.0.9, w2 on node3 runs an older one, and the master inferload {__version__}; "
         f"install the same on all. w3 on node4 was started with scenario {scenarios.load('chat').digest[:12]}, "

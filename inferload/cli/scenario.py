@@ -203,16 +203,13 @@ locust --host http://server:8000                 with a web UI
 locust --host http://server:8000 --headless      users, rate and duration are the scenario's
 """
 
-from pathlib import Path
-
-from inferload.swarm import plugin
-from inferload.swarm.users import InferenceUser
-
-plugin.install(default_scenario=str(Path(__file__).with_name(SCENARIO)))
+from inferload.users import ScenarioUser
 
 
-class User(InferenceUser):
-    """Asks what the scenario says."""
+class User(ScenarioUser):
+    """Plays the scenario."""
+
+    scenario = SCENARIO  # beside this file
 
 
 # What happens with each turn can be listened to, quickly: this runs beside the streams that are measured.

@@ -24,6 +24,7 @@ class Policy:
     on_invalid_warns: bool = False
     on_stop_passes: bool = False
     inconclusive_code: int = FAILED
+    failed_code: int = FAILED  # of failed turns, requests and tasks, where no gate failed
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +114,7 @@ def _exit_code(verdict: Mapping[str, Any], failed: bool, early: Early | None, po
     if failed or not (verdict["passed"] or early):
         broken = [gate for gate in verdict["gates"] if not gate["passed"]]
         undecided = bool(broken) and all(gate.get("answer") == "inconclusive" for gate in broken)
-        return policy.inconclusive_code if undecided else FAILED
+        return policy.inconclusive_code if undecided else FAILED if broken else policy.failed_code
     if early is None:
         return OK
     if early.by not in SIGNAL_CODES:  # all workers were lost or stopped, which no option allows

@@ -53,6 +53,7 @@ class Failure(StrEnum):
     BAD_HTTP = "bad_http"  # the reply breaks HTTP/1.1
     EMPTY = "empty"  # a whole stream without one output token
     CLIENT_ERROR = "client_error"  # a fault of ours: never the server's
+    REJECTED = "rejected"  # answered in full, and refused by the check of the task that asked
     UNFINISHED = "unfinished"  # still streaming when the run gave up waiting; neither ok nor failed
 
 

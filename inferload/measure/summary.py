@@ -49,6 +49,7 @@ class SummaryInput:
     inconclusive: gating.Policy = "warn"
     other_requests: Mapping[str, Any] = field(default_factory=lambda: {"sent": 0, "failed": 0})  # that are no turns
     exceptions: Mapping[str, Any] = field(default_factory=lambda: {"count": 0, "first": None})  # of tasks
+    users: Mapping[str, int] = field(default_factory=dict)  # of Locust, by class
     batches: Batches | None = None  # of the measure phase, where turns are all at hand
     exact: Values | None = None
     exact_by_class: Mapping[str, Values] | None = None
@@ -76,6 +77,7 @@ def build(given: SummaryInput) -> dict[str, Any]:
         **_part(measured, window_s, exact),
         "other_requests": dict(given.other_requests),
         "exceptions": dict(given.exceptions),
+        "users": {"by_class": dict(given.users)},
         "client": _client(given.health, given.stamps, given.reader),
         "servers": list(given.servers),
         "by_class": _by_class(given),

@@ -13,6 +13,7 @@ from inferload.errors import UsageError
 from inferload.measure.clock import NS_PER_S, clock_id, now_ns, wall_ns
 from inferload.measure.outcome import INVALID
 from inferload.swarm import messages
+from inferload.swarm.faultlogs import first_of_each
 from inferload.swarm.messages import Assignment, Report, windows_from_wire
 from inferload.swarm.own import OwnSettings
 from inferload.swarm.sessions import OpenLoop
@@ -50,16 +51,22 @@ class Agent:
         register(messages.DRAIN, self._on_drain)
         register(messages.ABORT, self._on_abort)
 
-    def user(self, free_ns: int | None) -> int | None:
+    def user(self, free_ns: int | None, class_name: str = "") -> int | None:
         """What a Locust user does once: a session in a closed loop, nothing while nothing may begin.
 
-        `free_ns` and what is returned: since when the user is free, None where it is new.
+        `free_ns` and what is returned: since when the user is free, None where it is new. `class_name`: the user's.
         """
         run = self._run
         if run is not None and run.open:
-            return run.loop.user(free_ns)
+            return run.loop.user(free_ns, class_name)
         gevent.sleep(1)
         return None
+
+    def run_of_tasks(self) -> WorkerRun:
+        """The run that turns of tasks belong to, once there is one."""
+        while self._run is None:
+            gevent.sleep(0.05)
+        return self._run
 
     def stop(self) -> None:
         """End as `end` does, after a signal. The master may have had it too: then all workers end their load at its word."""
@@ -210,5 +217,6 @@ class Agent:
                 send_stats()
             said: dict[str, Any] = {"run_id": run.assignment.run_id, "name": run.assignment.name}
             said |= {"notes": dict(run.sessions.notes), "overrun_ns": run.overrun_ns}
+            said |= {"listeners_raised": first_of_each.take_listeners()}
             said |= {"written": run.written.records, "write_error": run.written.error}
             self._runner.send_message(messages.DRAINED, said)

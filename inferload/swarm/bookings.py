@@ -6,16 +6,25 @@ from typing import Any
 import numpy as np
 
 from inferload.measure.clock import NS_PER_MS
+from inferload.measure.failures import message
 from inferload.measure.manyturns import gaps_of_many_ms
 from inferload.measure.measures import span_ms
-from inferload.measure.record import TurnRecord
+from inferload.measure.record import Failure, TurnRecord
 from inferload.swarm import events
 from inferload.swarm.compat import log_many, only_locust_listens
 from inferload.wire.turn import TurnResult
 
 
 class TurnFailed(Exception):
-    """A failed turn as Locust counts it: failure class and status, so that its table of failures cannot grow without end."""
+    """A failed turn as Locust counts it: failure class and status, or the text of a task that rejected it."""
+
+
+def failure_text(result: TurnResult) -> str:
+    """The failure as it stands in Locust's tables: class and status, or the text with which a task rejected the answer."""
+    record = result.record
+    if record.failure is Failure.REJECTED:
+        return f"{record.failure}: {message(result.detail)}"
+    return f"{record.failure} {record.status or ''}".strip()
 
 
 def response_time_ms(record: TurnRecord) -> float:
@@ -41,7 +50,7 @@ class LocustBooks:
             self._enter([result.record for result in results if result.record.ok])
         for result in results:
             if result.record.finished and not (result.record.ok and unheard):
-                self._fire_request(result.record)
+                self._fire_request(result)
             self._fire_own(result)
 
     def _fill_rows(self, records: Sequence[TurnRecord]) -> None:
@@ -57,13 +66,14 @@ class LocustBooks:
             for entry in (self._environment.stats.total, self._environment.stats.get(name, _TURN)):
                 log_many(entry, times_ms)
 
-    def _fire_request(self, record: TurnRecord) -> None:
+    def _fire_request(self, result: TurnResult) -> None:
+        record = result.record
         self._environment.events.request.fire(
             request_type=_TURN,
             name=record.class_name,
             response_time=response_time_ms(record),
             response_length=0,
-            exception=None if record.ok else TurnFailed(f"{record.failure} {record.status or ''}".strip()),
+            exception=None if record.ok else TurnFailed(failure_text(result)),
             context={"turn_id": record.turn_id},
         )
 

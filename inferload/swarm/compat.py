@@ -28,6 +28,7 @@ from locust.dispatch import UsersDispatcher
 from locust.exception import RPCError
 from locust.runners import WorkerNode
 from locust.user import User
+from locust.user.task import DefaultTaskSet, TaskSet
 
 from inferload.errors import UsageError
 from inferload.measure.clock import NS_PER_S, Anchor, now_ns
@@ -55,6 +56,8 @@ def apply() -> None:
     _survive_malformed_packets()
     _check_senders()
     _leave_signals_to_us()
+    _note_task_names()
+    _note_late_wakes()
     logging.getLogger("locust.main").addFilter(_not_about_run_time)
 
 
@@ -187,6 +190,51 @@ def _leave_signals_to_us() -> None:
     if not hasattr(locust.main.gevent, "without_signals"):
         names = {**vars(gevent), "signal_handler": lambda *_arguments: None, "without_signals": True}
         locust.main.gevent = SimpleNamespace(**names)
+
+
+def _note_task_names() -> None:
+    """Locust does not tell which task of a user is running, and its name is what a turn is called in the tables."""
+    for kind in (TaskSet, DefaultTaskSet):
+        original = kind.__dict__["execute_task"]
+        if not hasattr(original, "notes_name"):
+            kind.execute_task = _noting_name(original)
+
+
+def _noting_name(original: Any) -> Any:
+    @functools.wraps(original)
+    def execute_task(self: Any, task: Any) -> None:
+        user = self.user
+        before = task_name(user)
+        user.inferload_task_name = getattr(task, "__name__", None)
+        try:
+            original(self, task)
+        finally:
+            user.inferload_task_name = before
+
+    execute_task.notes_name = True  # type: ignore[attr-defined]
+    return execute_task
+
+
+def _note_late_wakes() -> None:
+    """Locust does not tell how late a user came out of its wait, where another task held up the process."""
+    original = TaskSet._sleep
+    if hasattr(original, "notes_lateness"):
+        return
+
+    @functools.wraps(original)
+    def _sleep(self: Any, seconds: float) -> None:
+        due_ns = now_ns() + round(seconds * NS_PER_S)
+        original(self, seconds)
+        self.user.inferload_late_ns = max(0, now_ns() - due_ns)
+
+    _sleep.notes_lateness = True  # type: ignore[attr-defined]
+    TaskSet._sleep = _sleep
+
+
+def task_name(user: Any) -> str | None:
+    """Name of the task that a user runs now; None outside of tasks, as in on_start."""
+    name: str | None = vars(user).get("inferload_task_name")
+    return name
 
 
 def bucket_ms(response_time_ms: float) -> float:

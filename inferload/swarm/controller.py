@@ -23,7 +23,7 @@ from inferload.swarm.ended import Place
 from inferload.swarm.finale import Result
 from inferload.swarm.locust_csv import History
 from inferload.swarm.masterrun import MasterRun
-from inferload.swarm.order import GivenLoad, Order, Wish, resolve
+from inferload.swarm.order import FormValues, GivenLoad, Order, Wish, resolve
 from inferload.swarm.own import OwnSettings
 from inferload.swarm.preflight import Preflight, preflight
 
@@ -47,6 +47,8 @@ class _NotBegun(Exception):
 class Controller:
     """One per master or local process. `wish` says what the options and the form ask for at this moment."""
 
+    _user_classes: Any = None  # of a LoadTestShape that names them
+
     def __init__(
         self, environment: Any, own: OwnSettings, wish: Callable[[], Wish], given: GivenLoad, expected_workers: int
     ) -> None:
@@ -66,6 +68,7 @@ class Controller:
         self._load_awaited = False  # it is prepared, and its first users are still to be started
         self._later: tuple[int, float] | None = None  # users and spawn rate that were asked for until then
         self._stopped_before: str | None = None  # why it is to stop before it has begun
+        self._load_begun = Event()  # or the run is over
         self._idle = Event()
         self._idle.set()
         self._leaving = False  # the process is to end once the run has
@@ -84,6 +87,7 @@ class Controller:
 
     def start(self, user_count: int, spawn_rate: float, wait: bool = False, user_classes: Any = None) -> None:
         """Begin a run; or, while one is under way, change its users."""
+        self._user_classes = user_classes
         if self.preparing or self._load_awaited:
             self._later = user_count, spawn_rate
             logger.info("a run is being prepared; %d users are taken up when its load has begun", user_count)
@@ -95,6 +99,8 @@ class Controller:
             return
         if self.run is None:
             self._begin(self._order(user_count, spawn_rate))
+            if gevent.getcurrent() is self._runner.shape_greenlet:
+                self._load_begun.wait()  # the time of a LoadTestShape counts from there
             return
         if user_count == self._runner.target_user_count:
             return  # Locust shares a lost worker's users out among the others; we do not raise anybody's load
@@ -150,7 +156,8 @@ class Controller:
                 run.order.scenario.phases.drain_s,
                 "again " if by == CTRL_C else "",
             )
-            run.request_stop(by, early=True)
+            planned = run.order.scenario.ends_by_itself or not self._headless
+            run.request_stop(by, early=planned)  # without a planned end a signal is the end
         elif by == CTRL_C:
             run.abort()
 
@@ -166,6 +173,10 @@ class Controller:
             self.trouble = str(error)
             raise
 
+    def form_values(self, scenario: str) -> FormValues:
+        """The values that the start form shows for a scenario; UsageError if it cannot be loaded."""
+        return self.given.form(self._wish().program, scenario)
+
     def wish_for(self, users: int, spawn_rate: float) -> Wish:
         """What is asked for now."""
         return replace(self._wish(), users=users, spawn_per_s=spawn_rate)
@@ -179,6 +190,7 @@ class Controller:
     def _begin(self, order: Order | UsageError) -> None:
         self.preparing, self._later, self._stopped_before = True, None, None
         self._idle.clear()
+        self._load_begun.clear()
         gevent.spawn(self._whole_run, order)
 
     def _whole_run(self, order: Order | UsageError) -> None:
@@ -197,6 +209,7 @@ class Controller:
             self.preparing = self._load_awaited = False
             self.run = None
             self._write_outputs(summaries)
+            self._load_begun.set()
             self._idle.set()
         if (self._headless or self._leaving) and not self._shutting_down:
             self._quit()
@@ -321,7 +334,10 @@ class Controller:
         if later is not None and self.run is not None:
             users, spawn_rate = later
             self.run.change_users(users)
-        self._locust_start(users, spawn_rate)
+        if not self._load_begun.is_set() and self.environment.shape_class is not None:
+            self.environment.shape_class.reset_time()
+        self._load_begun.set()
+        self._locust_start(users, spawn_rate, False, self._user_classes)
 
     def _refuse(self, why: str) -> None:
         """No run: one line that says why."""

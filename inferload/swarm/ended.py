@@ -54,9 +54,10 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Others:
-    """Requests that are no turns, and exceptions of tasks, as Locust counted them. `first`: text of the first exception.
+    """Requests that are no turns, and exceptions of tasks, as Locust counted them over the whole run.
 
-    `by_name`: type, name, sent and failed of each.
+    `by_name`: requests by type and name. `first`: text of the first exception. `messages`: exceptions by text.
+    `users`: by class, as they were last asked for.
     """
 
     sent: int = 0
@@ -64,6 +65,19 @@ class Others:
     raised: int = 0
     first: str | None = None
     by_name: Sequence[Mapping[str, Any]] = ()
+    messages: Mapping[str, int] = field(default_factory=dict)
+    users: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def requests(self) -> dict[str, Any]:
+        """The summary's `other_requests`."""
+        return {"sent": self.sent, "failed": self.failed, "by_name": [dict(row) for row in self.by_name]}
+
+    @property
+    def exceptions(self) -> dict[str, Any]:
+        """The summary's `exceptions`."""
+        by_message = [{"message": text, "count": count} for text, count in self.messages.items()]
+        return {"count": self.raised, "first": self.first, "by_message": by_message}
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,10 +21,10 @@ from inferload.measure.recent import Recent
 from inferload.measure.record import Phase, PhaseWindow
 from inferload.measure.steady import Steadiness
 from inferload.measure.tally import TallySet
-from inferload.swarm import compat, messages, muster, stepping, warming, watching
+from inferload.swarm import compat, messages, muster, others, stepping, warming, watching
 from inferload.swarm.arms import Arm, Earlier
-from inferload.swarm.bookings import OWN_ROWS
 from inferload.swarm.ended import Others, Place, Seen
+from inferload.swarm.faultlogs import first_of_each
 from inferload.swarm.host import sleep_until
 from inferload.swarm.marks import Marks
 from inferload.swarm.messages import Report, windows_to_wire
@@ -64,6 +64,8 @@ class MasterRun:
         self.abort_watch = AbortWatch(order.scenario.abort_on)
         self.aborted: AbortReached | None = None
         self.steadiness = Steadiness()
+        self._listeners_raised = 0
+        self._users: dict[str, int] = {}  # by class, when the load ended
         self.notes = Notes()  # what the workers' sessions came to, beside their turns
         self.phases = RunPhases(stepping.bounds_s(order.scenario))
         self.stop = Event()
@@ -163,6 +165,7 @@ class MasterRun:
                 )
                 self.marks.add("lost_records", text, worker=member.name, records=member.lost_records)
             self.notes.update(data.get("notes", {}))
+            self._listeners_raised += data.get("listeners_raised", 0)
             self._look_at_overrun(member, data.get("overrun_ns", 0) / NS_PER_MS)
             self._look_whether_drained()
             gevent.spawn_later(_SAME_SIGNAL_S, self._look_whether_left, member)
@@ -209,18 +212,7 @@ class MasterRun:
 
     def others(self) -> Others:
         """Requests that are no turns, and exceptions of tasks, as Locust has counted them."""
-        entries = [one for one in self._runner.stats.entries.values() if one.method not in OWN_ROWS]
-        raised = list(self._runner.exceptions.values())
-        return Others(
-            sent=sum(one.num_requests for one in entries),
-            failed=sum(one.num_failures for one in entries),
-            raised=sum(one["count"] for one in raised),
-            first=str(raised[0]["msg"]).partition("\n")[0] if raised else None,
-            by_name=[
-                {"type": one.method, "name": one.name, "sent": one.num_requests, "failed": one.num_failures}
-                for one in entries
-            ],
-        )
+        return others.counted(self._runner, self._users, self._listeners_raised + first_of_each.take_listeners())
 
     def takes_users(self, member: Member) -> bool:
         """Whether Locust would give it users: not while it counts it as missing."""
@@ -258,7 +250,7 @@ class MasterRun:
         """Compare clocks, hand out assignments, begin to scrape; UsageError where a worker cannot take its part."""
         stepping.check(self)
         muster.compare_clocks(self)
-        muster.check_alike(self.roster.members, self.order.origin)
+        muster.check_alike(self.roster.members, self.order.named_digest)
         muster.hand_out(self)
         stepping.check_times(self)
         if self.preflight.metrics_urls:
@@ -365,6 +357,7 @@ class MasterRun:
         gevent.sleep(max(0.0, (begin_ns - now_ns()) / NS_PER_S))
         self._mark_phases()
         self._over = True
+        self._users = dict(self._runner.target_user_classes_count)
         drain_s = self.order.scenario.phases.drain_s
         self.tell(messages.DRAIN, {"run_id": self.run_id})
         if not self.drained.wait(drain_s):

@@ -14,7 +14,6 @@ from inferload.measure.clock import NS_PER_S, now_ns
 from inferload.swarm import messages
 from inferload.swarm.messages import Assignment
 from inferload.swarm.roster import Member
-from inferload.workload import scenario as scenarios
 
 if TYPE_CHECKING:
     from inferload.swarm.masterrun import MasterRun
@@ -64,12 +63,11 @@ def compare_clocks(run: MasterRun) -> None:
                 run.tell(messages.PING, {"sent_ns": now_ns()}, member)
 
 
-def check_alike(members: Sequence[Member], origin: str) -> None:
+def check_alike(members: Sequence[Member], digest: str) -> None:
     """UsageError where a worker runs another version of inferload, or was started with another scenario, than this process.
 
-    What it counts may then mean something else; and whoever named a scenario means that it is run. `origin`: the master's.
+    What it counts may then mean something else; and whoever named a scenario means that it is run. `digest`: of the master's.
     """
-    digest = scenarios.load(origin).digest
     versions, named = [], []
     for member in members:
         who, facts = f"{member.name} on {member.facts.get('host')}", member.facts

@@ -5,15 +5,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from locust.util.timespan import parse_timespan
+
 from inferload import rundir
 from inferload.ci import Outputs
 from inferload.errors import UsageError
 from inferload.measure import abort, gates
-from inferload.measure.outcome import Policy
+from inferload.measure.outcome import FAILED, Policy
 from inferload.runoptions import API_KEY_VARIABLE, KEY_ON_COMMAND_LINE, RUN_OPTIONS
 from inferload.swarm import order
 from inferload.swarm.compat import AnyOf
 from inferload.swarm.own import OwnSettings
+from inferload.swarm.program import Program
 from inferload.wire import given
 from inferload.wire.client import Credentials
 from inferload.wire.dial import TlsSettings
@@ -25,6 +28,7 @@ from inferload.workload import scenario as scenarios
 from inferload.workload.data import Data
 from inferload.workload.sessions import Sessions
 
+_ANY = Program()  # of no locustfile: any scenario
 _LOOPBACK = "127.0.0.1"
 
 
@@ -32,12 +36,13 @@ def add_options(parser: Any, default_scenario: str) -> None:
     """Add our options to Locust's parser; those in its start form say so."""
     parser.allow_abbrev = False  # else --api-key is read as --api-key-file, and the key is printed as a file's name
     parser.add_argument("--api-key", nargs="?", action=_Refused, help=argparse.SUPPRESS, include_in_web_ui=False)
+    shown = default_scenario or "what the locustfile's classes play"
     parser.add_argument(
         "--scenario",
         default=default_scenario,
-        choices=AnyOf(catalog.names()),
+        choices=AnyOf([*([] if default_scenario else [""]), *catalog.names()]),
         metavar="NAME-OR-PATH",
-        help=f"what is asked and when: {', '.join(catalog.names())}, or a file of your own (default: {default_scenario})",
+        help=f"what is asked and when: {', '.join(catalog.names())}, or a file of your own (default: {shown})",
     )
     parser.set_defaults(master_bind_host=_NotGiven(parser.get_default("master_bind_host") or "*"))
     for option in RUN_OPTIONS:
@@ -70,12 +75,13 @@ class Checked:
     scenario: scenarios.Scenario
 
 
-def check(options: Any) -> Checked:
+def check(options: Any, program: Program = _ANY) -> Checked:
     """Look at everything that can be known before a run; UsageError names the option and the remedy."""
     own = own_settings(options)
     settings = overrides.parse_settings(options.set)
-    scenario = scenarios.load(options.scenario, settings)
+    scenario = program.load(options.scenario, settings)
     seed_of(options.seed)
+    seconds_of("--warmup", options.warmup)
     metrics_urls(options.metrics_url)
     if options.worker:
         return Checked(own, scenario)
@@ -87,7 +93,7 @@ def check(options: Any) -> Checked:
     if options.headless or options.autostart:
         if not options.host:
             raise UsageError("--host: missing; say which server, as --host http://server:8000")
-        if not scenario.ends_by_itself and not options.run_time:
+        if not scenario.ends_by_itself and not scenario.of_tasks and not options.run_time:
             raise UsageError(
                 f"scenario {options.scenario}: measure_s is null, and without a web UI nobody stops it; give --run-time"
             )
@@ -121,6 +127,7 @@ def own_settings(options: Any) -> OwnSettings:
             on_invalid_warns=options.on_invalid == "warn",
             on_stop_passes=options.on_stop == "pass",
             inconclusive_code=_code(options.inconclusive_code),
+            failed_code=getattr(options, "exit_code_on_error", FAILED),
         ),
         progress_file=Path(options.progress_file).absolute() if options.progress_file else None,
         outputs=Outputs.of(options),
@@ -158,6 +165,16 @@ def seed_of(text: Any) -> int | None:
     if seed < 0:
         raise UsageError(f"--seed {text}: not a whole number from 0 on")
     return seed
+
+
+def seconds_of(flag: str, text: Any) -> float | None:
+    """A length of time as Locust writes it, 90, 90s or 1m30s, in seconds; None where none was given."""
+    if text in (None, ""):
+        return None
+    try:
+        return float(parse_timespan(str(text)))
+    except ValueError as error:
+        raise UsageError(f"{flag} {text}: not a length of time; write it as 90, 90s or 1m30s") from error
 
 
 def _code(text: Any) -> int:

@@ -1,14 +1,14 @@
 """What a run is to be, once the scenario, the command line and the start form have all had their say."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import ceil
 from typing import Any
 
 from inferload.errors import UsageError
 from inferload.measure import gates
+from inferload.swarm.program import Program
 from inferload.wire.target import Target
-from inferload.workload import scenario as scenarios
 from inferload.workload.arrivalkinds import Closed
 from inferload.workload.describearrivals import arrivals_in_words
 from inferload.workload.overrides import Override
@@ -35,9 +35,9 @@ class GivenLoad:
     run_time_s: float | None
     settings: tuple[Override, ...]
 
-    def form(self, name: str) -> FormValues:
+    def form(self, program: Program, name: str) -> FormValues:
         """The values that a run of a scenario would use; UsageError if it cannot be loaded."""
-        scenario = scenarios.load(name, self.settings)
+        scenario = program.load(name, self.settings)
         users, spawn_per_s = nominal_users(scenario)
         return FormValues(
             users=users if self.users is None else self.users,
@@ -58,12 +58,14 @@ class Wish:
     users: int | None = None
     spawn_per_s: float | None = None
     run_time_s: float | None = None
+    warmup_s: float | None = None
     metrics_urls: tuple[str, ...] | None = None
     also_hosts: tuple[str, ...] = ()
     only: str | None = None
     abort_on: tuple[str, ...] | None = None
     gates: tuple[str, ...] = ()  # beside the scenario's
     settings: tuple[Override, ...] = ()
+    program: Program = field(default_factory=Program)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,7 @@ class Order:
     users: int
     spawn_per_s: float
     overrides: dict[str, Any]
+    named_digest: str = ""  # of the scenario before the overrides
 
     @property
     def target(self) -> Target:
@@ -140,7 +143,8 @@ def resolve(wish: Wish) -> Order:
     """The order that a wish comes to; UsageError where no run could be made of it."""
     if not wish.host:
         raise UsageError("host: missing; say which server, as http://server:8000")
-    scenario = scenarios.load(wish.scenario, wish.settings)
+    scenario = wish.program.load(wish.scenario, wish.settings)
+    named_digest = wish.program.load(wish.scenario).digest
     models = [one.name for one in scenario.request.models]
     if wish.model and models:
         raise UsageError(f"--model {wish.model}: the scenario names its models ({', '.join(models)}); leave one out")
@@ -148,26 +152,35 @@ def resolve(wish: Wish) -> Order:
     twice = [target.url for place, target in enumerate(targets) if target in targets[:place]]
     if twice:
         raise UsageError(f"--also-host {twice[0]}: named twice; give each server once")
-    changes = more_gates(scenario, wish.gates) | _load_changes(wish, scenario)
-    if wish.seed is not None:
-        changes["seed"] = wish.seed
-    if wish.abort_on is not None:
-        changes["abort_on"] = list(wish.abort_on)
-    if wish.only is not None:
-        changes |= alone(scenario, wish.only, wish.users)
+    changes = _changes(wish, scenario)
     if changes:
         scenario = scenario.changed(changes, wish.scenario)
     users, spawn_per_s = nominal_users(scenario)
     return Order(
         scenario=scenario,
-        origin=wish.scenario,
+        origin=wish.program.named(wish.scenario),
         targets=targets,
         model=wish.model or None,
         metrics_urls=wish.metrics_urls,
         users=users,
         spawn_per_s=spawn_per_s,
         overrides={each.key: each.value for each in wish.settings} | changes,
+        named_digest=named_digest,
     )
+
+
+def _changes(wish: Wish, scenario: Scenario) -> dict[str, Any]:
+    """The scenario's values that options and the start form override, by their dotted paths."""
+    changes = more_gates(scenario, wish.gates) | _load_changes(wish, scenario)
+    if wish.seed is not None:
+        changes["seed"] = wish.seed
+    if wish.warmup_s is not None:
+        changes["phases.warmup_s"] = wish.warmup_s
+    if wish.abort_on is not None:
+        changes["abort_on"] = list(wish.abort_on)
+    if wish.only is not None:
+        changes |= alone(scenario, wish.only, wish.users)
+    return changes
 
 
 def _load_changes(wish: Wish, scenario: Scenario) -> dict[str, Any]:

@@ -1,11 +1,11 @@
-"""What a locustfile calls once: our options, our events, and the two halves of a run, master's and worker's."""
+"""Locust plugin entry point: registers options and event listeners, sets up master or worker."""
 
 import atexit
 import logging
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import gevent
@@ -14,13 +14,13 @@ from locust.runners import WorkerRunner
 
 from inferload.errors import UsageError
 from inferload.measure.untrusted import escaped
-from inferload.swarm import compat, logs, options, webpage
+from inferload.swarm import compat, faultlogs, logs, options, program, webpage
 from inferload.swarm.agent import Agent
 from inferload.swarm.controller import CTRL_C, Controller
 from inferload.swarm.order import GivenLoad, Wish
 from inferload.swarm.own import OwnSettings
+from inferload.swarm.program import Program
 from inferload.swarm.users import InferenceUser
-from inferload.workload import scenario as scenarios
 from inferload.workload.overrides import parse_settings
 
 logger = logging.getLogger(__name__)
@@ -28,28 +28,49 @@ logger = logging.getLogger(__name__)
 LOOPBACK = "127.0.0.1"  # of the web UI, where --web-host names no other address: it has no login, and starts load
 
 
-def install(default_scenario: str) -> None:
-    """Make this locustfile run scenarios; `default_scenario` is used where --scenario says nothing."""
+_installed: list[bool] = []
+
+
+def install() -> None:
+    """Add the options and the event listeners to Locust. Idempotent; `inferload.users` calls it."""
+    if _installed:
+        return
+    _installed.append(True)
     try:
         compat.check_patched()
         compat.apply()
     except UsageError as error:
         print(f"inferload: {escaped(str(error))}", file=sys.stderr)
         sys.exit(2)
-    InferenceUser.plugin_installed = True
+    faultlogs.install()
     compat.check_after_parsing(_look)
-    events.init_command_line_parser.add_listener(lambda parser: options.add_options(parser, default_scenario))
-    events.init.add_listener(lambda **event: begin(default_scenario=default_scenario, **event))
+    events.init_command_line_parser.add_listener(_add_options)
+    events.init.add_listener(begin)
 
 
-def begin(environment: Any, runner: Any, web_ui: Any, default_scenario: str, **_others: Any) -> None:
+def _add_options(parser: Any) -> None:
+    options.add_options(parser, Program.of(_classes()).default)
+
+
+def _classes() -> list[type[InferenceUser]]:
+    """The classes that the modules loaded so far define; Locust says which it takes only after the command line is parsed."""
+    modules = sys.modules
+    return [one for one in InferenceUser.defined if getattr(modules.get(one.__module__), one.__name__, None) is one]
+
+
+def _program(user_classes: Iterable[type]) -> Program:
+    """What the classes that take part ask for."""
+    return Program.of(user_classes, Program.of(_classes()).default)
+
+
+def begin(environment: Any, runner: Any, web_ui: Any, **_others: Any) -> None:
     """Set this process up as what Locust made it: a worker, a master, or both in one."""
     parsed = environment.parsed_options
     own = options.own_settings(parsed)
     options.forget_private(parsed)
     logs.protect(own.redaction)
     if isinstance(runner, WorkerRunner):
-        _begin_worker(environment, own, _named_scenario(parsed, default_scenario))
+        _begin_worker(environment, own, _named_scenario(parsed, _program(environment.user_classes)))
         return
     controller = _begin_master(environment, own)
     if not hasattr(runner, "clients"):
@@ -60,16 +81,18 @@ def begin(environment: Any, runner: Any, web_ui: Any, default_scenario: str, **_
 
 def _look(parsed: Any) -> None:
     """Before Locust forks, and makes a worker of every child: check and complete the options, note whether --worker is one."""
-    options.check(parsed)
+    chosen = [one for one in _classes() if not parsed.user_classes or one.__name__ in parsed.user_classes]
+    program.check(chosen)
+    options.check(parsed, _program(chosen))
     options.bind_to_loopback(parsed)
     parsed.web_host = parsed.web_host or LOOPBACK
     parsed.told_to_be_worker = bool(parsed.worker)
 
 
-def _named_scenario(parsed: Any, default_scenario: str) -> str | None:
+def _named_scenario(parsed: Any, asked: Program) -> str | None:
     """Digest of the scenario that a worker's own command line names; None where it names none, or is its master's too."""
-    named = parsed.scenario if parsed.told_to_be_worker and parsed.scenario != default_scenario else None
-    return None if named is None else scenarios.load(named).digest
+    named = parsed.scenario if parsed.told_to_be_worker and parsed.scenario != asked.default else None
+    return None if named is None else asked.load(named).digest
 
 
 def _begin_worker(environment: Any, own: OwnSettings, scenario: str | None) -> None:
@@ -101,7 +124,7 @@ def _on_signals(interrupt: Callable[[str], None]) -> None:
 def _begin_master(environment: Any, own: OwnSettings) -> Controller:
     parsed = environment.parsed_options
     given = GivenLoad(parsed.num_users, parsed.spawn_rate, parsed.run_time, parse_settings(parsed.set))
-    shown = given.form(parsed.scenario)
+    shown = given.form(_program(environment.user_classes), parsed.scenario)
     parsed.num_users, parsed.spawn_rate = shown.users, shown.spawn_per_s
     if parsed.headless or parsed.autostart:
         parsed.run_time = None  # Locust would quit in mid-stream; the controller ends the run
@@ -117,10 +140,12 @@ def _begin_master(environment: Any, own: OwnSettings) -> Controller:
         """The options as they stand, which the start form may have changed."""
         return Wish(
             scenario=parsed.scenario,
+            program=_program(environment.user_classes),
             host=environment.host or "",
             model=parsed.model or None,
             seed=options.seed_of(parsed.seed),
             run_time_s=given.run_time_s if parsed.run_time is None else parsed.run_time,
+            warmup_s=options.seconds_of("--warmup", parsed.warmup),
             metrics_urls=options.metrics_urls(parsed.metrics_url),
             also_hosts=tuple(parsed.also_host or ()),
             only=parsed.only or None,

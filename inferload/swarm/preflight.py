@@ -8,6 +8,7 @@ from inferload.errors import UsageError
 from inferload.measure import server_names
 from inferload.swarm.order import Order
 from inferload.swarm.own import OwnSettings, client_settings
+from inferload.wire.client import ClientSettings
 from inferload.wire.fetch import Fetcher, FetchError
 from inferload.wire.probe import ServerFacts, chat_tokenizer, first_token, probe, tokenizer_of
 from inferload.wire.target import Target
@@ -142,8 +143,21 @@ def _look(target: Target, order: Order, own: OwnSettings, agreed: str | None) ->
             raise UsageError(f"{where}: {target.url} does not serve {name}; it serves {', '.join(facts.models)}")
     facts = replace(facts, model=names[0] if names else agreed or facts.model)
     for name in names or [facts.model]:
-        first_token(replace(settings, model=name))
+        _check_streams(replace(settings, model=name), any_endpoint=order.scenario.of_tasks)
     return facts
+
+
+def _check_streams(settings: ClientSettings, *, any_endpoint: bool) -> None:
+    """Stream one token. `any_endpoint`: where tasks choose theirs, a model without a chat template will do."""
+    try:
+        first_token(settings)
+    except UsageError as error:
+        if not any_endpoint:
+            raise
+        try:
+            first_token(replace(settings, endpoint="completions"))
+        except UsageError:
+            raise error from None
 
 
 def _metrics(order: Order, own: OwnSettings) -> dict[str, str | None]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import gevent
 from gevent.event import Event
 
@@ -68,10 +70,21 @@ class ClosedLoop:
 
     def __init__(self, run: Host) -> None:
         self._run = run
-        self._indexes = filter(run.sessions.sends, stripe(run.assignment.stripe, run.assignment.stripes))
+        self._indexes = self._indexes_of(None)
+        # User classes that play scenarios of their own take the sessions of the class that has their name.
+        self._by_class = {name: self._indexes_of(name) for name in run.sessions.classes}
 
-    def user(self, free_ns: int | None) -> int:
-        """One session of a user who has been free since `free_ns` (None: is new); returns since when it is free again."""
+    def _indexes_of(self, class_name: str | None) -> Iterator[int]:
+        """This worker's sessions in order, of one class or of all."""
+        sessions = self._run.sessions
+        indexes = filter(sessions.sends, stripe(self._run.assignment.stripe, self._run.assignment.stripes))
+        return indexes if class_name is None else (one for one in indexes if sessions.class_of(one) == class_name)
+
+    def user(self, free_ns: int | None, class_name: str = "") -> int:
+        """One session of a user who has been free since `free_ns` (None: is new); returns since when it is free again.
+
+        `class_name`: the user's.
+        """
         run = self._run
         sleep_until(run.load_start_ns() or 0)  # a timer of the loop may go off some milliseconds early
         planned_ns = now_ns() if free_ns is None else free_ns
@@ -80,7 +93,7 @@ class ClosedLoop:
         if not run.open or not run.quota.take_session(window.phase):
             gevent.sleep(IDLE_S)
             return planned_ns
-        index = next(self._indexes)
+        index = next(self._by_class.get(class_name, self._indexes))
         run.live += 1
         run.tallies.session_planned(window.phase, run.sessions.class_of(index), step=window.step)
         return converse(run, index, planned_ns)
@@ -128,7 +141,7 @@ class OpenLoop:
         self._schedule.set_rate(max(0.0, (at_ns - self._start_ns) / NS_PER_S), rate)
         self._changed.set()
 
-    def user(self, free_ns: int | None) -> int:
+    def user(self, free_ns: int | None, class_name: str = "") -> int:
         """A user has nothing to do by itself."""
         gevent.sleep(3600)
         return now_ns()

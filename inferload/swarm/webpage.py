@@ -110,7 +110,7 @@ def _script() -> Response:
 def form_values(controller: Controller) -> dict[str, Any]:
     """The values that a run of the scenario in the query would use, by the names of Locust's fields."""
     try:
-        shown = controller.given.form(request.args.get("scenario", ""))
+        shown = controller.form_values(request.args.get("scenario", ""))
     except UsageError as error:
         return {"load": escaped(str(error))}
     whole = shown.run_time_s is not None and shown.run_time_s.is_integer()  # all that Locust's field takes
@@ -128,6 +128,9 @@ def _take_form(environment: Any, form: Any) -> None:
     for name in ("scenario", "model", "seed"):
         if name in form:
             setattr(parsed, name, form[name])
+    known = environment.available_user_classes or {}
+    if picked := [known[name] for name in form.getlist("user_classes") if name in known]:
+        environment.user_classes = picked
     if form.get("host"):
         environment.host = form["host"].replace("<", "").replace(">", "")
     if "run_time" in form:  # Locust keeps the last run's time where the field is empty

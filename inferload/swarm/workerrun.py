@@ -4,13 +4,12 @@ import gc
 import logging
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import gevent
 import gevent.event
+import msgspec
 from gevent.threadpool import ThreadPool
 
 from inferload import rundir
@@ -18,28 +17,28 @@ from inferload.errors import UsageError
 from inferload.measure.clock import NS_PER_MS, NS_PER_S, Anchor, WallWatch, now_ns
 from inferload.measure.failures import FirstErrors
 from inferload.measure.health import HealthSet
-from inferload.measure.record import PhaseWindow
+from inferload.measure.record import Failure, PhaseWindow
 from inferload.measure.slo import Slo
 from inferload.measure.tally import TallySet
 from inferload.swarm.bookings import LocustBooks
 from inferload.swarm.counting import TurnCounts
 from inferload.swarm.limits import Gate, Quota, most_users
 from inferload.swarm.messages import Assignment, Report
-from inferload.swarm.own import OwnSettings, client_settings
+from inferload.swarm.own import OwnSettings
 from inferload.swarm.pulse import Pulse
 from inferload.swarm.sessions import ClosedLoop, OpenLoop
+from inferload.swarm.turnclients import TurnClients
 from inferload.swarm.turnwriter import TurnWriter, Written
 from inferload.wire import descriptors
-from inferload.wire.client import Client
 from inferload.wire.faults import FaultLog
-from inferload.wire.target import Target
 from inferload.wire.turn import Turn, TurnRequest, TurnResult
 from inferload.workload import scenario as scenarios
 from inferload.workload.arrivalkinds import Closed
 from inferload.workload.arrivals import share
+from inferload.workload.arrivals import stripe as stripe_of
 from inferload.workload.bodies import Texts
 from inferload.workload.data import Data
-from inferload.workload.models import place_of
+from inferload.workload.endpoints import Endpoint
 from inferload.workload.prompts import Vocabulary
 from inferload.workload.sessions import Sessions
 
@@ -59,6 +58,18 @@ def slo_of(scenario: scenarios.Scenario, class_name: str) -> Slo | None:
     if (limits.ttft_ms, limits.tpot_ms, limits.e2e_ms, limits.itl_ms) == (None, None, None, None):
         return None
     return Slo(limits.ttft_ms, limits.tpot_ms, limits.e2e_ms, limits.itl_ms, from_plan=scenario.open_loop)
+
+
+class Slos(dict[str, Slo | None]):
+    """The limits of each class, also of one that a task names during the run."""
+
+    def __init__(self, scenario: scenarios.Scenario) -> None:
+        super().__init__()
+        self._scenario = scenario
+
+    def __missing__(self, class_name: str) -> Slo | None:
+        self[class_name] = found = slo_of(self._scenario, class_name)
+        return found
 
 
 def check_descriptors(scenario: scenarios.Scenario, stripe: int, stripes: int) -> None:
@@ -103,31 +114,31 @@ class WorkerRun:
         self.gate = None if most is None else Gate(share(most, stripe, stripes))
         check_descriptors(self.scenario, stripe, stripes)
         self.live = 0
-        self._on_spent = on_spent
-        self._spent = False
+        self._on_spent, self._spent = on_spent, False
         self.tallies = TallySet()  # sessions, and turns that begin; ended turns are counted by `_counts`
         self.health = HealthSet()
         self.anchor = Anchor.take()
         self._wall = WallWatch()
         self.open = True
         self.closing = False
-        self.said_all = False  # the last report has been made
-        self.finished = False
+        self.said_all = self.finished = False  # said_all: the last report has been made
         self.written = Written(0)  # known once the run is finished
         # How long after the measure phase's end a turn was planned as measured: word of the end came late.
         self.overrun_ns = 0
         self._latest_ns = 0  # when the last turn was planned
         self.folder = folder_of(assignment, own)
         self._windows: tuple[PhaseWindow, ...] = ()
-        self._slos = {name: slo_of(self.scenario, name) for name in self.sessions.classes}
+        self._slos = Slos(self.scenario)
         self._seq = 0
         self._paused_until_ns = self._reported_ns = self._tidied_ns = now_ns()
         self._told: set[str] = set()
         self._errors = FirstErrors()
-        self._clients = self._make_clients(own)
+        self._clients = TurnClients(self.scenario, assignment, own, self._on_turn)
+        self._ended: dict[int, list[TurnResult]] = {}  # not counted yet, by client
+        self.task_sessions = stripe_of(assignment.stripe, assignment.stripes)
+        self._held: dict[str, tuple[int, TurnResult] | None] = {}  # by turn: whose caller has not judged it yet
         self._turns = TurnWriter(self.folder / rundir.TURNS, assignment.name, self.anchor, assignment.run_id)
         self._counts = TurnCounts(self._slos, self._turns.extend)
-        self._ended: list[list[TurnResult]] = [[] for _ in self._clients]  # not counted yet, by client
         self._counted: list[TurnResult] = []  # not booked yet
         self._news = gevent.event.Event()
         self._unbooked = 0
@@ -142,17 +153,6 @@ class WorkerRun:
         self.loop: ClosedLoop | OpenLoop = (
             ClosedLoop(self) if assignment.rate is None else OpenLoop(self, assignment.rate)
         )
-
-    def _make_clients(self, own: OwnSettings) -> list[Client]:
-        """One client per target. A worker started without --host takes the master's list of servers that get the key."""
-        assignment = self.assignment
-        if not own.origins and assignment.origins is not None:
-            own = replace(own, origins=frozenset(assignment.origins))
-        settings = [
-            client_settings(self.scenario, Target.parse(url), assignment.model, own, assignment.name)
-            for url in assignment.target_urls
-        ]
-        return [Client(one, partial(self._on_turn, place)) for place, one in enumerate(settings)]
 
     # -- phases
 
@@ -196,7 +196,7 @@ class WorkerRun:
     @property
     def reader(self) -> str:
         """What takes the tokens off the sockets: native or python."""
-        return ", ".join(sorted({client.reader for client in self._clients}))
+        return self._clients.reader
 
     @property
     def in_flight(self) -> int:
@@ -220,37 +220,58 @@ class WorkerRun:
         """What a call returns, made in a thread; the calling greenlet waits."""
         return self._threads.apply(call)
 
-    def start_turn(self, request: TurnRequest, session: int) -> Turn:
-        """Send a turn; the books know of it from here on. Sessions take the targets in turn, each keeps to its own."""
+    def start_turn(self, request: TurnRequest, session: int, endpoint: Endpoint | None = None) -> Turn:
+        """Send a turn; the books know of it from here on. Sessions take the targets in turn, each keeps to its own.
+
+        `endpoint`: another one than the scenario's.
+        """
+        client = self._clients[self._clients.place(session, endpoint)]
         self._latest_ns = max(self._latest_ns, request.planned_ns)
         self.tallies.turn_begun(request.phase, request.class_name, request.step)
-        return self._clients[self._place(session)].start(request)
+        return client.start(request)
+
+    def hold(self, turn_id: str) -> None:
+        """Count a turn only once its caller has judged its answer; before it is started."""
+        self._held[turn_id] = None
+
+    def release(self, turn_id: str, rejected: str | None = None) -> None:
+        """Count a held turn. `rejected`: why its caller refused the answer, which makes a turn that ended well a failed one."""
+        held = self._held.pop(turn_id, None)
+        if held is None:
+            return
+        place, result = held
+        if rejected is not None and result.record.ok:
+            record = msgspec.structs.replace(result.record, failure=Failure.REJECTED)
+            result = msgspec.structs.replace(result, record=record, detail=rejected)
+        self._take(place, result)
 
     def fail_turn(self, request: TurnRequest, session: int, detail: str) -> None:
         """Book a turn that could not even be made as one that failed by a fault of ours; nothing once the books are closed."""
         if self.closing:
             return
         self.tallies.turn_begun(request.phase, request.class_name, request.step)
-        place = self._place(session)
+        place = self._clients.place(session)
         self._on_turn(place, self._clients[place].never_sent(request, detail))
-
-    def _place(self, session: int) -> int:
-        return place_of(self.scenario.seed, session, len(self._clients))
 
     def _on_turn(self, place: int, result: TurnResult) -> None:
         """Take a result from the event loop; it is counted with others, and what may block is left to the booker."""
         self._unbooked += 1
-        self._ended[place].append(result)
-        if len(self._ended[place]) >= MOST_AT_ONCE:
+        if result.record.turn_id in self._held:
+            self._held[result.record.turn_id] = place, result
+        else:
+            self._take(place, result)
+
+    def _take(self, place: int, result: TurnResult) -> None:
+        ended = self._ended.setdefault(place, [])
+        ended.append(result)
+        if len(ended) >= MOST_AT_ONCE:
             self._count()
         self._news.set()
 
     def _count(self) -> None:
         """Count and keep the turns that have ended since the last call: of many, each costs a part of what it costs alone."""
-        for place, results in enumerate(self._ended):
-            if not results:
-                continue
-            self._ended[place] = []
+        ended, self._ended = self._ended, {}
+        for place, results in ended.items():
             # A thread that reads on while the event loop stands still has pauses of its own.
             pauses = self._clients[place].pauses()
             counted = self._counts.count(results, self._windows, self._pulse.pauses if pauses is None else pauses)
@@ -327,7 +348,7 @@ class WorkerRun:
     def _read_pauses_ms(self) -> list[float] | None:
         """For how long the reading threads were held up, each time since the last call; None where an event loop reads."""
         known = [pauses for client in self._clients if (pauses := client.pauses()) is not None]
-        if len(known) < len(self._clients):
+        if len(known) < len([*self._clients]):
             return None
         new = [pause for pauses in known for pause in pauses if pause[1] > self._paused_until_ns]
         self._paused_until_ns = max((until for _, until in new), default=self._paused_until_ns)
@@ -354,6 +375,8 @@ class WorkerRun:
         """End what is under way as unfinished."""
         for client in self._clients:
             client.give_up_all()
+        for turn_id in list(self._held):
+            self.release(turn_id)
 
     def finish(self, send_report: Callable[[Report], None]) -> None:
         """Wait for what is under way, write everything, send the last report. Blocks; once is enough."""

@@ -26,6 +26,7 @@ from inferload.workload.overrides import Override, apply
 from inferload.workload.parts import AtLeastOne, Flag, Part, Share, SloLimits, Whole, add_up
 from inferload.workload.scenariofields import AbortConditions, Gates, HeaderName, Headers, Json, Name, Salt, Version
 from inferload.workload.scenariotext import as_yaml
+from inferload.workload.tasks import REACTING, Tasks
 from inferload.workload.workloads import Mix, Workload
 from inferload.workload.yamltext import Parsed, parse
 
@@ -260,12 +261,36 @@ class Scenario(Part):
     @model_validator(mode="before")
     @classmethod
     def _default_of_kind(cls, data: Any) -> Any:
-        """A live agent's answers end as the model ends them: one that is forced to a length is no call that can be read."""
-        workload, request = (data.get("workload"), data.get("request", {})) if isinstance(data, dict) else (None, None)
-        live = isinstance(workload, dict) and workload.get("kind") == "live_agent"
-        if live and isinstance(request, dict) and "ignore_eos" not in request:
-            return {**data, "request": {**request, "ignore_eos": False}}
+        """A live agent's answers end as the model ends them: one that is forced to a length is no call that can be read.
+
+        Requests of a locustfile's tasks are sent as they are: without a forced length, and without isolation of the cache.
+        """
+        if not isinstance(data, dict) or not isinstance(data.get("workload"), dict):
+            return data
+        kind, request, cache = data["workload"].get("kind"), data.get("request", {}), data.get("cache", {})
+        if kind in REACTING and isinstance(request, dict) and "ignore_eos" not in request:
+            data = {**data, "request": {**request, "ignore_eos": False}}
+        if kind == "tasks" and isinstance(cache, dict) and "isolate" not in cache:
+            data = {**data, "cache": {**cache, "isolate": "none"}}
         return data
+
+    @model_validator(mode="after")
+    def _tasks_are_sent_as_they_are(self) -> "Scenario":
+        """A locustfile's tasks write their own requests, in a closed loop."""
+        if not self.of_tasks:
+            return self
+        if not isinstance(self.arrivals, Closed):
+            raise ValueError(
+                f"workload.kind tasks: Locust's users are a closed loop; not arrivals {self.arrivals.kind}"
+            )
+        if self.cache.isolate != "none" or self.cache.twice:
+            raise ValueError("workload.kind tasks: its requests are sent as they are; remove cache")
+        return self
+
+    @property
+    def of_tasks(self) -> bool:
+        """Whether the tasks of a locustfile send its turns."""
+        return isinstance(self.workload, Tasks)
 
     @model_validator(mode="after")
     def _ids_can_be_said(self) -> "Scenario":
@@ -340,6 +365,11 @@ def from_text(text: str, origin: str, overrides: Sequence[Override] = ()) -> Sce
     parsed = parse(text)
     apply(parsed, overrides)
     return _validated(parsed, origin)
+
+
+def from_data(data: Mapping[str, Any], origin: str) -> Scenario:
+    """The scenario of plain data, validated as a file is."""
+    return _validated(Parsed(dict(data)), origin)
 
 
 def _validated(parsed: Parsed, origin: str) -> Scenario:

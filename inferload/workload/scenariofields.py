@@ -71,7 +71,7 @@ def _salt(value: str) -> str:
     return value
 
 
-def _headers(value: dict[str, str]) -> dict[str, str]:
+def checked_headers(value: dict[str, str]) -> dict[str, str]:
     for name in value:
         if not re.fullmatch(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", name):
             raise ValueError(f"{name!r} is no header name")
@@ -83,7 +83,7 @@ def _headers(value: dict[str, str]) -> dict[str, str]:
 
 
 def _affinity_header(value: str) -> str:
-    return next(iter(_headers({value: ""})))
+    return next(iter(checked_headers({value: ""})))
 
 
 def _extra_body(value: dict[str, JsonValue]) -> dict[str, JsonValue]:
@@ -102,7 +102,7 @@ Json = Annotated[
 ]
 Headers = Annotated[
     dict[str, Annotated[str, AfterValidator(_header)]],
-    AfterValidator(_headers),
+    AfterValidator(checked_headers),
     AfterValidator(freeze),
     PlainSerializer(thaw, dict[str, str]),
 ]

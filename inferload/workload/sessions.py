@@ -16,6 +16,7 @@ from inferload.workload.messages import BLOCK, SHARED, Message
 from inferload.workload.replay import OpenedReplay
 from inferload.workload.scenario import Scenario
 from inferload.workload.script import Script, Session, outline
+from inferload.workload.tasks import REACTING, Tasks, TaskSessions
 from inferload.workload.workloads import Mix, Single
 
 # How a session of each kind of workload is scripted: workload, session index, the session's own random numbers.
@@ -25,10 +26,8 @@ OPENERS: Mapping[str, Callable[[Any, str, Data], Opened]] = {
     "chat": Chats,
     "live_agent": LiveClass,
     "replay": OpenedReplay,
+    "tasks": TaskSessions,
 }
-
-# Kinds whose scripts go on by what the model said: without its words, from records alone, they cannot be run again.
-REACTING: frozenset[str] = frozenset({"live_agent"})
 
 
 class _NoDice(Random):
@@ -54,7 +53,7 @@ class Sessions:
         self.notes = Notes()
         self._only: str | None = None
         workload = scenario.workload
-        self._classes: tuple[tuple[str, Single], ...]
+        self._classes: tuple[tuple[str, Single | Tasks], ...]
         if isinstance(workload, Mix):
             self._classes = tuple((one.name, one.workload) for one in workload.classes)
             self._bounds = [*accumulate(one.share for one in workload.classes)]
@@ -108,7 +107,7 @@ class Sessions:
         """What of the data is not sent, unexpectedly, a line each."""
         return [line for one in self.open().values() for line in one.warnings()]
 
-    def _open(self, class_name: str, workload: Single) -> Opened:
+    def _open(self, class_name: str, workload: Single | Tasks) -> Opened:
         if class_name not in self._opened:
             self._opened[class_name] = OPENERS[workload.kind](workload, class_name, self._data)
         return self._opened[class_name]

@@ -9,6 +9,7 @@ from inferload.workload.agentkind import Agent, LiveAgent
 from inferload.workload.chatkind import Chat
 from inferload.workload.parts import Part, Share, SloLimits, add_up
 from inferload.workload.replaykind import Replay
+from inferload.workload.tasks import Tasks
 
 # A kind of workload that a whole run, or one class of a mix, can be of.
 Single = Annotated[Chat | Agent | LiveAgent | Replay, Field(discriminator="kind")]
@@ -59,4 +60,4 @@ class Mix(Part):
         return self
 
 
-Workload = Annotated[Chat | Agent | LiveAgent | Replay | Mix, Field(discriminator="kind")]
+Workload = Annotated[Chat | Agent | LiveAgent | Replay | Tasks | Mix, Field(discriminator="kind")]

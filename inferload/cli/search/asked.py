@@ -35,6 +35,7 @@ _OWN = (
     "inconclusive_code",
     "progress_file",
     "set",
+    "warmup",
 )
 PASSED_ON = tuple(option for option in RUN_OPTIONS if option.name not in _OWN)
 _START_S = 8.0  # what a run takes beside its phases: processes, preflight, summary; a guess, for the plan alone

@@ -1,0 +1,192 @@
+"""What the user classes of a locustfile ask for: the scenario that they play together, or their own tasks."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from inferload.errors import UsageError
+from inferload.swarm.users import InferenceUser, ScenarioUser
+from inferload.workload import scenario as scenarios
+from inferload.workload import tasks
+from inferload.workload.arrivalkinds import Closed
+from inferload.workload.overrides import Override
+from inferload.workload.scenario import Scenario
+from inferload.workload.workloads import Mix
+
+# What scenarios of one run have in common: there is one client, one cache and one scraper.
+_IN_COMMON = ("request", "cache", "server")
+
+
+@dataclass(frozen=True, slots=True)
+class Player:
+    """A class that plays a scenario. `weight`: its part of the users."""
+
+    name: str
+    scenario: str
+    weight: float
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """The classes that play scenarios, and whether others send turns by tasks of their own.
+
+    `offered`: the default of --scenario, which stands for what the classes that take part ask for.
+    """
+
+    players: tuple[Player, ...] = ()
+    tasks: bool = False
+    offered: str = ""
+
+    @classmethod
+    def of(cls, user_classes: Iterable[type], offered: str = "") -> Program:
+        """The program of the classes that take part; any others, as an HttpUser, are left out."""
+        ours = [one for one in user_classes if issubclass(one, InferenceUser) and not one.abstract]
+        players = tuple(
+            Player(one.__name__, _scenario_name(one), one.fixed_count or one.weight)
+            for one in ours
+            if issubclass(one, ScenarioUser) and (one.fixed_count or one.weight)
+        )
+        return cls(players, len(players) < len(ours), offered)
+
+    @property
+    def default(self) -> str:
+        """The scenario's name where there is one for all; "" for several, and for tasks."""
+        names = {one.scenario for one in self.players}
+        return names.pop() if len(names) == 1 else ""
+
+    def named(self, name: str) -> str:
+        """The scenario that is meant; "" for none, and for several."""
+        return self.default if name in ("", self.offered) else name
+
+    def load(self, name: str, settings: Sequence[Override] = ()) -> Scenario:
+        """The scenario of a run, edited by --set. `name`: of --scenario, "" for what the classes ask for.
+
+        UsageError where they do not fit.
+        """
+        name = self.named(name)
+        if name:
+            scenario = scenarios.load(name, settings)
+            self._check(name, scenario)
+            return scenario
+        if not self.players:
+            return scenarios.from_text(tasks.SCENARIO, "tasks", settings)
+        changes = {each.key: each.value for each in settings}
+        return self._together().changed(changes, "--set") if changes else self._together()
+
+    def _check(self, name: str, scenario: Scenario) -> None:
+        who = ", ".join(one.name for one in self.players)
+        if len({one.scenario for one in self.players}) > 1:
+            raise UsageError(f"--scenario {name}: {who} play scenarios of their own; leave it out, or name one class")
+        if scenario.of_tasks and self.players:
+            raise UsageError(
+                f"--scenario {name}: tasks of a locustfile send its turns, and {who} plays sessions; name another"
+            )
+        if self.tasks and not self.players and not scenario.of_tasks:
+            raise UsageError(
+                f"--scenario {name}: no class of the locustfile plays a scenario; leave it out, or derive one from ScenarioUser"
+            )
+
+    def _together(self) -> Scenario:
+        """One scenario of several: a mix whose classes have the names of the user classes."""
+        parts = [scenarios.load(one.scenario) for one in self.players]
+        first, named = parts[0], self.players[0]
+        for player, part in zip(self.players, parts, strict=True):
+            if not isinstance(part.arrivals, Closed) or part.arrivals.profile is not None or part.phases.counted:
+                what = "a closed loop of a fixed number of users that ends by time"
+                raise UsageError(f"{player.name}: scenario {player.scenario} beside another must be {what}")
+            if isinstance(part.workload, Mix) or part.of_tasks:
+                kind = part.workload.kind
+                raise UsageError(
+                    f"{player.name}: scenario {player.scenario} is of kind {kind}, which cannot stand beside another"
+                )
+            for key in _IN_COMMON:
+                if getattr(part, key) != getattr(first, key):
+                    raise UsageError(
+                        f"{player.name}: {key} of scenario {player.scenario} differs from that of {named.scenario} "
+                        f"({named.name}), and one run has one; make them equal"
+                    )
+        document = first.as_data()
+        document |= {
+            "name": "-".join(part.name for part in parts)[:64],
+            "workload": {"kind": "mix", "classes": self._classes(parts)},
+            "phases": _phases(parts),
+            "gates": [*dict.fromkeys(gate for part in parts for gate in part.gates)],
+            "abort_on": [*dict.fromkeys(condition for part in parts for condition in part.abort_on)],
+        }
+        closed = [part.arrivals for part in parts if isinstance(part.arrivals, Closed)]
+        document["arrivals"] |= {
+            "users": sum(one.users for one in closed),
+            "spawn_per_s": sum(one.spawn_per_s for one in closed),
+        }
+        return scenarios.from_data(document, ", ".join(one.scenario for one in self.players))
+
+    def _classes(self, parts: Sequence[Scenario]) -> list[dict[str, Any]]:
+        total = sum(one.weight for one in self.players)
+        return [
+            {
+                "name": player.name[:32],
+                "share": player.weight / total,
+                "workload": part.as_data()["workload"],
+                "slo": part.as_data()["slo"],
+            }
+            for player, part in zip(self.players, parts, strict=True)
+        ]
+
+
+def _phases(parts: Sequence[Scenario]) -> dict[str, Any]:
+    """The longest of each."""
+    measure_s = [part.phases.measure_s for part in parts]
+    phases: dict[str, Any] = parts[0].as_data()["phases"]
+    return phases | {
+        "warmup_s": max(part.phases.warmup_s for part in parts),
+        "measure_s": None if None in measure_s else max(one or 0.0 for one in measure_s),
+        "drain_s": max(part.phases.drain_s for part in parts),
+    }
+
+
+def check(user_classes: Iterable[type]) -> None:
+    """UsageError, in one line, for a class that could send no turn."""
+    for one in user_classes:
+        if not issubclass(one, InferenceUser) or one.abstract:
+            continue
+        if not one.tasks:
+            raise UsageError(
+                f"{one.__name__}: has no task, so no turn would be sent; decorate a method with @task, derive it from "
+                "ScenarioUser, or set abstract = True"
+            )
+        found = _coroutine(one.tasks)
+        if found is not None:
+            raise UsageError(
+                f"{one.__name__}: task {found} is an async def, and Locust's tasks are plain functions; remove async and await"
+            )
+        if issubclass(one, ScenarioUser):
+            try:
+                scenarios.load(_scenario_name(one))
+            except UsageError as error:
+                raise UsageError(f"{one.__name__}: {error}") from error
+
+
+def _coroutine(tasks: Iterable[Any]) -> str | None:
+    """Name of the first task that is a coroutine function, nested task sets included."""
+    for one in tasks:
+        if inspect.iscoroutinefunction(one):
+            return str(one.__name__)
+        found = _coroutine(one.tasks) if inspect.isclass(one) and hasattr(one, "tasks") else None
+        if found is not None:
+            return found
+    return None
+
+
+def _scenario_name(user_class: type[ScenarioUser]) -> str:
+    """The scenario of a class: a file beside the locustfile is named by its path."""
+    name = user_class.scenario
+    file = getattr(sys.modules.get(user_class.__module__), "__file__", None)
+    beside = Path(file).with_name(name) if file and not Path(name).is_absolute() else None
+    if not Path(name).is_file() and beside is not None and beside.is_file():
+        return str(beside)
+    return name

@@ -1,0 +1,51 @@
+"""The examples of docs/locustfile.md and of the README, run as they stand there."""
+
+import re
+from functools import reduce
+from pathlib import Path
+
+from e2e_runs import Ended, Place, Scene, Stage, scenes
+from locust_process import ROOT
+
+from inferload.swarm import userdocs
+
+PAGE = (ROOT / "docs" / "locustfile.md").read_text()
+EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+# Shorter, so that the run of all examples together takes seconds.
+SHORT = {
+    "[(60, 10), (120, 50)]": "[(3, 14), (5, 16)]",
+    "between(1, 5)": "between(0.1, 0.5)",
+    "constant(1)": "constant(0.3)",
+}
+
+
+def all_of_them(place: Place) -> Ended:
+    """One run of all examples, with the scenario of the last one made short."""
+    files = []
+    for number, example in enumerate(EXAMPLES):
+        files.append(place.folder / f"example_{number}.py")
+        files[-1].write_text(reduce(lambda text, pair: text.replace(*pair), SHORT.items(), example))
+    words = ("--host", place.simulator().url, "--on-invalid", "warn")
+    fleet = place.fleet("local", *words, locustfile=Path(",".join(map(str, files))))
+    return Ended(place.run_dir, fleet.ended(), fleet.text)
+
+
+@scenes(all_of_them, ())
+def test_every_example_of_the_page_runs(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    assert "Traceback" not in ended.text, ended.text
+    classes = {row["class"] for row in ended.turns}
+    assert ended.turns, ended.text
+    assert classes == {"ask", "read", "follow-up", "as_json", "story", "question", "chat"}
+    assert {row["failure"] for row in ended.turns if row["class"] == "as_json"} == {"rejected"}
+    assert ended.summary["other_requests"]["sent"] > 0
+    assert ended.summary["other_requests"]["failed"] == 0
+    assert ended.code == 1, "an answer that was rejected has failed"
+
+
+def test_the_readme_begins_with_the_first_example() -> None:
+    assert re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)[1] == EXAMPLES[0]  # type: ignore[index]
+
+
+def test_the_reference_is_what_the_docstrings_say() -> None:
+    assert (ROOT / "docs" / "users.md").read_text() == userdocs.page()

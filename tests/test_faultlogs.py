@@ -1,0 +1,61 @@
+"""What the log shows of exceptions in a locustfile's own code."""
+
+import logging
+import traceback
+
+import pytest
+from locust.event import EventHook
+
+from inferload.swarm.faultlogs import FirstOfEach
+from inferload.workload.calls import CallError
+
+
+@pytest.fixture
+def first_of_each() -> FirstOfEach:
+    return FirstOfEach()
+
+
+def logged(error: Exception) -> logging.LogRecord:
+    """The record that Locust writes of a task's exception."""
+    try:
+        raise error
+    except Exception as raised:  # noqa: BLE001
+        text = traceback.format_exc()
+        return logging.LogRecord("locust.user.task", logging.ERROR, "task.py", 1, "%s\n%s", (raised, text), None)
+
+
+def test_the_first_exception_of_each_place_is_shown(first_of_each: FirstOfEach) -> None:
+    assert [first_of_each.filter(logged(KeyError(number))) for number in range(3)] == [True, False, False]
+    other = logged(ValueError("x"))
+    assert first_of_each.filter(other)
+    assert "Traceback" in other.getMessage()
+
+
+def test_a_wrong_call_is_one_line(first_of_each: FirstOfEach) -> None:
+    record = logged(CallError("chat: unknown argument 'max_token'; did you mean max_tokens?"))
+    assert first_of_each.filter(record)
+    assert record.getMessage() == "chat: unknown argument 'max_token'; did you mean max_tokens?"
+
+
+def test_exceptions_of_listeners_are_counted(
+    first_of_each: FirstOfEach, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("locust.log.unhandled_greenlet_exception", False)
+    hook = EventHook()
+
+    @hook.add_listener
+    def broken(number: int) -> None:
+        raise KeyError(number)
+
+    root = logging.getLogger()
+    root.addFilter(first_of_each)
+    try:
+        for number in range(5):
+            hook.fire(number=number)
+    finally:
+        root.removeFilter(first_of_each)
+    assert len(caplog.records) == 1
+    assert first_of_each.take_listeners() == 5
+    assert first_of_each.take_listeners() == 0
+    root.error("anything else")
+    assert len(caplog.records) == 2

@@ -1,0 +1,66 @@
+"""Locustfiles with tasks of their own against real vLLM: each turn counted once, and the server's tokens are ours."""
+
+from collections import Counter
+from pathlib import Path
+
+import locust_process
+import pytest
+from inferload.deploy import launch
+from inferload.deploy.running import Server
+from test_e2e_users import WHOLE
+
+from inferload import scrapefile
+from inferload.measure import servers
+
+pytestmark = pytest.mark.vllm
+
+SUPPORT = """
+from locust import between, task
+from inferload.users import InferenceUser
+
+
+class Support(InferenceUser):
+    wait_time = between(0.1, 0.5)
+
+    @task
+    def ask(self):
+        reply = self.chat("How do I reset my password?", max_tokens=32, ignore_eos=True)
+        assert reply.ok and reply.output_tokens == 32, reply.detail
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "code"),
+    [
+        (SUPPORT, ("-u", "4", "-r", "4", "-t", "5s"), 0),
+        (SUPPORT, ("-u", "4", "-r", "4", "-t", "5s", "--processes", "2"), 0),
+        (WHOLE, ("--processes", "2"), 1),
+    ],
+)
+def test_turns_of_tasks_are_counted_once_and_their_tokens_are_the_servers(
+    vllm_server: Server, tmp_path: Path, text: str, words: tuple[str, ...], code: int
+) -> None:
+    locustfile = tmp_path / "mine.py"
+    locustfile.write_text(text)
+    port = str(locust_process.free_port())
+    client_cores, _ = launch.split_cores(launch.available_cores())
+    with launch.on_cores(client_cores):
+        process = locust_process.start(
+            *("--headless", "--host", vllm_server.url, "--master-port", port, "--master-bind-port", port),
+            *("--run-dir", str(tmp_path / "run"), "--on-invalid", "warn", "--only-summary", "--no-report", *words),
+            cwd=tmp_path,
+            locustfile=locustfile,
+        )
+    try:
+        assert process.exit_code(120) == code, process.text
+    finally:
+        process.kill()
+    run_dir = tmp_path / "run"
+    turns, summary = locust_process.turns_of(run_dir), locust_process.summary_of(run_dir)
+    everything = summary["turns"]["by_phase"]["all"]
+    assert everything["sent"] == len(turns) > 2
+    assert max(Counter(turn["turn_id"] for turn in turns).values()) == 1
+    assert everything["by_failure"].keys() <= {"rejected"}
+    (totals,) = servers.totals(scrapefile.read_scrapes(run_dir)).values()
+    assert totals["vllm:prompt_tokens_total"].increase == sum(turn["input_tokens"] for turn in turns)
+    assert totals["vllm:generation_tokens_total"].increase == sum(turn["output_tokens"] for turn in turns)
