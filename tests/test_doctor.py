@@ -5,6 +5,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
@@ -150,6 +151,12 @@ def test_this_kernel_stamps_loopback_reads() -> None:
     assert found.stamped > 10
     assert found.age_ns is not None
     assert found.age_ns > 0
+
+
+def test_stamps_that_the_kernel_enables_late_are_counted_from_then_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    ages_ns = chain([None] * 30, repeat(5_000))
+    monkeypatch.setattr(checkup, "_stamp_age_ns", lambda *_sockets: next(ages_ns))
+    assert checkup.kernel_stamps() == Stamps(20, 20, 5_000)
 
 
 def test_the_loops_timer_is_watched_for_the_time_that_was_asked() -> None:

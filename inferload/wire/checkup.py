@@ -4,6 +4,7 @@ import json
 import os
 import socket
 import struct
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from statistics import median
@@ -25,6 +26,7 @@ from inferload.wire.turn import TurnRequest, TurnResult
 
 _TICK_NS = 5 * NS_PER_MS
 _READS = 20
+_ENABLED_WITHIN_NS = NS_PER_S // 2
 # Long enough to fill blocks of a prefix cache: some servers only speak of cached tokens once there are some.
 _PROMPT = "Count slowly from one to one hundred, and say each number as a word. " * 12
 
@@ -69,6 +71,10 @@ def kernel_stamps(reads: int = _READS) -> Stamps:
             return Stamps(0, 0, why=error.strerror or str(error))
         far.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         near.settimeout(5)
+        # Linux enables stamps in a deferred work item when the first socket of the machine asks for them.
+        deadline_ns = now_ns() + _ENABLED_WITHIN_NS
+        while _stamp_age_ns(near, far) is None and now_ns() < deadline_ns:
+            time.sleep(0.001)
         ages_ns = [age for age in (_stamp_age_ns(near, far) for _ in range(reads)) if age is not None]
     return Stamps(reads, len(ages_ns), int(median(ages_ns)) if ages_ns else None)
 
