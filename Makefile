@@ -135,7 +135,7 @@ bench-peers:     ## other load generators for `make bench`, each in an environme
 bench: bench-client bench-report bench-arrivals bench-workloads  ## all four of these
 
 bench-client: $(READY) bench-programs  ## how true and how cheap: writes docs/accuracy.md (CASES, SIZES, PEERS narrow it)
-	$(BIN)/python -m benchmarks.bench --cases $(CASES) --sizes $(SIZES) --clients reader inferload $(PEERS) $(BENCH_OPTIONS)
+	$(BIN)/python -m benchmarks.bench --cases $(CASES) --sizes $(SIZES) --clients reader inferload inferload-tasks $(PEERS) $(BENCH_OPTIONS)
 
 bench-report: $(READY)  ## how fast a report of a large run is made: an hour, 100,000 turns, 10 million events
 	$(BIN)/python -m benchmarks.bigrun

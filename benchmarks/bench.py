@@ -13,7 +13,7 @@ from pathlib import Path
 
 from benchmarks import table
 from benchmarks.cases import CASES, SIZES, Case
-from benchmarks.clients import INFERLOAD, READER, READER_KERNEL, Client, Load
+from benchmarks.clients import INFERLOAD, INFERLOAD_TASKS, READER, READER_KERNEL, Client, Load
 from benchmarks.machine import machine, others_busy
 from benchmarks.peers import PEERS
 from benchmarks.reported import Row, marks
@@ -21,7 +21,13 @@ from benchmarks.server import PROGRAMS, ROOT, Certificate, PacedServer, ServerEr
 from benchmarks.tokenizer import make_tokenizer
 from benchmarks.watched import run_watched
 
-CLIENTS = {"reader": READER, "reader-kernel": READER_KERNEL, "inferload": INFERLOAD, **PEERS}
+CLIENTS = {
+    "reader": READER,
+    "reader-kernel": READER_KERNEL,
+    "inferload": INFERLOAD,
+    "inferload-tasks": INFERLOAD_TASKS,
+    **PEERS,
+}
 _START_S = 90.0  # what a client may take to start, prepare and report
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _PATIENCE = 6.0  # and so many times what its turns take where nobody is late
@@ -58,7 +64,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     text = table.page(rows, absent, about, "make bench")
     print(text)
     _write(arguments, rows, absent, about, text)
-    return 1 if any(row.error for row in rows if row.client in (READER.name, INFERLOAD.name)) else 0
+    return (
+        1 if any(row.error for row in rows if row.client in (READER.name, INFERLOAD.name, INFERLOAD_TASKS.name)) else 0
+    )
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -66,7 +74,13 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--cases", nargs="+", choices=list(CASES), default=list(CASES), metavar="CASE", help="of: %(choices)s")
     add("--sizes", nargs="+", type=int, default=list(SIZES), metavar="N", help="streams (%(default)s)")
-    add("--clients", nargs="+", choices=list(CLIENTS), default=["reader", "inferload", *PEERS], metavar="CLIENT")
+    add(
+        "--clients",
+        nargs="+",
+        choices=list(CLIENTS),
+        default=["reader", "inferload", "inferload-tasks", *PEERS],
+        metavar="CLIENT",
+    )
     add("--everywhere", nargs="*", choices=list(PEERS), default=["vllm-rs"], metavar="PEER",
         help="peers that run in every case; the others in the first one only (%(default)s)")  # fmt: skip
     add("--client-core", type=int, default=0, metavar="CORE", help="(%(default)s)")

@@ -1,9 +1,10 @@
 """The clients, ours and the reader: how each is called for a load, and how its own figures are read back."""
 
 import json
+import math
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -115,33 +116,69 @@ def _reader(name: str, stamps: str) -> Client:
 _BYTES_PER_WORD = 6.6
 
 
+def prompt_tokens(load: Load) -> int:
+    """Tokens of a prompt whose body has the case's size."""
+    return max(PROMPT_TOKENS, round(load.case.body_bytes / _BYTES_PER_WORD))
+
+
+def measure_s(load: Load) -> float:
+    """Window in which each user begins the wanted turns: half a turn before the next would begin, the last one has."""
+    return (load.turns_each - 0.5) * load.case.turn_s + load.case.spread_ms / 1e3
+
+
+def spawn_per_s(load: Load) -> float:
+    """Users started per second."""
+    return load.streams / (load.case.spread_ms / 1e3) if load.case.spread else load.streams
+
+
 def scenario_text(load: Load) -> str:
     """The scenario: independent turns, users in closed loop, just long enough for the turns that are wanted."""
     case = load.case
-    prompt_tokens = max(PROMPT_TOKENS, round(case.body_bytes / _BYTES_PER_WORD))
-    # Turns are counted by their start: half a turn before the next would begin, the last wanted one has.
-    measure_s = (load.turns_each - 0.5) * case.turn_s + case.spread_ms / 1e3
-    spawn_per_s = load.streams / (case.spread_ms / 1e3) if case.spread else load.streams
     return f"""schema: 1
 name: accuracy
 workload:
   kind: chat
   turns: 1
   think_time_s: 0
-  prompt_tokens: {prompt_tokens}
+  prompt_tokens: {prompt_tokens(load)}
   output_tokens: {case.tokens}
   history: none
-arrivals: {{kind: closed, users: {load.streams}, spawn_per_s: {spawn_per_s:.3f}}}
-phases: {{warmup_s: 0, measure_s: {measure_s:.3f}, drain_s: 60}}
+arrivals: {{kind: closed, users: {load.streams}, spawn_per_s: {spawn_per_s(load):.3f}}}
+phases: {{warmup_s: 0, measure_s: {measure_s(load):.3f}, drain_s: 60}}
+"""
+
+
+TASKS = """
+from inferload.users import InferenceUser
+from locust import task
+
+
+class Asking(InferenceUser):
+    @task
+    def ask(self):
+        self.chat("word " * {words}, max_tokens={tokens})
 """
 
 
 def _inferload_call(load: Load) -> Call:
     scenario = load.work / "scenario.yaml"
     scenario.write_text(scenario_text(load))
-    argv = [sys.executable, "-m", "locust", "-f", str(ROOT / "locustfiles" / "chat.py"), "--headless"]
-    argv += ["--scenario", str(scenario), "--run-dir", str(load.work / "run"), "--host", load.url]
-    argv += ["--seed", "1", "--on-invalid", "warn"]
+    return _locust_call(load, ROOT / "locustfiles" / "chat.py", "--scenario", str(scenario))
+
+
+def _tasks_call(load: Load) -> Call:
+    """The same load from a locustfile's own task."""
+    locustfile = load.work / "asking.py"
+    locustfile.write_text(TASKS.format(words=prompt_tokens(load), tokens=load.case.tokens))
+    run_time_s = math.ceil(measure_s(load))
+    return _locust_call(
+        load, locustfile, "-u", str(load.streams), "-r", f"{spawn_per_s(load):.3f}", "-t", f"{run_time_s}s"
+    )
+
+
+def _locust_call(load: Load, locustfile: Path, *options: str) -> Call:
+    argv = [sys.executable, "-m", "locust", "-f", str(locustfile), "--headless", *options]
+    argv += ["--run-dir", str(load.work / "run"), "--host", load.url, "--seed", "1", "--on-invalid", "warn"]
     if load.certificate:
         argv += ["--ca-file", str(load.certificate.certificate)]
     return Call(tuple(argv))
@@ -181,4 +218,10 @@ INFERLOAD = Client(
     missing=lambda: None if _inferload_version() != "unknown" else "not installed: make setup",
     call=_inferload_call,
     parse=_inferload_parse,
+)
+INFERLOAD_TASKS = replace(
+    INFERLOAD,
+    name="inferload, own tasks",
+    call=_tasks_call,
+    unable=lambda case: None if case.name == "base" else "measured in case base only",
 )
