@@ -190,7 +190,7 @@ def on_the_page(place: Place, outcome: str) -> Ended:
     begun(place.run_dir)
     if outcome == "stopped":
         until(lambda: server.stats()["requests"]["finished"], "a turn")
-        assert fleet.post("/stop")["success"]
+        assert fleet.press_stop()
     status = until(lambda: (one := fleet.get_json("/inferload/status")) and "headline" in one and one, "the outcome")
     script = fleet.get("/inferload/runline.js").decode()
     fleet.signal(signal.SIGINT, whole_group=False)
