@@ -72,8 +72,8 @@ test: $(READY) browser sshd curl  ## all tests that need no real vLLM
 
 # Another version of Locust, in an environment of its own, with the newest gevent that it takes.
 VERSION      ?= 2.46.0
-LOCUST_TESTS ?= $(addprefix tests/,test_adaptations.py test_compat.py test_e2e_locust_version.py test_e2e_master.py test_e2e_stop.py \
-	test_e2e_strangers.py test_e2e_workers.py test_e2e_users.py)
+LOCUST_TESTS ?= $(addprefix tests/,test_adaptations.py test_compat.py test_e2e_locust_version.py test_e2e_master.py test_e2e_outcome.py \
+	test_e2e_stop.py test_e2e_strangers.py test_e2e_users.py test_e2e_workers.py)
 
 .cache/locust-%/.ready: pyproject.toml constraints.txt
 	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)

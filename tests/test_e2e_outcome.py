@@ -182,11 +182,13 @@ def test_a_terminal_that_is_closed_stops_the_run_early(stage: Stage, scene: Scen
 def on_the_page(place: Place, outcome: str) -> Ended:
     """A run from the page that ends by itself, or by the page's Stop."""
     gates = {"failed": GATES, "passed": GATES[:3], "stopped": GATES[:3]}[outcome]
-    file = scenario(place.folder, phases__measure_s=300 if outcome == "stopped" else 2, gates=gates)
+    timed = {"run_time": "2s"} if outcome == "passed" else {}  # by the start form
+    measure_s, warmup_s = (2, 0) if outcome == "failed" else (300, 1 if timed else 0)
+    file = scenario(place.folder, phases__measure_s=measure_s, phases__warmup_s=warmup_s, gates=gates)
     server = place.simulator()
     fleet = place.fleet("local", "--host", server.url, "--scenario", str(file), "--on-invalid", "warn", web=True)
     fleet.wait_for_page()
-    assert fleet.post("/swarm", user_count=2, spawn_rate=50)["success"]
+    assert fleet.post("/swarm", user_count=2, spawn_rate=50, **timed)["success"]
     begun(place.run_dir)
     if outcome == "stopped":
         until(lambda: server.stats()["requests"]["finished"], "a turn")
@@ -212,7 +214,11 @@ def test_the_page_shows_the_outcome_and_its_colour(stage: Stage, scene: Scene) -
     else:
         assert status["outcome"] != "stopped early", "the page's Stop is a planned end"
         assert ended.code == 0
-        assert rundir.read_json(ended.run_dir / rundir.MANIFEST)["complete"]
+        document = rundir.read_json(ended.run_dir / rundir.MANIFEST)
+        assert document["complete"]
+        if scene.arguments[0] == "passed":  # Locust's own timer would have stopped it a warm-up earlier
+            (measured,) = [one for one in document["phases"] if one["phase"] == "measure"]
+            assert measured["end_wall_ns"] - measured["start_wall_ns"] >= 1.99e9
 
 
 # -- starts and ends of the process
