@@ -11,11 +11,17 @@ import locust
 
 locust.__version__ = "2.99.1"
 """
-TASKS_CHANGED = """
+CHANGED = """
+import sys
+
+import locust.web
 from locust.user.task import DefaultTaskSet
 
 execute = DefaultTaskSet.execute_task
-DefaultTaskSet.execute_task = lambda self, *tasks: execute(self, *tasks)
+if "--worker" in sys.argv:
+    DefaultTaskSet.execute_task = lambda self, *tasks: execute(self, *tasks)
+else:
+    locust.web.WebUI._stop_runners = lambda self, at_s: None
 """
 START_CHANGED = """
 from locust.runners import LocalRunner
@@ -43,10 +49,10 @@ class Support(InferenceUser):
 
 def left_out(place: Place) -> Ended:
     locustfile = place.folder / "mine.py"
-    locustfile.write_text(NEWER + TASKS_CHANGED + USERS)
+    locustfile.write_text(NEWER + CHANGED + USERS)
     words = ("--host", place.simulator().url, "-u", "2", "-r", "2", "-t", "2s")
-    fleet = place.fleet("local", *words, locustfile=locustfile)
-    return Ended(place.run_dir, fleet.ended(), fleet.text)
+    fleet = place.fleet("by_hand", *words, workers=1, locustfile=locustfile)
+    return Ended(place.run_dir, fleet.ended(), fleet.master.text)
 
 
 def refused(place: Place, change: str) -> Ended:
@@ -60,9 +66,10 @@ def refused(place: Place, change: str) -> Ended:
 def test_an_adaptation_that_does_not_fit_is_left_out_with_its_consequence(stage: Stage, scene: Scene) -> None:
     ended = stage.result(scene)
     assert ended.code in (0, 3), ended.text  # 3: what a crowded machine makes of it
-    (listed,) = json.loads((ended.run_dir / "run.json").read_text())["adaptations_left_out"]
+    workers, masters = json.loads((ended.run_dir / "run.json").read_text())["adaptations_left_out"]
     consequence = "turns of tasks without name= are counted under the name of their user class"
-    assert listed == {"name": "task_names", "consequence": consequence}
+    assert workers == {"name": "task_names", "consequence": consequence}
+    assert masters["name"] == "web_run_time"
     assert {row["class"] for row in ended.turns} == {"Support"}
     (reason,) = [one for one in ended.summary["verdict"]["reasons"] if one["code"] == "locust_adaptation"]
     assert (reason["level"], reason["value"]) == ("suspect", 1)
@@ -72,7 +79,7 @@ def test_an_adaptation_that_does_not_fit_is_left_out_with_its_consequence(stage:
     ]
     assert warnings == [
         "locust 2.99.1 is newer than the tested versions, 2.46.0 to 2.47.0",
-        f"locust 2.99.1: adaptation task_names does not fit: {consequence}",
+        f"locust 2.99.1: adaptation web_run_time does not fit: {masters['consequence']}",
     ]
 
 
