@@ -16,7 +16,7 @@ export VENV_VLLM
 BROWSER := chromium chromium-driver
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-vllm demo demo-vllm browser sshd curl screenshots test test-vllm soak-vllm lint bench bench-client bench-simulator bench-quick bench-report bench-arrivals bench-workloads bench-peers bench-programs soak sanitized soak-fuzz clean
+.PHONY: help setup setup-vllm demo demo-vllm browser sshd curl screenshots test test-locust test-vllm soak-vllm lint bench bench-client bench-simulator bench-quick bench-report bench-arrivals bench-workloads bench-peers bench-programs soak sanitized soak-fuzz clean
 
 help:            ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
@@ -69,6 +69,20 @@ curl:            ## the client of other people that the simulator's streams are 
 
 test: $(READY) browser sshd curl  ## all tests that need no real vLLM
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python tests/side_by_side.py
+
+# Another version of Locust, in an environment of its own, with the newest gevent that it takes.
+VERSION      ?= 2.46.0
+LOCUST_TESTS ?= $(addprefix tests/,test_adaptations.py test_compat.py test_e2e_locust_version.py test_e2e_master.py test_e2e_outcome.py \
+	test_e2e_stop.py test_e2e_strangers.py test_e2e_users.py test_e2e_workers.py)
+
+.cache/locust-%/.ready: pyproject.toml constraints.txt
+	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
+	grep -viE '^(locust|gevent)==' constraints.txt > $(@D)/constraints.txt
+	$(@D)/bin/python -m pip install -q -c $(@D)/constraints.txt 'locust==$*' -e '.[dev]'
+	@touch $@
+
+test-locust: .cache/locust-$(VERSION)/.ready  ## end-to-end tests with another Locust: make test-locust VERSION=2.46.0
+	$(<D)/bin/python -m pytest $(LOCUST_TESTS)
 
 test-vllm: $(READY) setup-vllm  ## the tests that drive real vLLM on the CPU
 	$(BIN)/python tests/side_by_side.py vllm
@@ -153,4 +167,4 @@ bench-quick:     ## the first in two minutes, on the screen only
 	@$(MAKE) --no-print-directory bench-client CASES="base spread" SIZES="20 100" PEERS=vllm-rs BENCH_OPTIONS=
 
 clean:           ## environments, caches and runs
-	rm -rf $(VENV) $(VENV_VLLM) inferload/wire/_native*.so deploy/simulator/_native*.so .cache/models .cache/asan $(BENCH) .cache/peers build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis runs
+	rm -rf $(VENV) $(VENV_VLLM) inferload/wire/_native*.so deploy/simulator/_native*.so .cache/models .cache/locust-* .cache/asan $(BENCH) .cache/peers build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis runs

@@ -3,6 +3,7 @@
 import concurrent.futures
 import contextlib
 import http.client
+import importlib.metadata
 import itertools
 import json
 import os
@@ -172,6 +173,11 @@ class Fleet:
         text = self._ask("POST", path, body, {"Content-Type": "application/x-www-form-urlencoded"})
         answer: dict[str, Any] = json.loads(text)
         return answer
+
+    def press_stop(self) -> bool:
+        """Stop the run in the web UI, by the method that the installed Locust takes; whether it was stopped."""
+        method = "GET" if importlib.metadata.version("locust").startswith("2.46.") else "POST"
+        return bool(json.loads(self._ask(method, "/stop"))["success"])
 
     def get(self, path: str) -> bytes:
         return self._ask("GET", path)

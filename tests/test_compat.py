@@ -28,16 +28,6 @@ from inferload.swarm import compat
 from inferload.workload.describearrivals import spawn_duration_s
 
 
-def test_only_the_version_that_was_read() -> None:
-    assert locust.__version__.startswith(compat.SUPPORTED)
-
-
-def test_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(locust, "__version__", "2.48.0")
-    with pytest.raises(UsageError, match=r"locust 2\.48\.0: .*pip install"):
-        compat.apply()
-
-
 def test_default_arguments_are_built_once(monkeypatch: pytest.MonkeyPatch) -> None:
     original = locust.argument_parser.default_args_dict
     calls = []
@@ -48,10 +38,8 @@ def test_default_arguments_are_built_once(monkeypatch: pytest.MonkeyPatch) -> No
         return {"host": None}
 
     monkeypatch.setattr(locust.argument_parser, "default_args_dict", counted)
-    monkeypatch.setattr(locust.stats, "bucket_response_time", locust.stats.bucket_response_time)
-    monkeypatch.setattr(locust.stats.StatsEntry, "to_dict", locust.stats.StatsEntry.to_dict)
-    compat.apply()
-    compat.apply()
+    compat.cache_default_arguments()
+    compat.cache_default_arguments()
     first = locust.argument_parser.default_args_dict()
     assert all(
         locust.argument_parser.default_args_dict() is first for _ in range(56)
@@ -64,7 +52,7 @@ def test_locusts_time_goes_on_evenly_when_somebody_sets_the_wall_clock(monkeypat
         monkeypatch.setattr(module, "time", time)
     monkeypatch.setattr(compat, "now_ns", lambda: at_ns[0])
     at_ns = [time.monotonic_ns()]
-    compat._count_time_evenly()
+    compat.count_time_evenly()
     before_s = locust.runners.time.time()
     assert before_s == pytest.approx(time.time(), abs=5)
     with monkeypatch.context() as stepped:
@@ -81,8 +69,8 @@ def test_a_worker_of_which_nobody_knows_any_more_how_it_ended_has_ended(monkeypa
     child_status = os.waitpid(child.pid, 0)[1]
     with pytest.raises(ChildProcessError):  # what gevent says of a child that it has forgotten
         locust.main.os.waitpid(child.pid, 0)
-    compat._let_workers_have_ended()
-    compat._let_workers_have_ended()
+    compat.let_workers_have_ended()
+    compat.let_workers_have_ended()
     assert locust.main.os.waitpid(child.pid, 0) == locust.main.os.waitpid(child.pid, os.WNOHANG) == (child.pid, 0)
     other = subprocess.Popen([sys.executable, "-S", "-c", "raise SystemExit(3)"])
     assert locust.main.os.waitpid(other.pid, 0) == (other.pid, child_status)
@@ -101,8 +89,8 @@ def test_packets_of_any_bytes_do_not_keep_a_master_from_the_next_message(packets
     with pytest.MonkeyPatch.context() as patch, gevent.Timeout(20):
         patch.setattr(compat, "ignored_messages", compat.IgnoredMessages())
         patch.setattr(zmqrpc.Server, "recv_from_client", zmqrpc.Server.recv_from_client)
-        compat._survive_malformed_packets()
-        compat._survive_malformed_packets()
+        compat.survive_malformed_packets()
+        compat.survive_malformed_packets()
         server = zmqrpc.Server("127.0.0.1", 0)
         client = zmqrpc.Client("127.0.0.1", server.port, "a")
         for packet in packets:
@@ -126,8 +114,8 @@ def test_a_message_of_an_unknown_sender_or_with_malformed_data_is_ignored(
         seen.append(message.data["state"])
 
     monkeypatch.setattr(locust.runners.MasterRunner, "handle_message", handle_message)
-    compat._check_senders()
-    compat._check_senders()
+    compat.check_senders()
+    compat.check_senders()
     runner = locust.runners.MasterRunner.__new__(locust.runners.MasterRunner)
     runner.worker_indexes = {"a": 0}
     for sender, data in [("a", {"state": "ready"}), ("a", None), ("b", {"state": "ready"})]:
@@ -173,7 +161,8 @@ def test_many_samples_at_once_are_logged_as_one_by_one(values_ms: list[float]) -
 def test_the_page_gets_fractions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(locust.stats, "bucket_response_time", locust.stats.bucket_response_time)
     monkeypatch.setattr(locust.stats.StatsEntry, "to_dict", locust.stats.StatsEntry.to_dict)
-    compat.apply()
+    compat.use_fine_buckets()
+    compat.keep_fractions()
     entry = locust.stats.RequestStats(use_response_times_cache=False).get("chat", "ITL")
     for value in (8.374, 8.37, 9.991):
         entry.log(value, 0)
@@ -263,7 +252,7 @@ names: list[str | None] = []
 
 
 def test_the_name_of_the_task_that_runs_is_known() -> None:
-    compat.apply()
+    compat.note_task_names()
     names.clear()
     user = _Waiting(None)
     outer = _Waiting.Outer(user)
@@ -273,7 +262,7 @@ def test_the_name_of_the_task_that_runs_is_known() -> None:
 
 
 def test_how_late_a_user_came_out_of_its_wait_is_known() -> None:
-    compat.apply()
+    compat.note_late_wakes()
     user = _Waiting(None)
     blocking = gevent.spawn(lambda: time.sleep(0.1))
     _Waiting.Outer(user)._sleep(0.01)

@@ -549,7 +549,7 @@ def canary(place: Place, where: str, mode: str) -> Ended:
     until(lambda: simulator.stats()["requests"]["finished"] > finished + 8, "turns")
     commands.append(command_lines(fleet))
     pages |= {f"{path} in the run": body for path, body in looked_at(fleet).items()}
-    assert fleet.post("/stop")["success"]
+    assert fleet.press_stop()
     pages |= {f"{path} at the end": body for path, body in looked_at(fleet).items()}
     fleet.signal(signal.SIGINT, whole_group=False)
     code = fleet.ended()

@@ -278,7 +278,9 @@ OPEN_LOOPS = {"refused": 6, "overloaded": 12}  # sessions/s
 def on_the_page(place: Place, outcome: str) -> Ended:
     """A run from the page that ends by itself, or by the page's Stop."""
     gates = {"failed": GATES, "passed": HOLDING, "stopped": HOLDING}.get(outcome, [])
-    changes: dict[str, Any] = {"phases__measure_s": 300 if outcome == "stopped" else 2, "gates": gates}
+    timed = {"run_time": "2s"} if outcome == "passed" else {}  # by the start form
+    measure_s, warmup_s = (2, 0) if outcome == "failed" else (300, 1 if timed else 0)
+    changes: dict[str, Any] = {"phases__measure_s": measure_s, "phases__warmup_s": warmup_s, "gates": gates}
     users = OPEN_LOOPS.get(outcome, 2)
     if outcome in OPEN_LOOPS:
         changes |= {"arrivals": {"kind": "constant", "sessions_per_s": users}, "workload__output_tokens": 10}
@@ -288,13 +290,13 @@ def on_the_page(place: Place, outcome: str) -> Ended:
     server = place.simulator(*slow, paced=False) if outcome == "overloaded" else place.simulator()
     fleet = place.fleet("local", "--host", server.url, "--scenario", str(file), "--on-invalid", "warn", web=True)
     fleet.wait_for_page()
-    assert fleet.post("/swarm", user_count=users, spawn_rate=50)["success"]
+    assert fleet.post("/swarm", user_count=users, spawn_rate=50, **timed)["success"]
     begun(place.run_dir)
     if outcome == "refused":
         server.chaos(kind="status", status=400, count=100_000)
     if outcome == "stopped":
         until(lambda: server.stats()["requests"]["finished"], "a turn")
-        assert fleet.post("/stop")["success"]
+        assert fleet.press_stop()
     status = until(lambda: (one := fleet.get_json("/inferload/status")) and "headline" in one and one, "the outcome")
     script = fleet.get("/inferload/runline.js").decode()
     fleet.signal(signal.SIGINT, whole_group=False)
@@ -326,7 +328,11 @@ def test_the_page_shows_the_outcome_and_its_colour(stage: Stage, scene: Scene) -
     else:
         assert status["outcome"] != "stopped early", "the page's Stop is a planned end"
         assert ended.code == 0
-        assert rundir.read_json(ended.run_dir / rundir.MANIFEST)["complete"]
+        document = rundir.read_json(ended.run_dir / rundir.MANIFEST)
+        assert document["complete"]
+        if scene.arguments[0] == "passed":  # Locust's own timer would have stopped it a warm-up earlier
+            (measured,) = [one for one in document["phases"] if one["phase"] == "measure"]
+            assert measured["end_wall_ns"] - measured["start_wall_ns"] >= 1.99e9
 
 
 # -- starts and ends of the process

@@ -98,7 +98,7 @@ def web_stop(fleet: Fleet, simulator: Simulator, place: Place) -> None:
     answer = fleet.post("/swarm", user_count=USERS, spawn_rate=50)
     assert answer["success"], answer
     streaming(simulator, place.run_dir)
-    assert fleet.post("/stop")["success"]
+    assert fleet.press_stop()
     until(lambda: "headline" in fleet.get_json("/inferload/status"), "the run's outcome on the page")
     fleet.signal(signal.SIGINT, whole_group=False)
 

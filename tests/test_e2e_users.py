@@ -356,7 +356,7 @@ def picked(place: Place) -> Ended:
             until(lambda: fleet.get_json("/stats/requests")["user_count"] == 1, "one user")
         else:
             until(lambda: simulator.stats()["requests"]["started"] > 60, "sessions of the scenario")
-        fleet.post("/stop")
+        fleet.press_stop()
         status = until(lambda: done(fleet), "the end of the run")
         seen[name] = Path(status["run_dir"])
     fleet.master.process.terminate()

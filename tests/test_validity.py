@@ -99,6 +99,7 @@ EDGES: list[tuple[str, dict[str, Any], dict[str, Any] | None, dict[str, Any] | N
         {"lost_records": 3, "lost_records_why": "worker w0: /run/turns: No space left on device"},
     ),
     ("write_error", {}, {"write_errors": ("/run/marks.jsonl: No space left on device",)}, None),
+    ("locust_adaptation", {}, {"adaptations_left_out": ("buckets: percentiles are rounded",)}, None),
     ("clock_skew", {"clock_uncertainty_ms": 5.0}, {"clock_uncertainty_ms": 500.0}, None),
     ("clock_step", {}, {"clock_steps": 1, "clock_stepped_s": -3600.0}, None),
     ("unfinished_drain", {}, {"turns_unfinished": 1}, {"turns_unfinished": 51}),

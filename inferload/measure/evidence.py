@@ -33,6 +33,7 @@ class RunFacts:
     lost_records: int = 0  # turns that were counted and are not on disk
     lost_records_why: str = ""  # the worker, the path and the error of the first loss
     write_errors: tuple[str, ...] = ()  # of the run's other files
+    adaptations_left_out: tuple[str, ...] = ()  # of Locust, without which figures can be wrong: name and consequence
     growth: Growth | None = None  # of the turns in flight in an open loop of constant rate; of steps the worst one
 
 
@@ -103,6 +104,7 @@ def _with_facts(evidence: Evidence, faults: tuple[str, ...], facts: RunFacts) ->
         lost_records=facts.lost_records,
         lost_records_why=facts.lost_records_why,
         write_errors=facts.write_errors,
+        adaptations_left_out=facts.adaptations_left_out,
         growth=facts.growth,
     )
 

@@ -239,6 +239,16 @@ RULES: tuple[Rule, ...] = (
         "free disk space or raise the file size limit (ulimit -f), and run again",
     ),
     Rule(
+        "locust_adaptation",
+        lambda e: float(len(e.adaptations_left_out)),
+        0,
+        None,
+        "adaptations of Locust, left out, that figures depend on",
+        lambda e: f"adaptations do not fit the installed Locust ({'; '.join(e.adaptations_left_out)})",
+        "the installed version of Locust is not a tested one; docs/locust-versions.md lists the adaptations",
+        "install a tested version of Locust, or a newer inferload",
+    ),
+    Rule(
         "clock_skew",
         lambda e: e.clock_uncertainty_ms,
         5,

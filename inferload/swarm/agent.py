@@ -12,7 +12,7 @@ from inferload import __version__
 from inferload.errors import UsageError
 from inferload.measure.clock import NS_PER_S, clock_id, now_ns, wall_ns
 from inferload.measure.outcome import INVALID
-from inferload.swarm import messages
+from inferload.swarm import compat, messages
 from inferload.swarm.faultlogs import first_of_each
 from inferload.swarm.messages import Assignment, Report, windows_from_wire
 from inferload.swarm.own import OwnSettings
@@ -150,6 +150,7 @@ class Agent:
             "host": socket.gethostname(),
             "pid": os.getpid(),
             "error": None,
+            "adaptations_left_out": sorted(compat.left_out),
         }
         try:
             self.end()  # a run whose master went away, say
@@ -212,9 +213,7 @@ class Agent:
             if run.finished:
                 return
             run.finish(self._send)
-            send_stats = getattr(self._runner, "_send_stats", None)
-            if send_stats is not None:  # a worker's share of Locust's own tables, complete to the last request
-                send_stats()
+            compat.send_last_stats(self._runner)
             said: dict[str, Any] = {"run_id": run.assignment.run_id, "name": run.assignment.name}
             said |= {"notes": dict(run.sessions.notes), "overrun_ns": run.overrun_ns}
             said |= {"listeners_raised": first_of_each.take_listeners()}

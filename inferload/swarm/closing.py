@@ -118,6 +118,7 @@ def _facts(
         lost_records=run.lost_records,
         lost_records_why=_why_lost(run),
         write_errors=run.write_errors,
+        adaptations_left_out=run.adaptations_left_out,
     )
 
 

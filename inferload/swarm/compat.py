@@ -1,7 +1,4 @@
-"""Every change that we make to Locust itself, in one place, for the one version that they were read and tried on.
-
-Each patch says what is wrong without it. `tests/test_compat.py` shows each of them at work.
-"""
+"""Every change to Locust, and every use of its private parts. `adaptations` lists them, with what each needs of Locust."""
 
 import contextlib
 import functools
@@ -9,7 +6,7 @@ import logging
 import math
 import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,47 +15,25 @@ import gevent.monkey
 import locust
 import locust.argument_parser
 import locust.main
-import locust.rpc.zmqrpc
 import locust.runners
 import locust.stats
 import numpy as np
 import numpy.typing as npt
 import psutil
-from locust.dispatch import UsersDispatcher
-from locust.exception import RPCError
-from locust.runners import WorkerNode
-from locust.user import User
-from locust.user.task import DefaultTaskSet, TaskSet
 
 from inferload.errors import UsageError
 from inferload.measure.clock import NS_PER_S, Anchor, now_ns
 from inferload.measure.untrusted import escaped_lines
 
-SUPPORTED = "2.47."
 _WORKER_END_S = 3.0
 _SHOWN = 120  # characters of an untrusted text in the log
+RUN_TIME_HINT = "No run time limit set, use CTRL+C to interrupt"
 _FIRST_MESSAGES = ("client_ready", "locustfile")  # a sender is not known before these
 
 logger = logging.getLogger(__name__)
 
 
-def apply() -> None:
-    """Patch Locust; UsageError where it is a version that nobody has looked at. Harmless when repeated."""
-    if not locust.__version__.startswith(SUPPORTED):
-        raise UsageError(
-            f"locust {locust.__version__}: this inferload is made for {SUPPORTED}x; pip install 'locust~=2.47.0'"
-        )
-    _cache_default_arguments()
-    locust.stats.bucket_response_time = bucket_ms
-    _keep_fractions()
-    _count_time_evenly()
-    _let_workers_have_ended()
-    _survive_malformed_packets()
-    _check_senders()
-    _leave_signals_to_us()
-    _note_task_names()
-    _note_late_wakes()
-    logging.getLogger("locust.main").addFilter(_not_about_run_time)
+left_out: set[str] = set()  # names of adaptations that this process left out
 
 
 def check_patched() -> None:
@@ -67,14 +42,14 @@ def check_patched() -> None:
         raise UsageError("LOCUST_SKIP_MONKEY_PATCH is set in the environment, and a run would stand still: unset it")
 
 
-def _cache_default_arguments() -> None:
+def cache_default_arguments() -> None:
     """A worker builds Locust's whole argument parser once per option at each spawn message: 55 to 75 ms without a read."""
     current = locust.argument_parser.default_args_dict
     if not hasattr(current, "cache_info"):
         locust.argument_parser.default_args_dict = functools.cache(current)
 
 
-def _keep_fractions() -> None:
+def keep_fractions() -> None:
     """Locust's page and console get the shortest and the longest in whole milliseconds, so 8.37 ms would be shown as 8."""
     original = locust.stats.StatsEntry.to_dict
     if getattr(original, "keeps_fractions", False):
@@ -91,7 +66,7 @@ def _keep_fractions() -> None:
     locust.stats.StatsEntry.to_dict = to_dict
 
 
-def _count_time_evenly() -> None:
+def count_time_evenly() -> None:
     """Locust asks the wall clock how long something took. Where that is set forward, workers take the master for dead and end;
     where it is set back, they throw away its later messages as old ones, and rates are over hours that never were."""
     if hasattr(locust.runners.time, "anchor"):
@@ -102,7 +77,7 @@ def _count_time_evenly() -> None:
     locust.runners.time = locust.stats.time = steady
 
 
-def _let_workers_have_ended() -> None:
+def let_workers_have_ended() -> None:
     """gevent forgets how a child ended once another ends over a minute later. Locust then asks for it again and again for three
     seconds, writes a traceback each time, and ends with one: so it is told that the child is gone, as it is."""
     if hasattr(locust.main.os, "lenient"):
@@ -135,11 +110,14 @@ class IgnoredMessages:
 ignored_messages = IgnoredMessages()
 
 
-def _survive_malformed_packets() -> None:
+def survive_malformed_packets() -> None:
     """Locust catches two of the exceptions that an undecodable packet raises; any other ends the greenlet that receives from
     all workers. It also logs each such packet, which a flood of them makes unbounded."""
-    original = getattr(locust.rpc.zmqrpc.Server, "recv_from_client", None)
-    if original is None or hasattr(original, "skips_malformed"):
+    from locust.exception import RPCError
+    from locust.rpc.zmqrpc import Server
+
+    original = Server.recv_from_client
+    if hasattr(original, "skips_malformed"):
         return
 
     @functools.wraps(original)
@@ -161,14 +139,14 @@ def _survive_malformed_packets() -> None:
             gevent.sleep(0)
 
     recv_from_client.skips_malformed = True  # type: ignore[attr-defined]
-    locust.rpc.zmqrpc.Server.recv_from_client = recv_from_client
+    Server.recv_from_client = recv_from_client
 
 
-def _check_senders() -> None:
+def check_senders() -> None:
     """Locust merges statistics of senders that never registered, and an exception while it handles a message, as of missing
     fields, ends the greenlet that receives from all workers."""
-    original = getattr(locust.runners.MasterRunner, "handle_message", None)
-    if original is None or hasattr(original, "checks_sender"):
+    original = locust.runners.MasterRunner.handle_message
+    if hasattr(original, "checks_sender"):
         return
 
     @functools.wraps(original)
@@ -185,15 +163,17 @@ def _check_senders() -> None:
     locust.runners.MasterRunner.handle_message = handle_message
 
 
-def _leave_signals_to_us() -> None:
+def leave_signals_to_us() -> None:
     """Locust's own handler of SIGTERM ends the process without a word on which signal it was, and SIGHUP kills it at once."""
     if not hasattr(locust.main.gevent, "without_signals"):
         names = {**vars(gevent), "signal_handler": lambda *_arguments: None, "without_signals": True}
         locust.main.gevent = SimpleNamespace(**names)
 
 
-def _note_task_names() -> None:
+def note_task_names() -> None:
     """Locust does not tell which task of a user is running, and its name is what a turn is called in the tables."""
+    from locust.user.task import DefaultTaskSet, TaskSet
+
     for kind in (TaskSet, DefaultTaskSet):
         original = kind.__dict__["execute_task"]
         if not hasattr(original, "notes_name"):
@@ -215,8 +195,10 @@ def _noting_name(original: Any) -> Any:
     return execute_task
 
 
-def _note_late_wakes() -> None:
+def note_late_wakes() -> None:
     """Locust does not tell how late a user came out of its wait, where another task held up the process."""
+    from locust.user.task import TaskSet
+
     original = TaskSet._sleep
     if hasattr(original, "notes_lateness"):
         return
@@ -238,15 +220,24 @@ def task_name(user: Any) -> str | None:
 
 
 def bucket_ms(response_time_ms: float) -> float:
-    """Locust's documented hook for its buckets: three significant digits, where its own round 1.5 ms to 2 and 1234 to 1200."""
+    """Round to three significant digits; Locust's own buckets take 1.5 ms for 2 and 1234 for 1200."""
     if response_time_ms <= 0:
         return 0
     return round(response_time_ms, 2 - math.floor(math.log10(response_time_ms)))
 
 
+def use_fine_buckets() -> None:
+    """Set Locust's documented hook for buckets of response times."""
+    locust.stats.bucket_response_time = bucket_ms
+
+
+def drop_hint() -> None:
+    logging.getLogger("locust.main").addFilter(_not_about_run_time)
+
+
 def _not_about_run_time(record: logging.LogRecord) -> bool:
     """We take --run-time over, so Locust thinks that there is none and tells people to press Ctrl-C."""
-    return not str(record.msg).startswith("No run time limit set")
+    return record.msg != RUN_TIME_HINT
 
 
 def check_after_parsing(check: Callable[[Any], object]) -> None:
@@ -298,6 +289,14 @@ def _waited_for(children: list[psutil.Process]) -> list[psutil.Process]:
 
 def log_many(entry: Any, values_ms: npt.NDArray[np.float64]) -> None:
     """Add many samples to one of Locust's StatsEntry; its own `log` would cost each of them a look at the clock."""
+    if "batches" not in left_out:
+        log_batch(entry, values_ms)
+        return
+    for value in values_ms.tolist():
+        entry.log(value, 0)
+
+
+def log_batch(entry: Any, values_ms: npt.NDArray[np.float64]) -> None:
     if not len(values_ms):
         return
     entry.log(float(values_ms[0]), 0)  # keeps its sliding window's cache
@@ -315,9 +314,9 @@ def log_many(entry: Any, values_ms: npt.NDArray[np.float64]) -> None:
 
 
 def only_locust_listens(environment: Any) -> bool:
-    """Whether nobody but Locust's own tables hears of requests: then many can be entered at once, by `log_many`."""
+    """Whether no listener but Locust's own hears of requests: then many can be entered at once, by `log_many`."""
     names = [getattr(handler, "__qualname__", "") for handler in environment.events.request._handlers]
-    return names == ["Runner.__init__.<locals>.on_request"]
+    return "batches" not in left_out and names == ["Runner.__init__.<locals>.on_request"]
 
 
 def _buckets_ms(values_ms: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
@@ -327,30 +326,103 @@ def _buckets_ms(values_ms: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     return np.where(values_ms > 0, np.round(positive * scale) / scale, 0.0)
 
 
-def members_only(members: Callable[[], set[str] | None]) -> type[UsersDispatcher]:
+def take_over(runner: Any, start: Callable[..., None], stop: Callable[..., None]) -> tuple[Any, Any]:
+    """Replace a runner's start and stop, where web UI, --headless, --autostart and keyboard come together; its own two."""
+    own = runner.start, runner.stop
+    runner.start, runner.stop = start, stop
+    return own
+
+
+def take_options_over(parsed: Any, users: int, spawn_per_s: float) -> int:
+    """Set the options of Locust that a controller acts on in its place; return the number of workers to wait for.
+
+    `users`, `spawn_per_s`: for the start form, and a run that names none.
+    """
+    expected: int = parsed.expect_workers
+    parsed.num_users = users if parsed.num_users is None else parsed.num_users
+    parsed.spawn_rate = spawn_per_s if parsed.spawn_rate is None else parsed.spawn_rate
+    if parsed.headless or parsed.autostart:
+        parsed.run_time = None  # Locust would quit in mid-stream; the controller ends the run
+    if parsed.headless and not parsed.print_stats:
+        parsed.only_summary = True  # our own lines stand on a terminal, and a pipe wants no table every two seconds
+    parsed.expect_workers = 0  # Locust's wait for workers can last for ever; ours does not
+    return expected
+
+
+def send_last_stats(runner: Any) -> None:
+    """Send a worker's share of Locust's own tables, complete to the last request; a local runner has nothing to send."""
+    if "last_stats" not in left_out and hasattr(runner, "_send_stats"):
+        runner._send_stats()
+
+
+def client_ids(runner: Any) -> list[str | None]:
+    """Locust's ids of the workers that will take part, in the order in which it hands out users; [None] for a local run."""
+    if not hasattr(runner, "clients"):
+        return [None]
+    clients = runner.clients.ready + runner.clients.running + runner.clients.spawning
+    return [*in_order(client.id for client in clients)]
+
+
+def in_order(client_ids: Iterable[str]) -> list[str]:
+    """Ids by the number of a worker on its host, then by id, as Locust's dispatcher sorts them."""
+    on_host: Counter[str] = Counter()
+    placed = []
+    for client_id in sorted(client_ids):
+        host = client_id.split("_")[0]
+        placed.append((on_host[host], client_id))
+        on_host[host] += 1
+    return [client_id for _place, client_id in sorted(placed)]
+
+
+def share_among(environment: Any, members: Callable[[], set[str] | None]) -> None:
+    """Have Locust share users among the workers of a run alone. `members`: their ids; None: every worker takes part."""
+    if "members_only" not in left_out:
+        environment.dispatcher_class = members_only(members)
+
+
+def members_only(members: Callable[[], set[str] | None]) -> type[Any]:
     """A dispatcher of users (`Environment.dispatcher_class`) that gives none to a worker that is not of the run.
 
     Locust shares users with every worker that connects; one that came too late to take part would hold them idle, and the load
-    would be less than was asked for. `members`: Locust's ids of the run's workers; None: everybody takes part.
+    would be less than was asked for.
     """
+    from locust.dispatch import UsersDispatcher
 
-    def taken(node: WorkerNode) -> bool:
+    def taken(node: Any) -> bool:
         ids = members()
         return ids is None or node.id in ids
 
     class MembersOnly(UsersDispatcher):  # type: ignore[misc]  # Locust says no types
-        def __init__(self, worker_nodes: list[WorkerNode], user_classes: list[type[User]]) -> None:
+        def __init__(self, worker_nodes: list[Any], user_classes: list[type]) -> None:
             super().__init__([node for node in worker_nodes if taken(node)] or worker_nodes, user_classes)
 
-        def add_worker(self, worker_node: WorkerNode) -> None:
+        def add_worker(self, worker_node: Any) -> None:
             if taken(worker_node):
                 super().add_worker(worker_node)
 
-        def remove_worker(self, worker_node: WorkerNode) -> None:
+        def remove_worker(self, worker_node: Any) -> None:
             if taken(worker_node):
                 super().remove_worker(worker_node)
 
     return MembersOnly
+
+
+def leave_run_time_to_us(web_ui: Any) -> None:
+    """Have the web UI's timer stop nothing: it would stop users in mid-stream; the controller ends the run, by draining it."""
+    if "web_run_time" not in left_out:
+        web_ui._stop_runners = lambda: None
+
+
+def with_script(page: str, address: str) -> str:
+    """A page of the web UI that loads a script."""
+    return page.replace("</body>", f'<script src="{address}"></script></body>')
+
+
+def shown_under_way(document: dict[str, Any], *, preparing: bool) -> dict[str, Any]:
+    """What the page polls, for a run that is not over: the page polls no more at any state but these two."""
+    if document.get("state") in ("spawning", "running"):
+        return document
+    return document | {"state": "spawning" if preparing else "running"}
 
 
 class AnyOf(list[str]):

@@ -78,9 +78,8 @@ class Controller:
         environment.events.quit.add_listener(self._log_rest)
         runner = environment.runner
         self._runner = runner
-        self._locust_start, self._locust_stop = runner.start, runner.stop
-        runner.start, runner.stop = self.start, self.stop
-        environment.dispatcher_class = compat.members_only(self._members)
+        self._locust_start, self._locust_stop = compat.take_over(runner, self.start, self.stop)
+        compat.share_among(environment, self._members)
         inbox.attend(runner, lambda: self.run)
 
     # -- what Locust calls

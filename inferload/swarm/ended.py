@@ -101,6 +101,7 @@ class EndedRun:
     early_by: str | None = None  # the signal or event that ended the run before its planned end
     others: Others = field(default_factory=Others)
     write_errors: tuple[str, ...] = ()  # files of the run, beside its turn records, that could not be written
+    adaptations_left_out: tuple[str, ...] = ()  # of Locust, without which figures can be wrong: name and consequence
     aborted: AbortReached | None = None  # the condition that stopped the run
     rate_changed: bool = False  # the rate of an open loop was changed while the run lasted
 
@@ -182,6 +183,7 @@ def keep(run: EndedRun, redaction: Redaction) -> None:
         "policy": asdict(run.policy),
         "early_by": run.early_by,
         "others": asdict(run.others),
+        "adaptations_left_out": run.adaptations_left_out,
         "rate_changed": run.rate_changed,
         "aborted": None if run.aborted is None else asdict(run.aborted),
         "tallies": run.seen.tallies.to_wire(),
@@ -227,6 +229,7 @@ def _recalled(path: Path, document: Mapping[str, Any]) -> EndedRun:
         policy=outcome.Policy(**document.get("policy", {})),
         early_by=document.get("early_by"),
         others=Others(**document.get("others", {})),
+        adaptations_left_out=tuple(document.get("adaptations_left_out", ())),
         rate_changed=document.get("rate_changed", False),
         aborted=AbortReached(**document["aborted"]) if document.get("aborted") else None,
     )

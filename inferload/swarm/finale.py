@@ -150,6 +150,7 @@ def _over(run: MasterRun, csv_errors: Sequence[str]) -> ended.EndedRun:
         early_by=run.early_by,
         others=run.others(),
         write_errors=(*csv_errors, *(error for error in (scraped, run.marks.error) if error is not None)),
+        adaptations_left_out=tuple(f"{one.name}: {one.consequence}" for one in run.left_out if one.figures),
         rate_changed=bool(run.steering.rate_changes),
         aborted=run.aborted,
     )

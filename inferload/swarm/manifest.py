@@ -100,6 +100,7 @@ def manifest(run: MasterRun, counts: dict[str, Any] | None) -> dict[str, Any]:
         "variant": _variant(order.target.url),
         "max_model_len": facts.max_model_len,
         "versions": versions(run),
+        "adaptations_left_out": [one.to_dict() for one in run.left_out],
         "hosts": sorted({socket.gethostname(), *(str(m.facts.get("host")) for m in run.roster.members if m.facts)}),
         "machine": {"system": platform.system(), "release": platform.release(), "cpus": os.cpu_count()},
         "started_at": started_at(run),

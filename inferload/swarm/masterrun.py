@@ -21,7 +21,8 @@ from inferload.measure.recent import Recent
 from inferload.measure.record import Phase, PhaseWindow
 from inferload.measure.steady import Steadiness
 from inferload.measure.tally import TallySet
-from inferload.swarm import compat, messages, muster, others, stepping, warming, watching
+from inferload.swarm import adaptations, compat, messages, muster, others, stepping, warming, watching
+from inferload.swarm.adaptations import Adaptation
 from inferload.swarm.arms import Arm, Earlier
 from inferload.swarm.ended import Others, Place, Seen
 from inferload.swarm.faultlogs import first_of_each
@@ -32,7 +33,7 @@ from inferload.swarm.order import Order
 from inferload.swarm.own import OwnSettings
 from inferload.swarm.phases import RunPhases
 from inferload.swarm.preflight import Preflight
-from inferload.swarm.roster import GAP_S, Member, Roster, client_ids
+from inferload.swarm.roster import GAP_S, Member, Roster
 from inferload.swarm.scraping import Scraping
 from inferload.swarm.steering import Steering
 from inferload.workload.data import Notes
@@ -72,7 +73,7 @@ class MasterRun:
         self.stop_reason = "the scenario's end"
         self.drained = Event()
         self.complete = False  # every worker that is not lost drained in time
-        self.roster = Roster(client_ids(runner))
+        self.roster = Roster(compat.client_ids(runner))
         self.scraping: Scraping | None = None
         self._runner = runner
         self.steering = Steering(order)
@@ -213,6 +214,13 @@ class MasterRun:
     def others(self) -> Others:
         """Requests that are no turns, and exceptions of tasks, as Locust has counted them."""
         return others.counted(self._runner, self._users, self._listeners_raised + first_of_each.take_listeners())
+
+    @property
+    def left_out(self) -> tuple[Adaptation, ...]:
+        """Adaptations of Locust that this process or a worker left out."""
+        said = [member.facts.get("adaptations_left_out") for member in self.roster.members]
+        names = {str(name) for names in said if isinstance(names, list) for name in names}
+        return adaptations.left_out_of(names | compat.left_out, workers=self.roster.remote)
 
     def takes_users(self, member: Member) -> bool:
         """Whether Locust would give it users: not while it counts it as missing."""

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import gevent
+import locust.runners
 from locust import events
-from locust.runners import WorkerRunner
 
 from inferload.errors import UsageError
 from inferload.measure.untrusted import escaped
-from inferload.swarm import compat, faultlogs, logs, options, program, webpage
+from inferload.swarm import adaptations, compat, faultlogs, logs, options, program, webpage
 from inferload.swarm.agent import Agent
 from inferload.swarm.controller import CTRL_C, Controller
 from inferload.swarm.order import GivenLoad, Wish
@@ -38,7 +38,7 @@ def install() -> None:
     _installed.append(True)
     try:
         compat.check_patched()
-        compat.apply()
+        adaptations.apply()
     except UsageError as error:
         print(f"inferload: {escaped(str(error))}", file=sys.stderr)
         sys.exit(2)
@@ -69,9 +69,10 @@ def begin(environment: Any, runner: Any, web_ui: Any, **_others: Any) -> None:
     own = options.own_settings(parsed)
     options.forget_private(parsed)
     logs.protect(own.redaction)
-    if isinstance(runner, WorkerRunner):
+    if isinstance(runner, locust.runners.WorkerRunner):
         _begin_worker(environment, own, _named_scenario(parsed, _program(environment.user_classes)))
         return
+    adaptations.log_differences()
     controller = _begin_master(environment, own)
     if not hasattr(runner, "clients"):
         environment.inferload_agent = Agent(environment, own)
@@ -125,16 +126,11 @@ def _begin_master(environment: Any, own: OwnSettings) -> Controller:
     parsed = environment.parsed_options
     given = GivenLoad(parsed.num_users, parsed.spawn_rate, parsed.run_time, parse_settings(parsed.set))
     shown = given.form(_program(environment.user_classes), parsed.scenario)
-    parsed.num_users, parsed.spawn_rate = shown.users, shown.spawn_per_s
-    if parsed.headless or parsed.autostart:
-        parsed.run_time = None  # Locust would quit in mid-stream; the controller ends the run
-    if parsed.headless and not parsed.print_stats:
-        parsed.only_summary = True  # our own lines stand on a terminal, and a pipe wants no table every two seconds
+    expected = compat.take_options_over(parsed, shown.users, shown.spawn_per_s)
     if parsed.processes:
         atexit.register(compat.end_forked_workers)
         # before the controller's listener: the workers' last lines are logged ahead of those that explain the end
         environment.events.quit.add_listener(lambda **_event: compat.end_forked_workers())
-    expected, parsed.expect_workers = parsed.expect_workers, 0  # its wait for workers can last for ever; ours does not
 
     def wish() -> Wish:
         """The options as they stand, which the start form may have changed."""

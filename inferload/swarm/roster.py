@@ -1,6 +1,5 @@
 """The workers of a run as the master knows them: who they are, when they were last heard, which reports are missing."""
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -160,20 +159,3 @@ class Roster:
     def lost(self) -> list[Member]:
         """Those that went missing."""
         return [member for member in self.members if member.lost]
-
-
-def client_ids(runner: Any) -> list[str | None]:
-    """Locust's ids of the workers that will take part, in the order in which it hands out users; [None] for a local run.
-
-    That order is by the number of a worker on its host, then by id (Locust's dispatcher, `_sort_workers`).
-    """
-    if not hasattr(runner, "clients"):
-        return [None]
-    clients = runner.clients.ready + runner.clients.running + runner.clients.spawning
-    on_host: Counter[str] = Counter()
-    placed = []
-    for client_id in sorted(client.id for client in clients):
-        host = client_id.split("_")[0]
-        placed.append((on_host[host], client_id))
-        on_host[host] += 1
-    return [client_id for _place, client_id in sorted(placed)]

@@ -11,6 +11,7 @@ from flask import Response, jsonify, request
 from inferload.errors import UsageError
 from inferload.measure.clock import wall_ns
 from inferload.measure.untrusted import escaped
+from inferload.swarm import compat
 from inferload.swarm.controller import Controller
 from inferload.wire.redaction import Redaction, without_userinfo
 
@@ -22,10 +23,11 @@ _SCRIPT = "runline.js"
 def attach(web_ui: Any, controller: Controller, redaction: Redaction) -> None:
     """Hook into the pages of a web UI."""
     app, guarded = web_ui.app, web_ui.auth_required_if_enabled
+    compat.leave_run_time_to_us(web_ui)
     base = web_ui.environment.parsed_options.web_base_path or ""
     app.before_request(_refuse_other_origins)
     app.before_request(lambda: _look_before_a_start(web_ui, controller))
-    app.after_request(lambda response: _redacted(_after(web_ui, controller, response, base), redaction))
+    app.after_request(lambda response: _redacted(_after(controller, response, base), redaction))
     app.add_url_rule(f"{base}/inferload/{_SCRIPT}", "inferload_script", guarded(_script))
     app.add_url_rule(f"{base}/inferload/status", "inferload_status", guarded(lambda: jsonify(status(controller))))
     app.add_url_rule(f"{base}/inferload/form", "inferload_form", guarded(lambda: jsonify(form_values(controller))))
@@ -85,22 +87,14 @@ def _look_before_a_start(web_ui: Any, controller: Controller) -> Response | None
     return None
 
 
-def _after(web_ui: Any, controller: Controller, response: Response, base: str) -> Response:
-    if request.path.endswith("/swarm") and controller.run is not None:
-        web_ui._cancel_run_time_timer()  # the controller ends the run, by draining it
+def _after(controller: Controller, response: Response, base: str) -> Response:
     if request.path.endswith("/stats/requests") and response.is_json and controller.under_way:
-        _say_it_is_under_way(response, controller.run is None)
+        document = compat.shown_under_way(response.get_json(), preparing=controller.run is None)
+        response.set_data(json.dumps(document))
     if response.mimetype == "text/html" and request.path in (base, f"{base}/"):
         page = response.get_data(as_text=True)
-        response.set_data(page.replace("</body>", f'<script src="{base}/inferload/{_SCRIPT}"></script></body>'))
+        response.set_data(compat.with_script(page, f"{base}/inferload/{_SCRIPT}"))
     return response
-
-
-def _say_it_is_under_way(response: Response, preparing: bool) -> None:
-    """Locust's page asks no more once it hears of any state but these two; a run is on its way until its files are written."""
-    document = response.get_json()
-    if document.get("state") not in ("spawning", "running"):
-        response.set_data(json.dumps(document | {"state": "spawning" if preparing else "running"}))
 
 
 def _script() -> Response:

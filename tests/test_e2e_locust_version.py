@@ -1,0 +1,105 @@
+"""Runs on a Locust that lacks what an adaptation changes, and on versions that were not tested."""
+
+import json
+import re
+
+import pytest
+from e2e_runs import Ended, Place, Scene, Stage, scenes
+
+NEWER = """
+import locust
+
+locust.__version__ = "2.99.1"
+"""
+CHANGED = """
+import sys
+
+import locust.web
+from locust.user.task import DefaultTaskSet
+
+execute = DefaultTaskSet.execute_task
+if "--worker" in sys.argv:
+    DefaultTaskSet.execute_task = lambda self, *tasks: execute(self, *tasks)
+else:
+    locust.web.WebUI._stop_runners = lambda self, at_s: None
+"""
+START_CHANGED = """
+from locust.runners import LocalRunner
+
+LocalRunner.start = lambda self, user_count: None
+"""
+OLDER = """
+import locust
+
+locust.__version__ = "2.45.0"
+"""
+USERS = """
+from locust import constant, task
+from inferload.users import InferenceUser
+
+
+class Support(InferenceUser):
+    wait_time = constant(0.1)
+
+    @task
+    def ask(self):
+        self.chat("How do I reset my password?", max_tokens=4)
+"""
+
+
+def left_out(place: Place) -> Ended:
+    locustfile = place.folder / "mine.py"
+    locustfile.write_text(NEWER + CHANGED + USERS)
+    words = ("--host", place.simulator().url, "-u", "2", "-r", "2", "-t", "2s")
+    fleet = place.fleet("by_hand", *words, workers=1, locustfile=locustfile)
+    return Ended(place.run_dir, fleet.ended(), fleet.master.text)
+
+
+def refused(place: Place, change: str) -> Ended:
+    locustfile = place.folder / "mine.py"
+    locustfile.write_text(change + USERS)
+    fleet = place.fleet("local", "--host", "http://127.0.0.1:1", locustfile=locustfile)
+    return Ended(place.run_dir, fleet.ended(), fleet.text)
+
+
+@scenes(left_out, ())
+def test_an_adaptation_that_does_not_fit_is_left_out_with_its_consequence(stage: Stage, scene: Scene) -> None:
+    ended = stage.result(scene)
+    assert ended.code in (0, 3), ended.text  # 3: what a crowded machine makes of it
+    workers, masters = json.loads((ended.run_dir / "run.json").read_text())["adaptations_left_out"]
+    consequence = "turns of tasks without name= are counted under the name of their user class"
+    assert workers == {"name": "task_names", "consequence": consequence}
+    assert masters["name"] == "web_run_time"
+    assert {row["class"] for row in ended.turns} == {"Support"}
+    (reason,) = [one for one in ended.summary["verdict"]["reasons"] if one["code"] == "locust_adaptation"]
+    assert (reason["level"], reason["value"]) == ("suspect", 1)
+    assert f"(task_names: {consequence})" in reason["text"]
+    warnings = [
+        line.partition(": ")[2] for line in ended.text.splitlines() if "WARNING" in line and "locust 2.99" in line
+    ]
+    assert warnings == [
+        "locust 2.99.1 is newer than the tested versions, 2.46.0 to 2.47.0",
+        f"locust 2.99.1: adaptation web_run_time does not fit: {masters['consequence']}",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("scene", "line"),
+    [
+        (
+            Scene("start", refused, (START_CHANGED,)),
+            r"inferload: locust \S+: start, stop .* tested with 2\.46\.0 to 2\.47\.0: .*",
+        ),
+        (
+            Scene("older", refused, (OLDER,)),
+            r"inferload: locust 2\.45\.0: inferload needs 2\.46\.0 or newer; pip install .*",
+        ),
+    ],
+    ids=str,
+)
+def test_a_locust_that_cannot_be_used_is_refused_in_one_line(stage: Stage, scene: Scene, line: str) -> None:
+    ended = stage.result(scene)
+    assert ended.code == 2, ended.text
+    (said,) = ended.text.splitlines()
+    assert re.fullmatch(line, said), said
+    assert not ended.run_dir.exists()
