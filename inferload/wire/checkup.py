@@ -4,7 +4,6 @@ import json
 import os
 import socket
 import struct
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from statistics import median
@@ -74,7 +73,7 @@ def kernel_stamps(reads: int = _READS) -> Stamps:
         # Linux enables stamps in a deferred work item when the first socket of the machine asks for them.
         deadline_ns = now_ns() + _ENABLED_WITHIN_NS
         while _stamp_age_ns(near, far) is None and now_ns() < deadline_ns:
-            time.sleep(0.001)
+            gevent.sleep(0.001)
         ages_ns = [age for age in (_stamp_age_ns(near, far) for _ in range(reads)) if age is not None]
     return Stamps(reads, len(ages_ns), int(median(ages_ns)) if ages_ns else None)
 
