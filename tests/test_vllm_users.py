@@ -5,6 +5,7 @@ from pathlib import Path
 
 import locust_process
 import pytest
+from e2e_runs import Place
 from inferload.deploy import launch
 from inferload.deploy.running import Server
 from test_e2e_users import WHOLE
@@ -29,33 +30,23 @@ class Support(InferenceUser):
 """
 
 
+@pytest.mark.parametrize("mode", ["local", "processes", "by_hand"])
 @pytest.mark.parametrize(
-    ("text", "words", "code"),
-    [
-        (SUPPORT, ("-u", "4", "-r", "4", "-t", "5s"), 0),
-        (SUPPORT, ("-u", "4", "-r", "4", "-t", "5s", "--processes", "2"), 0),
-        (WHOLE, ("--processes", "2"), 1),
-    ],
+    "asked", [(SUPPORT, ("-u", "4", "-r", "4", "-t", "5s"), 0), (WHOLE, (), 1)], ids=["ask", "whole"]
 )
 def test_turns_of_tasks_are_counted_once_and_their_tokens_are_the_servers(
-    vllm_server: Server, tmp_path: Path, text: str, words: tuple[str, ...], code: int
+    vllm_server: Server, tmp_path: Path, asked: tuple[str, tuple[str, ...], int], mode: str
 ) -> None:
-    locustfile = tmp_path / "mine.py"
+    (text, words, code), locustfile, place = asked, tmp_path / "mine.py", Place(tmp_path)
     locustfile.write_text(text)
-    port = str(locust_process.free_port())
     client_cores, _ = launch.split_cores(launch.available_cores())
-    with launch.on_cores(client_cores):
-        process = locust_process.start(
-            *("--headless", "--host", vllm_server.url, "--master-port", port, "--master-bind-port", port),
-            *("--run-dir", str(tmp_path / "run"), "--on-invalid", "warn", "--only-summary", "--no-report", *words),
-            cwd=tmp_path,
-            locustfile=locustfile,
-        )
     try:
-        assert process.exit_code(120) == code, process.text
+        with launch.on_cores(client_cores):
+            fleet = place.fleet(mode, "--host", vllm_server.url, "--on-invalid", "warn", *words, locustfile=locustfile)
+        assert fleet.ended() == code, fleet.text
     finally:
-        process.kill()
-    run_dir = tmp_path / "run"
+        place.close()
+    run_dir = place.run_dir
     turns, summary = locust_process.turns_of(run_dir), locust_process.summary_of(run_dir)
     everything = summary["turns"]["by_phase"]["all"]
     assert everything["sent"] == len(turns) > 2
