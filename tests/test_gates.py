@@ -23,6 +23,7 @@ from inferload.measure.intervals import Interval
 from inferload.measure.servergates import SERVER_METRICS
 from inferload.swarm import order
 from inferload.workload import scenario as scenarios
+from inferload.workload import tasks
 
 SUMMARY: dict[str, Any] = {
     "turns": {"sent": 210, "ok": 190, "failed": 10, "unfinished": 10},
@@ -296,6 +297,9 @@ def test_every_gate_that_can_be_written_is_read_back(
 def test_a_class_that_the_scenario_does_not_have_is_named() -> None:
     check_class(parse("p95(ttft_ms){agent} < 1"), ("chat", "agent"))
     check_class(parse("failed_ratio{GET /health} < 1"), ("chat", "agent"))
+    check_class(parse("p95(ttft_ms){ask} < 1"), None)
+    text = tasks.SCENARIO + "gates: ['p95(ttft_ms){ask} < 1']\n"
+    assert scenarios.from_text(text, "x").class_names is None, "tasks name their classes during the run"
     with pytest.raises(GateError, match=r"character 14: unknown class agnt; did you mean agent\?"):
         check_class(parse("p95(ttft_ms){agnt} < 1"), ("chat", "agent"))
     with pytest.raises(scenarios.ScenarioError, match=r"gates: gate .*: unknown class x; the scenario has chat"):

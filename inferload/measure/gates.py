@@ -156,9 +156,9 @@ def parse(text: str) -> Gate:
     return gate
 
 
-def check_class(gate: Gate, classes: Sequence[str]) -> None:
-    """Raise GateError if a gate names a class that is not among these."""
-    if gate.class_name is not None and gate.class_name not in classes:
+def check_class(gate: Gate, classes: Sequence[str] | None) -> None:
+    """Raise GateError if a gate names a class that is not among these. None: they are not known before the run."""
+    if gate.class_name is not None and classes is not None and gate.class_name not in classes:
         nearest = get_close_matches(gate.class_name, classes, 1, cutoff=0.5)
         hint = f"did you mean {nearest[0]}?" if nearest else f"the scenario has {', '.join(classes)}"
         raise GateError(gate.text, gate.text.index("{") + 1, f"unknown class {gate.class_name}; {hint}")

@@ -311,8 +311,8 @@ class Scenario(Part):
         return not isinstance(self.arrivals, Closed)
 
     @property
-    def class_names(self) -> tuple[str, ...]:
-        """The classes of its turns."""
+    def class_names(self) -> tuple[str, ...] | None:
+        """Classes of its turns; None if tasks of a locustfile name them during the run."""
         return _class_names(self.workload)
 
     def slo_of(self, class_name: str) -> SloLimits:
@@ -350,7 +350,9 @@ class Scenario(Part):
         return _validated(Parsed(data), origin)
 
 
-def _class_names(workload: Workload) -> tuple[str, ...]:
+def _class_names(workload: Workload) -> tuple[str, ...] | None:
+    if isinstance(workload, Tasks):
+        return None
     return tuple(one.name for one in workload.classes) if isinstance(workload, Mix) else (workload.kind,)
 
 
