@@ -73,7 +73,7 @@ class Advice:
 
     @property
     def undecided(self) -> bool:
-        """Whether no test tells the best value from the others: then no variant is recommended."""
+        """Return True if no test separates the best value from the others; no variant is recommended then."""
         return self.variant is not None and self.certainty in ("not certain", "not tested")
 
 
@@ -207,7 +207,7 @@ def _certainty(
 
 
 def _needed(figure: Figure, comparisons: Sequence[Comparison], certainty: Certainty, no_gain: float = 1.0) -> str:
-    """How many pairs of runs a test needs; empty if there is nothing left to tell."""
+    """Return the number of pairs of runs that a test needs, in words; empty if every comparison is decided."""
     if certainty == "not tested":
         pairs = min(len(one.pairs) for one in comparisons)
         counted = f"{pairs} {'pair' if pairs == 1 else 'pairs'} of runs"

@@ -133,7 +133,7 @@ BROKEN: dict[str, list[Break]] = {
 
 @pytest.fixture(autouse=True)
 def as_it_was(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What is applied here is not applied in other tests."""
+    """Undo adaptations after each test."""
     monkeypatch.setattr(compat, "left_out", set())
     monkeypatch.setattr(locust.stats, "bucket_response_time", compat.bucket_ms)
     logging_filters = [(logging.getLogger(name), logging.getLogger(name).filters[:]) for name in (None, "locust.main")]

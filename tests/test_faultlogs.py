@@ -1,4 +1,4 @@
-"""What the log shows of exceptions in a locustfile's own code."""
+"""Log records of exceptions in a locustfile's own code."""
 
 import logging
 import traceback

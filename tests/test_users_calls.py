@@ -1,6 +1,8 @@
 """Arguments of a task's calls: what is sent for them, and what is refused in one line."""
 
+import itertools
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -8,6 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inferload.errors import UsageError
+from inferload.measure.clock import NS_PER_S, now_ns
+from inferload.measure.record import PhaseWindow
+from inferload.swarm.userturns import TaskSession
 from inferload.workload.calls import FIELDS, METHODS, OWN, CallError, call_of
 from inferload.workload.endpoints import Endpoint
 from inferload.workload.scenario import Request
@@ -114,3 +119,34 @@ def test_every_known_field_passes_and_one_with_a_letter_too_many_does_not(endpoi
     if wrong not in FIELDS[endpoint] and wrong not in OWN:
         with pytest.raises(CallError, match=f"unknown argument '{wrong}'"):
             body(endpoint, "Hi", **{wrong: 1})
+
+
+def test_the_limits_of_a_call_count_from_the_call_and_not_from_the_time_at_which_it_was_due() -> None:
+    limits_ns: list[int] = []
+    result = SimpleNamespace(record=SimpleNamespace(ok=True))
+    turn = SimpleNamespace(wait_until=lambda at_ns: limits_ns.append(at_ns) or True, wait=lambda: result)
+    planned_ns: list[int] = []
+
+    def start_turn(request: Any, *_others: Any) -> Any:
+        planned_ns.append(request.planned_ns)
+        return turn
+
+    nothing = SimpleNamespace(**dict.fromkeys(("session_planned", "session_started"), lambda *_, **__: None))
+    run = SimpleNamespace(
+        task_sessions=itertools.count(),
+        load_start_ns=lambda: 1,
+        window_of=lambda at_ns: PhaseWindow("measure", 1),
+        quota=SimpleNamespace(take_session=lambda phase: True),
+        assignment=SimpleNamespace(model="m"),
+        scenario=SimpleNamespace(of_tasks=True, request=PLAIN),
+        tallies=nothing,
+        open=True,
+        live=0,
+        await_turn=lambda: None,
+        look_whether_spent=lambda: None,
+        start_turn=start_turn,
+    )
+    before_ns = now_ns()
+    TaskSession(run).send(call_of("chat", "Hi", {"timeout_s": 2}), "ask", late_ns=NS_PER_S)  # type: ignore[arg-type]
+    assert planned_ns[0] <= now_ns() - NS_PER_S
+    assert limits_ns[0] >= before_ns + 2 * NS_PER_S

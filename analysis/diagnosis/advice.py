@@ -1,4 +1,4 @@
-"""What to try against each cause: a flag of current vLLM, and what it costs."""
+"""Advice for each cause: a flag of current vLLM, and its cost."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -62,6 +62,6 @@ class _PassOn(argparse.Action):
 
 
 def shows_web_ui(extra: Sequence[str]) -> bool:
-    """Whether options for Locust ask for its web UI, or make a worker, which has none of its own."""
+    """Return True if the options start the web UI or a worker: both run without --headless."""
     names = {word.partition("=")[0] for word in extra}
     return "--worker" in names or ("--headless" not in names and not names.isdisjoint(_WEB_UI))

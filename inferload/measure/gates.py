@@ -85,7 +85,7 @@ class Gate:
 
     @property
     def of_request(self) -> bool:
-        """Whether the selector names a request that is no turn: it has a space, which the name of a class never has."""
+        """True if the selector names a request other than a turn: it contains a space, class names do not."""
         return self.selector is not None and len(self.selector.split(maxsplit=1)) > 1
 
     @property
@@ -359,7 +359,7 @@ class _Tokens:
         return None if self.at_end() else self._found[self._next].group("sign")
 
     def selector(self) -> str | None:
-        """The text between braces that comes next; None if there are no braces."""
+        """Parse the next text in braces; None if there are no braces."""
         if self.sign() != "{":
             return None
         self.step()

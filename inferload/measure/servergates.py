@@ -25,7 +25,7 @@ class ServerMetric:
         return float(value) if isinstance(value, int | float) else None
 
     def expected_of(self, entry: Mapping[str, Any]) -> bool:
-        """Whether the page should report it: not a page of a GPU exporter a metric of an engine, nor the reverse."""
+        """Return True if a page of this kind has the metric: GPU exporters have GPU metrics, engines their own."""
         reported = entry.get("gpu") if self.block == "gpu" else entry.get("engines")
         return bool(reported) or not entry.get("scrapes")
 

@@ -358,7 +358,7 @@ class TallySet:
 
 
 def books(tallies: TallySet) -> list[str]:
-    """What does not add up, a sentence each; empty if all does.
+    """Return one sentence for each inconsistent count; empty if all are consistent.
 
     Planned = dropped + started, begun = ok + failed + unfinished, and no more sessions achieved than offered, except for
     the few that workers count in the phase next to it, since they learn of its ends at different instants.

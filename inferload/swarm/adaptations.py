@@ -91,7 +91,7 @@ def check_version(version: str) -> None:
 
 
 def _is_newer(version: str) -> bool:
-    """Whether a version is newer than every tested one."""
+    """Return True if a version is newer than every tested one."""
     return _numbers(version) > _numbers(NEWEST_TESTED)
 
 

@@ -314,7 +314,7 @@ def log_batch(entry: Any, values_ms: npt.NDArray[np.float64]) -> None:
 
 
 def only_locust_listens(environment: Any) -> bool:
-    """Whether no listener but Locust's own hears of requests: then many can be entered at once, by `log_many`."""
+    """Return True if only Locust's own listener receives request events; `log_batch` may then add many at once."""
     names = [getattr(handler, "__qualname__", "") for handler in environment.events.request._handlers]
     return "batches" not in left_out and names == ["Runner.__init__.<locals>.on_request"]
 
@@ -419,7 +419,7 @@ def with_script(page: str, address: str) -> str:
 
 
 def shown_under_way(document: dict[str, Any], *, preparing: bool) -> dict[str, Any]:
-    """What the page polls, for a run that is not over: the page polls no more at any state but these two."""
+    """Return the state that the page polls. The page stops polling at any state but these two."""
     if document.get("state") in ("spawning", "running"):
         return document
     return document | {"state": "spawning" if preparing else "running"}

@@ -177,7 +177,7 @@ class Controller:
         return self.given.form(self._wish().program, scenario)
 
     def wish_for(self, users: int, spawn_rate: float) -> Wish:
-        """What is asked for now."""
+        """Return the request that the options and the form express now."""
         return replace(self._wish(), users=users, spawn_per_s=spawn_rate)
 
     def _order(self, users: int, spawn_rate: float) -> Order | UsageError:
@@ -224,6 +224,9 @@ class Controller:
             self._own.outputs.write(summaries)
         except UsageError as error:
             logger.error("%s", error)
+        except Exception:  # a fault of these must not keep the process from ending
+            logger.exception("the outputs for pipelines broke")
+            self.environment.process_exit_code = USAGE
 
     def _runs(self, order: Order | UsageError, summaries: dict[str, Any]) -> None:
         """An order's run; where it has a cold and a warm arm, one after the other, unless the first is stopped by hand."""

@@ -18,7 +18,7 @@ class FirstOfEach(logging.Filter):
         self._seen: set[object] = set()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the record is shown; one about a wrong call is cut to its line."""
+        """Return True to show the record; a record of a UsageError is reduced to its message."""
         arguments = record.args if isinstance(record.args, tuple) else ()
         if str(record.msg).startswith(_LISTENER):
             self.listeners += 1
@@ -32,7 +32,7 @@ class FirstOfEach(logging.Filter):
         return self._first((type(error), _place(error.__traceback__)))
 
     def take_listeners(self) -> int:
-        """How often listeners raised since the last call."""
+        """Return the number of exceptions of listeners since the last call."""
         taken, self.listeners = self.listeners, 0
         return taken
 

@@ -18,7 +18,7 @@ from inferload.workload.workloads import Mix
 
 @dataclass(frozen=True, slots=True)
 class FormValues:
-    """What the start form shows for a scenario. `run_time_s`: None if the scenario has no limit in time."""
+    """Values of the start form for a scenario. `run_time_s`: None if the scenario has no time limit."""
 
     users: int
     spawn_per_s: float
@@ -49,7 +49,7 @@ class GivenLoad:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What was asked for beside the scenario; None where nothing was. `settings`: keys of the scenario that --set changes."""
+    """Options and form values beside the scenario; None if not given. `settings`: keys of the scenario that --set changes."""
 
     scenario: str
     host: str
@@ -140,7 +140,7 @@ def nominal_users(scenario: Scenario) -> tuple[int, float]:
 
 
 def resolve(wish: Wish) -> Order:
-    """The order that a wish comes to; UsageError where no run could be made of it."""
+    """Resolve a request to a run; UsageError if it cannot be run."""
     if not wish.host:
         raise UsageError("host: missing; say which server, as http://server:8000")
     scenario = wish.program.load(wish.scenario, wish.settings)

@@ -14,7 +14,7 @@ _QUANTILES = {"p50_ms": 0.5, "p95_ms": 0.95, "p99_ms": 0.99}
 
 
 def counted(runner: Any, users: Mapping[str, int], listeners_raised: int) -> Others:
-    """All of a run. `users`: by class. Percentiles are Locust's, from its buckets of three significant digits."""
+    """Count other requests and exceptions of a run. `users`: by class. Percentiles are Locust's, of three significant digits."""
     entries = [one for one in runner.stats.entries.values() if one.method not in OWN_ROWS]
     raised = list(runner.exceptions.values())
     messages: Counter[str] = Counter()

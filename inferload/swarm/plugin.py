@@ -59,7 +59,7 @@ def _classes() -> list[type[InferenceUser]]:
 
 
 def _program(user_classes: Iterable[type]) -> Program:
-    """What the classes that take part ask for."""
+    """Return the program of the user classes that take part."""
     return Program.of(user_classes, Program.of(_classes()).default)
 
 

@@ -1,4 +1,4 @@
-"""What the user classes of a locustfile ask for: the scenario that they play together, or their own tasks."""
+"""Program of a locustfile's user classes: the scenario that they play together, or their own tasks."""
 
 from __future__ import annotations
 

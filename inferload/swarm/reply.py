@@ -14,7 +14,7 @@ from inferload.workload.messages import ToolCall
 
 
 class _Answered:
-    """What both kinds of reply say. Unknown figures are None."""
+    """Fields common to both kinds of reply. Unknown figures are None."""
 
     def __init__(self, result: TurnResult) -> None:
         self._result = result
@@ -149,7 +149,7 @@ class CaughtReply(_Answered):
     ) -> None:
         self._count()
 
-    def __del__(self) -> None:  # without a with block, once nobody can judge it any more
+    def __del__(self) -> None:  # without a with block, when the last reference is gone
         self._count()
 
     def _count(self) -> None:

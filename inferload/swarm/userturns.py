@@ -17,7 +17,7 @@ from inferload.workload.scenario import Request
 
 
 class TaskHost(Host, Protocol):
-    """What turns of tasks need of the run that they belong to."""
+    """Interface of the run that turns of tasks use."""
 
     @property
     def task_sessions(self) -> Iterator[int]: ...
@@ -43,7 +43,8 @@ class TaskSession:
         """
         run = self.run
         _await_load(run)
-        planned_ns = max(now_ns() - late_ns, run.load_start_ns() or 0)
+        called_ns = now_ns()
+        planned_ns = max(called_ns - late_ns, run.load_start_ns() or 0)
         body = call.request_body(request_settings(run), run.assignment.model)
         window = run.window_of(planned_ns)
         self._admit(name, window)
@@ -68,8 +69,8 @@ class TaskSession:
             run.await_turn()
             if held:
                 run.hold(request.turn_id)
-            result = _ended(run.start_turn(request, self._index, call.endpoint), call, planned_ns)
-        except BaseException:  # the user is stopped: nobody judges the answer any more
+            result = _ended(run.start_turn(request, self._index, call.endpoint), call, called_ns)
+        except BaseException:  # the user is stopped and cannot judge the answer
             if held:
                 run.release(request.turn_id)
             raise
@@ -80,7 +81,7 @@ class TaskSession:
         return result
 
     def judge(self, *, ok: bool) -> None:
-        """Take note of how a turn ended."""
+        """Note whether a turn ended well."""
         self._all_ok = self._all_ok and ok
 
     def close(self) -> None:
@@ -101,7 +102,7 @@ class TaskSession:
 
 
 def request_settings(run: Host) -> Request:
-    """What the run's scenario says of requests of tasks: nothing where it plans sessions of its own."""
+    """Return the scenario's request settings for tasks; defaults if the scenario plans sessions of its own."""
     return run.scenario.request if run.scenario.of_tasks else _PLAIN
 
 
@@ -115,12 +116,12 @@ def _await_load(run: Host) -> None:
     sleep_until(run.load_start_ns() or 0)
 
 
-def _ended(turn: Turn, call: Call, planned_ns: int) -> TurnResult:
-    """The result of a turn, cancelled or given up when the call says so."""
+def _ended(turn: Turn, call: Call, called_ns: int) -> TurnResult:
+    """Wait for a turn; cancel it or give it up at the call's limits, which count from the call and not from the due time."""
     cancel_s, timeout_s = call.cancel_after_s, call.timeout_s
     cancels = cancel_s is not None and (timeout_s is None or cancel_s < timeout_s)
     limit_s = cancel_s if cancels else timeout_s
-    if limit_s is not None and not turn.wait_until(planned_ns + round(limit_s * NS_PER_S)):
+    if limit_s is not None and not turn.wait_until(called_ns + round(limit_s * NS_PER_S)):
         if cancels:
             turn.cancel()
         else:

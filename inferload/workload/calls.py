@@ -85,7 +85,7 @@ class CallError(UsageError, TypeError):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What one call of a task sends, and how long it may take. `context`: messages, prompt or input, as JSON values."""
+    """Request and time limits of one call of a task. `context`: messages, prompt or input, as JSON values."""
 
     endpoint: Endpoint
     context: Any

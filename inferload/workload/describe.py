@@ -108,7 +108,7 @@ def drawn_load_rows(scenario: Scenario, data: Data) -> tuple[list[Row], Expected
 
 
 def fixed_load_rows(scenario: Scenario) -> list[Row]:
-    """Those of these rows for which no session is drawn and no file is read."""
+    """Return the rows that need no drawn session and no file."""
     return [("arrivals", arrivals_in_words(scenario)), ("phases", _phases(scenario))]
 
 

@@ -363,7 +363,7 @@ def load(name_or_path: str, overrides: Sequence[Override] = ()) -> Scenario:
 
 
 def from_text(text: str, origin: str, overrides: Sequence[Override] = ()) -> Scenario:
-    """The scenario that a text says, edited by `overrides`; `origin` stands in front of each error of the text."""
+    """Parse and validate a scenario, edited by `overrides`. `origin` precedes each error of the text."""
     parsed = parse(text)
     apply(parsed, overrides)
     return _validated(parsed, origin)

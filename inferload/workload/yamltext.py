@@ -49,7 +49,7 @@ class Fault:
 
 @dataclass(slots=True)
 class Parsed:
-    """What a text says, the line where each path is written, and what is wrong with it.
+    """Parsed document, the line of each path, and the errors found.
 
     `sources`: options that replaced a value, by its path.
     """
