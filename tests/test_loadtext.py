@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from inferload.errors import UsageError
 from inferload.workload import catalog
 from inferload.workload.data import Data
 from inferload.workload.describe import describe
@@ -63,6 +64,11 @@ def test_every_line_is_one_of_the_plan(name: str) -> None:
             "1 to 9/s Poisson",
             "session starts; in 40 s; ",
         ),
+        (
+            "{kind: poisson, profile: {kind: sine, sessions_per_s: 4, amplitude_sessions_per_s: 2, period_s: 20}}",
+            "at most 6/s Poisson",
+            "session starts; by a profile; ",
+        ),
     ],
 )
 def test_a_tile_has_users_or_rate_and_lengths(arrivals: str, users_or_rate: str, detail: str) -> None:
@@ -71,7 +77,7 @@ def test_a_tile_has_users_or_rate_and_lengths(arrivals: str, users_or_rate: str,
     start, _, lengths = told.detail.rpartition("on average ")
     assert start == detail
     assert lengths.startswith("512 prompt, 12")
-    assert lengths.endswith(" output tokens")
+    assert lengths.endswith(" output tokens planned")
 
 
 def test_changes_by_hand_are_in_the_text_and_in_the_tile() -> None:
@@ -105,5 +111,7 @@ def test_a_manifest_has_the_load_or_the_scenario_that_it_follows_from() -> None:
     assert old is not None
     assert (old.users_or_rate, old.detail) == ("12/s Poisson", "session starts")
     assert [title for title, _ in old.rows] == ["arrivals", "phases"]
+    with pytest.raises(UsageError, match=r"run\.json: key load cannot be read"):
+        recorded_load({"load": {"rows": 5}}, ())
     for without in ({}, {"scenario": None}, {"scenario": {"text": "schema: 1\nname: chat\n"}}):
         assert recorded_load(without, ()) is None

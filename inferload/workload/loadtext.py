@@ -66,10 +66,16 @@ def load_text(scenario: Scenario, marks: Sequence[Mapping[str, Any]], data: Data
 
 
 def recorded_load(manifest: Mapping[str, Any], marks: Sequence[Mapping[str, Any]]) -> LoadText | None:
-    """The load of a run by its run.json; of a run that did not finish, or of an older one, by its scenario alone."""
+    """The load of a run by its run.json; of a run that did not finish, or of an older one, by its scenario alone.
+
+    UsageError if the block is malformed.
+    """
     block, scenario = manifest.get("load"), manifest.get("scenario")
     if isinstance(block, Mapping):
-        return LoadText.from_dict(block)
+        try:
+            return LoadText.from_dict(block)
+        except (KeyError, TypeError, ValueError) as error:
+            raise UsageError("run.json: key load cannot be read; remove it") from error
     text = scenario.get("text") if isinstance(scenario, Mapping) else None
     try:
         return load_text(from_text(text, "run.json"), marks) if isinstance(text, str) else None
@@ -90,6 +96,8 @@ def _load(arrivals: Arrivals, changes: Sequence[Mapping[str, Any]]) -> tuple[str
     rates = [arrivals.rate] if arrivals.profile is None else _planned_rates(arrivals.profile)
     low, high = _ends([*rates, *_numbers(changes, "sessions_per_s")])
     from_to = number(high) if low == high else f"{number(low)} to {number(high)}"
+    if arrivals.profile is not None and low == high:
+        from_to = f"at most {from_to}"  # of a spike or a wave only the highest rate is known
     return f"{from_to}/s {_KINDS[arrivals.kind]}", _rate_profile(arrivals.profile)
 
 
@@ -137,13 +145,13 @@ def _in_steps(lengths_s: Sequence[float]) -> str:
 
 
 def _lengths(sample: Expected | None) -> str:
-    """Mean lengths of a turn."""
+    """Mean planned lengths of a turn."""
     if sample is None or not sample.prompt_tokens:
         return ""
     several = [sample.prompt_tokens, sample.output_tokens]
     prompt, output = (number(sum(tokens) / len(tokens)) for tokens in several)
     mean = "on average " if any(len(set(tokens)) > 1 for tokens in several) else ""
-    return f"{mean}{prompt} prompt, {output} output tokens"
+    return f"{mean}{prompt} prompt, {output} output tokens planned"
 
 
 def _changed(changes: Sequence[Mapping[str, Any]]) -> list[str]:
