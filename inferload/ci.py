@@ -73,8 +73,8 @@ def explanation(summary: Mapping[str, Any], most: int) -> list[str]:
     return lines if len(lines) <= most else [*lines[: most - 1], f"and {len(lines) - most + 1} more in the report"]
 
 
-def not_started(state: State, why: str, exit_code: int) -> dict[str, Any]:
-    """Return the summary of a run that ended before its load: an outcome and nothing else."""
+def without_load(state: State, why: str, exit_code: int) -> dict[str, Any]:
+    """Return what stands for the summary of a run that wrote none: an outcome and nothing else."""
     return {"outcome": Outcome(state, why, exit_code).to_dict()}
 
 

@@ -123,4 +123,4 @@ def test_a_server_that_does_not_answer_is_explained_by_the_last_line_and_junit(s
     assert why in "\n".join(ran.texts[0].rstrip().splitlines()[-2:])
     (failure,) = cases(ran.folder / "results" / "load.xml")["run"].findall("failure")
     assert failure.get("message") == f"not started: {why}"
-    assert f"::error title=inferload::not started: not started: {why}" in ran.texts[0].splitlines()
+    assert f"::error title=inferload::run: not started: {why}" in ran.texts[0].splitlines()

@@ -199,11 +199,14 @@ class Controller:
             self._runs(order, summaries)
         except UsageError as error:
             self._refuse(str(error))
+            summaries["run"] = ci.without_load("failed", f"not started: {error}", USAGE)
         except _NotBegun:
-            summaries["not started"] = self._not_begun(self._stopped_before or "")
-        except Exception as error:  # the greenlet's boundary: a fault of ours ends the run, and says so
+            summaries["run"] = self._not_begun(self._stopped_before or "")
+        except Exception as error:  # the greenlet's boundary: an internal error ends the run with exit code 2
             logger.exception("the run broke")
-            self._refuse(f"the run broke: {type(error).__name__}: {error}")
+            why = f"the run broke: {type(error).__name__}: {error}"
+            self._refuse(why)
+            summaries["run"] = ci.without_load("failed", why, USAGE)
         finally:
             self.preparing = self._load_awaited = False
             self.run = None
@@ -218,8 +221,6 @@ class Controller:
 
     def _write_outputs(self, summaries: dict[str, Any]) -> None:
         """Write the outputs for pipelines; a file that cannot be written is an error in the log."""
-        if self.trouble is not None:
-            summaries["not started"] = ci.not_started("failed", f"not started: {self.trouble}", USAGE)
         try:
             self._own.outputs.write(summaries)
         except UsageError as error:
@@ -354,7 +355,7 @@ class Controller:
         if by in SIGNAL_CODES:
             code = OK if self._own.policy.on_stop_passes else SIGNAL_CODES[by]
             self.environment.process_exit_code = code
-        return ci.not_started("stopped early", text, code)
+        return ci.without_load("stopped early", text, code)
 
     def _quit_if_idle(self) -> None:
         if not self.under_way:
