@@ -1,6 +1,7 @@
 """Each change that we make to Locust, shown at work; a new version of Locust has to pass these."""
 
 import functools
+import json
 import os
 import subprocess
 import sys
@@ -118,10 +119,21 @@ def test_a_message_of_an_unknown_sender_or_with_malformed_data_is_ignored(
     compat.check_senders()
     runner = locust.runners.MasterRunner.__new__(locust.runners.MasterRunner)
     runner.worker_indexes = {"a": 0}
+    runner.greenlet = None  # Locust's destructor reads it
     for sender, data in [("a", {"state": "ready"}), ("a", None), ("b", {"state": "ready"})]:
         runner.handle_message(sender, Message("heartbeat", data, sender))
     assert seen == ["ready"]
     assert ignored.counts == {"message that cannot be handled": 1, "message of an unknown sender": 1}
+
+
+def test_a_report_of_a_worker_that_quits_while_it_connects_has_the_keys_that_the_master_reads() -> None:
+    installed = "from inferload.swarm import plugin; plugin.install(); import locust, json; data = {'user_count': 2}; "
+    fired = "locust.events.report_to_master.fire(client_id='w', data=data); print(json.dumps(data))"
+    free = {name: value for name, value in os.environ.items() if name != "LOCUST_SKIP_MONKEY_PATCH"}
+    ended = subprocess.run(
+        [sys.executable, "-c", installed + fired], capture_output=True, text=True, env=free, check=True
+    )
+    assert json.loads(ended.stdout) == {"user_classes_count": {}, "user_count": 2}
 
 
 def test_of_ignored_messages_the_first_of_each_reason_is_logged_in_one_short_line(

@@ -349,6 +349,15 @@ def take_options_over(parsed: Any, users: int, spawn_per_s: float) -> int:
     return expected
 
 
+def complete_early_report(data: dict[str, Any], **_event: Any) -> None:
+    """Add the counts of users to a report that a worker sends before Locust's own listener is registered.
+
+    A worker that must quit while it connects sends such a report, and Locust's master fails on the missing keys.
+    """
+    data.setdefault("user_classes_count", {})
+    data.setdefault("user_count", 0)
+
+
 def send_last_stats(runner: Any) -> None:
     """Send a worker's share of Locust's own tables, complete to the last request; a local runner has nothing to send."""
     if "last_stats" not in left_out and hasattr(runner, "_send_stats"):

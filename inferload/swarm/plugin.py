@@ -46,6 +46,7 @@ def install() -> None:
     compat.check_after_parsing(_look)
     events.init_command_line_parser.add_listener(_add_options)
     events.init.add_listener(begin)
+    events.report_to_master.add_listener(compat.complete_early_report)
 
 
 def _add_options(parser: Any) -> None:
