@@ -98,6 +98,9 @@ RUN_OPTIONS = (
         repeat=True,
     ),
     RunOption(
+        "--details", "print all tables at the end of the run instead of the short summary", switch=True, private=True
+    ),
+    RunOption(
         "--on-stop",
         "a run that Ctrl-C, SIGTERM or SIGHUP ends before its planned end: exit code 130 or 143, or none (default: fail)",
         choices=("fail", "pass"),

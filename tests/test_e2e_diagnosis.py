@@ -100,7 +100,7 @@ def test_a_closed_loop_with_a_queue_is_saturated(stage: Stage, scene: Any) -> No
     assert finding["code"] == "saturated"
     assert "closed loop of 10 users" in finding["said"][0]
     assert "latency is set by the number of users" in (ended.run_dir / "report.md").read_text()
-    assert "latency is set by the number of users" in ended.text
+    assert re.search(r"^bottleneck: .* \(saturated\)\. ", ended.text, re.MULTILINE)
 
 
 @waits
@@ -133,7 +133,7 @@ def test_an_open_loop_is_overloaded_or_the_server_kept_up(
         assert "inferload search" in page
         assert "the capacity" in page.lower()
         assert ended.summary["outcome"]["state"] == "suspect"
-        assert "  Overloaded (overload)." in ended.text
+        assert "\nbottleneck: Overloaded (overload). " in ended.text
         assert "  Overloaded (overload)." in diagnosed
         assert ended.code == 0
         return
@@ -145,6 +145,6 @@ def test_an_open_loop_is_overloaded_or_the_server_kept_up(
         assert re.search(
             r"The server kept up \(kept-up\)\. \S+ turns/s offered, \S+/s ended\. .*At most \d+ requests run", page
         )
-        assert "    The server kept up (kept-up)." in ended.text
+        assert "\nbottleneck: The server kept up (kept-up). " in ended.text
         assert "  The server kept up (kept-up)." in diagnosed
     assert "No cause found" not in page + ended.text + diagnosed

@@ -98,7 +98,7 @@ def gates_failed(place: Place) -> Ended:
     file = scenario(place.folder, phases={"measure_s": 2, "drain_s": 30}, gates=GATES)
     locustfile = place.folder / "probing.py"
     locustfile.write_text(PROBING)
-    words = ["--host", place.simulator().url, "--scenario", str(file), "--on-invalid", "warn"]
+    words = ["--host", place.simulator().url, "--scenario", str(file), "--on-invalid", "warn", "--details"]
     words += [word for text in ADDED for word in ("--gate", text)]
     return ended(place, place.fleet("local", *words, report=True, locustfile=locustfile))
 
@@ -130,7 +130,11 @@ def check_surfaces(ended: Ended, state: str, headline: str, raised: bool = False
     assert re.fullmatch(headline, stated["headline"]), stated
     assert stated["headline"] in ended.text.splitlines(), "the terminal's first line of the tables"
     *details, report, last = ended.text.rstrip().splitlines()[-5:]
-    assert last.endswith(f": {stated['headline']}"), "the last line of the log, after Locust's own tables"
+    assert last.endswith(f": {stated['headline']}"), "the last line of the log"
+    *_before, after = ended.text.partition(f"\n{stated['headline']}\n")
+    own = [line for line in after.splitlines() if "/INFO/locust." not in line]
+    assert len(own) < 25 or "latency (" in after
+    assert "# reqs" not in ended.text, "Locust's own tables"
     assert report.endswith(f": report: {ended.run_dir / rundir.REPORT_HTML}")
     for line in ci.explanation(ended.summary, len(details)):
         assert any(detail.endswith(f": {line}") for detail in details), line
@@ -156,8 +160,10 @@ def check_load(ended: Ended, markdown: str, page: str) -> None:
     assert [title for title, _ in load["rows"]] == ["arrivals", "session", "request", "phases"]
     for part, text in (("value", load["users_or_rate"]), ("detail", load["detail"])):
         assert f'<div class="{part}">{text}</div>' in page.partition('<div class="label">Load</div>')[2]
+    detailed = "latency (" in ended.text
+    assert detailed or f", {load['users_or_rate']}\n" in ended.text
     for title, lines in load["rows"]:
-        assert f"{title:<10}{lines[0]}" in ended.text
+        assert not detailed or f"{title:<10}{lines[0]}" in ended.text
         assert f"| {title} | {lines[0]}" in markdown.replace("\\", "")
         assert f"<dt>{title}</dt><dd>{lines[0]}" in page
 
@@ -201,6 +207,7 @@ def test_a_run_with_gates_that_failed_is_failed(stage: Stage, scene: Scene) -> N
         shown = "passed" if gates[text]["passed"] else "FAILED"
         assert re.search(rf"^  {shown} +{re.escape(text)} ", ended.text, re.MULTILINE), text
         assert re.search(rf"^\| {re.escape(text)} \| .* \| {shown}", page.replace("\\", ""), re.MULTILINE), text
+    assert "latency (" in ended.text
     assert ": gates that failed: p50(ttft_ms) < 0.001: is " in "\n".join(ended.text.splitlines()[-5:])
     assert str(ended.run_dir / rundir.REPORT_HTML) in ended.text.splitlines()
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from records import MS, S, turn
 
+from inferload.measure.brief import brief
 from inferload.measure.clock import Anchor
 from inferload.measure.console import tables
 from inferload.measure.evidence import RunFacts, gather
@@ -315,6 +316,20 @@ def test_tables_of_a_valid_run(golden: Callable[[str, str], None]) -> None:
     gates = ["p99(ttft_ms) < 2000", "failed_ratio < 0.0001", "p999(ttft_ms) < 50", "mean(connect_ms) < 5"]
     told = given_by(records, Slo(ttft_ms=41), gates=gates, exact=exact_of(records))
     golden("console-valid.txt", tables(build(told)))
+    golden("brief-valid.txt", brief(build(told), "5 users") + "\n")
+
+
+def test_the_short_summary_is_bounded() -> None:
+    gates = [f"p99(ttft_ms) < {limit}" for limit in range(1, 9)] + [f"p50(itl_ms) < {limit}" for limit in range(50, 59)]
+    server = {"target": "http://server:8000", "requests_running": {"mean": 2.0, "max": 4.0}}
+    records = [replace(record, failure=Failure.HTTP_5XX, status=503) for record in sixty_seconds()[:200]]
+    told = given_by([*records, *sixty_seconds()[200:]], Slo(ttft_ms=41), gates=gates, servers=[server] * 5)
+    lines = brief(build(told), "5 users").splitlines()
+    # With the line on the bottleneck, the report's path, and the five lines at the end of the log: 25.
+    assert len(lines) <= 18
+    assert max(map(len, lines)) <= 100
+    assert "gates FAILED  7 more" in lines
+    assert any(line.startswith("server") and "4 more" in line for line in lines)
 
 
 def test_tables_of_an_invalid_run_on_the_simulator(golden: Callable[[str, str], None]) -> None:
@@ -325,6 +340,7 @@ def test_tables_of_an_invalid_run_on_the_simulator(golden: Callable[[str, str], 
     summary = build(dataclasses.replace(told, verdict=judge(evidence)))
     text = tables(summary)
     golden("console-invalid.txt", text)
+    golden("brief-invalid.txt", brief(summary, "20/s Poisson") + "\n")
     headline, measurement = text.splitlines()[:2]
     assert headline.startswith("invalid: ")
     assert "INVALID" in measurement

@@ -162,10 +162,19 @@ def causes(diagnoses: Diagnoses) -> tuple[Cause, ...]:
     return (*([whole] if diagnoses.run else []), *servers)
 
 
+def _brief(diagnoses: Diagnoses) -> str:
+    """Return the primary finding and its evidence: on the whole run, else on each server, named if there are several."""
+    if diagnoses.run:
+        return " ".join(run_sentences(diagnoses.run)[:2])
+    first = [(one.target, " ".join(sentences(one)[:2])) for one in diagnoses.servers]
+    return first[0][1] if len(first) == 1 else "; ".join(f"{target}: {sentence}" for target, sentence in first)
+
+
 def document(diagnoses: Diagnoses) -> dict[str, Any]:
-    """For diagnosis.json. `lines`: the causes in words, as the end of a run prints them."""
+    """Return the content of diagnosis.json. `brief`: one line; `lines`: the causes in words. A run prints them at its end."""
     return {
         "format": 1,
+        "brief": _brief(diagnoses),
         "lines": [line for one in causes(diagnoses) for line in (one.target, *(f"  {each}" for each in one.sentences))],
         "run": {
             "findings": [_finding(finding) for finding in diagnoses.run],

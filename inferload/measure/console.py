@@ -1,4 +1,4 @@
-"""The tables that a run ends with on a terminal: from summary.json's document to text."""
+"""The full tables of a run for a terminal: from summary.json's document to text. `brief` has the short summary."""
 
 from __future__ import annotations
 

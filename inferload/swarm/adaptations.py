@@ -278,6 +278,12 @@ def _takes_dispatcher() -> bool:
     )
 
 
+def _prints_tables() -> bool:
+    return locust.main.stats is locust.stats and all(
+        _parameters(getattr(locust.stats, name))[:1] == ["stats"] for name in compat.FINAL_TABLES
+    )
+
+
 def _sends_stats() -> bool:
     return _parameters(locust.runners.WorkerRunner._send_stats) == ["self"]
 
@@ -424,6 +430,11 @@ ADAPTATIONS = (
         "requests other than turns of a worker's last 3 s can be missing",
         figures=True,
         workers=True,
+    ),
+    Adaptation(
+        "final_tables",
+        _prints_tables,
+        "Locust's own tables are printed at the end of a headless run, too",
     ),
     Adaptation(
         "batches",

@@ -333,6 +333,9 @@ def take_over(runner: Any, start: Callable[..., None], stop: Callable[..., None]
     return own
 
 
+FINAL_TABLES = ("print_stats", "print_percentile_stats", "print_error_report")  # of locust.stats
+
+
 def take_options_over(parsed: Any, users: int, spawn_per_s: float) -> int:
     """Set the options of Locust that a controller acts on in its place; return the number of workers to wait for.
 
@@ -344,9 +347,24 @@ def take_options_over(parsed: Any, users: int, spawn_per_s: float) -> int:
     if parsed.headless or parsed.autostart:
         parsed.run_time = None  # Locust would quit in mid-stream; the controller ends the run
     if parsed.headless and not parsed.print_stats:
-        parsed.only_summary = True  # our own lines stand on a terminal, and a pipe wants no table every two seconds
+        parsed.only_summary = (
+            True  # the progress lines stand on a terminal, and a pipe needs no table every two seconds
+        )
+        omit_final_tables()
     parsed.expect_workers = 0  # Locust's wait for workers can last for ever; ours does not
     return expected
+
+
+def omit_final_tables() -> None:
+    """Leave out the tables that Locust prints at the end of a headless run; the run's own summary has their figures."""
+    if "final_tables" in left_out:
+        return
+    for name in FINAL_TABLES:
+        setattr(locust.stats, name, _print_nothing)
+
+
+def _print_nothing(*_arguments: object, **_options: object) -> None:
+    """Stand in for a function that prints a table."""
 
 
 def complete_early_report(data: dict[str, Any], **_event: Any) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 from inferload import rundir
 from inferload.errors import UsageError
 from inferload.measure import console, outcome, summary
+from inferload.measure.brief import brief, clipped
 from inferload.measure.clock import now_ns
 from inferload.measure.untrusted import escaped
 from inferload.runoptions import API_KEY_VARIABLE
@@ -72,12 +73,13 @@ def conclude(run: MasterRun, csv_errors: Sequence[str] = ()) -> Result:
     written = _write_documents(run, over, document, load)
     if not written:
         document = _not_kept(document, over)
-    _show(console.tables(document, load.text))
+    detailed = run.own.details
+    _show(console.tables(document, load.text) if detailed else brief(document, load.users_or_rate))
     if not written:
         logger.error("no report: the run's documents could not be written")
     elif run.own.report:
         make_report(folder)
-        _show_diagnosis(folder)
+        _show_diagnosis(folder, detailed)
     else:
         logger.info("no report was wanted; make it with: inferload report %s", folder)
     page = folder / rundir.REPORT_HTML
@@ -95,12 +97,15 @@ def _show(text: str) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _show_diagnosis(folder: Path) -> None:
-    """Print the diagnosis that the report has, if it was made."""
+def _show_diagnosis(folder: Path, detailed: bool) -> None:
+    """Print the diagnosis of the report, if there is one: in one line, or with its evidence."""
     with contextlib.suppress(UsageError):
-        lines = rundir.read_json(folder / rundir.DIAGNOSIS).get("lines")
-        if lines:
+        document = rundir.read_json(folder / rundir.DIAGNOSIS)
+        lines, first = document.get("lines"), document.get("brief")
+        if detailed and lines:
             _show("\n  ".join(["diagnosis", *map(escaped, lines)]) + "\n")
+        elif first:
+            _show(clipped(f"bottleneck: {escaped(str(first))}"))
 
 
 def _not_kept(document: dict[str, Any], over: ended.EndedRun) -> dict[str, Any]:

@@ -122,6 +122,7 @@ def own_settings(options: Any) -> OwnSettings:
         tls=TlsSettings(Path(options.ca_file) if options.ca_file else None, bool(options.insecure)),
         run_dir=Path(options.run_dir).absolute() if options.run_dir else None,
         report=not options.no_report,
+        details=options.details,
         inconclusive=options.inconclusive,
         policy=Policy(
             on_invalid_warns=options.on_invalid == "warn",

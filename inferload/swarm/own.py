@@ -24,6 +24,7 @@ class OwnSettings:
     tls: TlsSettings
     run_dir: Path | None
     report: bool = True  # whether the pages are made at a run's end
+    details: bool = False  # print all tables of a run at its end
     inconclusive: gates.Policy = "warn"  # what a gate does whose interval holds its limit
     policy: Policy = field(default_factory=Policy)
     progress_file: Path | None = None
