@@ -1,0 +1,31 @@
+"""docs/scenario.md: generated from the schema, complete, and with an example that is valid."""
+
+import re
+from pathlib import Path
+
+from inferload.workload import scenarioreference
+from inferload.workload.jsonschema import json_schema
+from inferload.workload.scenario import from_text
+
+PAGE = Path(__file__).parent.parent / "docs" / "scenario.md"
+
+
+def test_the_page_is_generated_from_the_schema() -> None:
+    command = "python -m inferload.workload.scenarioreference > docs/scenario.md"
+    assert PAGE.read_text(encoding="utf-8") == scenarioreference.document(), command
+
+
+def test_every_key_of_the_schema_is_a_row_and_every_link_has_a_section() -> None:
+    page = scenarioreference.document()
+    schema = json_schema()
+    for definition in (schema, *schema["$defs"].values()):
+        for key, part in definition.get("properties", {}).items():
+            assert f"| `{key}` |" in page or f"`{key}: {part.get('const')}`" in page, key
+    anchors = set()
+    for title in re.findall(r"^## (.*)$", page, re.MULTILINE):
+        anchors.add("".join(char for char in title.lower() if char.isalnum() or char in " -_").replace(" ", "-"))
+    assert set(re.findall(r"\]\(#([^)]*)\)", page)) <= anchors
+
+
+def test_the_example_is_a_valid_scenario() -> None:
+    assert from_text(scenarioreference.EXAMPLE, "example").name == "support"
