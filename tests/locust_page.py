@@ -1,5 +1,6 @@
 """Locust's page as a person uses it: fields, buttons, the Statistics tab, and our line at its foot."""
 
+import functools
 import socket
 from collections.abc import Callable
 from typing import Any
@@ -88,10 +89,14 @@ class LocustPage:
         """Type into fields of the form by their names, over what stands there."""
         self.until(self._form_is_there, "the form")
         for name, text in fields.items():
-            field = self.browser.find_element(By.NAME, name)
-            self.browser.execute_script("arguments[0].select()", field)
-            field.send_keys(text)
-            assert field.get_attribute("value") == text
+            self.until(functools.partial(self._typed, name, text), f"{text} in the field {name}")
+
+    def _typed(self, name: str, text: str) -> bool:
+        """Type into a field; False if text was lost, as when a dialog that opens takes the focus."""
+        field = self.browser.find_element(By.NAME, name)
+        self.browser.execute_script("arguments[0].select()", field)
+        field.send_keys(text)
+        return field.get_attribute("value") == text
 
     def value(self, name: str) -> str | None:
         """What stands in a field."""
