@@ -29,7 +29,7 @@ def played(place: Place, mode: str, report: bool = False, **changes: Any) -> End
     """A run of the scenario, headless, to its own end."""
     simulator = place.simulator()
     file = scenario(place.folder, **changes)
-    fleet = place.fleet(mode, "--host", simulator.url, "--scenario", str(file), report=report)
+    fleet = place.fleet(mode, "--host", simulator.url, "--scenario", str(file), "--details", report=report)
     return Ended(place.run_dir, fleet.ended(), fleet.text, simulator.stats()["requests"])
 
 

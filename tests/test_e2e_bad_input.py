@@ -315,7 +315,7 @@ def no_turns(place: Place) -> Ended:
     """A run that is over before its first arrival."""
     arrivals = {"kind": "poisson", "sessions_per_s": 1e-6}
     file = scenario(place.folder, arrivals=arrivals, phases={"warmup_s": 0, "measure_s": 1, "drain_s": 5})
-    fleet = place.fleet("local", "--host", place.simulator().url, "--scenario", str(file), env=NO_KEY)
+    fleet = place.fleet("local", "--host", place.simulator().url, "--scenario", str(file), "--details", env=NO_KEY)
     return Ended(place.run_dir, fleet.ended(), fleet.text)
 
 
@@ -381,7 +381,8 @@ def odd_numbers(place: Place) -> Ended:
 
     url = place.server(answers).url
     file = scenario(place.folder, phases={"warmup_s": 0, "measure_s": 3, "drain_s": 20})
-    fleet = place.fleet("processes", "--host", f"{url}/v1", "--scenario", str(file), "--on-invalid", "warn", env=NO_KEY)
+    words = ["--host", f"{url}/v1", "--scenario", str(file), "--on-invalid", "warn", "--details"]
+    fleet = place.fleet("processes", *words, env=NO_KEY)
     return Ended(place.run_dir, fleet.ended(), fleet.text)
 
 
@@ -482,7 +483,7 @@ def test_the_exit_code_says_what_came_of_it(stage: Stage, scene: Scene) -> None:
     if "invalid" in name:
         assert verdict["measurement"] == "invalid"
         assert "unfinished_drain" in ended.codes
-        assert "INVALID measurement" in ended.text
+        assert "measurement INVALID" in ended.text
     else:
         assert verdict["passed"] == (code == 0)
         assert ended.codes == set()

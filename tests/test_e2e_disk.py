@@ -93,7 +93,7 @@ def test_a_run_whose_summary_cannot_be_written_prints_it(scene: Scene, stage: St
     too_large = os.strerror(errno.EFBIG)
     assert ended.code == 3, ended.text
     assert "Traceback" not in ended.text, ended.text
-    assert "INVALID measurement" in ended.text
+    assert "measurement INVALID" in ended.text
     assert f"{ended.run_dir / rundir.TURNS}: {too_large}" in ended.text
     assert f"{rundir.LOCUST_HISTORY}: {too_large}" in ended.text
     assert f"{rundir.SERVER_METRICS}: {too_large}" in ended.text

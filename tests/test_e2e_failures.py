@@ -24,7 +24,8 @@ def dying(place: Place, mode: str) -> Ended:
     # On a busy machine it is killed later: turns are planned long after that all the same.
     phases = MEASURED | {"measure_s": 8}
     file = scenario(place.folder, arrivals=PACED, phases=phases, workload__output_tokens=40)
-    fleet = place.fleet(mode, "--host", simulator.url, "--scenario", str(file), "--on-invalid", "warn", report=True)
+    words = ["--host", simulator.url, "--scenario", str(file), "--on-invalid", "warn", "--details"]
+    fleet = place.fleet(mode, *words, report=True)
     begun(place.run_dir)
     until(lambda: simulator.stats()["requests"]["finished"] > 2, "turns that end well")
     os.kill(simulator.process.pid, signal.SIGKILL)
@@ -36,9 +37,8 @@ def refusing(place: Place, *arguments: str) -> Ended:
     simulator = place.simulator()
     arrivals = {"kind": "poisson", "sessions_per_s": 8}
     file = scenario(place.folder, arrivals=arrivals, phases=MEASURED | {"warmup_s": 1})
-    fleet = place.fleet(
-        "local", "--host", simulator.url, "--scenario", str(file), "--on-invalid", "warn", *arguments, report=True
-    )
+    words = ["--host", simulator.url, "--scenario", str(file), "--on-invalid", "warn", "--details", *arguments]
+    fleet = place.fleet("local", *words, report=True)
     until(lambda: mark(place.run_dir, "phase"), "the preflight to be over")
     simulator.chaos(kind="status", status=400, count=100_000)
     return Ended(place.run_dir, fleet.ended(), fleet.text)

@@ -53,7 +53,7 @@ def test_overload_is_reported_and_rates_are_those_served(stage: Stage, scene: Sc
     assert summary["verdict"]["measurement"] == "suspect"
     assert not summary["verdict"]["gates"][0]["passed"], "a gate on the served rate must not pass on the offered one"
     assert ended.code == 1
-    assert "overload: overloaded:" in ended.text
+    assert "measurement SUSPECT: overload" in ended.text.splitlines()
     assert summary["outcome"]["headline"].startswith("failed: 1 of 1 gate failed")
     assert summary["outcome"]["headline"] in ended.text.splitlines()
 

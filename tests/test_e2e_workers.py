@@ -513,7 +513,8 @@ def arriving(place: Place, by_hand: bool) -> Ended:
     """A Poisson process over two processes; with `by_hand`, the users are doubled from the web UI in mid-run."""
     simulator = place.simulator()
     file = open_loop(place, phases={"measure_s": 6, "drain_s": 20})
-    fleet = place.fleet("processes", "--host", simulator.url, "--scenario", str(file), web=by_hand)
+    words = ["--host", simulator.url, "--scenario", str(file), "--details"]
+    fleet = place.fleet("processes", *words, web=by_hand)
     if by_hand:
         fleet.wait_for_page()
         assert fleet.post("/swarm", user_count=RATE, spawn_rate=RATE)["success"]
