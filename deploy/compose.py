@@ -118,7 +118,7 @@ def _worker(plan: Plan) -> dict[str, Any]:
     return {
         "image": plan.images.inferload,
         "command": plan.worker_command("master"),
-        "environment": {"OPENAI_API_KEY": None, "INFERLOAD_WAIT_FOR": f"tcp://master:{MASTER_PORT}"},
+        "environment": {"OPENAI_API_KEY": None},
         "depends_on": {"master": {"condition": "service_started"}},
         "volumes": [f"runs:{RUNS}"],
         "deploy": {"mode": "replicated", "replicas": plan.workers},

@@ -82,13 +82,10 @@ class Plan:
             return ["inferload", "simulator", *listen, *simulated, *self.variant.argv]
         return ["vllm", "serve", model, *listen, *served_name(model, self.variant.argv), *self.variant.argv]
 
-    def master_options(self, server: str) -> list[str]:
-        """Locust's options of a headless run, without those that make it a master."""
-        return ["-f", LOCUSTFILE, "--headless", "--host", server, "--scenario", self.scenario_argument]
-
     def master_command(self, server: str) -> list[str]:
-        """The whole command line of the master."""
-        return ["locust", *self.master_options(server), "--master", "--expect-workers", str(self.workers)]
+        """The whole command line of the master of a headless run."""
+        options = ["--headless", "--host", server, "--scenario", self.scenario_argument]
+        return ["locust", "-f", LOCUSTFILE, *options, "--master", "--expect-workers", str(self.workers)]
 
     def worker_command(self, master: str) -> list[str]:
         """The whole command line of a worker."""

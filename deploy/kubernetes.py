@@ -1,6 +1,6 @@
 """Kubernetes: a Deployment and Service of the server, and a run against it as Jobs of a master and its workers.
 
-The tests hold each object against Kubernetes' own schemas. `operators.py` has the same run for Locust's operators.
+The tests validate each object against Kubernetes' own schemas.
 """
 
 from typing import Any
@@ -17,7 +17,6 @@ from .containers import (
     Plan,
     as_yaml,
 )
-from .operators import custom_resources
 
 Object = dict[str, Any]
 
@@ -29,11 +28,12 @@ _SERVER_HEAD = """\
 Keys are read from a Secret, where there is one:
 kubectl create secret generic {secret} --from-literal=api-key=... --from-literal=hf-token=..."""
 _RUN_HEAD = """\
-One run: kubectl apply -f run.yaml; kubectl logs -f job/{name}-master; kubectl get job {name}-master
+One run, once the server is ready: kubectl rollout status deployment/{name} --timeout 30m && kubectl apply -f run.yaml
+Its log and its result: kubectl logs -f job/{name}-master; kubectl get job {name}-master
 For the next one: kubectl delete -f run.yaml --cascade=foreground, which leaves results.yaml's volume alone."""
 _RESULTS_HEAD = """\
 Where runs are kept. Their files:
-kubectl apply -f extras/reader.yaml; kubectl wait --for=condition=Ready pod/{name}-reader; kubectl cp {name}-reader:{runs} runs
+kubectl apply -f reader.yaml; kubectl wait --for=condition=Ready pod/{name}-reader; kubectl cp {name}-reader:{runs} runs
 Workers write beside the master only where the volume can be mounted by several nodes (--shared-runs); otherwise each keeps
 its own turns until its pod is deleted, and percentiles come from sketches."""
 
@@ -48,15 +48,12 @@ def files(plan: Plan, shared_runs: bool) -> dict[str, str]:
         "name": plan.name,
         "runs": RUNS,
     }
-    made = {
+    return {
         "server.yaml": as_yaml(*server_objects(plan), head=_SERVER_HEAD.format(**head)),
         "results.yaml": as_yaml(_claim(f"{plan.name}-runs", "20Gi", shared_runs), head=_RESULTS_HEAD.format(**head)),
-        "extras/reader.yaml": as_yaml(_reader(plan)),
+        "reader.yaml": as_yaml(_reader(plan)),
         "run.yaml": as_yaml(*run_objects(plan, shared_runs), head=_RUN_HEAD.format(**head)),
     }
-    for name, (comment, resource) in custom_resources(plan, server_url(plan), f"{plan.name}-runs", SECRET).items():
-        made[name] = as_yaml(*_scenario(plan), resource, head=comment)
-    return made
 
 
 def server_url(plan: Plan) -> str:
@@ -80,12 +77,11 @@ def run_objects(plan: Plan, shared_runs: bool) -> list[Object]:
     service["spec"] |= {"clusterIP": "None", "publishNotReadyAddresses": True}
     runs = {"persistentVolumeClaim": {"claimName": f"{plan.name}-runs"}}
     own = runs if shared_runs else {"emptyDir": {}}
-    waits = {"master": f"{server_url(plan)}/health", "worker": f"tcp://{master}:{MASTER_PORT}"}
     return [
         *_scenario(plan),
         service,
-        _job(plan, 1, _pod(plan, "master", plan.master_command(server_url(plan)), runs, waits["master"])),
-        _job(plan, plan.workers, _pod(plan, "worker", plan.worker_command(master), own, waits["worker"])),
+        _job(plan, 1, _pod(plan, "master", plan.master_command(server_url(plan)), runs)),
+        _job(plan, plan.workers, _pod(plan, "worker", plan.worker_command(master), own)),
     ]
 
 
@@ -179,9 +175,8 @@ def _server(plan: Plan) -> Object:
     return container
 
 
-def _pod(plan: Plan, part: str, command: list[str], runs: Object, wait_for: str = "") -> Object:
+def _pod(plan: Plan, part: str, command: list[str], runs: Object) -> Object:
     """A pod of the load generator: no root, nothing to gain, and rather not on the server's node."""
-    environment = [_secret("OPENAI_API_KEY", "api-key"), {"name": "INFERLOAD_WAIT_FOR", "value": wait_for}]
     volumes: list[Object] = [{"name": "runs", **runs}]
     mounts = [{"name": "runs", "mountPath": RUNS}]
     if part == "master" and plan.scenario_text is not None:
@@ -208,7 +203,7 @@ def _pod(plan: Plan, part: str, command: list[str], runs: Object, wait_for: str 
                 "name": part,
                 "image": plan.images.inferload,
                 "args": _plain(command),
-                "env": environment,
+                "env": [_secret("OPENAI_API_KEY", "api-key")],
                 "ports": [{"name": "locust", "containerPort": MASTER_PORT}] if part == "master" else [],
                 "resources": {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"memory": "4Gi"}},
                 "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},

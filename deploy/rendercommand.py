@@ -43,11 +43,11 @@ def add_kubernetes(actions: Any) -> None:
     """`kubernetes`."""
     parser = actions.add_parser(
         "kubernetes",
-        help="Kubernetes: server, a run as Jobs, results on a volume; examples for Locust's operators",
+        help="Kubernetes: server, a run as Jobs, results on a volume",
         epilog="""\
 example:
   inferload deploy kubernetes llama3-tp2 --image registry/inferload:0.1.0 -o k8s
-  kubectl apply -f k8s""",
+  kubectl apply -f k8s/server.yaml -f k8s/results.yaml""",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     _add_plan(parser)
