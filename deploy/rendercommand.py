@@ -67,7 +67,7 @@ def _add_plan(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--image", metavar="IMAGE", help="inferload's own, built from Containerfile (inferload:VERSION)"
     )
-    parser.add_argument("--vllm-image", metavar="IMAGE", help="vLLM's (the version whose flags were checked)")
+    parser.add_argument("--vllm-image", metavar="IMAGE", help="vLLM's (the version that the variants are written for)")
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="DIR", help="folder for the files")
 
 

@@ -61,6 +61,10 @@ pydantic_core._pydantic_core.ValidationError: 1 validation error for ModelConfig
         (ENGINE_DIED, ["ValueError: the cache holds 128 tokens, one request needs 32768"]),
         (REFUSED, ["main.py serve: error: argument --max-num-seqs: invalid int value: 'banana'"]),
         (
+            "usage: vllm serve\nvllm: error: unrecognized arguments: --max-num-sqes 8\n",
+            ["vllm: error: unrecognized arguments: --max-num-sqes 8"],
+        ),
+        (
             INVALID,
             [
                 "pydantic_core._pydantic_core.ValidationError: 1 validation error for ModelConfig",
