@@ -7,6 +7,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from inferload.errors import UsageError
+
 Arguments = Mapping[str, Any]
 
 
@@ -64,3 +66,9 @@ def faults(argv: Sequence[str], environment: Mapping[str, str] = {}) -> list[str
         elif reason := REFUSED_VALUES.get((name.removeprefix("--"), value.lower())):
             gone.append(f"{name} {value}: {reason}")
     return gone
+
+
+def refuse_removed(name: str, argv: Sequence[str], environment: Mapping[str, str]) -> None:
+    """UsageError for flags, values and variables that are gone from vLLM; vLLM itself refuses those that it never had."""
+    if gone := faults(argv, environment):
+        raise UsageError("\n".join(f"{name}: {fault}" for fault in gone))

@@ -20,7 +20,7 @@ from .containers import (
 
 SERVER = f"http://server:{PORT}"
 _HEAD = """\
-{variant}: {purpose} ({hardware}). Written by `inferload deploy compose`.
+{variant}: {purpose} ({hardware}). Written by `inferload deploy render`.
 docker compose up --detach; docker compose logs --follow master; docker compose wait master     (the last: the run's exit code)
 docker compose cp master:{runs} runs     the run's files; docker compose down ends the rest
 Keys are taken from the environment of this command where they are set: VLLM_API_KEY, OPENAI_API_KEY (the same), HF_TOKEN."""

@@ -15,9 +15,11 @@ from pathlib import Path
 
 from inferload.errors import UsageError
 
-from . import checks, places, weights
-from .arguments import faults
-from .variant import Hardware, Variant
+from . import checks, places, preflight
+from .arguments import refuse_removed
+from .checks import Hardware
+from .preflight import Need
+from .variant import Variant
 from .vllm_cpu.tiny_model import CONTEXT, Shape, digest
 
 # Not downloading and not telling anyone; a small KV cache (GiB); the server's own development endpoints, which answer
@@ -166,16 +168,20 @@ def vllm(wanted: Wanted) -> Command:
         raise UsageError(
             f"{wanted.variant.name}: its model is made on the spot, for --engine vllm-cpu or simulator; else name a --model-path"
         )
-    visible = {**os.environ, **wanted.variant.environment}.get("CUDA_VISIBLE_DEVICES")
-    checks.check_gpus(wanted.variant, checks.gpus(visible), visible)
+    preflight.check(need_of(wanted), command.argv, command.environment)
     if program is None:
         raise UsageError(
             "vllm: not in the path; pip install vllm, or set VLLM to the program; --engine simulator needs none"
         )
-    refuse_removed(wanted.variant.name, command.argv, command.environment)
-    if wanted.model_path is None:
-        weights.check(wanted.variant.model, command.environment)
     return command
+
+
+def need_of(wanted: Wanted) -> Need:
+    """What a variant needs of the machine that vLLM serves it on."""
+    variant = wanted.variant
+    assert variant is not None
+    model = None if wanted.model_path is not None else variant.model
+    return Need(variant.name, variant.hardware, variant.utilization, model)
 
 
 def vllm_cpu_line(wanted: Wanted) -> Line:
@@ -224,12 +230,6 @@ def _place(wanted: Wanted) -> tuple[str, ...]:
 
 def _name(wanted: Wanted) -> str:
     return wanted.model if wanted.variant is None else wanted.variant.name
-
-
-def refuse_removed(name: str, argv: Sequence[str], environment: Mapping[str, str]) -> None:
-    """UsageError for flags, values and variables that are gone from vLLM; vLLM itself refuses those that it never had."""
-    if gone := faults(argv, environment):
-        raise UsageError("\n".join(f"{name}: {fault}" for fault in gone))
 
 
 def _remedy() -> str:

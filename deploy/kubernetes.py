@@ -24,7 +24,7 @@ SECRET = "inferload"  # made by hand; every key in it is optional
 _USER = 1000  # Containerfile's
 _PROBE_S = 10
 _SERVER_HEAD = """\
-{variant}: {purpose} ({hardware}). Written by `inferload deploy kubernetes`.
+{variant}: {purpose} ({hardware}). Written by `inferload deploy render`.
 Keys are read from a Secret, where there is one:
 kubectl create secret generic {secret} --from-literal=api-key=... --from-literal=hf-token=..."""
 _RUN_HEAD = """\

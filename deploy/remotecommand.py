@@ -6,7 +6,7 @@ from inferload.errors import UsageError
 from inferload.measure.cost import Prices
 
 from . import launch, remote
-from .engines import check_extra, refuse_removed
+from .engines import check_extra, is_made_here, refuse_elsewhere
 from .remote import Order, Remote
 from .ssh import Machine
 from .variant import Variant
@@ -47,7 +47,11 @@ def up(arguments: argparse.Namespace, machine: Machine, variant: Variant | None,
     if arguments.cores:
         raise UsageError("--cores: not on another machine")
     check_extra(arguments.extra)
-    refuse_removed(variant.name, (*variant.argv, *arguments.extra), variant.environment)
+    refuse_elsewhere(variant.argv, f"of {variant.name}")
+    if arguments.engine == "vllm" and arguments.model_path is None and is_made_here(variant.model):
+        raise UsageError(
+            f"{variant.name}: its model is made where inferload is installed; name a model's folder with --model-path"
+        )
     tunnelled = arguments.tunnel is not None
     server = remote.start(
         Order(

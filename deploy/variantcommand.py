@@ -10,7 +10,8 @@ from typing import Any
 from inferload.errors import UsageError
 from inferload.workload.yamltext import parse
 
-from .engines import LINES, Line, Wanted, line_of, refuse_elsewhere, refuse_removed
+from .arguments import refuse_removed
+from .engines import LINES, Line, Wanted, line_of, refuse_elsewhere
 from .variant import Variant, base_of, bundled, document, named, stand_in
 from .vllm_cpu.install import VLLM
 

@@ -16,7 +16,7 @@ import kubernetes_validate
 import pytest
 import referencing
 import yaml
-from inferload.deploy import compose, containers, kubernetes, shell
+from inferload.deploy import compose, containers, kubernetes
 from inferload.deploy.containers import Images, Plan, plan_of
 from inferload.deploy.variant import bundled, named
 
@@ -193,9 +193,21 @@ def test_the_files_are_as_written(golden: Callable[[str, str], None], tmp_path: 
 
 def test_files_are_written_where_they_are_wanted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for verb in ("compose", "kubernetes"):
-        words = ["deploy", verb, "tiny-all", "--engine", "simulator", "--image", "registry/inferload:9"]
+        words = [
+            "deploy",
+            "render",
+            "tiny-all",
+            "--format",
+            verb,
+            "--engine",
+            "simulator",
+            "--image",
+            "registry/inferload:9",
+        ]
         assert cli.main([*words, "-o", str(tmp_path / verb)]) == 0
     named_files = [Path(line) for line in capsys.readouterr().out.splitlines()]
+    assert cli.main(words) == 2
+    assert capsys.readouterr().err == "inferload: --format kubernetes: name a folder for the files with -o\n"
     assert all(path.is_file() for path in named_files)
     assert "image: registry/inferload:9" in (tmp_path / "compose" / "compose.yaml").read_text()
 
@@ -255,7 +267,7 @@ def stubs(tmp_path: Path) -> Path:
     ],
 )
 def test_the_first_word_says_what_runs(stubs: Path, words: tuple[str, ...], runs: str) -> None:
-    command = ["sh", str(shell.START.with_name("entrypoint.sh")), *words]
+    command = ["sh", str(ROOT / "deploy" / "entrypoint.sh"), *words]
     environment = {"PATH": f"{stubs}:{os.defpath}"}
     out = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.splitlines()
     assert out == [runs]

@@ -10,14 +10,14 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from inferload.deploy import compose, containers, kubernetes, probe, shell
+from inferload.deploy import compose, containers, kubernetes, probe
 from inferload.deploy.containers import Images, Plan, plan_of
 from inferload.deploy.variant import named
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(600)]
 
-ENTRYPOINT = shell.START.with_name("entrypoint.sh")
 ROOT = Path(__file__).parents[1]
+ENTRYPOINT = ROOT / "deploy" / "entrypoint.sh"
 SCENARIO = """\
 schema: 1
 name: side-by-side

@@ -12,15 +12,15 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from inferload.analysis.comparison.sides import served
-from inferload.deploy import shell, weights
+from inferload.deploy import weights
 from inferload.deploy.arguments import REFUSED, REFUSED_VALUES, faults, to_argv
-from inferload.deploy.checks import Gpu, check_disk, check_gpus, check_memory, gpus, visible_gpus
+from inferload.deploy.checks import Gpu, Hardware, check_disk, check_gpus, check_memory, gpus, visible_gpus
 from inferload.deploy.engines import Wanted, command_of, line_of
 from inferload.deploy.facts import priced
 from inferload.deploy.shell import script
 from inferload.deploy.simulator import flags as simulator_flags
 from inferload.deploy.sweepplan import PlannedRun
-from inferload.deploy.variant import Hardware, Variant, bundled, document, family_of, named
+from inferload.deploy.variant import Variant, bundled, document, family_of, named
 from inferload.deploy.variantcommand import changed
 
 from inferload import cli
@@ -205,7 +205,7 @@ def test_a_value_of_any_type_makes_a_variant_or_a_refusal(key: str, value: Any) 
     found: dict[str, Variant] = {}
     with suppress(UsageError):
         found = family_of(family, Path("f.yaml"))
-    assert all(script([variant]) and variant.argv and json.dumps(document(variant)) for variant in found.values())
+    assert all(script(variant, "vllm") and variant.argv and json.dumps(document(variant)) for variant in found.values())
 
 
 @pytest.mark.parametrize("name", ["../../out", "..", "/x", "a/b", "", "a\nb", "-x", "a" * 65, "$(x)"])
@@ -253,6 +253,10 @@ def test_the_page_of_a_variant_of_ones_own_file_says_what_it_differs_in(
     )
 
 
+def check(variant: Variant, found: list[Gpu], visible: str | None = None) -> None:
+    check_gpus(variant.name, variant.hardware, found, visible, variant.utilization)
+
+
 TWO_GPUS = {"GPU-aa1": Gpu("A", 80, 80), "GPU-ab2": Gpu("B", 24, 24)}
 
 
@@ -295,9 +299,9 @@ def test_what_the_driver_does_not_say_of_a_gpu_is_no_obstacle(tmp_path: Path, mo
     driver.write_text("#!/bin/sh\necho 'NVIDIA GB10, [N/A], [N/A], GPU-a'\n")
     driver.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    check_gpus(named("llama31-base"), gpus())
+    check(named("llama31-base"), gpus())
     with pytest.raises(UsageError, match=r"^llama31-base: needs .*, CUDA_VISIBLE_DEVICES='' leaves 0;"):
-        check_gpus(named("llama31-base"), gpus(""), "")
+        check(named("llama31-base"), gpus(""), "")
     driver.write_text("no program\0")
     assert gpus() == []
 
@@ -314,7 +318,7 @@ def test_what_the_driver_does_not_say_of_a_gpu_is_no_obstacle(tmp_path: Path, mo
 )
 def test_gpus_that_are_not_there(name: str, found: list[Gpu], said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        check_gpus(named(name), found)
+        check(named(name), found)
 
 
 def test_memory_and_disk_that_are_not_there(tmp_path: Path) -> None:
@@ -327,8 +331,8 @@ def test_memory_and_disk_that_are_not_there(tmp_path: Path) -> None:
 
 
 def test_gpus_that_are_there() -> None:
-    check_gpus(named("t4-all"), [Gpu("T4", 15, 14.5)])
-    check_gpus(named("tiny-all"), [])
+    check(named("t4-all"), [Gpu("T4", 15, 14.5)])
+    check(named("tiny-all"), [])
 
 
 @pytest.mark.parametrize(
@@ -406,9 +410,10 @@ def test_the_gpus_of_a_variant_follow_its_parallel_sizes() -> None:
     said = document(four)
     assert served(said).gpus == said["hardware"]["gpus"] == 4
     assert priced(said, Prices(gpu_hour=2.0))["prices"] == {"gpu_hour": 2.0, "gpus": 4}
-    assert "gpus=4" in shell.script([four])
     with pytest.raises(UsageError, match=r"needs 4 x .*, this machine has 1"):
-        check_gpus(four, [Gpu("A100", 80, 80)])
+        check(four, [Gpu("A100", 80, 80)])
+    with pytest.raises(UsageError, match="llama31-base: gpu-memory-utilization most: not a number"):
+        changed(four, ["gpu-memory-utilization=most"]).utilization  # noqa: B018
     with pytest.raises(UsageError, match="tensor-parallel-size two: not a whole number of 1 or more"):
         changed(named("llama31-base"), ["tensor-parallel-size=two"])
 
