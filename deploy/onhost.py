@@ -26,7 +26,6 @@ Document = dict[str, Any]
 
 def main(request: Document) -> int:
     """Do what a request asks, print the answer."""
-    os.environ.setdefault("INFERLOAD_STATE", os.path.expanduser("~/.inferload/deploy"))
     os.environ.update(request["environment"])
     try:
         with signals_interrupt():

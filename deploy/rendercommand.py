@@ -14,7 +14,7 @@ _EPILOG = """\
 Examples:
   inferload deploy render t4-all --format sh > t4-all.sh
   inferload deploy render t4-all --format compose --workers 4 -o t4
-  inferload deploy render llama3-tp2 --format kubernetes --image HOST/inferload -o k8s"""
+  inferload deploy render llama3-tp2 --format kubernetes -o k8s"""
 
 
 def add_render(actions: Any) -> None:

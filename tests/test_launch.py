@@ -544,6 +544,13 @@ def test_logs_of_servers_that_ended_do_not_pile_up(state: Path, program: Started
     launch.stop(first)
 
 
+def test_the_environment_names_the_folder_of_states(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("INFERLOAD_STATE", str(tmp_path))
+    assert running.state_file(8000) == tmp_path / "8000.json"
+    monkeypatch.delenv("INFERLOAD_STATE")
+    assert running.state_file(8000).parent == places.cache() / "deploy"
+
+
 def test_a_state_file_that_is_none_is_named(state: Path) -> None:
     state.mkdir()
     (state / "1.json").write_text("{}")

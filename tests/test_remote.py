@@ -195,6 +195,21 @@ def test_the_program_needs_the_standard_library_alone_and_answers_with_json(here
     assert json.loads(done.stdout) == {"ended": None}
 
 
+def test_a_server_whose_start_cannot_be_reported_is_stopped(program: str, here: Path) -> None:
+    order = remote.Order(
+        ssh.Machine("a@b"), named("tiny-all"), "simulator", probe.free_port(), "127.0.0.1", program=program
+    )
+    text = remote.program({"verb": "up", **remote._request(order, "mine")})
+    reader, writer = os.pipe()
+    os.close(reader)  # what sshd leaves of a connection that has ended
+    done = subprocess.run([sys.executable, "-I", "-S", "-"], input=text.encode(), stdout=writer, check=False)
+    os.close(writer)
+    (log,) = (here / "there").iterdir()
+    assert "inferload simulator on" in log.read_text()
+    assert probe.is_free("127.0.0.1", order.port)
+    assert done.returncode
+
+
 def test_a_server_key_is_in_the_program_and_not_in_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VLLM_API_KEY", "it's SEKRET")
     text = remote.program({"verb": "status", "port": None})
