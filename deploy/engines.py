@@ -121,6 +121,12 @@ def line_of(wanted: Wanted) -> Line:
     return LINES[wanted.engine](wanted)
 
 
+def program_argv(wanted: Wanted) -> tuple[str, ...]:
+    """The command line of vllm or of the simulator for another machine, by the program's name."""
+    argv = line_of(wanted).argv
+    return argv if wanted.engine == "vllm" else ("inferload", "simulator", *argv[3:])
+
+
 def simulator_line(wanted: Wanted) -> Line:
     """This package's own server, run by this interpreter."""
     base = (sys.executable, "-m", "inferload.deploy.simulator", *_place(wanted), "--model", wanted.model)

@@ -21,7 +21,7 @@ from inferload.measure import clock
 from inferload.measure.cost import UNPRICED, Prices
 
 from . import facts, places, probe, running, ssh
-from .engines import Line, Wanted, line_of, need_of
+from .engines import Wanted, line_of, need_of, program_argv
 from .running import Server
 from .ssh import Machine, Say
 from .variant import Variant, document
@@ -215,7 +215,7 @@ def _request(order: Order, start_id: str) -> dict[str, Any]:
         port=order.port,
         pid=0,
         started_at="",
-        argv=(order.program or "", *_words(order.engine, line)),
+        argv=(order.program or "", *program_argv(wanted)[1:]),
         log=Path(),
         variant=document(order.variant),
         start_id=start_id,
@@ -228,11 +228,6 @@ def _request(order: Order, start_id: str) -> dict[str, Any]:
         "model_path": order.model_path,
         "need": dataclasses.asdict(need_of(wanted)) if order.engine == "vllm" else None,
     }
-
-
-def _words(engine: str, line: Line) -> tuple[str, ...]:
-    """The command line behind the program."""
-    return line.argv[1:] if engine == "vllm" else ("simulator", *line.argv[3:])
 
 
 def _server(order: Order, host: str, there: Server) -> Remote:

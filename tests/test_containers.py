@@ -123,6 +123,15 @@ def test_variables_in_values_are_not_those_of_compose_or_kubernetes() -> None:
     assert {"name": "MINE", "value": "a $HOME $$(HOST) b"} in container["env"]
 
 
+def test_no_text_of_a_variant_is_read_as_yaml_or_as_a_placeholder() -> None:
+    plain = compose.document(plan())
+    hostile = dataclasses.replace(named("llama3-tp2"), purpose="a\nkind: Evil\u2028services: {}\x85b $gpus")
+    files = {**compose.files(made := plan_of(hostile, "vllm", "smoke", 3, Images())), **kubernetes.files(made, False)}
+    assert yaml.safe_load(files["compose.yaml"]) == plain
+    assert [thing["kind"] for thing in objects(files, "server.yaml")][1:] == ["Deployment", "Service"]
+    assert "b $gpus" in files["server.yaml"]
+
+
 def test_names_and_volumes_of_compose_are_there() -> None:
     document = compose.document(plan())
     services, volumes = document["services"], document["volumes"]
