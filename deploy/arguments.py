@@ -1,25 +1,15 @@
-"""vLLM's arguments: from a mapping to a command line, and what a version of vLLM knows of them. No I/O.
+"""vLLM's arguments: from a mapping to a command line, and flags that are gone from vLLM. No I/O.
 
 A mapping has vLLM's long names without the dashes: `{"max-num-seqs": 8, "enable-prefix-caching": False}`.
 """
 
-import difflib
 import json
-import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from inferload.errors import UsageError
+
 Arguments = Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Flag:
-    """One option of `vllm serve`. `choices` empty: any value; `switch`: takes no value."""
-
-    name: str
-    choices: tuple[str, ...] = ()
-    switch: bool = False
 
 
 # What older texts pass and current vLLM refuses, or never had: the reason, and the nearest thing to use.
@@ -65,71 +55,20 @@ def to_argv(arguments: Arguments) -> list[str]:
     return argv
 
 
-def flags_of_help(text: str) -> dict[str, Flag]:
-    """The options that a `vllm serve --help=all` lists, by every name that they have."""
-    found: dict[str, Flag] = {}
-    for line in text.splitlines():
-        if not re.match(r"  (?:-\w, )?--[a-z0-9]", line):
-            continue
-        names = re.findall(
-            r"(?<![\w-])(--[a-z0-9][\w.-]*|-[a-z]{1,3}\b)", re.sub(r"\{[^}]*\}", "", line.split("   ")[0])
-        )
-        said = re.search(r"--[\w.-]+ \{([^}]*)\}", line)
-        takes = re.search(r"--[\w.-]+ (?:\[?[A-Z]|\{)", line)
-        choices = tuple(said[1].split(",")) if said and not said[1].endswith("...") else ()
-        for name in names:
-            found[name] = Flag(name, choices, takes is None)
-    return found
-
-
-def environment_faults(environment: Mapping[str, str]) -> list[str]:
-    """What current vLLM would pass over in an environment, so that something else runs than was meant; a sentence each."""
-    return [f"{name}={environment[name]}: {REFUSED[name]}" for name in ("VLLM_USE_V1",) if environment.get(name) == "0"]
-
-
-def switch_faults(argv: Iterable[str], known: Mapping[str, Flag]) -> list[str]:
-    """Switches that are given a value, a sentence each: `--enable-prefix-caching 0` would switch it on."""
-    words = list(argv)
-    found = []
-    for place, word in enumerate(words):
+def faults(argv: Sequence[str], environment: Mapping[str, str] = {}) -> list[str]:
+    """Flags, values and variables that are known to be gone from vLLM, a sentence each with the replacement."""
+    gone = [f"{name}={environment[name]}: {REFUSED[name]}" for name in ("VLLM_USE_V1",) if environment.get(name) == "0"]
+    for word, following in zip(argv, (*argv[1:], ""), strict=False):
         name, sign, value = word.partition("=")
-        flag = known.get(name) or known.get(name.replace("_", "-"))
-        if flag is None or not flag.switch:
-            continue
-        following = words[place + 1] if place + 1 < len(words) else "-"
-        if sign or not following.startswith("-"):
-            said, bare = f"{name} {value if sign else following}", name.removeprefix("--no-").removeprefix("--")
-            found.append(f"{said}: a switch takes no value; --{bare} or --no-{bare} alone, by --set true or false")
-    return found
-
-
-def faults(argv: Iterable[str], known: Mapping[str, Flag]) -> list[str]:
-    """What a vLLM with these flags would refuse in a command line, a sentence each."""
-    words = list(argv)
-    found = switch_faults(words, known)
-    for place, word in enumerate(words):
-        if not re.match(r"--?[a-zA-Z]", word):
-            continue
-        name, sign, value = word.partition("=")
+        value = value if sign else following
         if name in REFUSED:
-            found.append(f"{name}: {REFUSED[name]}")
-            continue
-        flag = known.get(name) or known.get(name.replace("_", "-"))
-        if flag is None:
-            near = difflib.get_close_matches(name, known, n=1)
-            found.append(f"{name}: unknown to this vLLM" + (f"; did you mean {near[0]}?" if near else ""))
-            continue
-        if flag.switch:
-            continue
-        given = value if sign else words[place + 1] if place + 1 < len(words) else None
-        if given is None:
-            found.append(f"{name}: needs a value")
-            continue
-        refused = REFUSED_VALUES.get((name.lstrip("-"), given.lower()))
-        if refused is not None:
-            found.append(f"{name} {given}: {refused}")
-        elif flag.choices and given not in flag.choices:
-            near = difflib.get_close_matches(given, flag.choices, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"one of {', '.join(flag.choices)}"
-            found.append(f"{name} {given}: {hint}")
-    return found
+            gone.append(f"{name}: {REFUSED[name]}")
+        elif reason := REFUSED_VALUES.get((name.removeprefix("--"), value.lower())):
+            gone.append(f"{name} {value}: {reason}")
+    return gone
+
+
+def refuse_removed(name: str, argv: Sequence[str], environment: Mapping[str, str]) -> None:
+    """UsageError for flags, values and variables that are gone from vLLM; vLLM itself refuses those that it never had."""
+    if gone := faults(argv, environment):
+        raise UsageError("\n".join(f"{name}: {fault}" for fault in gone))

@@ -1,4 +1,4 @@
-"""What a machine has to have before a server is started on it: GPUs, memory and disk, each fault one line with its remedy."""
+"""Checks of a machine before a server is started on it: GPUs, memory and disk. Standard library only."""
 
 import csv
 import io
@@ -10,13 +10,34 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
-
 from inferload.errors import UsageError
 
-from .variant import Hardware, Variant
+from . import procfs
 
+DEFAULT_UTILIZATION = 0.92  # vLLM's --gpu-memory-utilization
 _KEPT_FREE = 0.1  # of a GPU's memory: what is taken already by others beyond this is said
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """What a variant needs. `gpus` 0: runs on the CPU; `memory_gib`: of each GPU, else of the machine."""
+
+    gpu: str
+    gpus: int
+    memory_gib: int
+
+    def __post_init__(self) -> None:
+        """UsageError for values of another type."""
+        if not isinstance(self.gpu, str):
+            raise UsageError(f"hardware: gpu {self.gpu!r}: not a text; quote it")
+        for name, value in (("gpus", self.gpus), ("memory_gib", self.memory_gib)):
+            if type(value) is not int or value < 0:
+                raise UsageError(f"hardware: {name} {value!r}: not a whole number of 0 or more")
+
+    def __str__(self) -> str:
+        if not self.gpus:
+            return f"CPU, {self.memory_gib} GiB"
+        return self.gpu if self.gpus == 1 else f"{self.gpus} x {self.gpu}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,38 +93,41 @@ def _gib(mib: str) -> float | None:
     return float(mib) / 1024 if mib.strip().isdecimal() else None
 
 
-def check_gpus(variant: Variant, found: list[Gpu], visible: str | None = None) -> None:
-    """UsageError where a variant's GPUs are not to be had. `visible`: CUDA_VISIBLE_DEVICES, for the message."""
-    wanted = variant.hardware
+def check_gpus(
+    name: str,
+    wanted: Hardware,
+    found: list[Gpu],
+    visible: str | None = None,
+    utilization: float = DEFAULT_UTILIZATION,
+) -> None:
+    """UsageError if the GPUs that a variant needs are missing. `visible`: CUDA_VISIBLE_DEVICES, for the message;
+    `utilization`: the share of each GPU's memory that the server takes."""
     if not wanted.gpus:
         return
     if len(found) < wanted.gpus:
         have = f"this machine has {len(found)}" if found else "this machine has none that nvidia-smi tells of"
         if visible is not None:
             have = f"CUDA_VISIBLE_DEVICES={visible!r} leaves {len(found)}"
-        raise UsageError(f"{variant.name}: needs {wanted}, {have}; --engine simulator runs it without")
+        raise UsageError(f"{name}: needs {wanted}, {have}; --engine simulator runs it without")
     fitting = [gpu for gpu in found if gpu.total_gib is None or gpu.total_gib >= 0.9 * wanted.memory_gib]
     if len(fitting) < wanted.gpus:
         sizes = ["memory not told" if gpu.total_gib is None else f"{gpu.total_gib:.0f} GiB" for gpu in found]
         said = ", ".join(f"{gpu.name} {size}" for gpu, size in zip(found, sizes, strict=True))
-        raise UsageError(
-            f"{variant.name}: needs {wanted.memory_gib} GiB on each of {wanted.gpus} GPU(s), here are {said}"
-        )
-    utilization = float(variant.args.get("gpu-memory-utilization") or 0.92)
+        raise UsageError(f"{name}: needs {wanted.memory_gib} GiB on each of {wanted.gpus} GPU(s), here are {said}")
     free = sorted(fitting, key=lambda gpu: math.inf if gpu.free_gib is None else gpu.free_gib, reverse=True)
     for gpu in free[: wanted.gpus]:
         if gpu.free_gib is None or gpu.total_gib is None:
             continue
         if gpu.free_gib < utilization * gpu.total_gib * (1 - _KEPT_FREE):
             raise UsageError(
-                f"{variant.name}: {gpu.name} has {gpu.free_gib:.1f} of {gpu.total_gib:.1f} GiB free, and the server takes "
+                f"{name}: {gpu.name} has {gpu.free_gib:.1f} of {gpu.total_gib:.1f} GiB free, and the server takes "
                 f"{utilization:.0%}; stop what runs there, or --set gpu-memory-utilization=..."
             )
 
 
 def check_memory(hardware: Hardware, name: str) -> None:
     """UsageError where the machine's own memory is short, for a server on the CPU."""
-    free_gib = psutil.virtual_memory().available / 2**30
+    free_gib = procfs.available_bytes() / 2**30
     if not hardware.gpus and free_gib < hardware.memory_gib:
         raise UsageError(
             f"{name}: needs {hardware.memory_gib} GiB of memory, {free_gib:.1f} GiB are free; stop something"

@@ -12,10 +12,10 @@ from inferload.errors import UsageError
 from inferload.measure.cost import UNPRICED
 from inferload.passing import PassingParser
 
-from . import launch, probe, remote, remotecommand, running
+from . import launch, remote, remotecommand, running
 from .engines import ENGINES, Wanted, command_of, is_made_here
 from .facts import described
-from .rendercommand import add_compose, add_kubernetes, add_script
+from .rendercommand import add_render
 from .running import Server
 from .ssh import Machine
 from .variant import named, stand_in
@@ -45,9 +45,7 @@ def register(subparsers: Any) -> None:
     actions = parser.add_subparsers(metavar="ACTION", required=True, parser_class=PassingParser)
     add_list(actions)
     add_show(actions)
-    add_script(actions)
-    add_compose(actions)
-    add_kubernetes(actions)
+    add_render(actions)
     _add_up(actions)
     status = actions.add_parser("status", help="the servers that were started here; 1 where none is up")
     _add_name(status)
@@ -201,11 +199,12 @@ def chosen(port: int | None) -> Server:
     raise UsageError(f"no server {'was started here' if port is None else f'on port {port}'}; known ports: {ports}")
 
 
-def state_of(server: Server) -> str:
-    """`up`, `not answering` or `ended`."""
-    if not running.group(server):
-        return "ended"
-    return "up" if probe.healthy(running.reachable(server.host), server.port) else "not answering"
+def _line(server: Server, state: str) -> str:
+    """A server's line in a status."""
+    pinned = "" if server.cores is None else f"  cores {launch.cores_text(server.cores)}"
+    since = f"{running.age_s(server):.0f} s ago"
+    shown = f"{server.variant['name']} ({server.model})" if server.variant else server.model
+    return f"{server.url}  {state}  {server.engine} {shown}  pid {server.pid}  started {since}{pinned}"
 
 
 def status_of(arguments: argparse.Namespace) -> int:
@@ -213,16 +212,13 @@ def status_of(arguments: argparse.Namespace) -> int:
     _name_to_port(arguments)
     machine = remotecommand.wanted(arguments)
     if machine is not None:
-        said, up = remote.states(machine, arguments.port)
-        print(said or f"no server was started on {machine.name}", end="" if said else "\n")
-        return 0 if up else 1
+        there = remote.states(machine, arguments.port)
+        print("\n".join(_line(*each) for each in there) or f"no server was started on {machine.name}")
+        return 0 if any(state == "up" for _, state in there) else 1
     known = [server for server in running.remembered() if arguments.port in (None, server.port)]
-    states = [state_of(server) for server in known]
+    states = [launch.state(server) for server in known]
     for server, state in zip(known, states, strict=True):
-        pinned = "" if server.cores is None else f"  cores {launch.cores_text(server.cores)}"
-        since = f"{running.age_s(server):.0f} s ago"
-        shown = f"{server.variant['name']} ({server.model})" if server.variant else server.model
-        print(f"{server.url}  {state}  {server.engine} {shown}  pid {server.pid}  started {since}{pinned}")
+        print(_line(server, state))
     for far in remote.found(arguments.port):
         line, state = remotecommand.shown(far)
         states.append(state)
@@ -248,7 +244,7 @@ def show_log(arguments: argparse.Namespace) -> int:
         raise UsageError(f"--lines {arguments.lines}: at least 1")
     _name_to_port(arguments)
     if (far := _far(arguments)) is not None:
-        print(remote.log(*far, arguments.lines), end="")
+        print("\n".join(remote.log(*far, arguments.lines)))
         return 0
     server = chosen(arguments.port)
     lines = launch.tail(server.log).splitlines()[-arguments.lines :]
@@ -260,7 +256,7 @@ def down_with(arguments: argparse.Namespace) -> int:
     """`down`: stop and forget."""
     _name_to_port(arguments)
     if not arguments.all and (far := _far(arguments)) is not None:
-        print(f"{far[0].name}: {remote.stop(*far)}", end="")
+        print(f"{far[0].name}: {remote.stop(*far)}")
         return 0
     if arguments.all and not running.remembered() and not remote.remembered():
         print("no server was started here")
@@ -270,7 +266,7 @@ def down_with(arguments: argparse.Namespace) -> int:
     left: list[str] = []
     for one in remote.remembered() if arguments.all else []:
         try:
-            print(f"{one.machine}: {remote.stop(one.where, one.port)}", end="")
+            print(f"{one.machine}: {remote.stop(one.where, one.port)}")
         except UsageError as error:
             left.append(str(error))
     if left:

@@ -1,8 +1,10 @@
-"""What Compose and Kubernetes files have in common: images, command lines, and the plan that both are rendered from. No I/O
-but the reading of a scenario."""
+"""The common part of Compose and Kubernetes files: images, command lines, templates, and the plan that both are rendered from."""
 
 import re
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -15,27 +17,23 @@ from inferload.workload.scenario import Scenario
 from inferload.workload.scenario import load as load_scenario
 from inferload.workload.yamltext import data_of
 
-from . import vllmflags
-from .engines import served_name
+from .engines import Wanted, program_argv
 from .variant import Variant
+from .vllm_cpu.install import VLLM
 
 PORT = 8000
 MASTER_PORT = 5557
-SHARED_MEMORY_GIB = 16  # what the processes of a tensor-parallel server share, of which NCCL takes part
-START_S = 1800  # how long a server may take until it answers: weights are downloaded and graphs captured
 LOCUSTFILE = "/opt/inferload/locustfiles/chat.py"
 SCENARIO = "/scenario/scenario.yaml"
 RUNS = "/data/runs"
-MODELS = "/root/.cache/huggingface"
-# Environment of every vLLM that is started here: nobody is told of it.
-VLLM_ENVIRONMENT = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
+_PLACEHOLDER = re.compile(r"\$([a-z_]+)")
 
 
 @dataclass(frozen=True, slots=True)
 class Images:
-    """Images by tag: vLLM's of the version whose flags come along, inferload's as Containerfile builds it."""
+    """Images by tag: vLLM's of the version that the variants are written for, inferload's as Containerfile builds it."""
 
-    vllm: str = field(default_factory=lambda: f"vllm/vllm-openai:v{vllmflags.recorded()[0]}")
+    vllm: str = f"vllm/vllm-openai:v{VLLM}"
     inferload: str = f"inferload:{__version__}"
     prometheus: str = "prom/prometheus:v3.5.0"
     dcgm: str = "nvcr.io/nvidia/k8s/dcgm-exporter:4.6.0-4.8.3-distroless"
@@ -75,24 +73,58 @@ class Plan:
 
     def server_command(self) -> list[str]:
         """The whole command line of the server."""
-        listen = ["--host", "0.0.0.0", "--port", str(PORT)]
-        model = self.variant.model
-        if self.engine == "simulator":
-            simulated = ["--model", model, "--hardware", self.variant.simulated_as]
-            return ["inferload", "simulator", *listen, *simulated, *self.variant.argv]
-        return ["vllm", "serve", model, *listen, *served_name(model, self.variant.argv), *self.variant.argv]
-
-    def master_options(self, server: str) -> list[str]:
-        """Locust's options of a headless run, without those that make it a master."""
-        return ["-f", LOCUSTFILE, "--headless", "--host", server, "--scenario", self.scenario_argument]
+        wanted = Wanted(self.engine, self.variant.model, host="0.0.0.0", port=PORT, variant=self.variant)
+        return list(program_argv(wanted))
 
     def master_command(self, server: str) -> list[str]:
-        """The whole command line of the master."""
-        return ["locust", *self.master_options(server), "--master", "--expect-workers", str(self.workers)]
+        """The whole command line of the master of a headless run."""
+        options = ["--headless", "--host", server, "--scenario", self.scenario_argument]
+        return ["locust", "-f", LOCUSTFILE, *options, "--master", "--expect-workers", str(self.workers)]
 
     def worker_command(self, master: str) -> list[str]:
         """The whole command line of a worker."""
         return ["locust", "-f", LOCUSTFILE, "--worker", "--master-host", master]
+
+    def values(self) -> dict[str, Any]:
+        """The values of the templates' common placeholders."""
+        return {
+            "name": self.name,
+            "variant": self.variant.name,
+            "purpose": self.variant.purpose,
+            "hardware": str(self.variant.hardware),
+            "server_image": self.server_image,
+            "image": self.images.inferload,
+            "prometheus_image": self.images.prometheus,
+            "dcgm_image": self.images.dcgm,
+            "gpus": self.gpus,
+            "workers": self.workers,
+        }
+
+
+def head(name: str, plan: Plan) -> str:
+    """The comment at the head of a template, with the plan's values."""
+    lines = takewhile(lambda line: line.startswith("# "), _template(name).splitlines())
+    return str(_filled("\n".join(line.removeprefix("# ") for line in lines), plan.values()))
+
+
+def documents(name: str, plan: Plan, **values: Any) -> list[Any]:
+    """The documents of a template. A scalar that is a placeholder takes its value of any type; no value is read as YAML."""
+    return [_filled(document, {**plan.values(), **values}) for document in yaml.safe_load_all(_template(name))]
+
+
+def _template(name: str) -> str:
+    return files("inferload.deploy").joinpath("templates", name).read_text(encoding="utf-8")
+
+
+def _filled(part: Any, values: Mapping[str, Any]) -> Any:
+    if isinstance(part, dict):
+        return {key: _filled(value, values) for key, value in part.items()}
+    if isinstance(part, list):
+        return [_filled(value, values) for value in part]
+    if not isinstance(part, str):
+        return part
+    whole = _PLACEHOLDER.fullmatch(part)
+    return values[whole[1]] if whole else _PLACEHOLDER.sub(lambda name: str(values[name[1]]), part)
 
 
 def plan_of(variant: Variant, engine: str, scenario: str, workers: int, images: Images) -> Plan:

@@ -15,9 +15,11 @@ from pathlib import Path
 
 from inferload.errors import UsageError
 
-from . import checks, places, vllmflags, weights
-from .arguments import Flag, environment_faults, faults, switch_faults
-from .variant import Hardware, Variant
+from . import checks, places, preflight
+from .arguments import refuse_removed
+from .checks import Hardware
+from .preflight import Need
+from .variant import Variant
 from .vllm_cpu.tiny_model import CONTEXT, Shape, digest
 
 # Not downloading and not telling anyone; a small KV cache (GiB); the server's own development endpoints, which answer
@@ -30,7 +32,7 @@ VLLM_CPU_ENVIRONMENT = {
     "VLLM_SERVER_DEV_MODE": "1",
 }
 
-# What a start on the CPU writes at most: a model of a few MB, a list of flags, logs.
+# The most that a start on the CPU writes: a model of a few MB, and logs.
 CPU_DISK_GIB = 0.5
 
 # Flags that would make the server answer elsewhere than the launcher looks, or that show a key to everyone.
@@ -93,7 +95,7 @@ def command_of(wanted: Wanted) -> Command:
     check_extra(wanted.extra)
     if wanted.variant is not None:
         refuse_elsewhere(wanted.variant.argv, f"of {wanted.variant.name}")
-        _refuse_environment(wanted.variant.name, wanted.variant.environment)
+        refuse_removed(wanted.variant.name, (), wanted.variant.environment)
     return engine(wanted)
 
 
@@ -119,6 +121,12 @@ def line_of(wanted: Wanted) -> Line:
     return LINES[wanted.engine](wanted)
 
 
+def program_argv(wanted: Wanted) -> tuple[str, ...]:
+    """The command line of vllm or of the simulator for another machine, by the program's name."""
+    argv = line_of(wanted).argv
+    return argv if wanted.engine == "vllm" else ("inferload", "simulator", *argv[3:])
+
+
 def simulator_line(wanted: Wanted) -> Line:
     """This package's own server, run by this interpreter."""
     base = (sys.executable, "-m", "inferload.deploy.simulator", *_place(wanted), "--model", wanted.model)
@@ -134,8 +142,6 @@ def simulator(wanted: Wanted) -> Command:
     from .simulator import flags, served  # only where one is started
 
     line = simulator_line(wanted)
-    if found := switch_faults(line.argv[3:], vllmflags.recorded()[1]):
-        raise UsageError("\n".join(f"{_name(wanted)}: {fault} (the simulator)" for fault in found))
     try:
         served.served(flags.read(line.argv[3:]))
     except UsageError as error:
@@ -160,7 +166,7 @@ def served_name(model: str, argv: Sequence[str]) -> tuple[str, ...]:
 
 
 def vllm(wanted: Wanted) -> Command:
-    """The vLLM of this machine (`$VLLM`, else `vllm` in the path), once GPUs, disk and flags are seen to."""
+    """The vLLM of this machine (`$VLLM`, else `vllm` in the path), after checks of GPUs and disk."""
     program = os.environ.get("VLLM") or shutil.which("vllm")
     command = vllm_line(wanted, program or "vllm").command(ready_s=1800.0)
     assert wanted.variant is not None  # or there was no line
@@ -168,19 +174,20 @@ def vllm(wanted: Wanted) -> Command:
         raise UsageError(
             f"{wanted.variant.name}: its model is made on the spot, for --engine vllm-cpu or simulator; else name a --model-path"
         )
-    visible = {**os.environ, **wanted.variant.environment}.get("CUDA_VISIBLE_DEVICES")
-    checks.check_gpus(wanted.variant, checks.gpus(visible), visible)
+    preflight.check(need_of(wanted), command.argv, command.environment)
     if program is None:
         raise UsageError(
             "vllm: not in the path; pip install vllm, or set VLLM to the program; --engine simulator needs none"
         )
-    _refuse_environment(wanted.variant.name, command.environment)
-    _refuse_unknown(
-        wanted.variant.name, command.argv, vllmflags.installed(_python_of(Path(program)), command.environment)
-    )
-    if wanted.model_path is None:
-        weights.check(wanted.variant.model, command.environment)
     return command
+
+
+def need_of(wanted: Wanted) -> Need:
+    """What a variant needs of the machine that vLLM serves it on."""
+    variant = wanted.variant
+    assert variant is not None
+    model = None if wanted.model_path is not None else variant.model
+    return Need(variant.name, variant.hardware, variant.utilization, model)
 
 
 def vllm_cpu_line(wanted: Wanted) -> Line:
@@ -207,7 +214,7 @@ def _cpu_line(wanted: Wanted, folder: Path) -> Line:
 
 
 def vllm_cpu(wanted: Wanted) -> Command:
-    """Real vLLM on the CPU, once it is installed, memory, disk and flags are seen to, and the model is made."""
+    """Real vLLM on the CPU with the model made, after checks of the installation, memory and disk."""
     python = places.vllm_venv() / "bin" / "python"
     if not (places.vllm_venv() / ".ready").exists():
         raise UsageError(f"vllm-cpu: not installed in {places.vllm_venv()}; {_remedy()}")
@@ -219,9 +226,7 @@ def vllm_cpu(wanted: Wanted) -> Command:
     checks.check_memory(Hardware("", 0, 2) if variant is None else variant.hardware, wanted.model)
     checks.check_disk(places.cache(), CPU_DISK_GIB, "the tiny model and vLLM's caches")
     command = _cpu_line(wanted, wanted.model_path or tiny_model(python, wanted.model)).command(ready_s=600.0)
-    _refuse_environment(_name(wanted), command.environment)
-    if variant is not None:
-        _refuse_unknown(variant.name, command.argv[4:], vllmflags.installed(python, command.environment))
+    refuse_removed(_name(wanted), command.argv, command.environment)
     return command
 
 
@@ -231,22 +236,6 @@ def _place(wanted: Wanted) -> tuple[str, ...]:
 
 def _name(wanted: Wanted) -> str:
     return wanted.model if wanted.variant is None else wanted.variant.name
-
-
-def _python_of(program: Path) -> Path:
-    """The interpreter beside an installed program."""
-    return program.resolve().parent / "python"
-
-
-def _refuse_unknown(name: str, argv: Sequence[str], known: tuple[str, Mapping[str, Flag]]) -> None:
-    version, flags = known
-    if found := faults(argv, flags):
-        raise UsageError("\n".join(f"{name}: {fault} (vLLM {version})" for fault in found))
-
-
-def _refuse_environment(name: str, environment: Mapping[str, str]) -> None:
-    if found := environment_faults(environment):
-        raise UsageError("\n".join(f"{name}: {fault}" for fault in found))
 
 
 def _remedy() -> str:

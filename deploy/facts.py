@@ -1,4 +1,4 @@
-"""What a server says of itself once it answers: version, resolved configuration, memory taken."""
+"""Facts of a server that answers: version, resolved configuration, memory. Standard library only, except for `priced`."""
 
 import csv
 import http.client
@@ -8,16 +8,15 @@ import shutil
 import subprocess
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import psutil
-
-from inferload import prices
 from inferload.errors import UsageError
-from inferload.measure.cost import Prices
 
-from . import probe, running
+from . import probe, procfs, running
 from .running import Server
+
+if TYPE_CHECKING:
+    from inferload.measure.cost import Prices
 
 # vLLM gathers what it knows of the machine before it answers with its configuration.
 _INFO_S = 60.0
@@ -26,23 +25,32 @@ MIB = 1.048576  # MB
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 
-def described(server: Server, startup_s: float, named: Prices) -> Server:
-    """The server with what can be learnt of it, and what it costs; what it does not tell is left out."""
+def described(server: Server, startup_s: float, named: "Prices") -> Server:
+    """The server with its facts and its prices."""
+    server = measured(server, startup_s)
+    return replace(server, facts={**server.facts, **priced(server.variant, named)})
+
+
+def measured(server: Server, startup_s: float) -> Server:
+    """The server with the facts that it and the system tell; the others are left out."""
     facts: dict[str, Any] = {"startup_s": round(startup_s, 3), "memory_mb": memory_mb(server)}
     facts |= told(running.reachable(server.host), server.port)
     if gpu := gpu_memory_mb(server):
         facts["gpu_memory_mb"] = gpu
-    return replace(server, facts={**facts, **priced(server.variant, named)})
+    return replace(server, facts=facts)
 
 
-def priced(variant: dict[str, Any] | None, named: Prices) -> dict[str, Any]:
-    """What a server costs, where prices were named; GPUs are the variant's where no number is, and one where it has none."""
+def priced(variant: dict[str, Any] | None, named: "Prices") -> dict[str, Any]:
+    """The prices of a server, if any were named; the number of GPUs defaults to the variant's, and then to one."""
+    from inferload import prices  # only where inferload is installed
+    from inferload.measure.cost import Prices
+
     gpus = ((variant or {}).get("hardware") or {}).get("gpus")
     return {"prices": prices.to_document(named.over(Prices(gpus=gpus or 1)))} if prices.to_document(named) else {}
 
 
 def told(host: str, port: int) -> dict[str, Any]:
-    """What a server tells of itself over HTTP, wherever it runs: its version and its resolved configuration."""
+    """The version and the resolved configuration that a server tells over HTTP."""
     facts: dict[str, Any] = {}
     version = _asked(host, port, "/version")
     if isinstance(version, dict) and "version" in version:
@@ -63,14 +71,8 @@ def _asked(host: str, port: int, path: str, timeout_s: float = probe.TIMEOUT_S) 
 
 
 def memory_mb(server: Server) -> float:
-    """Resident memory of all its processes, in MB; what they share counts for each."""
-    total = 0
-    for process in running.group(server):
-        try:
-            total += process.memory_info().rss
-        except psutil.Error:
-            continue  # has just ended
-    return round(total / 1e6, 1)
+    """Resident memory of all its processes, in MB; shared pages count for each."""
+    return round(sum(map(procfs.resident_bytes, running.group(server))) / 1e6, 1)
 
 
 def gpu_memory_mb(server: Server) -> dict[str, float]:
@@ -83,7 +85,7 @@ def gpu_memory_mb(server: Server) -> dict[str, float]:
         done = subprocess.run(query, capture_output=True, text=True, timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return {}
-    own = {process.pid for process in running.group(server)}
+    own = set(running.group(server))
     rows = csv.reader(io.StringIO(done.stdout), skipinitialspace=True)
     return _by_gpu((row[1], row[2]) for row in rows if len(row) == 3 and row[0].isdigit() and int(row[0]) in own)
 
@@ -95,16 +97,6 @@ def _by_gpu(rows: Iterable[tuple[str, str]]) -> dict[str, float]:
         before = taken.get(gpu, 0.0)
         taken[gpu] = before + float(mib) * MIB if before is not None and mib.isdecimal() else None
     return {gpu: round(mb, 1) for gpu, mb in taken.items() if mb is not None}
-
-
-def memory_there(said: str) -> dict[str, Any]:
-    """`memory_mb` and, where there is one to tell, `gpu_memory_mb` from what `start.sh memory` prints."""
-    rows = [line.split() for line in said.splitlines()]
-    resident_kb = [int(row[2]) for row in rows if len(row) == 3 and row[0] == "resident" and row[2].isdecimal()]
-    found: dict[str, Any] = {"memory_mb": round(sum(resident_kb) * 1024 / 1e6, 1)} if resident_kb else {}
-    if gpus := _by_gpu((row[2], row[3]) for row in rows if len(row) == 4 and row[0] == "gpu"):
-        found["gpu_memory_mb"] = gpus
-    return found
 
 
 def cache_config(host: str, port: int) -> dict[str, str]:

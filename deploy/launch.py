@@ -1,11 +1,14 @@
-"""Start a server, wait until it answers, stop it: one process group with its log in a file.
+"""The launcher: start a server, wait until it answers, stop it; one process group with its log in a file.
 
     with serving(Wanted(engine="simulator", port=free_port())) as server:
         ... server.url ...
 
-`start`, `wait` and `stop` are the parts, for a server that outlives the process that started it.
+`start`, `wait` and `stop` are the parts, for a server that outlives the process that started it. `begin` starts a server from
+its command line alone. The standard library is enough for everything but `start` and `serving`: remote.py runs this module on
+other machines.
 """
 
+import dataclasses
 import fcntl
 import http.client
 import os
@@ -13,21 +16,22 @@ import secrets
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from inferload.errors import UsageError
-from inferload.measure import clock
 
-from . import places, probe, running
-from .engines import Command, Wanted, command_of
+from . import places, probe, procfs, running
 from .logcause import given_up, one_line
 from .running import Server
-from .variant import document
+
+if TYPE_CHECKING:
+    from .engines import Command, Wanted
 
 PROGRESS_S = 5.0
-# What a first process that has ended leaves behind, and a server whose log says that it will not come up, get this long to end.
+# Time for the processes that are left to end by themselves, once the first process has ended or the log reports a failed start.
 ORPHANS_S = 5.0
 ORPHANS_GRACE_S = 3.0  # between TERM and KILL for those: there is nothing to save
 POLL_S = 0.1
@@ -43,29 +47,41 @@ def to_stderr(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def start(wanted: Wanted, command: Command | None = None) -> Server:
+def start(wanted: "Wanted", command: "Command | None" = None) -> Server:
     """Start the server in a process group of its own and remember it; it does not answer yet.
 
-    `command` is what to run instead of the engine's own command line. UsageError where the port is taken.
+    `command`: replaces the engine's own command line. UsageError if the port is taken.
     """
+    from .engines import command_of
+    from .variant import document
+
     probe.check_port(wanted.port)
     command = command or command_of(wanted)
+    server = Server(
+        engine=wanted.engine,
+        model=wanted.model,
+        host=wanted.host,
+        port=wanted.port,
+        pid=0,
+        started_at="",
+        argv=command.argv,
+        log=Path(),
+        cores=wanted.cores,
+        variant=None if wanted.variant is None else document(wanted.variant),
+    )
+    return begin(server, command.environment)
+
+
+def begin(server: Server, environment: Mapping[str, str]) -> Server:
+    """Start the process group of a server by its `argv` and remember it, with its process id, its log and its start time.
+
+    UsageError if the port is taken, if the program is missing or if the state cannot be written.
+    """
     with _one_at_a_time():
-        refuse_taken(wanted)
-        log = _new_log(wanted.port)
-        pid = _spawn(command, log, wanted.cores)
-        server = Server(
-            engine=wanted.engine,
-            model=wanted.model,
-            host=wanted.host,
-            port=wanted.port,
-            pid=pid,
-            started_at=running.utc_now(),
-            argv=command.argv,
-            log=log,
-            cores=wanted.cores,
-            variant=None if wanted.variant is None else document(wanted.variant),
-        )
+        refuse_taken(server)
+        log = _new_log(server.port)
+        pid = _spawn(server, environment, log)
+        server = dataclasses.replace(server, pid=pid, log=log, started_at=running.utc_now())
         try:
             running.remember(server)
         except UsageError:
@@ -76,7 +92,7 @@ def start(wanted: Wanted, command: Command | None = None) -> Server:
 
 @contextmanager
 def _one_at_a_time() -> Iterator[None]:
-    """Of two starts on one port the later one sees what the earlier one has remembered. The folder is the lock: no file is left."""
+    """Of two starts on one port the later one sees the state file of the earlier one. The folder is the lock: no file is left."""
     folder = places.state_dir()
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -91,7 +107,7 @@ def _one_at_a_time() -> Iterator[None]:
 
 
 def _new_log(port: int) -> Path:
-    """An empty file with a new name: a process that holds it open is this server's, whatever its process id."""
+    """An empty file with a new name, which identifies the processes that hold it open."""
     log = places.state_dir() / f"{port}-{secrets.token_hex(4)}.log"
     try:
         _remove_old_logs()
@@ -101,8 +117,8 @@ def _new_log(port: int) -> Path:
     return log
 
 
-def refuse_taken(wanted: Wanted) -> None:
-    """UsageError where its port is not to be had."""
+def refuse_taken(wanted: "Wanted | Server") -> None:
+    """UsageError if the port is taken."""
     path = running.state_file(wanted.port)
     if path.exists() and running.group(other := running.recall(path)):
         raise UsageError(
@@ -114,36 +130,35 @@ def refuse_taken(wanted: Wanted) -> None:
 
 
 def _remove_old_logs() -> None:
-    """Keep the logs of the servers that are remembered and of the last few that have ended."""
+    """Keep the logs of the servers with a state file and of the last few that have ended."""
     in_use = {server.log for server in running.remembered()}
     ended = [log for log in places.state_dir().glob("*.log") if log not in in_use]
     for log in sorted(ended, key=lambda log: log.stat().st_mtime_ns)[:-LOGS_KEPT]:
         log.unlink(missing_ok=True)
 
 
-def _spawn(command: Command, log: Path, cores: Sequence[int] | None) -> int:
+def _spawn(server: Server, environment: Mapping[str, str], log: Path) -> int:
     """The process id of the new group's leader; the process inherits its cores, so no thread of it starts elsewhere."""
-    with log.open("ab") as sink, on_cores(cores):
+    with log.open("ab") as sink, on_cores(server.cores):
         try:
             process = subprocess.Popen(
-                command.argv,
-                env=dict(command.environment),
+                server.argv,
+                env=dict(environment),
                 stdin=subprocess.DEVNULL,
                 stdout=sink,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
         except OSError as error:
-            raise UsageError(f"{command.argv[0]}: {error.strerror}; is the engine installed?") from error
-    # The server may outlive this process, and running.group collects it where it does not: nothing is left for
-    # this object to do, and without an exit code it would warn of that.
+            raise UsageError(f"{server.argv[0]}: {error.strerror}; is the engine installed?") from error
+    # The server may outlive this process, and running.group reaps it otherwise: without an exit code the object would warn.
     process.returncode = 0
     return process.pid
 
 
 @contextmanager
 def on_cores(cores: Sequence[int] | None) -> Iterator[None]:
-    """Have what is started inside run on these cores only; None changes nothing. UsageError for a core not to be had."""
+    """Pin processes that are started in the block to these cores; None changes nothing. UsageError for a missing core."""
     if cores is None:
         yield
         return
@@ -165,10 +180,7 @@ def cores_text(cores: Sequence[int]) -> str:
 
 
 def split_cores(available: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]] | tuple[None, None]:
-    """Cores for the client and for the server, so that neither slows the other: a quarter, at least one, to the client.
-
-    (None, None) where there is only one core to share.
-    """
+    """Cores for the client (a quarter, at least one) and for the server; (None, None) if there is only one core."""
     if len(available) < 2:
         return None, None
     own = max(1, len(available) // 4)
@@ -176,22 +188,21 @@ def split_cores(available: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, .
 
 
 def available_cores() -> list[int]:
-    """The cores that this process may use; empty where the system does not say."""
+    """The cores that this process may use; empty if the system does not tell."""
     return sorted(os.sched_getaffinity(0)) if sys.platform == "linux" else []
 
 
 def wait(server: Server, limit_s: float, say: Say = to_stderr) -> float:
-    """Wait until the server is healthy and has generated a token; the seconds that took.
+    """Wait until the server is healthy and has generated a token; returns the seconds that this took.
 
-    UsageError with the log's cause where it ended first, or where the limit passed; then it is stopped.
+    At the limit or if the server ends first it is stopped: UsageError with the cause from its log.
     """
-    began_ns = clock.now_ns()
+    began_s = time.monotonic()
     told_s = led_s = 0.0
     while not probe.healthy(running.reachable(server.host), server.port):
-        waited_s = (clock.now_ns() - began_ns) / clock.NS_PER_S
+        waited_s = time.monotonic() - began_s
         members = running.group(server)
-        led = any(process.pid == server.pid for process in members)
-        if led and not given_up(tail(server.log)):
+        if server.pid in members and not given_up(tail(server.log)):
             led_s = waited_s
         if not members or waited_s - led_s > ORPHANS_S:
             stop(server, ORPHANS_GRACE_S)
@@ -205,12 +216,12 @@ def wait(server: Server, limit_s: float, say: Say = to_stderr) -> float:
         time.sleep(POLL_S)
     _refuse_another(server)
     _have_a_token(server)
-    return (clock.now_ns() - began_ns) / clock.NS_PER_S
+    return time.monotonic() - began_s
 
 
 def _refuse_another(server: Server) -> None:
-    """UsageError where it was another program on the port that was healthy; a port that nobody can tell of is believed."""
-    own, listening = {process.pid for process in running.group(server)}, probe.listeners(server.port)
+    """UsageError if another program on the port is healthy; an unknown owner of the port passes."""
+    own, listening = set(running.group(server)), procfs.listeners(server.port)
     if own and (not listening or own & listening):
         return
     stop(server, ORPHANS_GRACE_S)
@@ -229,7 +240,7 @@ def _have_a_token(server: Server) -> None:
 
 
 def why(server: Server) -> str:
-    """The log's cause, what helps where that is known, and where the whole log is: one line."""
+    """The cause from the log, a remedy if one is known, and the path of the log: one line."""
     return f"{one_line(tail(server.log))} (log: {server.log})"
 
 
@@ -244,18 +255,27 @@ def tail(log: Path, size: int = TAIL_BYTES) -> str:
 
 
 def stop(server: Server, grace_s: float = GRACE_S) -> bool:
-    """End the whole process group, wait for its port and forget it; whether it was still alive."""
+    """End the whole process group, wait for its port and remove its state file; whether it was still alive."""
     ended = running.end(server, grace_s)
-    deadline_ns = clock.now_ns() + round(grace_s * clock.NS_PER_S)
-    while ended and not probe.is_free(server.host, server.port) and clock.now_ns() < deadline_ns:
+    deadline_s = time.monotonic() + grace_s
+    while ended and not probe.is_free(server.host, server.port) and time.monotonic() < deadline_s:
         time.sleep(POLL_S)
     running.forget(server)
     return ended
 
 
+def state(server: Server) -> str:
+    """`up`, `not answering` or `ended`."""
+    if not running.group(server):
+        return "ended"
+    return "up" if probe.healthy(running.reachable(server.host), server.port) else "not answering"
+
+
 @contextmanager
-def serving(wanted: Wanted, say: Say = to_stderr) -> Iterator[Server]:
-    """A server that answers, stopped at the end in any case."""
+def serving(wanted: "Wanted", say: Say = to_stderr) -> Iterator[Server]:
+    """A server that answers; it is stopped at the end of the block."""
+    from .engines import command_of
+
     command = command_of(wanted)
     server = start(wanted, command)
     try:

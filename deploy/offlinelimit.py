@@ -4,21 +4,21 @@ import json
 import re
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from inferload.errors import UsageError
 from inferload.measure import clock
 
-from . import places, runprocess, vllmflags
-from .arguments import Flag
+from . import places, runprocess
 from .engines import Command, Wanted, command_of
 from .launch import Say, tail
 from .logcause import one_line
 from .signals import signals_interrupt
 
 _WAIT_S = 5.0
+_HELP_S = 600.0  # a busy or slow machine loads all of vLLM for its help
 # Of a server alone, and nothing that a bench would have.
 _ADDRESS = ("--host", "--port", "--served-model-name")
 
@@ -93,8 +93,7 @@ def benched(wanted: Wanted, command: Command, load: Load, say: Say) -> Limit:
     """By `vllm bench throughput` of the very vLLM that would serve."""
     place = command.argv.index("serve")
     program, model, served = command.argv[:place], command.argv[place + 1], command.argv[place + 2 :]
-    _, known = vllmflags.installed(_python(program), command.environment, ("bench", "throughput"))
-    kept, left_out = known_to(served, known)
+    kept, left_out = known_to(served, _flags(program, command.environment))
     with tempfile.TemporaryDirectory(prefix="inferload-throughput-") as folder:
         out = Path(folder) / "result.json"
         argv = [*program, "bench", "throughput", "--model", model, *kept, "--dataset-name", "random"]
@@ -106,8 +105,28 @@ def benched(wanted: Wanted, command: Command, load: Load, say: Say) -> Limit:
         return read(wanted.engine, load, json.loads(out.read_text(encoding="utf-8")), tail(log), left_out)
 
 
-def known_to(words: Sequence[str], known: Mapping[str, Flag]) -> tuple[list[str], tuple[str, ...]]:
-    """A command line without the flags that a program does not know, and which those are (an address is not told)."""
+def _flags(program: Sequence[str], environment: Mapping[str, str]) -> set[str]:
+    """The flags that `vllm bench throughput` lists in its help."""
+    words = [*program, "bench", "throughput", "--help=all"]
+    wide = {**environment, "COLUMNS": "1000"}  # so that no name is broken over two lines
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, timeout=_HELP_S, check=False, env=wide)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise UsageError(f"vllm bench throughput --help=all: {error}") from error
+    flags = flags_of_help(done.stdout)
+    if done.returncode or not flags:
+        raise UsageError(f"vllm bench throughput --help=all: lists no flags: {one_line(done.stderr)}")
+    return flags
+
+
+def flags_of_help(text: str) -> set[str]:
+    """Every name in the lines of an argparse help that begin an option."""
+    options = (line.split("   ")[0] for line in text.splitlines() if re.match(r"  (?:-\w, )?--[a-z0-9]", line))
+    return {name for option in options for name in re.findall(r"(?<![\w-])--[a-z0-9][\w.-]*", option)}
+
+
+def known_to(words: Sequence[str], known: Set[str]) -> tuple[list[str], tuple[str, ...]]:
+    """A command line without the flags that are not known, and those flags (without the address)."""
     kept: list[str] = []
     left_out: list[str] = []
     keep = True
@@ -149,12 +168,6 @@ def _ended(process: subprocess.Popen[bytes]) -> int | None:
         return process.wait(_WAIT_S)
     except subprocess.TimeoutExpired:
         return None
-
-
-def _python(program: Sequence[str]) -> Path:
-    """The interpreter of `python -m ...`, or the one beside an installed program."""
-    first = Path(program[0])
-    return first if len(program) > 1 else first.resolve().parent / "python"
 
 
 def _label(wanted: Wanted) -> str:

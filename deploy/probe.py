@@ -1,4 +1,4 @@
-"""Asking a server on this machine whether it answers: its health, its model, a first token."""
+"""Requests to a server that say whether it answers: its health, its model, a first token. Standard library only."""
 
 import errno
 import http.client
@@ -7,9 +7,9 @@ import os
 import socket
 from typing import Any
 
-import psutil
-
 from inferload.errors import UsageError
+
+from . import procfs
 
 TIMEOUT_S = 5.0
 _PORTS = "ports are 1 to 65535; name one with --port"
@@ -144,21 +144,5 @@ def _said(error: OSError, host: str, port: int) -> str:
 
 
 def listener(port: int) -> str | None:
-    """The program that listens on a port, as `name (pid 7)`; None where the system does not tell."""
-    try:
-        return next((f"{psutil.Process(pid).name()} (pid {pid})" for pid in sorted(listeners(port))), None)
-    except psutil.Error:
-        return None
-
-
-def listeners(port: int) -> set[int]:
-    """Process ids of those who listen on a port, at whatever address; without those of which the system does not tell."""
-    try:
-        found = psutil.net_connections("tcp")
-    except psutil.Error:
-        return set()
-    return {
-        one.pid
-        for one in found
-        if one.status == psutil.CONN_LISTEN and one.laddr and one.laddr.port == port and one.pid
-    }
+    """The program that listens on a port, as `name (pid 7)`; None if the system does not tell."""
+    return next((f"{procfs.name_of(pid)} (pid {pid})" for pid in sorted(procfs.listeners(port))), None)

@@ -1,15 +1,17 @@
-"""Servers on other machines: started, watched and stopped there by start.sh through ssh, and remembered here for the runs
-against them."""
+"""Servers on other machines: started, watched and stopped there by the launcher's own source through ssh, and recorded here for
+the runs against them."""
 
 import contextlib
 import dataclasses
+import json
 import os
 import re
 import secrets
-import shlex
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +20,47 @@ from inferload.errors import UsageError
 from inferload.measure import clock
 from inferload.measure.cost import UNPRICED, Prices
 
-from . import facts, places, probe, running, shell, ssh
+from . import facts, places, probe, running, ssh
+from .engines import Wanted, line_of, need_of, program_argv
+from .running import Server
 from .ssh import Machine, Say
 from .variant import Variant, document
 
-_NOTHING = ": nothing was started there"  # start.sh's words
-REACH_S = 15.0  # how long a server that is up there may take to be reached from here
+REACH_S = 15.0  # the limit for reaching a started server from here
+_READY_S = {"vllm": 1800.0, "simulator": 30.0}
+
+# What runs there: onhost and the modules that it imports, in an order in which each finds those before it.
+_MODULES = (
+    *("inferload.errors", "inferload.deployed"),
+    *(
+        f"inferload.deploy.{name}"
+        for name in ("places", "procfs", "probe", "logcause", "arguments", "checks", "weights")
+    ),
+    *(f"inferload.deploy.{name}" for name in ("preflight", "signals", "running", "launch", "facts", "onhost")),
+)
+_PACKAGES = ("inferload", "inferload.deploy")
+_PROGRAM = """\
+import json, sys, types
+if sys.version_info < (3, 10):
+    sys.exit("python3 there is %d.%d; 3.10 or newer is needed" % sys.version_info[:2])
+for name, source in json.loads({sources}).items():
+    module = sys.modules[name] = types.ModuleType(name)
+    module.__file__ = "/dev/null/" + name
+    parent, _, child = name.rpartition(".")
+    if parent:
+        setattr(sys.modules[parent], child, module)
+    if source is None:
+        module.__path__ = []
+    else:
+        module.__package__ = parent
+        exec(compile(source, name, "exec"), module.__dict__)
+sys.exit(sys.modules["inferload.deploy.onhost"].main(json.loads({request})))
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Remote:
-    """A server on another machine. `port`: there; `url`: where a client here reaches it; `tunnel`: its pid and local port."""
+    """A server on another machine. `port`: there; `url`: for clients here; `tunnel`: its process id and local port."""
 
     machine: str
     ssh_config: str | None
@@ -46,7 +78,7 @@ class Remote:
 
     @property
     def where(self) -> Machine:
-        """The machine, for ssh."""
+        """The machine."""
         return Machine(self.machine, self.ssh_config)
 
     @property
@@ -56,12 +88,12 @@ class Remote:
         return host, int(port)
 
     def tunnel_is_up(self) -> bool:
-        """Whether there is one and it runs."""
+        """True if there is one and its process runs."""
         return self.tunnel is not None and ssh.tunnel(*self.tunnel, self.port) is not None
 
 
 def state_file(machine: str, port: int) -> Path:
-    """Where a server is remembered."""
+    """The state file of a server on another machine."""
     return places.state_dir() / deployed.REMOTE / f"{re.sub(r'[^A-Za-z0-9.-]+', '_', machine)}-{port}.json"
 
 
@@ -72,7 +104,7 @@ def remember(server: Remote) -> None:
 
 
 def remembered() -> list[Remote]:
-    """Every server with a state file; UsageError where one is none."""
+    """Every server with a state file; UsageError if a file is none."""
     found: list[Remote] = []
     for path in sorted((places.state_dir() / deployed.REMOTE).glob("*.json")):
         said = rundir.read_json(path)
@@ -88,7 +120,7 @@ def remembered() -> list[Remote]:
 
 
 def close_tunnel(server: Remote) -> None:
-    """End its tunnel, where it has one."""
+    """End the server's tunnel, if it has one."""
     if server.tunnel is not None:
         ssh.close_tunnel(*server.tunnel, server.port)
 
@@ -104,7 +136,7 @@ def forget(server: Remote) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What is to be started where. `program` and `model_path` are paths there; `local_port`: of a tunnel, None without."""
+    """A server to start on a machine. `program` and `model_path`: paths there; `local_port`: of a tunnel."""
 
     machine: Machine
     variant: Variant
@@ -119,59 +151,87 @@ class Order:
     prices: Prices = UNPRICED
 
 
+@cache
+def _sources() -> str:
+    """The modules by name, as JSON; a package has no source."""
+    texts: dict[str, str | None] = dict.fromkeys(_PACKAGES)
+    for name in _MODULES:
+        package, _, module = name.rpartition(".")
+        texts[name] = files(package).joinpath(f"{module}.py").read_text(encoding="utf-8")
+    return json.dumps(texts)
+
+
+def program(request: dict[str, Any]) -> str:
+    """The Python program that answers a request there. It holds the API key and the state folder that are set here."""
+    carried = {name: value for name in ("INFERLOAD_STATE", "VLLM_API_KEY") if (value := os.environ.get(name))}
+    text = json.dumps({**request, "environment": carried})
+    return _PROGRAM.format(sources=repr(_sources()), request=repr(text))
+
+
+def _ask(machine: Machine, verb: str, say: Say = lambda _text: None, **request: Any) -> dict[str, Any]:
+    return ssh.run_python(machine, program({"verb": verb, **request}), say)
+
+
 def start(order: Order, say: Say) -> Remote:
-    """Start it there, wait until it answers there and here, remember it. UsageError says in one line why that failed."""
+    """Start the server there, wait until it answers there and here, record it. UsageError: the reason in one line."""
     host = "127.0.0.1" if order.local_port else order.machine.host()
     if order.local_port and (reason := probe.why_not_free("127.0.0.1", order.local_port)) is not None:
         raise UsageError(f"--tunnel {order.local_port}: {reason}")
-    own = secrets.token_hex(8)
-    script = f"INFERLOAD_START={own}\n{_key()}{_script([order.variant], order.extra)}"
+    start_id = secrets.token_hex(8)
     try:
-        answer = ssh.run(order.machine, script, _words(order), say)
+        answer = _ask(order.machine, "up", say, **_request(order, start_id))
     except KeyboardInterrupt:
-        _undo(order, own)
+        _undo(order, start_id)
         raise
-    server = _server(order, host, answer.out)
     try:
-        return _reached(server, order)
+        return _reached(_server(order, host, running.from_document(answer["server"])), order)
     except BaseException:
-        _undo(order, own)
+        _undo(order, start_id)
         raise
 
 
-def _undo(order: Order, own: str) -> None:
-    """Stop what this start made there, and nothing else; where that cannot be done, the reason for it is told already."""
+def _undo(order: Order, start_id: str) -> None:
+    """Stop the server of this start, and no other; an error hides none that is reported already."""
     with contextlib.suppress(UsageError):
-        _verb(order.machine, "stop", order.port, "--only", own)
+        _ask(order.machine, "down", port=order.port, start_id=start_id)
 
 
-def _key() -> str:
-    """The server's key, where one is set here: a line of the script, which no process list shows."""
-    return f"export VLLM_API_KEY={shlex.quote(key)}\n" if (key := probe.key()) else ""
+def _request(order: Order, start_id: str) -> dict[str, Any]:
+    path = None if order.model_path is None else Path(order.model_path)
+    wanted = Wanted(
+        engine=order.engine,
+        model=order.variant.model,
+        host=order.listen,
+        port=order.port,
+        extra=order.extra,
+        variant=order.variant,
+        model_path=path,
+    )
+    line = line_of(wanted)
+    server = Server(
+        engine=order.engine,
+        model=order.variant.model,
+        host=order.listen,
+        port=order.port,
+        pid=0,
+        started_at="",
+        argv=(order.program or "", *program_argv(wanted)[1:]),
+        log=Path(),
+        variant=document(order.variant),
+        start_id=start_id,
+    )
+    return {
+        "server": running.to_document(server),
+        "defaults": dict(line.defaults),
+        "fixed": {name: str(value) for name, value in line.fixed.items()},
+        "ready_s": order.ready_s or _READY_S[order.engine],
+        "model_path": order.model_path,
+        "need": dataclasses.asdict(need_of(wanted)) if order.engine == "vllm" else None,
+    }
 
 
-def _script(variants: Sequence[Variant] = (), extra: Sequence[str] = ()) -> str:
-    """start.sh with what it has to know; where INFERLOAD_STATE is set here, it names the folder there, too."""
-    folder = os.environ.get("INFERLOAD_STATE")
-    return (f"export INFERLOAD_STATE={shlex.quote(folder)}\n" if folder else "") + shell.script(variants, extra)
-
-
-def _words(order: Order) -> list[str]:
-    words = [order.variant.name, "--engine", order.engine, "--port", str(order.port), "--host", order.listen]
-    if order.program:
-        words += ["--program", order.program]
-    if order.model_path:
-        words += ["--model-path", order.model_path]
-    if order.ready_s is not None:
-        words += ["--wait-s", str(round(order.ready_s))]
-    return words
-
-
-def _server(order: Order, host: str, said: str) -> Remote:
-    """The server from what start.sh printed."""
-    found = re.search(r" after (\d+) s \(pid (\d+)\)$(?s:.)*^log: (.+)$(?s:.)*^command: (.+)$", said, re.MULTILINE)
-    if found is None:
-        raise UsageError(f"{order.machine.name}: start.sh there said something else than expected: {said[:200]!r}")
+def _server(order: Order, host: str, there: Server) -> Remote:
+    """The record of a server that was started there."""
     return Remote(
         machine=order.machine.name,
         ssh_config=order.machine.config,
@@ -179,17 +239,17 @@ def _server(order: Order, host: str, said: str) -> Remote:
         model=order.variant.model,
         port=order.port,
         url=f"http://{host}:{order.local_port or order.port}",
-        pid=int(found[2]),
-        started_at=running.utc_now(),
-        argv=tuple(shlex.split(found[4])),
-        log=found[3],
+        pid=there.pid,
+        started_at=there.started_at,
+        argv=there.argv,
+        log=str(there.log),
         variant=document(order.variant),
-        facts={"startup_s": float(found[1]), **facts.priced(document(order.variant), order.prices)},
+        facts={**there.facts, **facts.priced(document(order.variant), order.prices)},
     )
 
 
 def _reached(server: Remote, order: Order) -> Remote:
-    """The same, with its tunnel, asked for a token and for what it tells of itself."""
+    """The record with its tunnel, once the server is healthy from here."""
     if order.local_port:
         log = state_file(server.machine, server.port).with_suffix(".tunnel.log")
         pid = ssh.open_tunnel(order.machine, order.local_port, server.port, log)
@@ -204,9 +264,6 @@ def _reached(server: Remote, order: Order) -> Remote:
                     f"{server.machine}: {server.engine} is up there, but {server.url} is not reached from here; {hint}"
                 )
             time.sleep(0.1)
-        probe.first_token(host, port)
-        told = {**server.facts, **_memory(order), **facts.told(host, port)}
-        server = dataclasses.replace(server, facts=told)
         remember(server)
     except BaseException:
         forget(server)
@@ -214,69 +271,54 @@ def _reached(server: Remote, order: Order) -> Remote:
     return server
 
 
-def _memory(order: Order) -> dict[str, Any]:
-    """What it takes there once it has generated a token; empty where the machine does not tell: a start does not fail by that."""
-    try:
-        return facts.memory_there(_verb(order.machine, "memory", order.port))
-    except UsageError:
-        return {}
-
-
 def stop(machine: Machine, port: int) -> str:
-    """Stop what start.sh started there, forget it here; what it says. What was stopped there by hand had ended already.
+    """Stop a server there and remove its record; returns the result as text. It may have been stopped there by hand before.
 
-    UsageError where the machine does not let one in: then the tunnel is closed, and the server is remembered still.
+    UsageError if ssh cannot connect: then the tunnel is closed, and the record stays.
     """
     mine = found(port, [machine])
     try:
-        said = _verb(machine, "stop", port)
+        answer = _ask(machine, "down", port=port, start_id="")
     except UsageError as error:
         if not mine:
             raise
-        if _NOTHING not in str(error):
-            close_tunnel(mine[0])
-            record = state_file(machine.name, port)
-            raise UsageError(f"{error}; its tunnel here is closed; if it is gone for good, remove {record}") from error
-        said = f"{mine[0].engine} on port {port}: had ended already\n"
+        close_tunnel(mine[0])
+        record = state_file(machine.name, port)
+        raise UsageError(f"{error}; its tunnel here is closed; if it is gone for good, remove {record}") from error
+    if answer["ended"] is None and not mine:
+        raise UsageError(f"{machine.name}: port {port}: nothing was started there")
     for server in mine:
         forget(server)
-    return said
+    engine = answer.get("engine") or mine[0].engine
+    return f"{engine} on port {port}: {'stopped' if answer['ended'] else 'had ended already'}"
 
 
-def log(machine: Machine, port: int, lines: int) -> str:
-    """The end of a server's log, and its path there on the last line."""
-    return _verb(machine, "log", port, "-n", str(lines))
+def log(machine: Machine, port: int, lines: int) -> list[str]:
+    """The end of a server's log, and its path there as the last line."""
+    answer = _ask(machine, "logs", port=port, lines=lines)
+    return [*answer["lines"], f"whole log: {answer['log']}"]
 
 
 def state(server: Remote) -> str:
-    """`up`, `not answering`, `ended`, or why the machine cannot be asked."""
+    """`up`, `not answering`, `ended`, or the reason why the machine does not tell."""
     try:
-        said = ssh.run(server.where, _script(), ["status", "--port", str(server.port)], _unsaid).out
+        answer = states(server.where, server.port)
     except UsageError as error:
         return str(error).removeprefix(f"{server.machine}: ")
-    there = said.split("  ")[1] if said else "ended"
+    there = answer[0][1] if answer else "ended"
     if there == "up" and server.tunnel is not None and not server.tunnel_is_up():
         return "up there, its tunnel has ended"
     return there
 
 
-def states(machine: Machine, port: int | None) -> tuple[str, bool]:
-    """What start.sh says there of all its servers, and whether one is up."""
-    words = ["status", *(["--port", str(port)] if port else [])]
-    answer = ssh.run(machine, _script(), words, _unsaid)
-    return answer.out, answer.code == 0
-
-
-def _verb(machine: Machine, verb: str, port: int, *words: str) -> str:
-    return ssh.run(machine, _script(), [verb, "--port", str(port), *words], _unsaid).out
-
-
-def _unsaid(_text: str) -> None:
-    """What nobody needs to hear."""
+def states(machine: Machine, port: int | None) -> list[tuple[Server, str]]:
+    """The servers that were started there, each with its state."""
+    servers = _ask(machine, "status", port=port)["servers"]
+    return [(running.from_document(each["server"]), each["state"]) for each in servers]
 
 
 def machine_of(host: str | None, config: str | None) -> Machine | None:
-    """The machine that --host and --ssh-config name; None where they name none."""
+    """The machine that --host and --ssh-config name, if any."""
     if host is None or not ssh.is_machine(host, config):
         if config is not None:
             raise UsageError("--ssh-config: says how to reach a machine; name one with --host")
@@ -289,6 +331,6 @@ def machine_of(host: str | None, config: str | None) -> Machine | None:
 
 
 def found(port: int | None, machines: Sequence[Machine] = ()) -> list[Remote]:
-    """Those remembered here on a port, of these machines; all machines where none is named."""
+    """The recorded servers on a port of these machines; None: any port, no machines: all."""
     names = {machine.name for machine in machines}
     return [one for one in remembered() if port in (None, one.port) and (not names or one.machine in names)]

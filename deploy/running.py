@@ -1,34 +1,34 @@
-"""Servers that were started here: what is remembered of each, and which processes are still its own.
+"""Servers that were started on this machine: their state files and their process groups. Standard library only.
 
-A process id alone proves nothing, it may have been given to another program since. The mark of a server's process group
-is its log: a file with a name of its own that the group's processes hold open.
+A process id alone does not identify a server: the system may have given it to another program since. A server's process
+group is identified by its log, a file of its own that at least one process of the group holds open.
 """
 
+import calendar
 import contextlib
 import dataclasses
+import json
 import os
 import signal
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import psutil
-
-from inferload import rundir
 from inferload.errors import UsageError
-from inferload.measure import clock
 
-from . import places
+from . import places, procfs
 
 POLL_S = 0.05
+_TIME = "%Y-%m-%dT%H:%M:%SZ"
 FACTS = ("version", "startup_s", "memory_mb", "gpu_memory_mb", "config", "prices")
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A started server; `pid` leads its process group, `started_at` is UTC, `cores` is None where it is not pinned."""
+    """A started server. `pid`: leader of its process group; `started_at`: UTC; `cores`: None if it is not pinned;
+    `start_id`: names one start from another machine."""
 
     engine: str
     model: str
@@ -39,8 +39,9 @@ class Server:
     argv: tuple[str, ...]
     log: Path
     cores: tuple[int, ...] | None = None
-    variant: dict[str, Any] | None = None  # the variant's document, where it was started as one
-    facts: dict[str, Any] = field(default_factory=dict)  # what the server said of itself once it was up
+    variant: dict[str, Any] | None = None  # the variant's document
+    start_id: str = ""
+    facts: dict[str, Any] = field(default_factory=dict)  # version, configuration, memory, start-up time, prices
 
     @property
     def url(self) -> str:
@@ -57,18 +58,25 @@ def state_file(port: int) -> Path:
     return places.state_dir() / f"{port}.json"
 
 
-def remember(server: Server) -> None:
-    """Write the state file, so that another shell finds the server."""
+def to_document(server: Server) -> dict[str, Any]:
+    """The content of a state file."""
     document = dataclasses.asdict(server)
     facts = document.pop("facts")
-    write_state(state_file(server.port), {**facts, **document, "log": str(server.log), "url": server.url})
+    return {**facts, **document, "log": str(server.log), "url": server.url}
+
+
+def remember(server: Server) -> None:
+    """Write the state file, so that other processes find the server."""
+    write_state(state_file(server.port), to_document(server))
 
 
 def write_state(path: Path, document: dict[str, Any]) -> None:
     """Write a server's state file; UsageError where its folder cannot be written to."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        rundir.write_json(path, document)
+        whole = path.with_name(f"{path.name}.part")
+        whole.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        whole.replace(path)
     except OSError as error:
         raise not_written(path.parent, error) from error
 
@@ -78,25 +86,33 @@ def not_written(folder: Path, error: OSError) -> UsageError:
     return UsageError(f"{folder}: cannot be written to ({error.strerror}); make room there, and see to its rights")
 
 
+def from_document(document: Mapping[str, Any]) -> Server:
+    """The server of a state file's content; KeyError, TypeError or ValueError if it is none."""
+    cores = document.get("cores")
+    return Server(
+        engine=str(document["engine"]),
+        model=str(document["model"]),
+        host=str(document["host"]),
+        port=int(document["port"]),
+        pid=int(document["pid"]),
+        started_at=str(document["started_at"]),
+        argv=tuple(str(part) for part in document["argv"]),
+        log=Path(document["log"]),
+        cores=None if cores is None else tuple(int(core) for core in cores),
+        variant=document.get("variant"),
+        start_id=str(document.get("start_id", "")),
+        facts={key: document[key] for key in FACTS if key in document},
+    )
+
+
 def recall(path: Path) -> Server:
-    """The server of a state file; UsageError where the file is not one."""
+    """The server of a state file; UsageError if the file is none."""
     try:
-        document = rundir.read_json(path)
-        cores = document.get("cores")
-        return Server(
-            engine=str(document["engine"]),
-            model=str(document["model"]),
-            host=str(document["host"]),
-            port=int(document["port"]),
-            pid=int(document["pid"]),
-            started_at=str(document["started_at"]),
-            argv=tuple(str(part) for part in document["argv"]),
-            log=Path(document["log"]),
-            cores=None if cores is None else tuple(int(core) for core in cores),
-            variant=document.get("variant"),
-            facts={key: document[key] for key in FACTS if key in document},
-        )
-    except (UsageError, KeyError, TypeError, ValueError) as error:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(document, dict):
+            raise TypeError("not a JSON object")
+        return from_document(document)
+    except (OSError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise UsageError(f"{path}: not a server's state; end what it started by hand, and remove the file") from error
 
 
@@ -110,38 +126,20 @@ def forget(server: Server) -> None:
     state_file(server.port).unlink(missing_ok=True)
 
 
-def group(server: Server) -> list[psutil.Process]:
-    """The processes of the server; empty where it has ended, whoever has its process id now.
+def group(server: Server) -> list[int]:
+    """The ids of the server's processes; empty if it has ended, even if the system has reused its process id.
 
-    One that has ended and waits to be collected holds no file open, so it keeps no group alive.
+    A zombie holds no file open, so it keeps no group alive.
     """
-    _reap(server.pid)
-    members = [process for process in psutil.process_iter() if group_of(process) == server.pid]
-    return members if any(_holds(process, server.log) for process in members) else []
-
-
-def _reap(pid: int) -> None:
     with contextlib.suppress(ChildProcessError):  # started by another process, or reaped before
-        os.waitpid(pid, os.WNOHANG)
-
-
-def group_of(process: psutil.Process) -> int | None:
-    """Its process group; None for a process that has just ended."""
-    try:
-        return os.getpgid(process.pid)
-    except OSError:
-        return None
-
-
-def _holds(process: psutil.Process, log: Path) -> bool:
-    try:
-        return any(Path(opened.path) == log for opened in process.open_files())
-    except psutil.Error:
-        return False
+        os.waitpid(server.pid, os.WNOHANG)
+    log = os.path.realpath(server.log)
+    members = [pid for pid in procfs.processes() if procfs.group_of(pid) == server.pid]
+    return members if any(log in procfs.open_files(pid) for pid in members) else []
 
 
 def end(server: Server, grace_s: float) -> bool:
-    """TERM the whole group, KILL what is left after the grace; whether there was anything to end."""
+    """TERM the whole group, KILL the rest after the grace; whether any process was alive."""
     if not group(server):
         return False
     _signal(server.pid, signal.SIGTERM)
@@ -157,20 +155,19 @@ def _signal(group_id: int, number: signal.Signals) -> None:
 
 
 def _gone_within(server: Server, limit_s: float) -> bool:
-    deadline_ns = clock.now_ns() + round(limit_s * clock.NS_PER_S)
+    deadline_s = time.monotonic() + limit_s
     while group(server):
-        if clock.now_ns() > deadline_ns:
+        if time.monotonic() > deadline_s:
             return False
         time.sleep(POLL_S)
     return True
 
 
 def utc_now() -> str:
-    """The wall clock as text, for people."""
-    return datetime.fromtimestamp(clock.wall_ns() / clock.NS_PER_S, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    """The wall clock as text, in whole seconds."""
+    return time.strftime(_TIME, time.gmtime())
 
 
 def age_s(server: Server) -> float:
     """Seconds of wall time since the server was started."""
-    started = datetime.strptime(server.started_at, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
-    return clock.wall_ns() / clock.NS_PER_S - started.timestamp()
+    return time.time() - calendar.timegm(time.strptime(server.started_at, _TIME))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 
-from .running import group_of
+from .procfs import group_of
 
 # What is left of a run that is given up has no use: it gets this long to end by itself.
 GRACE_S = 5.0
@@ -39,7 +39,7 @@ class RunProcess:
         """TERM its whole group, KILL what is left after the grace; whether it was there."""
         if not self.alive():
             return False
-        group = [process for process in psutil.process_iter() if group_of(process) == self.pid]
+        group = [process for process in psutil.process_iter() if group_of(process.pid) == self.pid]
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGTERM)
         _, left = psutil.wait_procs(group, timeout=grace_s)

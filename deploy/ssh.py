@@ -1,20 +1,21 @@
-"""Another machine by ssh: a shell script run there, its errors in one line, and a tunnel to a port of it.
+"""Another machine by ssh: a Python program run there, its errors in one line, and a tunnel to a port of it.
 
-Nothing is installed there: the script goes through ssh's standard input to `sh -s`, and a key for the server with it, so that
-neither stands in a process list.
+Nothing is installed there: the program goes through ssh's standard input to `python3 -`, and the server's API key with it, so
+that neither is in a process list.
 """
 
 import contextlib
+import json
 import os
 import re
-import shlex
 import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -37,25 +38,25 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A machine as ssh is told of it: `user@host`, or `ssh://` and a name of the configuration; `config`: of `ssh -F`."""
+    """A machine: `user@host`, or `ssh://` and a name of ssh's configuration. `config`: the file for `ssh -F`."""
 
     name: str
     config: str | None = None
 
     @property
     def command(self) -> list[str]:
-        """ssh without a question and with a limit; options go behind it, then `destination`."""
+        """ssh without prompts and with a time limit; options follow, then `destination`."""
         config = ["-F", self.config] if self.config else []
         return ["ssh", *config, "-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT_S}"]
 
     @property
     def destination(self) -> list[str]:
-        """The words that end ssh's options; a name that looks like an option is none."""
+        """The words that end ssh's options, so that no name is read as an option."""
         plain = self.name.removeprefix("ssh://")
         return ["--", self.name if ":" in plain else plain]
 
     def host(self) -> str:
-        """The address that ssh would go to, for requests from here."""
+        """The address that ssh connects to, for requests from here."""
         try:
             done = subprocess.run([*self.command, "-G", *self.destination], capture_output=True, text=True, check=False)
         except OSError as error:
@@ -72,30 +73,23 @@ def is_machine(host: str, config: str | None) -> bool:
 
 
 def no_client(error: OSError) -> UsageError:
-    """What to say where ssh itself cannot be run."""
+    """The error for an ssh that cannot be run."""
     return UsageError(f"ssh: {error.strerror}; install OpenSSH's client")
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What a script said: its exit code and its standard output."""
+def run_python(machine: Machine, source: str, say: Say) -> dict[str, Any]:
+    """Run a Python program there; returns the JSON object on the last line of its output. `say` gets its progress lines.
 
-    code: int
-    out: str
-
-
-def run(machine: Machine, script: str, words: Sequence[str], say: Say) -> Answer:
-    """Run a script there with these words; `say` gets what it tells on the way.
-
-    UsageError where ssh does not get in, and where the script ends with 2: the line that it gives as the reason.
+    UsageError if ssh cannot connect, if there is no answer, or with the answer's `error`.
     """
     try:
         process = subprocess.Popen(
-            [*machine.command, *machine.destination, f"sh -s -- {shlex.join(words)}"],
+            [*machine.command, *machine.destination, "python3 -"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            encoding="utf-8",
             errors="replace",
         )
     except OSError as error:
@@ -103,12 +97,12 @@ def run(machine: Machine, script: str, words: Sequence[str], say: Say) -> Answer
     assert process.stdin is not None
     assert process.stdout is not None
     assert process.stderr is not None
-    told: list[str] = []
-    listener = threading.Thread(target=_listen, args=(process.stderr, told, say), daemon=True)
+    errors: list[str] = []
+    listener = threading.Thread(target=_listen, args=(process.stderr, errors, say), daemon=True)
     listener.start()
     try:
-        with contextlib.suppress(BrokenPipeError), process.stdin:  # ssh that does not get in says why itself
-            process.stdin.write(script)
+        with contextlib.suppress(BrokenPipeError), process.stdin:  # an ssh that cannot connect reports why itself
+            process.stdin.write(source)
         out = process.stdout.read()
         code = process.wait()
     except KeyboardInterrupt:
@@ -116,19 +110,28 @@ def run(machine: Machine, script: str, words: Sequence[str], say: Say) -> Answer
         raise
     listener.join(CONNECT_S)
     if code == _LOST:
-        raise UsageError(_lost(machine, "\n".join(told)))
-    if code not in (0, 1):
-        raise UsageError(f"{machine.name}: {told[-1] if told else f'the script ended with {code}'}")
-    return Answer(code, out)
+        raise UsageError(_lost(machine, "\n".join(errors)))
+    return _answer(machine, out, errors)
 
 
-def _listen(lines: Iterable[str], told: list[str], say: Say) -> None:
-    """Errors of the script are kept, all else is said."""
+def _answer(machine: Machine, out: str, errors: list[str]) -> dict[str, Any]:
+    """The last line of the output; a login shell may print others before."""
+    try:
+        answer = json.loads(out.splitlines()[-1])
+        problem = answer.get("error")
+    except (IndexError, ValueError, AttributeError):
+        raise UsageError(f"{machine.name}: {errors[-1] if errors else 'python3 gave no answer'}") from None
+    if problem is not None:
+        raise UsageError(f"{machine.name}: {problem}")
+    return dict(answer)
+
+
+def _listen(lines: Iterable[str], errors: list[str], say: Say) -> None:
+    """Collect the lines of standard error; pass progress on."""
     for line in lines:
-        text = line.rstrip()
-        told.append(text.removeprefix("start.sh: "))
-        if not text.startswith("start.sh: ") and ": starting, " in text:
-            say(text)
+        errors.append(line.rstrip())
+        if ": starting, " in line:
+            say(line.rstrip())
 
 
 def _lost(machine: Machine, said: str) -> str:

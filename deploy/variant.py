@@ -19,6 +19,7 @@ from inferload.measure.cost import UNPRICED, Prices
 from inferload.workload import catalog
 
 from .arguments import to_argv
+from .checks import DEFAULT_UTILIZATION, Hardware
 from .simulator.hardware import find
 
 FOLDER = Path(__file__).with_name("variants")
@@ -41,28 +42,6 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _FLAG_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _FAMILY_KEYS = {"source", "model", "hardware", "simulated_as", "prices", "variants"}
-
-
-@dataclass(frozen=True, slots=True)
-class Hardware:
-    """What a variant needs. `gpus` 0: runs on the CPU; `memory_gib`: of each GPU, else of the machine."""
-
-    gpu: str
-    gpus: int
-    memory_gib: int
-
-    def __post_init__(self) -> None:
-        """UsageError for values of another type."""
-        if not isinstance(self.gpu, str):
-            raise UsageError(f"hardware: gpu {self.gpu!r}: not a text; quote it")
-        for name, value in (("gpus", self.gpus), ("memory_gib", self.memory_gib)):
-            if type(value) is not int or value < 0:
-                raise UsageError(f"hardware: {name} {value!r}: not a whole number of 0 or more")
-
-    def __str__(self) -> str:
-        if not self.gpus:
-            return f"CPU, {self.memory_gib} GiB"
-        return self.gpu if self.gpus == 1 else f"{self.gpus} x {self.gpu}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +82,15 @@ class Variant:
     def argv(self) -> tuple[str, ...]:
         """vLLM's arguments behind `vllm serve MODEL`, those that every variant has included."""
         return tuple(to_argv({**self.args, **{name: value for name, value in ALWAYS.items() if name not in self.args}}))
+
+    @property
+    def utilization(self) -> float:
+        """The share of each GPU's memory that the server takes; UsageError if it is no number."""
+        value = self.args.get("gpu-memory-utilization") or DEFAULT_UTILIZATION
+        try:
+            return float(value)
+        except (TypeError, ValueError):
+            raise UsageError(f"{self.name}: gpu-memory-utilization {value}: not a number") from None
 
     def with_args(self, changes: Mapping[str, Any]) -> "Variant":
         """The same with other arguments; None takes one away."""

@@ -10,10 +10,10 @@ from typing import Any
 from inferload.errors import UsageError
 from inferload.workload.yamltext import parse
 
-from . import vllmflags
-from .arguments import environment_faults, faults
+from .arguments import refuse_removed
 from .engines import LINES, Line, Wanted, line_of, refuse_elsewhere
 from .variant import Variant, base_of, bundled, document, named, stand_in
+from .vllm_cpu.install import VLLM
 
 _INDENT = 30
 WIDTH = 80  # of a terminal; a command line, which is there to be copied, takes what it needs
@@ -47,11 +47,9 @@ def add_variant(parser: argparse.ArgumentParser) -> None:
 
 
 def chosen(arguments: argparse.Namespace) -> Variant:
-    """The variant that was asked for; UsageError for what current vLLM would refuse of it."""
+    """The variant of the command line; UsageError for flags and variables that are gone from vLLM."""
     variant = changed(named(arguments.variant), arguments.set)
-    version, flags = vllmflags.recorded()
-    if found := [*faults(variant.argv, flags), *environment_faults(variant.environment)]:
-        raise UsageError("\n".join(f"{variant.name}: {fault} (vLLM {version})" for fault in found))
+    refuse_removed(variant.name, variant.argv, variant.environment)
     return variant
 
 
@@ -101,9 +99,8 @@ def prose(label: str, text: str) -> list[str]:
 
 
 def show(arguments: argparse.Namespace) -> int:
-    """The whole variant; what current vLLM would refuse of it is an error."""
+    """The whole variant."""
     variant = chosen(arguments)
-    version, _ = vllmflags.recorded()
     line = None if arguments.engine is None else line_of(Wanted(arguments.engine, variant.model, variant=variant))
     if arguments.json:
         ran = (
@@ -112,14 +109,14 @@ def show(arguments: argparse.Namespace) -> int:
         print(json.dumps({**document(variant), **ran}, indent=1))
         return 0
     base = base_of(variant, arguments.variant)
-    print("\n".join(_page(variant, base, *_command(variant, arguments.engine, line, version))))
+    print("\n".join(_page(variant, base, *_command(variant, arguments.engine, line))))
     return 0
 
 
-def _command(variant: Variant, engine: str | None, line: Line | None, version: str) -> tuple[str, list[str]]:
+def _command(variant: Variant, engine: str | None, line: Line | None) -> tuple[str, list[str]]:
     """What a command line is for, and the lines that show it."""
     if line is None:
-        return f"for vLLM {version}", _wrapped(["vllm", "serve", variant.model, *variant.argv], 3)
+        return f"for vLLM {VLLM}", _wrapped(["vllm", "serve", variant.model, *variant.argv], 3)
     words = [f"{name}={value}" for name, value in line.defaults.items()]
     first = next(place for place, word in enumerate(line.argv) if word.startswith("--"))
     what = f"of the engine {engine}" + (", where these variables are not set otherwise" if words else "")

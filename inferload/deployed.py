@@ -26,8 +26,9 @@ def cache() -> Path:
 
 
 def state_dir() -> Path:
-    """Folder of the state files and logs of started servers."""
-    return cache() / "deploy"
+    """Folder of the state files and logs of started servers: `$INFERLOAD_STATE`, else `deploy` of the cache."""
+    named = os.environ.get("INFERLOAD_STATE")
+    return Path(named).absolute() if named else cache() / "deploy"
 
 
 def of_target(url: str) -> dict[str, Any] | None:

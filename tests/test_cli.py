@@ -73,10 +73,7 @@ def test_no_parser_takes_an_abbreviation() -> None:
 @pytest.mark.parametrize(
     "command",
     [
-        *(
-            f"deploy {verb}"
-            for verb in ("list", "show", "script", "compose", "kubernetes", "up", "status", "logs", "down")
-        ),
+        *(f"deploy {verb}" for verb in ("list", "show", "render", "up", "status", "logs", "down")),
         *("deploy", "run", "sweep", "throughput"),
     ],
 )
@@ -101,3 +98,12 @@ def test_what_a_command_prints_of_a_file_holds_no_control_characters(
     assert "\x1b" not in said
     assert cli.main(["validate", str(tmp_path / "no\x1b[2Jsuch.yaml")]) == 2
     assert "\x1b" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("verb", ["script", "compose", "kubernetes"])
+def test_a_verb_that_is_gone_names_its_replacement(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["deploy", verb, "tiny-all"])
+    assert ended.value.code == 2
+    said = f"deploy {verb}: removed; use inferload deploy render VARIANT --format {verb.replace('script', 'sh')}"
+    assert said in capsys.readouterr().err

@@ -4,10 +4,9 @@ import dataclasses
 import functools
 import json
 import os
-import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ import kubernetes_validate
 import pytest
 import referencing
 import yaml
-from inferload.deploy import compose, containers, kubernetes, shell, waitfor
+from inferload.deploy import compose, containers, kubernetes
 from inferload.deploy.containers import Images, Plan, plan_of
 from inferload.deploy.variant import bundled, named
 
@@ -84,101 +83,13 @@ def test_compose_files_hold_the_specification(name: str, engine: str) -> None:
     [("llama3-tp2", "vllm", True), ("tiny-ngram", "simulator", False)],
 )
 def test_kubernetes_objects_hold_its_schemas(name: str, engine: str, shared: bool) -> None:
-    found = [thing for thing in objects(kubernetes.files(plan(name, engine), shared)) if thing["kind"] != "LocustTest"]
+    found = objects(kubernetes.files(plan(name, engine), shared))
     assert {thing["kind"] for thing in found} >= {"Deployment", "Service", "Job", "ConfigMap", "Pod"}
     for thing in found:
         check_kubernetes(thing)
     found[-1]["metadata"]["lables"] = {}
     with pytest.raises(jsonschema.ValidationError, match="lables"):
         check_kubernetes(found[-1])
-
-
-TEXT, TEXTS = {"type": "string"}, {"type": "object", "additionalProperties": {"type": "string"}}
-ANY = {"type": "object"}
-
-
-def closed(required: list[str] | None = None, **properties: Any) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "properties": properties,
-        "additionalProperties": False,
-        "required": required or [],
-    }
-
-
-# What the two custom resource definitions let in, written by hand from them: names, types, what is required.
-THIRD_PARTY = closed(
-    ["image", "master", "worker"],
-    image=TEXT,
-    imagePullPolicy={"enum": ["Always", "IfNotPresent", "Never"]},
-    imagePullSecrets={"type": "array"},
-    master=closed(
-        ["command"],
-        command=TEXT,
-        resources=ANY,
-        labels=TEXTS,
-        annotations=TEXTS,
-        autostart={"type": "boolean"},
-        autoquit=closed(["enabled"], enabled={"type": "boolean"}, timeout={"type": "integer", "minimum": 0}),
-        extraArgs={"type": "array", "items": TEXT},
-    ),
-    worker=closed(
-        ["command", "replicas"],
-        command=TEXT,
-        replicas={"type": "integer", "minimum": 1, "maximum": 500},
-        resources=ANY,
-        labels=TEXTS,
-        annotations=TEXTS,
-        extraArgs={"type": "array", "items": TEXT},
-    ),
-    testFiles=closed(configMapRef=TEXT, libConfigMapRef=TEXT, srcMountPath=TEXT, libMountPath=TEXT),
-    scheduling=ANY,
-    env=closed(
-        configMapRefs={"type": "array"},
-        secretRefs={"type": "array"},
-        variables={"type": "array"},
-        secretMounts={"type": "array"},
-    ),
-    volumes={"type": "array"},
-    volumeMounts={"type": "array", "items": {"properties": {"target": {"enum": ["master", "worker", "both"]}}}},
-    security=closed(podSecurityContext=ANY, containerSecurityContext=ANY),
-    observability=ANY,
-)
-_PART = closed(labels=TEXTS, annotations=TEXTS, resources=ANY)
-OFFICIAL = closed(
-    ["workers"],
-    image=TEXT,
-    imagePullPolicy={"enum": ["IfNotPresent", "Always", "Never"]},
-    imagePullSecrets={"type": "array", "items": closed(["name"], name=TEXT)},
-    workers={"type": "integer", "minimum": 1},
-    args=TEXT,
-    env={"type": "array", "items": closed(["name"], name=TEXT, value=TEXT)},
-    labels=TEXTS,
-    annotations=TEXTS,
-    master=_PART,
-    worker=_PART,
-    locustfile=closed(content=TEXT, configMap=closed(["name"], name=TEXT)),
-    metrics=closed(intervalSeconds={"type": "integer"}),
-)
-
-
-def test_the_operators_resources_have_the_fields_that_their_definitions_name() -> None:
-    files = kubernetes.files(plan(), False)
-    (ours,) = [thing for thing in objects(files, "extras/locust-k8s-operator.yaml") if thing["kind"] == "LocustTest"]
-    jsonschema.validate(ours["spec"], THIRD_PARTY)
-    assert ours["apiVersion"] == "locust.io/v2"
-    # What is Kubernetes' own in it is held against its schema, as part of the pod that the operator makes of it.
-    mounts = [{key: value for key, value in one.items() if key != "target"} for one in ours["spec"]["volumeMounts"]]
-    container = {"name": "x", "image": "x", "env": ours["spec"]["env"]["variables"], "volumeMounts": mounts}
-    container["resources"] = ours["spec"]["worker"]["resources"]
-    pod = {"containers": [container], "volumes": ours["spec"]["volumes"]}
-    pod["securityContext"] = ours["spec"]["security"]["podSecurityContext"]
-    check_kubernetes({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": pod})
-    (other,) = [thing for thing in objects(files, "extras/locustio-k8s-operator.yaml") if thing["kind"] == "LocustTest"]
-    jsonschema.validate(other["spec"], OFFICIAL)
-    assert other["apiVersion"] == "locust.io/v1"
-    for spec in (ours["spec"]["master"]["command"], other["spec"]["args"]):
-        assert "--headless" in spec.split()
 
 
 # -- the files agree with the variant, and with one another ------------------------------------------------------------
@@ -212,6 +123,15 @@ def test_variables_in_values_are_not_those_of_compose_or_kubernetes() -> None:
     assert {"name": "MINE", "value": "a $HOME $$(HOST) b"} in container["env"]
 
 
+def test_no_text_of_a_variant_is_read_as_yaml_or_as_a_placeholder() -> None:
+    plain = compose.document(plan())
+    hostile = dataclasses.replace(named("llama3-tp2"), purpose="a\nkind: Evil\u2028services: {}\x85b $gpus")
+    files = {**compose.files(made := plan_of(hostile, "vllm", "smoke", 3, Images())), **kubernetes.files(made, False)}
+    assert yaml.safe_load(files["compose.yaml"]) == plain
+    assert [thing["kind"] for thing in objects(files, "server.yaml")][1:] == ["Deployment", "Service"]
+    assert "b $gpus" in files["server.yaml"]
+
+
 def test_names_and_volumes_of_compose_are_there() -> None:
     document = compose.document(plan())
     services, volumes = document["services"], document["volumes"]
@@ -222,7 +142,7 @@ def test_names_and_volumes_of_compose_are_there() -> None:
             source = volume.split(":")[0]
             assert source in volumes or source.removeprefix("./") in compose.files(plan())
         assert set(service.get("depends_on", {})) <= set(services)
-    assert services["worker"]["environment"]["INFERLOAD_WAIT_FOR"] == "tcp://master:5557"
+    assert services["master"]["depends_on"]["server"]["condition"] == "service_healthy"
     jobs = compose.prometheus(plan())["scrape_configs"]
     assert [job["static_configs"][0]["targets"] for job in jobs] == [["server:8000"], ["dcgm:9400"]]
     assert "dcgm" not in compose.document(plan("tiny-all", "simulator"))["services"]
@@ -230,7 +150,7 @@ def test_names_and_volumes_of_compose_are_there() -> None:
 
 @pytest.mark.parametrize("shared", [False, True])
 def test_names_and_volumes_of_kubernetes_are_there(shared: bool) -> None:
-    found = objects(kubernetes.files(plan(), shared), "server.yaml", "results.yaml", "extras/reader.yaml", "run.yaml")
+    found = objects(kubernetes.files(plan(), shared), "server.yaml", "results.yaml", "reader.yaml", "run.yaml")
     by_kind: dict[str, dict[str, Any]] = {}
     for thing in found:
         name = thing["metadata"]["name"]
@@ -275,8 +195,6 @@ def test_the_files_are_as_written(golden: Callable[[str, str], None], tmp_path: 
     made = {**compose.files(plan()), **kubernetes.files(plan(), False)}
     for name in ("compose.yaml", "prometheus.yml", "server.yaml", "run.yaml"):
         golden(f"llama3-tp2-{name}", made[name])
-    for name in ("locust-k8s-operator", "locustio-k8s-operator"):
-        golden(f"llama3-tp2-{name}.yaml", made[f"extras/{name}.yaml"])
 
 
 # -- the command -------------------------------------------------------------------------------------------------------
@@ -284,9 +202,21 @@ def test_the_files_are_as_written(golden: Callable[[str, str], None], tmp_path: 
 
 def test_files_are_written_where_they_are_wanted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for verb in ("compose", "kubernetes"):
-        words = ["deploy", verb, "tiny-all", "--engine", "simulator", "--image", "registry/inferload:9"]
+        words = [
+            "deploy",
+            "render",
+            "tiny-all",
+            "--format",
+            verb,
+            "--engine",
+            "simulator",
+            "--image",
+            "registry/inferload:9",
+        ]
         assert cli.main([*words, "-o", str(tmp_path / verb)]) == 0
     named_files = [Path(line) for line in capsys.readouterr().out.splitlines()]
+    assert cli.main(words) == 2
+    assert capsys.readouterr().err == "inferload: --format kubernetes: name a folder for the files with -o\n"
     assert all(path.is_file() for path in named_files)
     assert "image: registry/inferload:9" in (tmp_path / "compose" / "compose.yaml").read_text()
 
@@ -329,7 +259,7 @@ def test_the_container_file_copies_what_is_there_and_the_ignore_file_lets_it_in(
 @pytest.fixture
 def stubs(tmp_path: Path) -> Path:
     """A folder of programs that say what they were called with."""
-    for name in ("inferload", "locust", "python"):
+    for name in ("inferload", "locust"):
         (tmp_path / name).write_text(f'#!/bin/sh\necho {name} "$@"\n')
         (tmp_path / name).chmod(0o755)
     return tmp_path
@@ -346,31 +276,7 @@ def stubs(tmp_path: Path) -> Path:
     ],
 )
 def test_the_first_word_says_what_runs(stubs: Path, words: tuple[str, ...], runs: str) -> None:
-    command = ["sh", str(shell.START.with_name("entrypoint.sh")), *words]
-    environment = {
-        "PATH": f"{stubs}:{os.defpath}",
-        "INFERLOAD_WAIT_FOR": "tcp://a:1 http://b/health",
-        "INFERLOAD_WAIT_S": "7",
-    }
+    command = ["sh", str(ROOT / "deploy" / "entrypoint.sh"), *words]
+    environment = {"PATH": f"{stubs}:{os.defpath}"}
     out = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.splitlines()
-    waits = [f"python -m inferload.deploy.waitfor {url} --limit-s 7" for url in ("tcp://a:1", "http://b/health")]
-    assert out == [*waits, runs]
-
-
-# -- waiting -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def listening() -> Iterator[int]:
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        server.listen()
-        yield server.getsockname()[1]
-
-
-def test_a_container_waits_for_what_answers(listening: int, capsys: pytest.CaptureFixture[str]) -> None:
-    waitfor.wait_for(f"tcp://127.0.0.1:{listening}", 0)
-    assert waitfor.main(["tcp://127.0.0.1:1", "--limit-s", "0"]) == 2
-    assert "tcp://127.0.0.1:1: does not answer within 0 s: " in capsys.readouterr().err
-    with pytest.raises(UsageError, match="not a URL to wait for"):
-        waitfor.wait_for("server:8000", 0)
+    assert out == [runs]

@@ -61,6 +61,10 @@ pydantic_core._pydantic_core.ValidationError: 1 validation error for ModelConfig
         (ENGINE_DIED, ["ValueError: the cache holds 128 tokens, one request needs 32768"]),
         (REFUSED, ["main.py serve: error: argument --max-num-seqs: invalid int value: 'banana'"]),
         (
+            "usage: vllm serve\nvllm: error: unrecognized arguments: --max-num-sqes 8\n",
+            ["vllm: error: unrecognized arguments: --max-num-sqes 8"],
+        ),
+        (
             INVALID,
             [
                 "pydantic_core._pydantic_core.ValidationError: 1 validation error for ModelConfig",
@@ -309,6 +313,10 @@ def program(state: Path) -> Started:
     return begin
 
 
+def ended(pid: int) -> bool:
+    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
 def eventually(condition: Callable[[], bool], limit_s: float = 20.0) -> None:
     deadline_s = time.monotonic() + limit_s
     while not condition():
@@ -322,7 +330,7 @@ def test_a_server_answers_while_it_is_wanted_and_leaves_nothing_behind(state: Pa
     with launch.serving(wanted, said.append) as server:
         assert probe.model(server.host, server.port) == "some-model"
         assert running.recall(running.state_file(server.port)) == server
-        assert [process.pid for process in running.group(server)] == [server.pid]
+        assert running.group(server) == [server.pid]
         with pytest.raises(UsageError, match="up there already"):
             launch.start(wanted)
     assert running.group(server) == []
@@ -434,8 +442,7 @@ def test_a_group_that_ignores_term_is_killed_with_its_children(program: Started)
         time.sleep(600)
         """
     )
-    pids = {process.pid for process in running.group(server)}
-    assert len(pids) == 2
+    assert len(running.group(server)) == 2
     assert launch.stop(server, grace_s=0.2)
     assert running.group(server) == []
     assert not launch.stop(server)
@@ -443,20 +450,20 @@ def test_a_group_that_ignores_term_is_killed_with_its_children(program: Started)
 
 def test_children_that_outlive_their_leader_are_found_and_ended(program: Started) -> None:
     server = program("import os, time\nif os.fork(): os._exit(0)\nprint('ready')\ntime.sleep(600)")
-    eventually(lambda: server.pid not in {process.pid for process in running.group(server)})
+    eventually(lambda: server.pid not in running.group(server))
     (child,) = running.group(server)
     assert launch.stop(server)
-    eventually(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)
+    eventually(lambda: ended(child))
 
 
 def test_a_server_whose_first_process_ends_is_not_waited_for(program: Started, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch, "ORPHANS_S", 0.2)
     server = program("import os, time\nif os.fork(): raise SystemExit('inferload: out of luck')\ntime.sleep(600)")
-    eventually(lambda: server.pid not in {process.pid for process in running.group(server)})
+    eventually(lambda: server.pid not in running.group(server))
     (child,) = running.group(server)
     with pytest.raises(UsageError, match=r"ended before it answered: inferload: out of luck"):
         launch.wait(server, 600, lambda _: None)
-    assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
+    assert ended(child)
     assert not running.state_file(server.port).exists()
 
 
@@ -484,7 +491,7 @@ def test_a_process_id_that_was_given_to_another_program_is_left_alone(state: Pat
         reused = Server("simulator", "m", "127.0.0.1", server.port, stranger.pid, server.started_at, (), server.log)
         running.remember(reused)
         assert running.group(reused) == []
-        assert command.state_of(reused) == "ended"
+        assert launch.state(reused) == "ended"
         assert not launch.stop(reused)
         assert stranger.poll() is None
     finally:
@@ -522,7 +529,7 @@ def test_a_folder_that_cannot_be_written_to_is_one_line_and_leaves_no_server(
     monkeypatch.setattr(launch, "_spawn", lambda *given: begun.append(spawn(*given)) or begun[-1])
     with pytest.raises(UsageError, match=rf"^{state}: cannot be written to \(Is a directory\)"):
         launch.start(wanted, sleeper)
-    eventually(lambda: not psutil.pid_exists(begun[0]) or psutil.Process(begun[0]).status() == psutil.STATUS_ZOMBIE)
+    eventually(lambda: ended(begun[0]))
 
 
 def test_logs_of_servers_that_ended_do_not_pile_up(state: Path, program: Started) -> None:
@@ -535,6 +542,13 @@ def test_logs_of_servers_that_ended_do_not_pile_up(state: Path, program: Started
     assert second.log.exists()
     assert len(list(state.glob("*.log"))) == launch.LOGS_KEPT + 2
     launch.stop(first)
+
+
+def test_the_environment_names_the_folder_of_states(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("INFERLOAD_STATE", str(tmp_path))
+    assert running.state_file(8000) == tmp_path / "8000.json"
+    monkeypatch.delenv("INFERLOAD_STATE")
+    assert running.state_file(8000).parent == places.cache() / "deploy"
 
 
 def test_a_state_file_that_is_none_is_named(state: Path) -> None:
@@ -568,7 +582,7 @@ def test_up_status_logs_down(state: Path, capsys: pytest.CaptureFixture[str]) ->
         assert deploy("logs", "-n", "1") == 0
         assert capsys.readouterr().out.startswith(f"inferload simulator on http://127.0.0.1:{port}\n")
         os.killpg(server.pid, signal.SIGKILL)
-        eventually(lambda: command.state_of(server) == "ended")
+        eventually(lambda: launch.state(server) == "ended")
         assert deploy("status", "--port", port) == 1
         assert deploy("down") == 0
         assert "had ended already" in capsys.readouterr().out

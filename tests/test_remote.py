@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -25,16 +26,6 @@ QUICK = """\
 #!/bin/sh
 shift
 exec {python} -m inferload.deploy.simulator "$@"
-"""
-
-HEALTHY = """\
-#!{python}
-import http.server, sys
-class Page(http.server.BaseHTTPRequestHandler):
-    def do_GET(self):
-        self.send_response(200)
-        self.end_headers()
-http.server.HTTPServer(("127.0.0.1", int(sys.argv[sys.argv.index("--port") + 1])), Page).serve_forever()
 """
 
 
@@ -67,7 +58,7 @@ def deploy(ssh_server: SshServer, here: Path) -> Run:
     return run
 
 
-def interrupted() -> ssh.Answer:
+def interrupted() -> dict[str, Any]:
     raise KeyboardInterrupt
 
 
@@ -93,7 +84,7 @@ def test_a_server_there_is_started_watched_measured_and_stopped(
     assert cli.main(["deploy", "status"]) == 0
     assert f"http://127.0.0.1:{local}  up  simulator tiny-ngram (tiny)  ssh://" in capsys.readouterr().out
     assert deploy("status") == 0
-    assert capsys.readouterr().out.startswith(f"port {port}  up  simulator tiny-ngram (tiny)")
+    assert capsys.readouterr().out.startswith(f"http://127.0.0.1:{port}  up  simulator tiny-ngram (tiny)")
     assert cli.main(["deploy", "logs", "-n", "3"]) == 0
     assert f"inferload simulator on http://127.0.0.1:{port}" in capsys.readouterr().out
     assert deploy("up", "tiny-ngram", *options[:4]) == 2
@@ -107,9 +98,9 @@ def test_a_server_there_is_started_watched_measured_and_stopped(
         "127.0.0.1",
         program=program,
     )
-    real, calls = ssh.run, iter(range(9))
+    real, calls = ssh.run_python, iter(range(9))
     with pytest.MonkeyPatch.context() as cut:
-        cut.setattr(ssh, "run", lambda *given: interrupted() if next(calls) == 0 else real(*given))
+        cut.setattr(ssh, "run_python", lambda *given: interrupted() if next(calls) == 0 else real(*given))
         with pytest.raises(KeyboardInterrupt):
             remote.start(order, lambda _: None)
     assert probe.healthy("127.0.0.1", port)  # it was not that start's
@@ -149,15 +140,21 @@ def one_line(error: str) -> str:
 
 def test_what_goes_wrong_is_one_line(deploy: Run, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     program = here / "dies"
-    program.write_text('#!/bin/sh\necho loading\necho "inferload: $*" >&2\nexit 2\n')
+    program.write_text('#!/bin/sh\necho loading\nshift $(($# - 2))\necho "inferload: $*" >&2\nexit 2\n')
     program.chmod(0o755)
-    assert deploy("up", "tiny-all", "--engine", "vllm", "--program", "/no/vllm") == 2
-    assert "ssh://machine-a: vllm: no program /no/vllm here" in one_line(capsys.readouterr().err)
+    assert deploy("up", "tiny-all", "--engine", "vllm") == 2
+    assert "tiny-all: its model is made where inferload is installed" in one_line(capsys.readouterr().err)
+    assert deploy("up", "t4-all", "--engine", "vllm", "--program", "/no/vllm") == 2
+    assert "ssh://machine-a: vllm: no program /no/vllm there" in one_line(capsys.readouterr().err)
+    vllm = ["--engine", "vllm", "--program", str(program), "--port", str(probe.free_port())]
+    assert deploy("up", "llama31-base", *vllm, "--set", "tensor-parallel-size=4096") == 2
+    assert "ssh://machine-a: llama31-base: needs 4096 x " in one_line(capsys.readouterr().err)
+    assert deploy("up", "tiny-all", *vllm, "--model-path", str(here)) == 2
+    assert f"ssh://machine-a: --model-path {here}: no config.json there" in one_line(capsys.readouterr().err)
     options = ["--program", str(program), "--port", str(probe.free_port())]
     assert deploy("up", "tiny-all", *options, "--", "--last-flag", "it's so") == 2
     said = one_line(capsys.readouterr().err)
-    assert "ssh://machine-a: simulator ended before it answered: inferload: simulator " in said
-    assert "--last-flag it's so (log: " in said
+    assert "ssh://machine-a: simulator ended before it answered: inferload: --last-flag it's so (log: " in said
     assert deploy("down", "--port", "1") == 2
     assert "ssh://machine-a: port 1: nothing was started there" in one_line(capsys.readouterr().err)
     assert deploy("up", "tiny") == 2
@@ -190,28 +187,68 @@ def test_a_machine_that_does_not_let_one_in_is_one_line(
     assert f"--ssh-config {tmp_path}/none: no such file" in one_line(capsys.readouterr().err)
 
 
+def test_the_program_needs_the_standard_library_alone_and_answers_with_json(here: Path) -> None:
+    request = {"verb": "down", "port": 8000, "start_id": "it's $(exit 7)\n"}
+    command = [sys.executable, "-I", "-S", "-"]
+    done = subprocess.run(command, input=remote.program(request), capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout) == {"ended": None}
+
+
+def test_a_server_whose_start_cannot_be_reported_is_stopped(program: str, here: Path) -> None:
+    order = remote.Order(
+        ssh.Machine("a@b"), named("tiny-all"), "simulator", probe.free_port(), "127.0.0.1", program=program
+    )
+    text = remote.program({"verb": "up", **remote._request(order, "mine")})
+    reader, writer = os.pipe()
+    os.close(reader)  # what sshd leaves of a connection that has ended
+    done = subprocess.run([sys.executable, "-I", "-S", "-"], input=text.encode(), stdout=writer, check=False)
+    os.close(writer)
+    (log,) = (here / "there").iterdir()
+    assert "inferload simulator on" in log.read_text()
+    assert probe.is_free("127.0.0.1", order.port)
+    assert done.returncode
+
+
+def test_a_server_key_is_in_the_program_and_not_in_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VLLM_API_KEY", "it's SEKRET")
+    text = remote.program({"verb": "status", "port": None})
+    assert "SEKRET" in text
+    assert "SEKRET" not in " ".join(ssh.Machine("a@b").command)
+
+
+def test_an_interpreter_that_is_missing_or_too_old_is_one_line(
+    ssh_server: SshServer, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = ssh.Machine(ssh_server.machine, str(ssh_server.config))
+    old = remote.program({"verb": "status", "port": None}).replace("(3, 10)", "(99, 0)", 1)
+    with pytest.raises(UsageError, match=r"^machine-a: python3 there is 3\.\d+; 3\.10 or newer is needed$"):
+        ssh.run_python(machine, old, lambda _: None)
+    with pytest.raises(UsageError, match=r"^machine-a: NameError: name 'nothing' is not defined$"):
+        ssh.run_python(machine, "nothing", lambda _: None)
+    with pytest.raises(UsageError, match=r"^machine-a: python3 gave no answer$"):
+        ssh.run_python(machine, "print('not JSON')", lambda _: None)
+
+
 def test_a_name_is_no_option_of_ssh(here: Path) -> None:
     with pytest.raises(UsageError, match=r"^-oProxyCommand=touch x@y: "):
-        ssh.run(ssh.Machine("-oProxyCommand=touch x@y"), "", [], lambda _: None)
+        ssh.run_python(ssh.Machine("-oProxyCommand=touch x@y"), "", lambda _: None)
 
 
 def test_without_an_ssh_client_it_is_one_line(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(here))
-    for ask in (ssh.Machine("a@b").host, lambda: ssh.run(ssh.Machine("a@b"), "", [], lambda _: None)):
+    for ask in (ssh.Machine("a@b").host, lambda: ssh.run_python(ssh.Machine("a@b"), "", lambda _: None)):
         with pytest.raises(UsageError, match=r"^ssh: No such file or directory; install OpenSSH's client"):
             ask()
 
 
 def test_a_server_that_is_not_reached_from_here_is_stopped_there(
-    ssh_server: SshServer, here: Path, monkeypatch: pytest.MonkeyPatch
+    ssh_server: SshServer, program: str, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(remote, "REACH_S", 0.2)
-    program = here / "healthy"
-    program.write_text(HEALTHY.format(python=sys.executable))
-    program.chmod(0o755)
     machine = ssh.Machine(ssh_server.machine, str(ssh_server.config))
     monkeypatch.setattr(ssh.Machine, "host", lambda _self: "127.0.0.2")
-    order = remote.Order(machine, named("tiny-all"), "simulator", probe.free_port(), "127.0.0.1", program=str(program))
+    order = remote.Order(machine, named("tiny-all"), "simulator", probe.free_port(), "127.0.0.1", program=program)
     with pytest.raises(UsageError, match=r"machine-a: simulator is up there, but http://127.0.0.2:\d+ is not reached"):
         remote.start(order, lambda _: None)
     assert probe.is_free("127.0.0.1", order.port)
@@ -267,7 +304,7 @@ def test_a_run_finds_the_server_that_its_url_names(here: Path) -> None:
     remote.remember(server)
     remote.remember(dataclasses.replace(server, port=8001, url="http://127.0.0.1:8001", tunnel=(2**22 + 1, 8001)))
     assert remote.remembered()[0] == server
-    found = deployed.of_target("http://gpu-box:8000/v1") or {}
-    assert (found["machine"], found["version"], found["variant"]["name"]) == ("me@gpu-box", "0.32.0", "t4-all")
+    known = deployed.of_target("http://gpu-box:8000/v1") or {}
+    assert (known["machine"], known["version"], known["variant"]["name"]) == ("me@gpu-box", "0.32.0", "t4-all")
     assert deployed.of_target("http://gpu-box:8002") is None
     assert deployed.of_target("http://localhost:8001") is None, "its tunnel has ended"

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from inferload.deploy import offlinelimit
-from inferload.deploy.arguments import Flag
 from inferload.deploy.engines import Command, Wanted
 from inferload.deploy.offlinelimit import Limit, Load
 from inferload.deploy.signals import Ended
@@ -34,7 +33,31 @@ def test_every_token_is_counted_and_more_at_once_is_faster() -> None:
     assert limit("tiny-seqs-2", Load(40, 100, 20)).elapsed_s > many.elapsed_s
 
 
-KNOWN = {name: Flag(name) for name in ("--max-num-seqs", "--enforce-eager", "--dtype", "--host")}
+HELP = """\
+options:
+  --max-num-seqs MAX_NUM_SEQS
+                        Most sequences of a step, --not-a-flag of its own.
+  --enforce-eager, --no-enforce-eager
+                        Without graphs.
+  --tensor-parallel-size TENSOR_PARALLEL_SIZE, -tp TENSOR_PARALLEL_SIZE
+  -h, --help            show this help message and exit
+"""
+KNOWN = {"--max-num-seqs", "--enforce-eager", "--dtype", "--host"}
+
+
+def test_flags_are_read_from_the_help() -> None:
+    names = {"--max-num-seqs", "--enforce-eager", "--no-enforce-eager", "--tensor-parallel-size", "--help"}
+    assert offlinelimit.flags_of_help(HELP) == names
+
+
+def test_the_installed_vllm_lists_the_flags(tmp_path: Path) -> None:
+    program = tmp_path / "vllm"
+    program.write_text("#!/bin/sh\n[ $COLUMNS = 1000 ] && echo '  --dtype DTYPE' && echo \"  --$1-$2\"\n")
+    program.chmod(0o755)
+    assert offlinelimit._flags([str(program)], dict(os.environ)) == {"--dtype", "--bench-throughput"}
+    program.write_text("#!/bin/sh\necho 'ImportError: no torch' >&2\nexit 1\n")
+    with pytest.raises(UsageError, match=r"^vllm bench throughput --help=all: lists no flags: ImportError: no torch$"):
+        offlinelimit._flags([str(program)], dict(os.environ))
 
 
 def test_flags_of_a_server_alone_are_left_out_and_named() -> None:
@@ -54,7 +77,7 @@ def test_flags_of_a_server_alone_are_left_out_and_named() -> None:
     )
 
 
-@given(st.lists(st.sampled_from([*KNOWN, "--other", "--other=1", "value", "-1"])))
+@given(st.lists(st.sampled_from([*sorted(KNOWN), "--other", "--other=1", "value", "-1"])))
 def test_what_is_kept_is_known_and_in_order(words: list[str]) -> None:
     kept, left_out = offlinelimit.known_to(words, KNOWN)
     flags = [word for word in kept if word.startswith("--")]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from inferload.deploy import facts, launch, places, probe, vllmflags
+from inferload.deploy import facts, launch, places, probe
 from inferload.deploy.engines import VLLM_CPU_ENVIRONMENT, Wanted
 from inferload.deploy.running import Server
 from inferload.deploy.variant import Variant, bundled, named
@@ -48,13 +48,6 @@ def test_vllms_own_parser_takes_every_variant(tmp_path: os.PathLike[str]) -> Non
     assert done.returncode == 0, done.stderr[-2000:]
     with open(out, encoding="utf-8") as file:
         assert json.load(file) == {}
-
-
-def test_the_flags_that_come_along_are_those_of_this_vllm() -> None:
-    version, flags = vllmflags.recorded()
-    of_this, known = vllmflags.installed(places.vllm_venv() / "bin" / "python", environment())
-    assert of_this.startswith(version)
-    assert flags == known
 
 
 def sample(page: str, name: str) -> float:

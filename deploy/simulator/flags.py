@@ -1,4 +1,4 @@
-"""The simulator's command line: vLLM's own flags by name and default, and the simulator's. No I/O beyond vLLM's list.
+"""The simulator's command line: vLLM's own flags by name and default, and the simulator's. No I/O.
 
 A flag of vLLM is honoured, or accepted as one that changes nothing here, or refused because what it asks for is not
 modelled. A flag that nobody knows is an error that names the nearest one.
@@ -14,7 +14,6 @@ from typing import Any, NoReturn
 from inferload.errors import UsageError
 
 from ..arguments import REFUSED
-from ..vllmflags import recorded
 from .options import add_known
 
 # What is not modelled, with the values that ask for nothing of it.
@@ -29,7 +28,20 @@ NOT_MODELLED: Mapping[str, tuple[str, ...]] = {
     "--runner": ("auto", "generate"),
     "--convert": ("auto", "none"),
 }
-_MANY = ("--served-model-name", "--cudagraph-capture-sizes", "--middleware", "--allowed-media-domains")
+# Flags of vLLM that change nothing here: with one value, with several, and switches.
+_VALUE = """additional-config all2all-backend attention-backend attention-config chat-template chat-template-content-format
+code-revision compilation-config config-format distributed-executor-backend download-dir generation-config hf-config-path
+hf-overrides hf-token kernel-config kv-events-config limit-mm-per-prompt load-format log-level logprobs-mode max-log-len
+max-logprobs mm-processor-cache-gb mm-processor-kwargs model-impl model-loader-extra-config moe-backend optimization-level
+otlp-traces-endpoint override-generation-config prefix-caching-hash-algo profiler-config reasoning-parser-plugin
+response-role revision root-path safetensors-load-strategy structured-outputs-config tokenizer tokenizer-mode
+tokenizer-revision tool-parser-plugin uvicorn-log-level"""
+_VALUES = "kv-cache-dtype-skip-layers logits-processors middleware"
+_SWITCHES = """cudagraph-metrics disable-cascade-attn disable-custom-all-reduce disable-fastapi-docs
+disable-hybrid-kv-cache-manager disable-sliding-window disable-uvicorn-access-log enable-eplb enable-expert-parallel
+enable-flashinfer-autotune enable-force-include-usage enable-log-deltas enable-log-outputs enable-mfu-metrics
+enable-sleep-mode enable-tokenizer-info-endpoint exclude-tools-when-tool-choice-none kv-cache-metrics language-model-only
+log-error-stack return-tokens-as-token-ids skip-mm-profiling trust-remote-code use-tqdm-on-load"""
 _PACED = ("ttft_ms", "itl_ms", "jitter", "prefill_tok_per_s", "tokens_per_event")
 
 
@@ -61,13 +73,14 @@ class _Ignored(argparse.Action):
 
 
 def _add_rest(parser: argparse.ArgumentParser) -> None:
-    known = set(parser._option_string_actions)
     parser.set_defaults(ignored=None)
-    for name, flag in recorded()[1].items():
-        if name in known or not name.startswith("-"):
-            continue
-        nargs: Any = 0 if flag.switch else "+" if name in _MANY else 1
-        parser.add_argument(name, dest="ignored", action=_Ignored, nargs=nargs, help=argparse.SUPPRESS, default=None)
+    nargs: dict[str, int | str] = {name: 1 if values else "*" for name, values in NOT_MODELLED.items()}
+    nargs |= dict.fromkeys((f"--{name}" for name in _VALUE.split()), 1) | dict.fromkeys(
+        (f"--{name}" for name in _VALUES.split()), "+"
+    )
+    nargs |= dict.fromkeys((f"--{no}{name}" for name in _SWITCHES.split() for no in ("", "no-")), 0)
+    for name, number in nargs.items():
+        parser.add_argument(name, dest="ignored", action=_Ignored, nargs=number, help=argparse.SUPPRESS, default=None)
 
 
 def plain(arguments: Sequence[str]) -> list[str]:

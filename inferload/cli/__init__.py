@@ -28,7 +28,12 @@ BUILT_IN = {
     "interference": "inferload.cli.interference",
 }
 
-REMOVED = {"gates": "inferload report RUN --junit FILE --markdown FILE --github"}
+REMOVED = {
+    "gates": "inferload report RUN --junit FILE --markdown FILE --github",
+    "deploy script": "inferload deploy render VARIANT --format sh",
+    "deploy compose": "inferload deploy render VARIANT --format compose -o DIR",
+    "deploy kubernetes": "inferload deploy render VARIANT --format kubernetes -o DIR",
+}
 
 
 def build_parser(command: str | None = None) -> argparse.ArgumentParser:
@@ -97,8 +102,9 @@ def main(argv: list[str] | None = None) -> int:
         parser.error(
             KEY_ON_COMMAND_LINE if is_key(first) else f"{first}: unknown; a command comes first: inferload --help"
         )
-    if first in REMOVED:
-        parser.error(f"{first}: removed; use {REMOVED[first]}")
+    for removed in (first, " ".join(words[:2])):
+        if removed in REMOVED:
+            parser.error(f"{removed}: removed; use {REMOVED[removed]}")
     arguments = parser.parse_args(words)
     try:
         with contextlib.redirect_stdout(cast(TextIO, _Escaping(sys.stdout))):
