@@ -19,7 +19,7 @@ from inferload.runoptions import KEY_ON_COMMAND_LINE
 BUILT_IN = {
     "run": "inferload.cli.run",
     "search": "inferload.cli.search.command",
-    **dict.fromkeys(("validate", "plan", "path", "schema", "init"), "inferload.cli.scenario"),
+    **dict.fromkeys(("validate", "plan", "schema", "init"), "inferload.cli.scenario"),
     "from-vllm-bench": "inferload.cli.frombench",
     "doctor": "inferload.cli.doctor",
     "scrape": "inferload.cli.scrape",
@@ -28,7 +28,11 @@ BUILT_IN = {
     "interference": "inferload.cli.interference",
 }
 
-REMOVED = {"gates": "inferload report RUN --junit FILE --markdown FILE --github"}
+# Commands that no longer exist, with their replacement.
+REMOVED = {
+    "gates": "inferload report RUN --junit FILE --markdown FILE --github",
+    "path": "inferload init FILE --from NAME, which copies a bundled scenario; inferload init --help lists them",
+}
 
 
 def build_parser(command: str | None = None) -> argparse.ArgumentParser:
