@@ -30,6 +30,7 @@ BUILT_IN = {
 
 # Commands that no longer exist, with their replacement.
 REMOVED = {
+    "diagnose": "inferload report RUN, which writes the diagnosis to report.html, report.md and diagnosis.json",
     "gates": "inferload report RUN --junit FILE --markdown FILE --github",
     "path": "inferload init FILE --from NAME, which copies a bundled scenario; inferload init --help lists them",
 }
