@@ -11,6 +11,7 @@ import pytest
 import synthetic_run
 
 from inferload import cli
+from inferload.runoptions import REMOVED_OPTIONS
 
 
 def test_a_reader_that_has_had_enough_is_no_error() -> None:
@@ -46,6 +47,10 @@ def test_a_satellite_that_does_not_load_spoils_no_other_command(
         ("deploy --prot=1 status", "inferload deploy: error: --prot: unknown; --help lists the options"),
         ("plan smoke --sead=3", "inferload plan: error: --sead: unknown; did you mean --seed?"),
         ("doctor --users 8", "inferload doctor: error: --users: unknown; --help lists the options"),
+        (
+            "run smoke --inconclusive-code 5",
+            f"inferload run: error: --inconclusive-code: removed; use {REMOVED_OPTIONS['--inconclusive-code']}",
+        ),
         ("run smoke --concurrency=8", "inferload run: error: --concurrency: unknown; did you mean --users?"),
         ("simulator --max-num-sequences 8", "inferload: --max-num-sequences: unknown; did you mean --max-num-seqs?"),
     ],
