@@ -32,6 +32,8 @@ BUILT_IN = {
 REMOVED = {
     "diagnose": "inferload report RUN, which writes the diagnosis to report.html, report.md and diagnosis.json",
     "gates": "inferload report RUN --junit FILE --markdown FILE --github",
+    "reconcile": "inferload report RUN, which compares client and server counters in report.html and reconcile.json; "
+    "inferload compare marks implausible results of other clients",
     "path": "inferload init FILE --from NAME, which copies a bundled scenario; inferload init --help lists them",
 }
 
