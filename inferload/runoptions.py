@@ -79,7 +79,7 @@ RUN_OPTIONS = (
     ),
     RunOption(
         "--only",
-        "of a mix this class alone, its sessions at the times that they have in the mix: for inferload interference",
+        "send one class of a mix alone, its sessions at the times of the mix: for inferload compare --class",
         "CLASS",
     ),
     RunOption(

@@ -25,12 +25,12 @@ BUILT_IN = {
     "scrape": "inferload.cli.scrape",
     "calibrate": "inferload.cli.calibrate",
     "collect": "inferload.cli.collect",
-    "interference": "inferload.cli.interference",
 }
 
 # Commands that no longer exist, with their replacement.
 REMOVED = {
     "diagnose": "inferload report RUN, which writes the diagnosis to report.html, report.md and diagnosis.json",
+    "interference": "inferload compare alone=RUN mix=RUN --class CLASS",
     "gates": "inferload report RUN --junit FILE --markdown FILE --github",
     "reconcile": "inferload report RUN, which compares client and server counters in report.html and reconcile.json; "
     "inferload compare marks implausible results of other clients",
