@@ -1,7 +1,6 @@
 """`inferload report`: pages and tables from a run directory."""
 
 import argparse
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -147,43 +146,3 @@ def _check(arguments: argparse.Namespace) -> None:
         raise UsageError("report: --together wants two run directories or more")
     if runs != 1 and (arguments.vllm_bench is not None or (arguments.server_log is not None and not locust)):
         raise UsageError("report: --vllm-bench and --server-log are for one run directory")
-
-
-def register_diagnose(subparsers: Any) -> None:
-    """Add `inferload diagnose`."""
-    parser = subparsers.add_parser(
-        "diagnose",
-        help="what held a run back, by its client and server figures",
-        description="Says what held a run back, with the evidence in numbers, and what to try. Needs the server's metrics.",
-    )
-    parser.add_argument("run_dirs", nargs="+", type=Path, metavar="RUN", help="run directory")
-    parser.add_argument(
-        "--json", action="store_true", help="everything, as diagnosis.json has it; of several runs an array"
-    )
-    parser.set_defaults(run=run_diagnose)
-
-
-def run_diagnose(arguments: argparse.Namespace) -> int:
-    """Print the diagnosis of each run; 0 whatever it is."""
-    from .diagnosis.diagnose import causes, diagnose, document
-    from .frames import load
-    from .reconciletext import verdict_lines
-
-    documents = []
-    for run_dir in arguments.run_dirs:
-        frames = load(run_dir)
-        found = diagnose(frames)
-        documents.append(document(found))
-        if arguments.json:
-            continue
-        for line in verdict_lines(str(run_dir), frames.summary):
-            print(line)
-        if not found.servers:
-            print(f"{run_dir}: no server metrics were scraped, or the run has no measure phase")
-        for one in causes(found):
-            print("\n".join([escaped(f"{run_dir}, {one.target}"), *(f"  {escaped(line)}" for line in one.sentences)]))
-            for do, why, effects in one.advice:
-                print(escaped(f"  try {do}: {why} ({effects})"))
-    if arguments.json:
-        print(json.dumps(documents[0] if len(documents) == 1 else documents, indent=1, ensure_ascii=False))
-    return 0

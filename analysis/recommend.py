@@ -1,22 +1,24 @@
-"""Which variant for which aim: a decision matrix filled from measured sides, with the gain, its interval and its price.
+"""Recommendation: the best variant for each aim, with its gain over the baseline, its certainty and its price.
 
-Each aim has one figure. The variant with the best mean is named, its gain over the baseline is that of pairs of runs with
-their interval, and it is certain only where the paired test says so after Holm over the variants: the best of many is lucky
-too. What nobody measured is None.
+Each aim has one figure. Gains are of pairs of runs, with their interval. A paired t with Holm over the variants decides if a
+gain is certain, since the best of several values is partly luck. A figure that was not measured is None.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import exp, log
+from pathlib import Path
 from typing import Literal
 
+from inferload import rundir
+from inferload.errors import UsageError
 from inferload.measure.pairedruns import holm, p_against, pairs_needed
 
 from .comparison import costs
 from .comparison.compare import ALPHA, PAIRS_WANTED, Comparison, compare
 from .comparison.figures import Figure
-from .comparison.sides import Run, Side
-from .recommendslo import AT, SLOS, STAND_IN, Held, Slo, held
+from .comparison.sides import Level, Run, Side
+from .wording import number
 
 Certainty = Literal["certain", "not certain", "not tested", "counted", "none"]
 
@@ -27,8 +29,31 @@ AXES = (TTFT, TPOT, THROUGHPUT)
 
 
 @dataclass(frozen=True, slots=True)
+class Slo:
+    """Limits on p95 of TTFT and TPOT."""
+
+    name: str
+    ttft_ms: float
+    tpot_ms: float
+
+
+SLOS = (Slo("chat", 500, 50), Slo("batch", 2000, 100))
+_FAILED = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The highest load within an SLO, None if no load was; `broken_above`: a higher one broke it; `tried`: all judged loads."""
+
+    load: float | None
+    unit: str
+    broken_above: bool
+    tried: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Standing:
-    """One variant's figures on every axis; None: not measured. `held`: the highest load within an SLO, by its name."""
+    """Figures of one variant; None: not measured. `held`: by the name of the SLO."""
 
     side: Side
     values: Mapping[str, float | None]
@@ -40,23 +65,22 @@ class Standing:
 
     @property
     def tok_per_s_per_user(self) -> float | None:
-        """What one reader sees: 1,000 / mean TPOT."""
+        """Return 1,000 / mean TPOT."""
         tpot = self.values[TPOT.name]
         return 1000 / tpot if tpot else None
 
     @property
     def tok_per_s_per_gpu(self) -> float | None:
-        """Output over GPUs; None where nobody knows how many there are."""
+        """Return output over GPUs; None if their number is not known."""
         output = self.values[THROUGHPUT.name]
         return output / self.gpus if output is not None and self.gpus else None
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """One row of the matrix. `variant`: the one with the best value. `change`, `low`, `high`: of the aim's figure against the
-    baseline, as shares; None: not known.
+    """The best variant for one aim. `change`, `low`, `high`: of its figure against the baseline, as shares; None: not known.
 
-    `prices`: what gets worse with it, as (axis, change). `why`: where nothing can be recommended, or what to know.
+    `prices`: figures that are worse with it, as (axis, change). `why`: reason for no recommendation, or a remark.
     """
 
     aim: str
@@ -79,25 +103,23 @@ class Advice:
 
 @dataclass(frozen=True, slots=True)
 class Recommendation:
-    """The whole of it, for one scenario."""
+    """All aims on one scenario. `front`: variants that no other beats on TTFT, TPOT and output at once."""
 
     scenario: str
     baseline: Side
     standings: tuple[Standing, ...]
     comparisons: tuple[Comparison, ...]
     advice: tuple[Advice, ...]
-    front: tuple[str, ...]  # variants that no other beats on TTFT, TPOT and output at once
-    front_per_gpu: tuple[str, ...] | None  # tok/s per user against tok/s per GPU; None: GPUs not known
+    front: tuple[str, ...]
     refusals: tuple[str, ...]
 
 
 def recommend(scenario: str, sides: Sequence[Side]) -> Recommendation:
-    """The first side is the baseline. Sides that do not compare with it are left out of the matrix and named."""
+    """Compare all sides with the first, the baseline. Sides that do not compare with it are named in `refusals`."""
     comparisons = tuple(compare(sides[0], side, TTFT, AXES) for side in sides[1:])
     refused = {one.candidate.label: one.differences.refusals[0] for one in comparisons if one.differences.refusals}
-    kept = [side for side in sides if side.label not in refused]
     usable = tuple(one for one in comparisons if one.candidate.label not in refused)
-    standings = tuple(standing(side) for side in kept)
+    standings = tuple(standing(side) for side in sides if side.label not in refused)
     return Recommendation(
         scenario=scenario,
         baseline=sides[0],
@@ -111,14 +133,13 @@ def recommend(scenario: str, sides: Sequence[Side]) -> Recommendation:
             _lowest_cost(standings, usable),
             _balanced(standings, usable),
         ),
-        front=_front(standings, [[one.values[axis.name] for axis in AXES] for one in standings], AXES),
-        front_per_gpu=_gpu_front(standings),
+        front=_front(standings),
         refusals=tuple(f"{label}: {why}" for label, why in refused.items()),
     )
 
 
 def standing(side: Side) -> Standing:
-    """A side's means, from its valid runs."""
+    """Return a side's means over its valid runs, or over all if none is valid."""
     runs = [run for run in side.runs if run.level != "invalid"] or list(side.runs)
     on_gpus, of_processes = (_most(runs, name) for name in ("gpu_memory_mb", "memory_mb"))
     return Standing(
@@ -133,48 +154,55 @@ def standing(side: Side) -> Standing:
 
 
 def _most(runs: Sequence[Run], name: str) -> float | None:
-    """What the hungriest run took; None where one of them does not say."""
-    found = [getattr(run.served, name) for run in runs]
-    return None if None in found else max(found)
+    """Return the maximum over the runs; None if one of them has no value."""
+    values = [getattr(run.served, name) for run in runs]
+    return None if None in values else max(values)
+
+
+def held(slo: Slo, levels: Sequence[Level]) -> Held:
+    """Return the highest load below every load that broke the SLO. A load that ran several times must keep it each time."""
+    unit = levels[0].unit if levels else ""
+    outcomes: dict[float, bool] = {}
+    for level in levels:
+        kept = _kept(slo, level)
+        if kept is not None and level.unit == unit:
+            outcomes[level.load] = outcomes.get(level.load, True) and kept
+    broken = [load for load, kept in outcomes.items() if not kept]
+    below = [load for load, kept in outcomes.items() if kept and load < min(broken, default=float("inf"))]
+    return Held(max(below, default=None), unit, bool(broken), tuple(sorted(outcomes)))
+
+
+def _kept(slo: Slo, level: Level) -> bool | None:
+    """Return None if there are too few samples for a p95."""
+    ttft_ms, tpot_ms = (level.figures.get(f"p95({measure})") for measure in ("ttft_ms", "tpot_ms"))
+    if ttft_ms is None or tpot_ms is None:
+        return None
+    return ttft_ms < slo.ttft_ms and tpot_ms < slo.tpot_ms and (level.figures.get("failed_ratio") or 0.0) < _FAILED
 
 
 def _by_figure(aim: str, figure: Figure, standings: Sequence[Standing], comparisons: Sequence[Comparison]) -> Advice:
-    """The variant with the best mean of a figure."""
+    """Return the variant with the best mean of a figure."""
     values = [one.values[figure.name] for one in standings]
     best = _best(values, figure.better == "lower")
     if best is None:
         return Advice(aim, None, figure.title, None, figure.unit, why="not measured on any variant")
     chosen = standings[best]
-    found = next((one for one in comparisons if one.candidate is chosen.side), None)
-    why = ""
-    if len(standings) > sum(value is not None for value in values):
-        why = f"not measured on {', '.join(one.side.label for one in standings if one.values[figure.name] is None)}"
-    certainty = _certainty(figure, found, comparisons)
-    if found is None:
-        whys = (why or "it is the baseline", _needed(figure, comparisons, certainty))
-        return Advice(
-            aim,
-            chosen.side.label,
-            figure.title,
-            values[best],
-            figure.unit,
-            certainty=certainty,
-            why=_joined(*whys),
-        )
-    row = next(row for row in found.rows if row.figure.name == figure.name)
+    missing = [one.side.label for one in standings if one.values[figure.name] is None]
+    why = f"not measured on {', '.join(missing)}" if missing else ""
+    compared = next((one for one in comparisons if one.candidate is chosen.side), None)
+    certainty = _certainty(figure, compared, comparisons)
+    advice = Advice(aim, chosen.side.label, figure.title, values[best], figure.unit, certainty=certainty)
+    if compared is None:
+        return replace(advice, why=_joined(why or "it is the baseline", _needed(figure, comparisons, certainty)))
+    row = next(row for row in compared.rows if row.figure.name == figure.name)
     effect = row.effect
-    return Advice(
-        aim=aim,
-        variant=chosen.side.label,
-        figure=figure.title,
-        value=values[best],
-        unit=figure.unit,
+    return replace(
+        advice,
         change=row.change,
         low=None if effect is None or effect.low is None else effect.low - 1,
         high=None if effect is None or effect.high is None else effect.high - 1,
-        certainty=certainty,
         prices=_prices(chosen, standings[0], figure.name),
-        why=_joined(why, _needed(figure, [found], certainty)),
+        why=_joined(why, _needed(figure, [compared], certainty)),
     )
 
 
@@ -188,8 +216,8 @@ def _certainty(
     comparisons: Sequence[Comparison],
     no_gain: Mapping[str, float] | None = None,
 ) -> Certainty:
-    """By the paired test of each variant's figure, Holm over the variants. `chosen` None: the baseline, which each of them must
-    differ from. `no_gain`: the ratio that gains nothing, where not 1."""
+    """Return the answer of the paired tests, Holm over the variants. `chosen` None: the baseline, from which each variant must
+    differ. `no_gain`: ratio of a variant that is no gain, if it is not 1."""
     raw = {}
     for one in comparisons:
         row = next(row for row in one.rows if row.figure.name == figure.name)
@@ -199,15 +227,15 @@ def _certainty(
             raw[label] = p
     adjusted = holm(raw)
     wanted = comparisons if chosen is None else [chosen]
-    found = [adjusted.get(one.candidate.label) for one in wanted]
-    known = [p for p in found if p is not None]
-    if len(known) < len(found):
+    values = [adjusted.get(one.candidate.label) for one in wanted]
+    known = [p for p in values if p is not None]
+    if len(known) < len(values):
         return "not tested"
     return "not certain" if any(p >= ALPHA for p in known) else "certain" if known else "counted"
 
 
 def _needed(figure: Figure, comparisons: Sequence[Comparison], certainty: Certainty, no_gain: float = 1.0) -> str:
-    """Return the number of pairs of runs that a test needs, in words; empty if every comparison is decided."""
+    """Return the number of pairs of runs that a test needs, in words; empty if all comparisons are decided."""
     if certainty == "not tested":
         pairs = min(len(one.pairs) for one in comparisons)
         counted = f"{pairs} {'pair' if pairs == 1 else 'pairs'} of runs"
@@ -226,89 +254,77 @@ def _needed(figure: Figure, comparisons: Sequence[Comparison], certainty: Certai
 
 def _most_users(slo: Slo, standings: Sequence[Standing]) -> Advice:
     aim = f"most users, {slo.name}"
-    figure = f"load with TTFT < {slo.ttft_ms:g} ms and TPOT < {slo.tpot_ms:g} ms at "
+    figure = f"load with TTFT < {slo.ttft_ms:g} ms and TPOT < {slo.tpot_ms:g} ms at p95"
     loads = [one.held[slo.name].load for one in standings]
     best = _best(loads, lower=False)
-    tried = {load for one in standings for load in one.held[slo.name].tried}
     if best is None:
-        why = "no load that was tried kept it" if tried else "not measured: too few turns, or a load without a number"
-        return Advice(aim, None, figure + AT, None, "", why=why)  # what breaks it at p90 breaks it at p95
-    top = standings[best].held[slo.name]
-    several = [one.side.label for one in standings if one.held[slo.name].load == top.load]
-    known = [one.held[slo.name] for one in standings if one.side.label in several]
-    figure += STAND_IN if any(one.at == STAND_IN for one in known) else AT
-    weaker = _stood_in(slo, standings)
-    if len(several) > 1 and not all(one.broken_above for one in known):
-        highest = f"{top.load:g} {top.unit}"
-        why = f"not measured: {', '.join(several)} all kept it at the highest load that was tried ({highest}); try more"
-        return Advice(aim, None, figure, top.load, top.unit, why=why + weaker)
-    chosen, base = standings[best], standings[0].held[slo.name].load
-    if len(several) > 1:
-        chosen = next(one for one in standings if one.side.label in several)
-    change = top.load / base - 1 if base and top.load and chosen is not standings[0] else None
-    why = "a higher load broke it" if top.broken_above else "the highest that was tried: it may hold more"
-    prices = _prices(chosen, standings[0], "") if chosen is not standings[0] else ()
-    return Advice(
-        aim, chosen.side.label, figure, top.load, top.unit, change, certainty="counted", prices=prices, why=why + weaker
-    )
+        tried = any(one.held[slo.name].tried for one in standings)
+        why = "every tried load broke it" if tried else "not measured: too few turns, or a load without a number"
+        return Advice(aim, None, figure, None, "", why=why)
+    top, chosen = standings[best].held[slo.name], standings[best]
+    equal = [one for one in standings if one.held[slo.name].load == top.load]
+    if len(equal) > 1 and not all(one.held[slo.name].broken_above for one in equal):
+        labels = ", ".join(one.side.label for one in equal)
+        why = (
+            f"not measured: {labels} all kept it at the highest load that was tried ({top.load:g} {top.unit}); try more"
+        )
+        return Advice(aim, None, figure, top.load, top.unit, why=why)
+    why = "a higher load broke it" if top.broken_above else "highest tried load: it may hold more"
+    advice = Advice(aim, None, figure, top.load, top.unit, why=why)
+    return _counted(advice, chosen, standings[0], standings[0].held[slo.name].load)
 
 
-def _stood_in(slo: Slo, standings: Sequence[Standing]) -> str:
-    """Whose loads were held against a quantile that says less, as a part of a sentence."""
-    labels = [one.side.label for one in standings if one.held[slo.name].at == STAND_IN]
-    return f"; {STAND_IN} stands in for {AT}, for want of turns, on {', '.join(labels)}" if labels else ""
+def _counted(advice: Advice, chosen: Standing, base: Standing, before: float | None) -> Advice:
+    """Complete the advice on a figure that is counted, not sampled. `before`: its value on the baseline."""
+    advice = replace(advice, variant=chosen.side.label, certainty="counted")
+    if chosen is base:
+        return advice
+    change = advice.value / before - 1 if advice.value and before else None
+    return replace(advice, change=change, prices=_prices(chosen, base, ""))
 
 
-def _least(
-    aim: str,
-    figure: str,
-    values: Sequence[float | None],
-    standings: Sequence[Standing],
-    unit: str,
-) -> Advice:
-    """The variant that takes least of something that is counted, not sampled."""
+def _least(aim: str, figure: str, values: Sequence[float | None], standings: Sequence[Standing], unit: str) -> Advice:
+    """Return the variant with the least of something that is counted."""
     best = _best(values, lower=True)
     missing = [one.side.label for one, value in zip(standings, values, strict=True) if value is None]
     if best is None or missing:
         return Advice(aim, None, figure, None, unit, why=f"not measured on {', '.join(missing)}")
-    if figure == "memory" and len({one.memory_of for one in standings}) > 1:
-        return Advice(
-            aim, None, figure, None, unit, why="not measured alike: of GPUs on some variants, of processes on others"
-        )
-    chosen, base = standings[best], values[0]
-    change = values[best] / base - 1 if base and chosen is not standings[0] else None  # type: ignore[operator]
-    figure = f"{figure} of {chosen.memory_of}" if figure == "memory" else figure
-    prices = _prices(chosen, standings[0], "") if chosen is not standings[0] else ()
-    why = "it is the baseline" if chosen is standings[0] else ""
-    return Advice(
-        aim, chosen.side.label, figure, values[best], unit, change, certainty="counted", prices=prices, why=why
-    )
+    chosen = standings[best]
+    if figure == "memory":
+        if len({one.memory_of for one in standings}) > 1:
+            why = "not comparable: memory of GPUs on some variants, of processes on others"
+            return Advice(aim, None, figure, None, unit, why=why)
+        figure = f"memory of {chosen.memory_of}"
+    why = "" if best else "it is the baseline"
+    return _counted(Advice(aim, None, figure, values[best], unit, why=why), chosen, standings[0], values[0])
 
 
 def _lowest_cost(standings: Sequence[Standing], comparisons: Sequence[Comparison]) -> Advice:
-    """A price over output: its interval is the output's, turned over, times what the GPUs' prices differ."""
-    found = _least("lowest cost", "million output tokens", [one.cost for one in standings], standings, "")
-    chosen = next((one for one in comparisons if one.candidate.label == found.variant), None)
+    """Return the variant with the lowest cost: its interval is the inverse of the output's times the ratio of prices."""
+    advice = _least("lowest cost", "million output tokens", [one.cost for one in standings], standings, "")
+    chosen = next((one for one in comparisons if one.candidate.label == advice.variant), None)
     prices = _price_ratios(standings)
-    if chosen is None or found.change is None:
-        if found.variant is None:
-            return found
+    if chosen is None or advice.change is None:
+        if advice.variant is None:
+            return advice
         certainty = _certainty(THROUGHPUT, None, comparisons, prices)
-        return replace(found, certainty=certainty, why=_joined(found.why, _needed(THROUGHPUT, comparisons, certainty)))
+        return replace(
+            advice, certainty=certainty, why=_joined(advice.why, _needed(THROUGHPUT, comparisons, certainty))
+        )
     effect = next(row for row in chosen.rows if row.figure.name == THROUGHPUT.name).effect
     mine = prices.get(chosen.candidate.label)
     if effect is None or effect.low is None or effect.high is None or mine is None:
         return replace(
-            found, certainty="not tested", why=_joined(found.why, _needed(THROUGHPUT, [chosen], "not tested"))
+            advice, certainty="not tested", why=_joined(advice.why, _needed(THROUGHPUT, [chosen], "not tested"))
         )
     low, high = mine / effect.high - 1, mine / effect.low - 1
     certainty = _certainty(THROUGHPUT, chosen, comparisons, prices)
-    why = _joined(found.why, _needed(THROUGHPUT, [chosen], certainty, mine))
-    return replace(found, change=mine / effect.ratio - 1, low=low, high=high, certainty=certainty, why=why)
+    why = _joined(advice.why, _needed(THROUGHPUT, [chosen], certainty, mine))
+    return replace(advice, change=mine / effect.ratio - 1, low=low, high=high, certainty=certainty, why=why)
 
 
 def _price_ratios(standings: Sequence[Standing]) -> dict[str, float]:
-    """What an hour of each variant costs against the baseline's: cost times output, where both are known."""
+    """Return the price of an hour of each variant against the baseline's: cost times output, if both are known."""
     hours = {
         one.side.label: one.cost * output
         for one in standings
@@ -319,7 +335,7 @@ def _price_ratios(standings: Sequence[Standing]) -> dict[str, float]:
 
 
 def _balanced(standings: Sequence[Standing], comparisons: Sequence[Comparison]) -> Advice:
-    """The geometric mean of the ratios to the baseline, each axis turned so that less is better; axes known of all variants.
+    """Return the variant with the least geometric mean of the ratios to the baseline, over axes that are known of all variants.
 
     It has no test of its own: it is counted if an axis shows a difference, by its test or in memory, which is not sampled.
     """
@@ -347,10 +363,10 @@ def _balanced(standings: Sequence[Standing], comparisons: Sequence[Comparison]) 
     prices = _prices(chosen, standings[0], "") if best else ()
     change = scores[best] - 1 if best else None
     compared = [one for one in comparisons if not best or one.candidate is chosen.side]
-    found = [_certainty(axis, one, comparisons) for axis in AXES for one in compared]
+    answers = [_certainty(axis, one, comparisons) for axis in AXES for one in compared]
     certainty: Certainty = "counted"
-    if compared and "certain" not in found and len(set(axes.get("memory", ()))) < 2:
-        certainty = "not certain" if "not certain" in found else "not tested"
+    if compared and "certain" not in answers and len(set(axes.get("memory", ()))) < 2:
+        certainty = "not certain" if "not certain" in answers else "not tested"
         why = f"{why}; no axis shows a difference"
     return Advice(
         "balanced", chosen.side.label, "all axes", scores[best], "", change, certainty=certainty, prices=prices, why=why
@@ -358,12 +374,12 @@ def _balanced(standings: Sequence[Standing], comparisons: Sequence[Comparison]) 
 
 
 def _prices(chosen: Standing, base: Standing, aim: str) -> tuple[tuple[str, float], ...]:
-    """Axes on which the variant's mean is worse than the baseline's by 1 % or more."""
-    found = []
+    """Return the axes on which the variant's mean is worse than the baseline's by 1 % or more."""
+    changes = []
     for axis in AXES:
         now, before = chosen.values[axis.name], base.values[axis.name]
         if axis.name != aim and now is not None and before:
-            found.append((axis.title, now / before - 1, axis.better == "lower"))
+            changes.append((axis.title, now / before - 1, axis.better == "lower"))
     alike = chosen.memory_of == base.memory_of
     for name, now, before in (
         ("memory", chosen.memory_mb if alike else None, base.memory_mb),
@@ -371,40 +387,100 @@ def _prices(chosen: Standing, base: Standing, aim: str) -> tuple[tuple[str, floa
         ("GPUs", chosen.gpus, base.gpus),
     ):
         if now is not None and before:
-            found.append((name, now / before - 1, True))
-    return tuple((name, change) for name, change, lower in found if (change if lower else -change) >= 0.01)
+            changes.append((name, now / before - 1, True))
+    return tuple((name, change) for name, change, lower in changes if (change if lower else -change) >= 0.01)
 
 
 def _best(values: Sequence[float | None], lower: bool) -> int | None:
-    known = [(value if lower else -value, place) for place, value in enumerate(values) if value is not None]
+    known = [(value if lower else -value, index) for index, value in enumerate(values) if value is not None]
     return min(known)[1] if known else None
 
 
-def _front(
-    standings: Sequence[Standing], points: Sequence[Sequence[float | None]], axes: Sequence[Figure]
-) -> tuple[str, ...]:
-    """Who is beaten by nobody: no other is at least as good on every axis and better on one. Without all axes: left out."""
+def _front(standings: Sequence[Standing]) -> tuple[str, ...]:
+    """Return the Pareto front: no other variant is at least as good on all axes and better on one. Unmeasured ones are left out."""
     known: list[tuple[str, list[float]]] = []
-    for one, point in zip(standings, points, strict=True):
-        turned = [
-            value if axis.better == "lower" else -value
-            for value, axis in zip(point, axes, strict=True)
-            if value is not None
-        ]
-        if len(turned) == len(axes):
-            known.append((one.side.label, turned))
+    for one in standings:
+        values = [(one.values[axis.name], axis.better) for axis in AXES]
+        costs_of = [value if better == "lower" else -value for value, better in values if value is not None]
+        if len(costs_of) == len(AXES):
+            known.append((one.side.label, costs_of))
     return tuple(label for label, mine in known if not any(_beats(other, mine) for _, other in known))
 
 
 def _beats(other: Sequence[float], mine: Sequence[float]) -> bool:
-    return all(a <= b for a, b in zip(other, mine, strict=True)) and any(
-        a < b for a, b in zip(other, mine, strict=True)
-    )
+    pairs = list(zip(other, mine, strict=True))
+    return all(a <= b for a, b in pairs) and any(a < b for a, b in pairs)
 
 
-_PER_GPU = (Figure("user", "per user", "higher", "tok/s"), Figure("gpu", "per GPU", "higher", "tok/s"))
+@dataclass(frozen=True, slots=True)
+class Searched:
+    """Search of one variant. `question`: SLO, scenario, its digest and the unit of load. Loads: sure to hold, sure not to hold."""
+
+    label: str
+    question: tuple[str, str, str, str]
+    holds: float | None
+    breaks: float | None
+    estimate: float | None
+    text: str
 
 
-def _gpu_front(standings: Sequence[Standing]) -> tuple[str, ...] | None:
-    points = [[one.tok_per_s_per_user, one.tok_per_s_per_gpu] for one in standings]
-    return None if any(None in point for point in points) else _front(standings, points, _PER_GPU)
+def read_search(given: str) -> Searched:
+    """Read the search of `[NAME=]FOLDER`; UsageError if there is none or it has no answer."""
+    label, sign, rest = given.partition("=")
+    path = Path(rest) if sign and not Path(given).exists() else Path(given)
+    if not (path / rundir.SEARCH).is_file():
+        raise UsageError(f"--search {given}: holds no {rundir.SEARCH}; name a folder that inferload search wrote")
+    document = rundir.read_json(path / rundir.SEARCH)
+    try:
+        answer, scenario = document["answer"], document["scenario"]
+        holds, breaks, estimate = (
+            None if answer[key] is None else float(answer[key]) for key in ("holds", "breaks", "estimate")
+        )
+        question = (document["slo"], scenario["name"], scenario.get("digest") or "", document["unit"])
+        name = label if path != Path(given) else path.name
+        return Searched(name, question, holds, breaks, estimate, str(answer["text"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise UsageError(
+            f"--search {given}: {rundir.SEARCH} has no {error}; is it whole, and no sweep of --rates?"
+        ) from error
+
+
+def with_searches(recommended: Recommendation, searches: Sequence[Searched]) -> Recommendation:
+    """Add an aim for each searched question; UsageError for a search of no variant, or two of one."""
+    labels = [one.side.label for one in recommended.standings]
+    for one in searches:
+        if one.label not in labels:
+            raise UsageError(
+                f"--search {one.label}=...: no such variant; there are {', '.join(labels)}: name one of them before the ="
+            )
+        if [other.label for other in searches].count(one.label) > 1:
+            raise UsageError(f"--search {one.label}=...: given twice; one search for each variant")
+    more = [
+        _of_searches([one for one in searches if one.question == question], recommended.baseline.label)
+        for question in dict.fromkeys(one.question for one in searches)
+    ]
+    return replace(recommended, advice=(*recommended.advice, *more))
+
+
+def _of_searches(searches: Sequence[Searched], baseline: str) -> Advice:
+    """Return the variant with the highest load that is sure to hold."""
+    slo, scenario, _, unit = searches[0].question
+    aim, figure = f"most users, searched with {scenario}", f"load that holds {slo} for sure"
+    texts = "; ".join(f"{one.label}: {one.text}" for one in searches)
+    known = [one for one in searches if one.holds is not None]
+    if not known:
+        return Advice(aim, None, figure, None, unit, why=f"not measured: no load is sure to hold it ({texts})")
+    best = max(known, key=lambda one: one.holds or 0.0)
+    others = [one for one in searches if one is not best]
+    why = "the only variant that was searched"
+    if others:
+        sure = all(one.breaks is not None and one.breaks <= (best.holds or 0.0) for one in others)
+        why = "each other variant breaks at this load" if sure else "not certain: the bounds of the searches overlap"
+    if best.breaks is not None:
+        why += f"; it breaks at {number(best.breaks)}"
+    base = next((one for one in others if one.label == baseline), None)
+    change = best.estimate / base.estimate - 1 if base and best.estimate and base.estimate else None
+    if base and base.breaks and base.holds and best.holds and best.breaks:
+        low, high = best.holds / base.breaks - 1, best.breaks / base.holds - 1
+        why += f"; between {low:+.1%} and {high:+.1%} by the bounds"
+    return Advice(aim, best.label, figure, best.holds, unit, change, certainty="counted", why=f"{why} ({texts})")

@@ -1,21 +1,14 @@
-"""Where a turn's time went: client, network, and the server's own parts; and whether the two sides' books agree.
+"""Reconciliation of a run with the server's counters: requests, tokens, times and Little's law on both sides.
 
-A turn's time is `last - planned`, what its caller felt. It is cut where both sides have an instant:
-
-    client_lag   planned to sent, without connecting        upload     sent to written
-    connect      DNS, TCP and TLS, where one was opened     queue      the server's own, to the first scheduling
-    prefill      scheduling to the first token              decode     first token to the last
-    front_end    what is left of written to last: HTTP, tokenizer, detokenizer, network
-
-The server's parts are per turn where it sends its own times with each answer (`--enable-per-request-metrics`). Where it does
-not, only their means are known, from its histograms between two scrapes at which it was idle: queue, prefill and decode
-are counted when a request ends, so that any other span would hold halves of turns.
+Sums and means of the server come from its counters between two scrapes at which it was idle: its histograms of queue,
+prefill and decode are filled when a request ends, so that any other span would contain parts of turns.
 """
 
-from dataclasses import dataclass
+import json
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from inferload.measure import server_names as names
@@ -23,124 +16,187 @@ from inferload.measure.record import CANCELLED
 from inferload.measure.servers import View
 from inferload.measure.serverseries import ServerSeries
 
+from .breakdown import PARTS, SERVER_PARTS, TITLES, Band, bands, parts
 from .frames import RunFrames
+from .reporttables import Table
+from .wording import NOT_KNOWN, number
 
-Floats = npt.NDArray[np.float64]
+Outcome = Literal["adds up", "does not add up", "not known"]
 
-PARTS = ("client_lag_ms", "connect_ms", "upload_ms", "front_end_ms", "queue_ms", "prefill_ms", "decode_ms")
-SERVER_PARTS = ("queue_ms", "prefill_ms", "decode_ms")
+COLUMNS = ("turns by their total", "turns", "total, ms", *TITLES.values())
 
-# The server's clock and ours never start at the same instant; less than this is rounding.
-SLACK_MS, SLACK_SHARE = 1.0, 0.01
+# Tolerances. The clocks of server and client never start at the same instant.
+_SLACK_MS, _SLACK_SHARE = 1.0, 0.01
+_MEANS_SHARE = 0.10  # two means of the same times
+_LITTLE_SHARE, _LITTLE_REQUESTS = 0.25, 0.5  # gauges are samples, a few a second
 
 _HISTOGRAMS = {"queue_ms": names.QUEUE, "prefill_ms": names.PREFILL, "decode_ms": names.DECODE}
 
 
-def parts(frames: RunFrames, phase: str | None = "measure") -> pd.DataFrame:
-    """One row per turn that ended well, cancelled ones left out: `turn_id`, `target`, `total_ms`, each of PARTS, `server_ms`.
-
-    `server_ms` is written to last, all that is not the client's. Where a turn came without the server's own times, front
-    end, queue, prefill and decode are NaN; the others always add up: lag + connect + upload + server = total. A front end
-    below 0 is kept as it is: the server then claims more time than the turn took.
-    """
-    turns = frames.turns
-    columns = ("turn_id", "target", "total_ms", *PARTS, "server_ms")
-    if not len(turns) or "sent_s" not in turns:
-        return pd.DataFrame({name: pd.Series(dtype=object if name in columns[:2] else float) for name in columns})
-    wanted = turns["failure"].isna() & turns["last_s"].notna() & turns["sent_s"].notna()
-    if "finish_reason" in turns:
-        wanted &= turns["finish_reason"] != CANCELLED
-    if phase is not None and "phase" in turns:
-        wanted &= turns["phase"] == phase
-    chosen = turns[wanted]
-
-    def column(name: str) -> Floats:
-        missing = pd.Series(np.nan, index=chosen.index)
-        return np.asarray(chosen.get(name, missing), dtype=np.float64)
-
-    planned, sent, written, last = (column(f"{name}_s") * 1e3 for name in ("planned", "sent", "written", "last"))
-    written = np.where(np.isnan(written), sent, written)
-    connect = np.nan_to_num(column("connect_ns") / 1e6)
-    own = [column(name) for name in ("server_queue_ms", "server_ttft_ms", "server_generation_ms")]
-    server = last - written
-    return pd.DataFrame(
-        {
-            "turn_id": chosen.get("turn_id", pd.Series("", index=chosen.index)).astype(object).to_numpy(),
-            "target": chosen.get("target", pd.Series("", index=chosen.index)).astype(object).to_numpy(),
-            "total_ms": last - planned,
-            "client_lag_ms": sent - planned - connect,
-            "connect_ms": connect,
-            "upload_ms": written - sent,
-            "front_end_ms": server - own[0] - own[1] - own[2],
-            "queue_ms": own[0],
-            "prefill_ms": own[1],
-            "decode_ms": own[2],
-            "server_ms": server,
-        },
-        columns=list(columns),
-    )
-
-
 @dataclass(frozen=True, slots=True)
-class Band:
-    """Turns between two quantiles of their total; means in ms. Parts of the server None: not sent by all of these turns."""
+class Check:
+    """One comparison of a figure that both sides know."""
 
-    label: str
-    turns: int
-    total_ms: float
-    means: dict[str, float | None]
-
-
-BANDS = (("fastest half", 0.0, 0.5), ("p50 to p90", 0.5, 0.9), ("p90 to p99", 0.9, 0.99), ("slowest 1 %", 0.99, 1.0))
-
-
-def bands(table: pd.DataFrame) -> tuple[Band, ...]:
-    """Mean parts of all turns, then of the bands of BANDS that hold any. Means of one band add up, medians would not."""
-    if not len(table):
-        return ()
-    ordered = table.sort_values("total_ms", ignore_index=True)
-    found = [_band("all turns", ordered)]
-    for label, low, high in BANDS:
-        first, after = round(low * len(ordered)), round(high * len(ordered))
-        if after > first:
-            found.append(_band(label, ordered.iloc[first:after]))
-    return tuple(found)
-
-
-def _band(label: str, rows: pd.DataFrame) -> Band:
-    means = {name: float(rows[name].mean()) if rows[name].notna().all() else None for name in (*PARTS, "server_ms")}
-    return Band(label, len(rows), float(rows["total_ms"].mean()), means)
+    name: str
+    outcome: Outcome
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
 class IdleSpan:
-    """One server between two scrapes at which it was idle. Times in ms, means of one request; None: not published."""
+    """A server between two scrapes at which it was idle. Times in ms, means over requests; None: not published."""
 
     target: str
     start_s: float
     end_s: float
-    turns: int  # ours, in the span
-    turns_whole: bool  # all of these ended well and were written, so that both sides counted the same
+    turns: int  # of this client, in the span
+    turns_whole: bool  # all of them ended well and were written: both sides counted the same requests
     requests: int | None
     server_means: dict[str, float | None]
     server_e2e_ms: float | None
-    client_server_ms: float | None  # mean of written to last of our turns in the span
-    input_tokens: tuple[int | None, int | None]  # ours, the server's
+    client_server_ms: float | None  # mean of written to last over these turns
+    input_tokens: tuple[int | None, int | None]  # (client, server)
     output_tokens: tuple[int | None, int | None]
     waiting_mean: float | None
-    queue_rate: float | None  # requests/s x mean queue time: what Little's law wants to be waiting
+    queue_rate: float | None  # requests/s x mean queue time: mean number waiting by Little's law
     preempted: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Reconciled:
+    """Latency breakdown of each turn, idle spans, and the checks on both."""
+
+    parts: pd.DataFrame
+    spans: tuple[IdleSpan, ...]
+    checks: tuple[Check, ...]
+
+    @property
+    def per_turn(self) -> bool:
+        """Return True if every turn has the server's own times."""
+        return len(self.parts) > 0 and bool(self.parts[list(SERVER_PARTS)].notna().all(axis=None))
+
+
+def reconcile(frames: RunFrames) -> Reconciled:
+    """Return the latency breakdown of the measured turns, and all checks."""
+    table, spans = parts(frames), idle_spans(frames)
+    checks = [_turns(table)]
+    if ((frames.summary or {}).get("client") or {}).get("stamps") == "user":
+        text = "reads were stamped by this process, so the front end's part contains the client delay too"
+        checks.append(Check("front end", "not known", text))
+    if not spans and frames.servers:
+        text = (
+            "no scrape around the measured turns shows the server idle, so its counters contain parts of turns: scrape until "
+            "the drain is over, and keep other clients away from this server"
+        )
+        checks.append(Check("sums", "not known", text))
+    elif not spans:
+        checks.append(Check("sums", "not known", "no server metrics were scraped"))
+    alone = len(frames.servers) == 1
+    for span in spans:
+        where = "" if alone else f" at {span.target}"
+        checks += [replace(check, name=check.name + where) for check in _span_checks(span, _within(frames, span))]
+    return Reconciled(table, spans, tuple(checks))
+
+
+def _within(frames: RunFrames, span: IdleSpan) -> pd.DataFrame:
+    """Return the parts of the turns of all phases that the server's counters contain: its turns within the span."""
+    sent = frames.turns["sent_s"]
+    wanted = (sent >= span.start_s) & (sent <= span.end_s)
+    if len(frames.servers) > 1 and "target" in frames.turns:
+        wanted &= frames.turns["target"] == span.target
+    return parts(replace(frames, turns=frames.turns[wanted]), phase=None)
+
+
+def _turns(table: pd.DataFrame) -> Check:
+    """Check that the server's own times fit into the time that the client measured."""
+    known = table[table[list(SERVER_PARTS)].notna().all(axis=1)]
+    if not len(known):
+        text = "the server sent no times of its own with its answers (vLLM: --enable-per-request-metrics)"
+        return Check("parts of a turn", "not known", text)
+    # From sent on: the kernel may send a request before the client stamps it as written.
+    over_ms = -(known["front_end_ms"] + known["upload_ms"]) - (_SLACK_MS + _SLACK_SHARE * known["server_ms"])
+    count = int((over_ms > 0).sum())
+    if count:
+        worst = number(float(-(known["front_end_ms"] + known["upload_ms"]).min()))
+        text = f"{count:,} of {len(known):,} turns: the server reports up to {worst} ms more than the turn took at the client"
+        return Check("parts of a turn", "does not add up", text)
+    missing = len(table) - len(known)
+    rest = f"; {missing:,} turns have none" if missing else ""
+    return Check("parts of a turn", "adds up", f"the server's own times fit into each of {len(known):,} turns{rest}")
+
+
+def _span_checks(span: IdleSpan, table: pd.DataFrame) -> list[Check]:
+    checks = [
+        _counts("requests", (span.turns, span.requests), span),
+        _counts("prompt tokens", span.input_tokens, span),
+        _counts("output tokens", span.output_tokens, span),
+    ]
+    if table[list(SERVER_PARTS)].notna().all(axis=None) and len(table):
+        checks.append(_means(span, table))
+    return checks + _little(span)
+
+
+def _counts(name: str, both: tuple[int | None, int | None], span: IdleSpan) -> Check:
+    client, server = both
+    if server is None:
+        return Check(name, "not known", "the server does not publish it")
+    if not span.turns_whole or client is None:
+        return Check(
+            name, "not known", f"server {server:,}; some turns did not end well, or were not written or counted"
+        )
+    text = f"client {client:,}, server {server:,}, from idle to idle ({number(span.end_s - span.start_s)} s)"
+    if client == server:
+        return Check(name, "adds up", text)
+    why = "other clients used this server too" if server > client else "the server counted less than it answered"
+    return Check(name, "does not add up", f"{text}: {why}")
+
+
+def _means(span: IdleSpan, table: pd.DataFrame) -> Check:
+    """Compare means of per-turn times with the server's histograms: the same requests if the counts agree."""
+    name = "turns against histograms"
+    means, off = [], []
+    for part in SERVER_PARTS:
+        of_turns, of_histogram = float(table[part].mean()), span.server_means[part]
+        if of_histogram is None:
+            continue
+        means.append(f"{TITLES[part]} {number(of_turns)} and {number(of_histogram)} ms")
+        if abs(of_turns - of_histogram) > _SLACK_MS + _MEANS_SHARE * of_histogram:
+            off.append(TITLES[part])
+    if not means:
+        return Check(name, "not known", "the server publishes no histograms of its parts")
+    text = f"means {', '.join(means)}"
+    if off and not span.turns_whole:
+        return Check(
+            name, "not known", f"{text}; some turns did not end well, and may be in the server's histograms alone"
+        )
+    return Check(name, "does not add up" if off else "adds up", text + (f": {', '.join(off)} differ" if off else ""))
+
+
+def _little(span: IdleSpan) -> list[Check]:
+    """Check mean waiting = rate x mean queue time; not known with preemption: requests then wait more than once."""
+    name = "Little's law, queue"
+    if span.waiting_mean is None or span.queue_rate is None:
+        return [Check(name, "not known", "the server does not publish its queue")]
+    text = f"{number(span.waiting_mean)} waiting on average, {number(span.queue_rate)} by rate x queue time"
+    if span.preempted:
+        return [Check(name, "not known", f"{text}; requests were preempted, and wait more than once")]
+    if not span.turns_whole:
+        why = "some turns did not end well: they waited too, and are in none of the server's times"
+        return [Check(name, "not known", f"{text}; {why}")]
+    apart = abs(span.waiting_mean - span.queue_rate)
+    holds = apart <= _LITTLE_REQUESTS + _LITTLE_SHARE * span.queue_rate
+    return [Check(name, "adds up" if holds else "does not add up", text)]
+
+
 def idle_spans(frames: RunFrames) -> tuple[IdleSpan, ...]:
-    """The narrowest idle to idle span around the measured turns of each server; a server without one is left out."""
-    found = []
+    """Return the narrowest idle to idle span around the measured turns of each server that has one."""
+    spans = []
     for server in frames.servers.values():
         turns = _turns_of(frames, server)
-        span = _span(frames, server, turns)
-        if span is not None:
-            found.append(_idle_span(frames, server, turns, *span))
-    return tuple(found)
+        edges = _idle_scrapes(frames, server, turns)
+        if edges is not None:
+            spans.append(_idle_span(frames, server, turns, *edges))
+    return tuple(spans)
 
 
 def _turns_of(frames: RunFrames, server: ServerSeries) -> pd.DataFrame:
@@ -150,18 +206,18 @@ def _turns_of(frames: RunFrames, server: ServerSeries) -> pd.DataFrame:
     return turns[turns["target"] == server.target]
 
 
-def _span(frames: RunFrames, server: ServerSeries, turns: pd.DataFrame) -> tuple[int, int] | None:
-    """Two scrapes, by index, at which neither the server nor we had anything in flight."""
+def _idle_scrapes(frames: RunFrames, server: ServerSeries, turns: pd.DataFrame) -> tuple[int, int] | None:
+    """Return the indexes of the two nearest scrapes at which neither server nor client had requests in flight."""
     running, waiting = server.summed(names.RUNNING), server.summed(names.WAITING)
     if running is None or waiting is None or not len(turns):
         return None
     sent, closed = turns["sent_s"].to_numpy(), turns["closed_s"].to_numpy()
-    went = ~np.isnan(sent)
-    measured = went & (turns["phase"] == "measure").to_numpy() if "phase" in turns else went
+    was_sent = ~np.isnan(sent)
+    measured = was_sent & (turns["phase"] == "measure").to_numpy() if "phase" in turns else was_sent
     if not measured.any():
         return None
     at_s = frames.since_start_s(server.wall_ns)
-    in_flight = np.searchsorted(np.sort(sent[went]), at_s) - np.searchsorted(np.sort(closed[went]), at_s)
+    in_flight = np.searchsorted(np.sort(sent[was_sent]), at_s) - np.searchsorted(np.sort(closed[was_sent]), at_s)
     idle = (running + waiting == 0) & (in_flight == 0)
     before = np.flatnonzero(idle & (at_s <= sent[measured].min()))
     after = np.flatnonzero(idle & (at_s >= np.nanmax(closed[measured])))
@@ -172,9 +228,8 @@ def _idle_span(frames: RunFrames, server: ServerSeries, turns: pd.DataFrame, fir
     view = View(server, first, last, int(server.wall_ns[first]), int(server.wall_ns[last]))
     start_s, end_s = (float(at) for at in frames.since_start_s(server.wall_ns[[first, last]]))
     ours = turns[(turns["sent_s"] >= start_s) & (turns["sent_s"] <= end_s)]
-    written = frames.turns_until_s is None
     whole = (
-        written
+        frames.turns_until_s is None
         and bool(ours["failure"].isna().all())
         and not ("finish_reason" in ours and bool((ours["finish_reason"] == CANCELLED).any()))
     )
@@ -209,5 +264,90 @@ def _whole(value: float | None) -> int | None:
 
 
 def _sum(turns: pd.DataFrame, name: str) -> int | None:
-    """Over all turns; None where one of them was not counted."""
+    """Return the sum over all turns; None if a turn has no value."""
     return int(turns[name].sum()) if name in turns and len(turns) and turns[name].notna().all() else None
+
+
+def rows(found: Reconciled) -> list[tuple[str, ...]]:
+    """Return a row for each band of turns; without times per turn also a row for each server's histogram means."""
+    lines = [_row(band) for band in bands(found.parts)]
+    if not found.per_turn:
+        lines += [_span_row(span) for span in found.spans if span.client_server_ms is not None]
+    return lines
+
+
+def _row(band: Band) -> tuple[str, ...]:
+    shown = [number(band.means[name]) for name in PARTS]
+    return (band.label, f"{band.turns:,}", number(band.total_ms), *shown)
+
+
+def _span_row(span: IdleSpan) -> tuple[str, ...]:
+    """Return means of the server's histograms; the front end is the rest of the client's written to last."""
+    own = [span.server_means[name] for name in SERVER_PARTS]
+    known = [value for value in own if value is not None]
+    rest = span.client_server_ms - sum(known) if span.client_server_ms is not None and len(known) == 3 else None
+    label = f"{span.target} by its histograms"
+    return (label, f"{span.turns:,}", NOT_KNOWN, "", "", "", number(rest), *(number(value) for value in own))
+
+
+def source(found: Reconciled) -> str:
+    """Return a sentence on the source of queue, prefill and decode."""
+    if found.per_turn:
+        return "Queue, prefill and decode are the times that the server reported with each turn."
+    if any(span.client_server_ms is not None for span in found.spans):
+        return (
+            "The server reported no times with its turns: queue, prefill and decode are means of its histograms between two "
+            "instants at which it was idle, over all phases."
+        )
+    return (
+        "Queue, prefill and decode are not known; server and network together are the total without the client's parts."
+    )
+
+
+def tables(found: Reconciled) -> tuple[Table, ...]:
+    """Return the tables of the report: latency breakdown and checks."""
+    note = (
+        f"In milliseconds: means of the turns of each band, from the planned instant to the last token. {source(found)}"
+    )
+    checks = tuple((check.name, check.outcome, check.text) for check in found.checks)
+    made = (
+        Table("parts", "Where the time of a turn went", COLUMNS, tuple(rows(found)), note),
+        Table("agreement", "Client and server counters", ("figure", "", ""), checks),
+    )
+    return tuple(table for table in made if table.rows)
+
+
+def document(found: Reconciled) -> dict[str, Any]:
+    """Return the content of reconcile.json."""
+    return {
+        "format": 1,
+        "parts_from": "turns" if found.per_turn else "histograms" if found.spans else None,
+        "bands": [
+            {"band": band.label, "turns": band.turns, "total_ms": band.total_ms, **band.means}
+            for band in bands(found.parts)
+        ],
+        "servers": [_span_document(span) for span in found.spans],
+        "checks": [{"check": check.name, "outcome": check.outcome, "text": check.text} for check in found.checks],
+    }
+
+
+def _span_document(span: IdleSpan) -> dict[str, Any]:
+    return {
+        "target": span.target,
+        "start_s": span.start_s,
+        "end_s": span.end_s,
+        "turns": span.turns,
+        "requests": span.requests,
+        **span.server_means,
+        "e2e_ms": span.server_e2e_ms,
+        "client_written_to_last_ms": span.client_server_ms,
+        "input_tokens": {"client": span.input_tokens[0], "server": span.input_tokens[1]},
+        "output_tokens": {"client": span.output_tokens[0], "server": span.output_tokens[1]},
+        "requests_waiting_mean": span.waiting_mean,
+        "rate_times_queue_time": span.queue_rate,
+    }
+
+
+def json_text(found: Reconciled) -> str:
+    """Return reconcile.json as text."""
+    return json.dumps(document(found), indent=1, ensure_ascii=False, allow_nan=False) + "\n"

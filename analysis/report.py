@@ -10,7 +10,8 @@ import pandas as pd
 from inferload import rundir
 from inferload.errors import UsageError
 
-from . import frames, logtable, reconciletext, slowest, timeline
+from . import frames, logtable, reconcile, slowest, timeline
+from .breakdown import PARTS
 from .damaged import Notes
 from .diagnosis.diagnose import Diagnoses, causes, diagnose, json_text
 from .doubts import doubts
@@ -19,8 +20,7 @@ from .frames import RunFrames
 from .pages import shell
 from .pages.terms import Terms
 from .pictures.all import Pictures, pictures
-from .reconcile import PARTS
-from .reconcilechecks import Reconciled, reconcile
+from .reconcile import Reconciled
 from .reportmodel import ReportModel, build
 from .reporttables import Table
 
@@ -81,9 +81,9 @@ def write(run: RunFrames, folder: Path, wish: Wish, tables: tuple[Table, ...] = 
     found = Notes((*run.notes, *doubts(run)))
     table = timeline.build(run)
     diagnoses = found.unless_damaged("what held it back", lambda: diagnose(run)) or Diagnoses()
-    reconciled = found.unless_damaged("whether client and server agree", lambda: reconcile(run)) or NOTHING
+    reconciled = found.unless_damaged("whether client and server agree", lambda: reconcile.reconcile(run)) or NOTHING
     more = (
-        *(found.unless_damaged("where the time went", lambda: reconciletext.tables(reconciled)) or ()),
+        *(found.unless_damaged("where the time went", lambda: reconcile.tables(reconciled)) or ()),
         found.unless_damaged("the slowest turns", lambda: slowest.table(run)),
         logtable.table(run.log),
     )
@@ -94,7 +94,7 @@ def write(run: RunFrames, folder: Path, wish: Wish, tables: tuple[Table, ...] = 
     try:
         timeline.write(table, made.timeline)
         rundir.write_text(folder / rundir.DIAGNOSIS, json_text(diagnoses))
-        rundir.write_text(folder / rundir.RECONCILE, reconciletext.json_text(reconciled))
+        rundir.write_text(folder / rundir.RECONCILE, reconcile.json_text(reconciled))
         rundir.write_text(made.markdown, markdown(model, run.marks))
         rundir.write_text(made.html, html(model, run.marks, drawn))
         return replace(made, pictures=write_pictures(drawn, folder / rundir.PICTURES)) if wish.png else made

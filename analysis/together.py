@@ -13,6 +13,8 @@ from .comparison.figures import ALL, figure
 from .comparison.page import Part, html, summed_up
 from .comparison.sides import NAMES, Run, Side, read_run
 from .pictures.load import FIGURES
+from .recommend import recommend
+from .recommendcommand import section
 
 PAGE = "index.html"
 _NAMES = tuple(dict.fromkeys((*NAMES, *FIGURES)))
@@ -32,7 +34,8 @@ def make_sweep(folder: Path) -> tuple[str, Path]:
     parts = []
     for name, sides in sweepfolder.read(folder, tuple(dict.fromkeys((*_NAMES, primary.name)))).items():
         comparisons = tuple(compare(sides[0], other, primary, ALL) for other in sides[1:])
-        parts.append(Part(name, tuple(sides), comparisons, _links(sides, folder)))
+        advice = section(recommend(name, sides)) if comparisons else None
+        parts.append(Part(name, tuple(sides), comparisons, _links(sides, folder), advice))
     said = [f"{part.name}: {summed_up(part.comparisons)}" for part in parts if part.comparisons]
     verdict = "; ".join(said) or f"{folder.name}: no variant has a run beside the baseline's"
     return verdict, _written(folder / PAGE, html(f"Sweep {folder.resolve().name}", verdict, parts))

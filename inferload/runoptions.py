@@ -8,6 +8,11 @@ KEY_ON_COMMAND_LINE = (
     f"--api-key: a key on a command line is in the process list; use --api-key-file FILE or {API_KEY_VARIABLE}"
 )
 
+# Options that no longer exist, with their replacement.
+REMOVED_OPTIONS = {
+    "--inconclusive-code": "--inconclusive pass|fail, and read gates[].answer in summary.json; a failed gate is exit code 1"
+}
+
 
 @dataclass(frozen=True, slots=True)
 class RunOption:
@@ -74,7 +79,7 @@ RUN_OPTIONS = (
     ),
     RunOption(
         "--only",
-        "of a mix this class alone, its sessions at the times that they have in the mix: for inferload interference",
+        "send one class of a mix alone, its sessions at the times of the mix: for inferload compare --class",
         "CLASS",
     ),
     RunOption(
@@ -109,12 +114,6 @@ RUN_OPTIONS = (
         "--inconclusive",
         "a gate whose 95 %% interval holds its limit: say so and let the value decide, or pass, or fail (default: warn)",
         choices=("warn", "pass", "fail"),
-        private=True,
-    ),
-    RunOption(
-        "--inconclusive-code",
-        "exit code where inconclusive gates alone failed the run (default: 1)",
-        "N",
         private=True,
     ),
     RunOption(

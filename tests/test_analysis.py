@@ -17,7 +17,7 @@ import pytest
 import synthetic_run as synthetic
 from hypothesis import given
 from hypothesis import strategies as st
-from inferload.analysis import frames, reconcile, report, reportmodel, timeline
+from inferload.analysis import breakdown, frames, report, reportmodel, timeline
 from inferload.analysis.damaged import Notes
 from inferload.analysis.pictures.all import pictures
 from inferload.analysis.reportmodel import build
@@ -155,7 +155,7 @@ def test_the_report_reads_as_it_should(run_dir: Path, golden: Golden) -> None:
     run = frames.load(run_dir)
     model = build(run_dir, run.manifest, run.summary, run.notes)
     model_without_manifest = type(model)(**{name: getattr(model, name) for name in model.__slots__} | {"manifest": ""})
-    drawn = pictures(run, timeline.build(run), reconcile.parts(run), Notes())
+    drawn = pictures(run, timeline.build(run), breakdown.parts(run), Notes())
     golden("report.md", report.markdown(model, run.marks))
     golden("report.html", report.html(model_without_manifest, run.marks, drawn, "plotly.js"))
 

@@ -236,7 +236,7 @@ def test_an_effect_of_occasions_has_no_unit(earlier: list[float], candidate: flo
     assert found.low <= found.ratio <= found.high
 
 
-@pytest.mark.parametrize("command", ["compare", "baseline", "report", "recommend", "reconcile"])
+@pytest.mark.parametrize("command", ["compare", "baseline", "report", "recommend"])
 def test_the_help_of_each_command_can_be_read(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         cli.main([command, "--help"])

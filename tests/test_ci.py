@@ -122,13 +122,6 @@ def test_a_summary_that_is_not_whole_is_refused_by_name(
     assert f"summary.json: has no {missing}; is " in capsys.readouterr().err
 
 
-def test_the_removed_command_names_its_replacement(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["gates", "runs/x"])
-    assert ended.value.code == 2
-    assert "gates: removed; use inferload report RUN --junit FILE" in capsys.readouterr().err.splitlines()[-1]
-
-
 def test_files_of_an_earlier_run_are_removed_and_one_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     (tmp_path / "j.xml").write_text("of an earlier run")
     ci.Outputs(tmp_path / "j.xml", tmp_path / "new" / "g.md").prepare()

@@ -11,6 +11,7 @@ import pytest
 import synthetic_run
 
 from inferload import cli
+from inferload.runoptions import REMOVED_OPTIONS
 
 
 def test_a_reader_that_has_had_enough_is_no_error() -> None:
@@ -30,7 +31,7 @@ def test_a_satellite_that_does_not_load_spoils_no_other_command(
 ) -> None:
     broken = EntryPoint("broken", "inferload.no_such_module:register", "inferload.commands")
     monkeypatch.setattr(cli, "entry_points", lambda group: [broken])
-    assert cli.main(["path", "smoke"]) == 0
+    assert cli.main(["schema"]) == 0
     capsys.readouterr()
     assert cli.main(["broken"]) == 2
     assert "inferload: broken: cannot be loaded: No module named 'inferload.no_such_module'" in capsys.readouterr().err
@@ -46,6 +47,10 @@ def test_a_satellite_that_does_not_load_spoils_no_other_command(
         ("deploy --prot=1 status", "inferload deploy: error: --prot: unknown; --help lists the options"),
         ("plan smoke --sead=3", "inferload plan: error: --sead: unknown; did you mean --seed?"),
         ("doctor --users 8", "inferload doctor: error: --users: unknown; --help lists the options"),
+        (
+            "run smoke --inconclusive-code 5",
+            f"inferload run: error: --inconclusive-code: removed; use {REMOVED_OPTIONS['--inconclusive-code']}",
+        ),
         ("run smoke --concurrency=8", "inferload run: error: --concurrency: unknown; did you mean --users?"),
         ("simulator --max-num-sequences 8", "inferload: --max-num-sequences: unknown; did you mean --max-num-seqs?"),
     ],
@@ -57,6 +62,15 @@ def test_an_option_that_is_none_is_told_by_its_own_command(
         cli.main(words.split())
     assert ended.value.code == 2
     assert capsys.readouterr().err.splitlines()[-1] == said
+
+
+@pytest.mark.parametrize("command", cli.REMOVED)
+def test_a_removed_command_names_its_replacement(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main([command, "runs/x"])
+    assert ended.value.code == 2
+    last_line = capsys.readouterr().err.splitlines()[-1]
+    assert last_line == f"inferload: error: {command}: removed; use {cli.REMOVED[command]}"
 
 
 def test_no_parser_takes_an_abbreviation() -> None:

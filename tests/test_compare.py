@@ -238,6 +238,38 @@ def test_a_side_is_a_run_or_a_folder_of_runs(tmp_path: Path) -> None:
     assert side.runs[0].output_tokens == 50
 
 
+def class_run(folder: Path, seed: int, ttft_ms: float, only: str | None) -> Path:
+    """A run of a mix with the classes `a`, of 10 turns, and `b`; or of class `only` alone."""
+    write_run(folder, seed, 10_000.0)
+    manifest, summary = (json.loads((folder / name).read_text()) for name in ("run.json", "summary.json"))
+    manifest["scenario"]["text"] = json.dumps({"workload": {"kind": "mix", "only": only}})
+    block = {name: summary[name] for name in ("sessions", "rates")}
+    block |= {"turns": {"ok": 9, "sent": 10, "failed": 1}, "latency": {"ttft_ms": {"count": 9, "mean": ttft_ms}}}
+    summary["by_class"] = {"a": block} if only else {"a": block, "b": block}
+    (folder / "run.json").write_text(json.dumps(manifest))
+    (folder / "summary.json").write_text(json.dumps(summary))
+    return folder
+
+
+def test_a_class_of_a_mix_is_compared_with_that_class_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    alone, mix = class_run(tmp_path / "alone", 1, 100.0, "a"), class_run(tmp_path / "mix", 1, 150.0, None)
+    assert cli.main(["compare", str(alone), str(mix), "--class", "a", "--format", "json"]) == 0
+    (candidate,) = json.loads(capsys.readouterr().out)["candidates"]
+    (ttft,) = [one for one in candidate["figures"] if one["figure"] == "mean(ttft_ms)"]
+    assert (ttft["baseline"], ttft["candidate"]) == (100.0, 150.0)
+    assert (candidate["pairs"], candidate["refusals"]) == (1, [])
+    assert candidate["compared"] == ["only class: a against nothing"]
+    assert cli.main(["compare", str(alone), str(mix)]) == 0
+    assert "workload.only: a against nothing" in capsys.readouterr().out
+    for options, why in (
+        ([str(alone), str(mix), "--class", "b"], f"--class b: no such class in {alone}; it has a"),
+        ([str(alone), str(RESULTS / "guidellm.json"), "--class", "a"], "has no classes; name run directories"),
+        ([str(alone), str(mix), "--class", "a", "--gpu-hour-price", "2"], "leave --class or the prices out"),
+    ):
+        assert cli.main(["compare", *options]) == 2
+        assert why in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("made", "said_of_it"),
     [

@@ -1,6 +1,5 @@
 """Diagnosis: each rule holds on its own case and is the cause of no other's; sentences, documents, and the page of rules."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -202,25 +201,19 @@ def test_gathering_comes_from_what_was_deployed(argv: list[str] | None, interval
     assert stream_interval({"variant": {"argv": argv}}) == interval
 
 
-def test_a_run_directory_is_diagnosed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_report_writes_the_diagnosis(tmp_path: Path) -> None:
     synthetic_run.write(tmp_path / "run", summary=None)
-    assert cli.main(["diagnose", str(tmp_path / "run")]) == 0
-    said = capsys.readouterr().out
-    assert synthetic_run.TARGET in said
-    assert "30 s or more tell more surely" in said
-    assert cli.main(["diagnose", str(tmp_path / "run"), "--json"]) == 0
-    assert '"windows"' in capsys.readouterr().out
     synthetic_run.write(tmp_path / "other")
     summary = rundir.read_json(tmp_path / "other" / rundir.SUMMARY)
     late = {"phase": "measure", "code": "client_delay", "level": "invalid", "text": "the client was late; use more"}
     summary["verdict"] |= {"measurement": "invalid", "reasons": [late]}
     rundir.write_json(tmp_path / "other" / rundir.SUMMARY, summary)
-    assert cli.main(["diagnose", str(tmp_path / "other")]) == 0
-    said = capsys.readouterr().out
-    assert said.startswith(f"{tmp_path / 'other'}: INVALID measurement: the client was late")
-    assert "(client-bound)" in said
-    assert cli.main(["diagnose", "--json", str(tmp_path / "run"), str(tmp_path / "other")]) == 0
-    assert len(json.loads(capsys.readouterr().out)) == 2
+    assert cli.main(["report", str(tmp_path / "run"), str(tmp_path / "other")]) == 0
+    document = rundir.read_json(tmp_path / "run" / rundir.DIAGNOSIS)
+    assert synthetic_run.TARGET in document["lines"]
+    assert "30 s or more tell more surely" in "\n".join(document["lines"])
+    assert document["servers"][0]["windows"]
+    assert "(client-bound)" in "\n".join(rundir.read_json(tmp_path / "other" / rundir.DIAGNOSIS)["lines"])
 
 
 def test_the_page_of_rules_is_the_table_in_the_code() -> None:

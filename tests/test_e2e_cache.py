@@ -5,13 +5,11 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from e2e_runs import CROWDED, Ended, Place, Scene, Stage, check_books, scenario, scenes
 from locust_process import summary_of, turns_of
 
 from inferload import cli
-from inferload.cli.interference import users_held
 from inferload.errors import UsageError
 from inferload.swarm import arms
 from inferload.swarm.order import Wish, resolve
@@ -209,7 +207,7 @@ def _mixed(place: Place) -> tuple[Path, Path, Path]:
 
 
 @scenes(_mixed, ())
-def test_a_class_alone_is_sent_as_in_the_mix_and_compared_turn_by_turn(
+def test_a_class_alone_is_sent_as_in_the_mix_and_compared_with_it(
     stage: Stage, scene: Scene, capsys: pytest.CaptureFixture[str]
 ) -> None:
     mix, *alone = stage.result(scene)
@@ -227,14 +225,16 @@ def test_a_class_alone_is_sent_as_in_the_mix_and_compared_turn_by_turn(
         assert all(abs(planned[path][turn] - planned[mix][turn] - shift_ns) < 1e9 for turn in others)
         assert summary_of(path)["sessions"]["planned"] == len(ids[path]) + dropped[path]
 
-    assert cli.main(["interference", *map(str, (mix, *alone))]) == 0
-    said = capsys.readouterr().out
-    assert "each class in the mix against alone" in said
     for name, path in zip(("chat", "rag"), alone, strict=True):
-        line = next(line.split() for line in said.splitlines() if line.split()[:2] == [name, "ttft_ms"])
-        assert int(line[2]) == len(ids[path])
-    assert cli.main(["interference", str(mix), str(mix)]) == 2
-    assert "has 2 classes; make a run of one with --only CLASS" in capsys.readouterr().err
+        assert cli.main(["compare", f"alone={path}", f"mix={mix}", "--class", name, "--format", "json"]) == 0
+        (candidate,) = json.loads(capsys.readouterr().out)["candidates"]
+        assert not [line for line in candidate["refusals"] if "not a valid measurement" not in line]
+        assert f"only class: {name} against nothing" in candidate["compared"]
+        figures = {one["figure"]: one for one in candidate["figures"]}
+        for side, folder in (("baseline", path), ("candidate", mix)):
+            assert figures["mean(ttft_ms)"][side] == summary_of(folder)["by_class"][name]["latency"]["ttft_ms"]["mean"]
+    assert cli.main(["compare", str(alone[0]), str(mix), "--class", "rag"]) == 2
+    assert f"--class rag: no such class in {alone[0]}; it has chat" in capsys.readouterr().err
 
 
 def _refused(place: Place) -> Ended:
@@ -243,25 +243,9 @@ def _refused(place: Place) -> Ended:
     return Ended(place.run_dir, fleet.ended(), place.text)
 
 
-def test_a_class_of_a_closed_loop_holds_as_many_users_as_its_sessions_last() -> None:
-    rows = [  # (session, class, planned, closed), in ms
-        ("s0", "chat", 0, 100),
-        ("s1", "rag", 0, 500),
-        ("s1", "rag", 700, 900),
-        ("s1/1.0", "rag", 100, 1200),
-        ("s2", "chat", 100, 400),
-    ]
-    columns = list(zip(*rows, strict=True))
-    names = ("session_id", "class", "planned_ns", "closed_ns")
-    turns = pa.table({name: pa.array(column) for name, column in zip(names, columns, strict=True)})
-    closed = {"arrivals": {"kind": "closed", "users": 8}}
-    assert users_held(closed, turns) == {"chat": 8 * 400 / 1600, "rag": 8 * 1200 / 1600}
-    assert users_held({"arrivals": {"kind": "poisson"}}, turns) is None
-
-
 def test_a_class_of_a_closed_loop_alone_wants_a_number_of_users(tmp_path: Path) -> None:
     path = scenario(tmp_path / "mix", **MIX | {"arrivals": {"kind": "closed", "users": 8, "spawn_per_s": 8}})
-    with pytest.raises(UsageError, match=r"--only rag: in a closed loop .* give them with --users"):
+    with pytest.raises(UsageError, match=r"--only rag: in a closed loop .* give a number of users with --users"):
         resolve(Wish(str(path), "http://127.0.0.1:1", only="rag"))
     order = resolve(Wish(str(path), "http://127.0.0.1:1", only="rag", users=5))
     assert order.users == 5

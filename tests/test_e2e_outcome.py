@@ -498,8 +498,11 @@ def refused(place: Place, *words: str) -> tuple[int, str]:
     return process.exit_code(), process.text
 
 
-@scenes(refused, ("--api-key", KEY), (f"--api-key={KEY}",), ("--api-key-f", KEY), ("--scen", "smoke"))
-def test_locust_takes_no_key_and_no_abbreviation(stage: Stage, scene: Scene) -> None:
+REFUSED = (("--api-key", KEY), (f"--api-key={KEY}",), ("--api-key-f", KEY), ("--scen", "smoke"))
+
+
+@scenes(refused, *REFUSED, ("--inconclusive-code", "5"))
+def test_locust_takes_no_key_no_abbreviation_and_no_removed_option(stage: Stage, scene: Scene) -> None:
     code, text = stage.result(scene)
     assert code == 2, text
     if scene.arguments[0].startswith("--api-key"):
@@ -507,6 +510,8 @@ def test_locust_takes_no_key_and_no_abbreviation(stage: Stage, scene: Scene) -> 
     if scene.arguments[0].partition("=")[0] == "--api-key":
         assert text.splitlines()[-1].startswith("inferload: --api-key: ")
         assert "--api-key-file FILE or OPENAI_API_KEY" in text
+    if scene.arguments[0] == "--inconclusive-code":
+        assert text.splitlines()[-1].startswith("inferload: --inconclusive-code: removed; use --inconclusive ")
 
 
 @pytest.mark.parametrize("words", [["--api-key", KEY], [f"--api-key={KEY}"], ["--api-key-f", KEY]])

@@ -1,4 +1,4 @@
-"""One class of a mix alone: the same sessions at the same times; interference tables that do not fit together."""
+"""One class of a mix alone: the same sessions at the same times."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferload.cli.interference import report
 from inferload.errors import UsageError
 from inferload.swarm.order import Wish, alone, resolve
 from inferload.workload.faults import ScenarioError
@@ -74,8 +73,3 @@ def test_only_is_for_mixes() -> None:
     single = {**document, "workload": document["workload"]["classes"][0]["workload"]}
     with pytest.raises(UsageError, match="--only a: scenario mix is no mix"):
         alone(from_text(json.dumps(single), "x"), "a", None)
-
-
-def test_a_directory_that_is_no_run_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"summary\.json"):
-        report(tmp_path, [tmp_path])

@@ -51,8 +51,8 @@ def summary(
         (
             summary(gates=gates(3, 2, "inconclusive")),
             None,
-            Policy(inconclusive_code=7),
-            Outcome("failed", "failed: 2 of 5 gates failed", 7),
+            Policy(failed_code=7),
+            Outcome("failed", "failed: 2 of 5 gates failed", 1),
         ),
         (
             summary(gates=gates(0, 1), failed=3, reasons=(LATE,)),

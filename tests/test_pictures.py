@@ -10,7 +10,7 @@ import pytest
 import synthetic_run as synthetic
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from inferload.analysis import frames, reconcile, report, timeline
+from inferload.analysis import breakdown, frames, report, timeline
 from inferload.analysis.damaged import Notes
 from inferload.analysis.definitions import DEFINITIONS, IN_TABLE, SAME, anchor
 from inferload.analysis.pages.terms import meant
@@ -45,7 +45,7 @@ def step(users: int, tok_per_s: float, e2e_ms: float) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def drawn(run: frames.RunFrames) -> Pictures:
-    return pictures(run, timeline.build(run), reconcile.parts(run), Notes())
+    return pictures(run, timeline.build(run), breakdown.parts(run), Notes())
 
 
 def test_every_picture_becomes_a_file(drawn: Pictures, tmp_path: Path) -> None:

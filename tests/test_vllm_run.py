@@ -10,8 +10,8 @@ from typing import Any
 import locust_process
 import pytest
 from inferload.analysis import frames
-from inferload.analysis.reconcile import PARTS, bands
-from inferload.analysis.reconcilechecks import reconcile
+from inferload.analysis.breakdown import PARTS, bands
+from inferload.analysis.reconcile import reconcile
 from inferload.deploy import launch
 from inferload.deploy.running import Server
 

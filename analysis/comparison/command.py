@@ -8,6 +8,7 @@ from typing import Any
 
 from inferload import ci, prices
 from inferload.errors import UsageError
+from inferload.measure.cost import UNPRICED, Prices
 from inferload.measure.gates import GateError
 
 EXIT_REGRESSED = 4
@@ -43,6 +44,13 @@ def register(subparsers: Any) -> None:
     )
     add("--baseline", default=None, metavar="FILE", help="a baseline of earlier occasions, or [NAME=]PATH of a side")
     add("--primary", default=None, metavar="FIGURE", help="the figure that decides, as in a gate (mean(ttft_ms))")
+    add(
+        "--class",
+        dest="class_name",
+        default=None,
+        metavar="CLASS",
+        help="compare the turns of one class of a mix, as with a run of that class alone (inferload run --only CLASS)",
+    )
     add("--allow", action="append", default=[], metavar="KEY", help="a key of the scenario that is meant to differ")
     add(
         "--format",
@@ -94,7 +102,7 @@ def run(arguments: argparse.Namespace) -> int:
     from .compare import compare, compare_with_occasions
     from .figures import ALL, DEFAULT_PRIMARY, figure
     from .output import named_side, write_forms
-    from .sides import NAMES, priced
+    from .sides import NAMES, of_class, priced
 
     try:
         primary = figure(arguments.primary or DEFAULT_PRIMARY)
@@ -109,6 +117,9 @@ def run(arguments: argparse.Namespace) -> int:
     learned = is_baseline(Path(given[0]))
     baseline = priced(read(Path(given[0])) if learned else named_side(given[0], names), named)
     candidates = [priced(named_side(one, names), named) for one in given[1:]]
+    if arguments.class_name is not None:
+        _check_class(learned, named)
+        baseline, *candidates = (of_class(side, arguments.class_name, names) for side in (baseline, *candidates))
     if learned:
         occasions = [as_occasion(side, baseline) for side in candidates]
         comparisons = [compare_with_occasions(baseline, one, primary, ALL, arguments.allow) for one in occasions]
@@ -143,3 +154,10 @@ def run(arguments: argparse.Namespace) -> int:
     judged = all(one.tested for one in comparisons)
     failed = any(one.regressed for one in comparisons) or (arguments.strict and not judged)
     return EXIT_REGRESSED if failed else 0
+
+
+def _check_class(learned: bool, named: Prices) -> None:
+    if learned:
+        raise UsageError("--class: a baseline file has figures of all classes only; name run directories")
+    if named != UNPRICED:
+        raise UsageError("--class: cost is known of all classes together only; leave --class or the prices out")

@@ -1,7 +1,8 @@
 """Configurations side by side as one page: what is better, what cannot be compared, throughput against latency, the tables."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ..pages import shell
 from ..pictures import load
@@ -16,12 +17,16 @@ from .sides import Side
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One scenario with its configurations, the baseline first. `links`: (what a run is called, its page from here)."""
+    """One scenario with its configurations, the baseline first. `links`: (name of a run, its page from here).
+
+    `recommendation`: title, rows (aim, variant, certain, details) and notes of the best variant for each aim; None: no section.
+    """
 
     name: str
     sides: tuple[Side, ...]
     comparisons: tuple[Comparison, ...] = ()
     links: tuple[tuple[str, str], ...] = ()
+    recommendation: Mapping[str, Any] | None = None
 
 
 def html(title: str, verdict: str, parts: Sequence[Part], plotly: str | None = None) -> str:

@@ -17,6 +17,7 @@ from . import imported
 from .figures import ALL, steady_value_of, value_of
 
 NAMES = tuple(figure.name for figure in ALL)
+_ONLY = "workload.only"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +107,33 @@ def _paid(prices_of: Prices, run: Run) -> Prices:
     hardware = (run.server.get("variant") or {}).get("hardware") or {}
     on_cpu = prices_of.gpu_hour is not None and hardware.get("gpus") == 0
     return prices_of.over(Prices(gpus=1)) if on_cpu else prices_of
+
+
+def of_class(side: Side, name: str, names: tuple[str, ...] = NAMES) -> Side:
+    """Return the side with the figures of one class of turns; UsageError if one of its runs has no such class."""
+    return replace(side, runs=tuple(_of_class(run, name, names) for run in side.runs))
+
+
+def _of_class(run: Run, name: str, names: tuple[str, ...]) -> Run:
+    """A run without the figures that are known of all classes together only. `--only` may differ between the sides."""
+    if not run.path.is_dir():
+        raise UsageError(f"--class {name}: {run.path} has no classes; name run directories")
+    classes = _json(run.path / rundir.SUMMARY).get("by_class") or {}
+    if name not in classes:
+        raise UsageError(f"--class {name}: no such class in {run.path}; it has {', '.join(classes) or 'none'}")
+    summary = {"client": {}, **classes[name]}
+    return replace(
+        run,
+        figures={figure: value_of(figure, summary) for figure in names},
+        asks={key: value for key, value in run.asks.items() if key != _ONLY},
+        server={**run.server, "only class": run.asks.get(_ONLY)},
+        output_tokens=None,
+        input_tokens=None,
+        cached_tokens=None,
+        prices=UNPRICED,
+        counted=(summary["turns"]["ok"], summary["turns"]["sent"]),
+        levels=(),
+    )
 
 
 def read_side(path: Path, label: str | None = None, names: tuple[str, ...] = NAMES) -> Side:

@@ -29,7 +29,7 @@ class Pictures:
 def pictures(
     run: RunFrames, timeline: pd.DataFrame, parts: pd.DataFrame, notes: Notes, minute: int | None = None
 ) -> Pictures:
-    """All that the run has data for. `parts`: the table of `reconcile.parts`. What a damaged run cannot carry goes to `notes`."""
+    """All that the run has data for. `parts`: the table of `breakdown.parts`. What a damaged run cannot carry goes to `notes`."""
     summary: Mapping[str, Any] = run.summary or {}
     limits = notes.unless_damaged("the SLO", lambda: slo(run.manifest)) or {}
     held = notes.unless_damaged("the turns of one minute", lambda: lanes.lanes(run, minute))

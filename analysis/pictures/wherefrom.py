@@ -5,8 +5,7 @@ import itertools
 import numpy as np
 import pandas as pd
 
-from ..reconcile import PARTS
-from ..reconciletext import TITLES
+from ..breakdown import PARTS, TITLES
 from .picture import BLUE, GREEN, GREY, ORANGE, PALE_BLUE, RED, TEAL, VIOLET, Figure, Picture, layout, numbers, title
 
 _COLOURS = {
@@ -23,7 +22,7 @@ _EDGES = (*range(0, 90, 10), 90, 95, 99, 100)
 
 
 def picture(parts: pd.DataFrame) -> Picture | None:
-    """Bars of percentiles of the total, from the table of `reconcile.parts`; None without a turn."""
+    """Bars of percentiles of the total, from the table of `breakdown.parts`; None without a turn."""
     if not len(parts):
         return None
     ordered = parts.sort_values("total_ms", ignore_index=True)

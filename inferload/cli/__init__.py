@@ -19,20 +19,25 @@ from inferload.runoptions import KEY_ON_COMMAND_LINE
 BUILT_IN = {
     "run": "inferload.cli.run",
     "search": "inferload.cli.search.command",
-    **dict.fromkeys(("validate", "plan", "path", "schema", "init"), "inferload.cli.scenario"),
+    **dict.fromkeys(("validate", "plan", "schema", "init"), "inferload.cli.scenario"),
     "from-vllm-bench": "inferload.cli.frombench",
     "doctor": "inferload.cli.doctor",
     "scrape": "inferload.cli.scrape",
     "calibrate": "inferload.cli.calibrate",
     "collect": "inferload.cli.collect",
-    "interference": "inferload.cli.interference",
 }
 
+# Commands that no longer exist, with their replacement.
 REMOVED = {
-    "gates": "inferload report RUN --junit FILE --markdown FILE --github",
     "deploy script": "inferload deploy render VARIANT --format sh",
     "deploy compose": "inferload deploy render VARIANT --format compose -o DIR",
     "deploy kubernetes": "inferload deploy render VARIANT --format kubernetes -o DIR",
+    "diagnose": "inferload report RUN, which writes the diagnosis to report.html, report.md and diagnosis.json",
+    "interference": "inferload compare alone=RUN mix=RUN --class CLASS",
+    "gates": "inferload report RUN --junit FILE --markdown FILE --github",
+    "reconcile": "inferload report RUN, which compares client and server counters in report.html and reconcile.json; "
+    "inferload compare marks implausible results of other clients",
+    "path": "inferload init FILE --from NAME, which copies a bundled scenario; inferload init --help lists them",
 }
 
 

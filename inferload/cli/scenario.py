@@ -1,4 +1,4 @@
-"""`inferload validate | plan | path | schema | init`: everything about a scenario file before it runs."""
+"""`inferload validate | plan | schema | init`: check, explain and write scenario files. Sends nothing."""
 
 import argparse
 import json
@@ -23,10 +23,9 @@ WHAT = "a scenario file, or the name of a bundled scenario"
 
 
 def register(commands: Any) -> None:
-    """Add the five sub-commands."""
+    """Add the sub-commands."""
     _register_validate(commands)
     _register_plan(commands)
-    _register_path(commands)
     _register_schema(commands)
     _register_init(commands)
 
@@ -60,17 +59,6 @@ def _register_plan(commands: Any) -> None:
     parser.add_argument("scenario", metavar="SCENARIO", help=WHAT)
     parser.add_argument("--seed", type=int, help="another seed than the file's")
     parser.set_defaults(run=plan)
-
-
-def _register_path(commands: Any) -> None:
-    parser = _add(
-        commands,
-        "path",
-        "print where a bundled scenario lies; without a name, list them all",
-        "Example: cp $(inferload path chat) mine.yaml",
-    )
-    parser.add_argument("scenario", metavar="NAME", nargs="?", help="name of a bundled scenario")
-    parser.set_defaults(run=path)
 
 
 def _register_schema(commands: Any) -> None:
@@ -144,16 +132,6 @@ def plan(arguments: argparse.Namespace) -> int:
     data = Data(arguments.scenario)
     check_sendable(scenario, Sessions(scenario, data))
     print(describe(scenario, data))
-    return 0
-
-
-def path(arguments: argparse.Namespace) -> int:
-    """Print one path, or a line for each bundled scenario."""
-    if arguments.scenario is None:
-        for name in catalog.names():
-            print(f"{name:<20}{catalog.bundled(name)}")
-    else:
-        print(catalog.bundled(arguments.scenario))
     return 0
 
 

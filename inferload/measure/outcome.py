@@ -23,7 +23,6 @@ class Policy:
 
     on_invalid_warns: bool = False
     on_stop_passes: bool = False
-    inconclusive_code: int = FAILED
     failed_code: int = FAILED  # of failed turns, requests and tasks, where no gate failed
 
 
@@ -112,9 +111,8 @@ def _exit_code(verdict: Mapping[str, Any], failed: bool, early: Early | None, po
     if _STATES.get(verdict["measurement"], "invalid") == "invalid" and not policy.on_invalid_warns:
         return INVALID
     if failed or not (verdict["passed"] or early):
-        broken = [gate for gate in verdict["gates"] if not gate["passed"]]
-        undecided = bool(broken) and all(gate.get("answer") == "inconclusive" for gate in broken)
-        return policy.inconclusive_code if undecided else FAILED if broken else policy.failed_code
+        broken = any(not gate["passed"] for gate in verdict["gates"])
+        return FAILED if broken else policy.failed_code
     if early is None:
         return OK
     if early.by not in SIGNAL_CODES:  # all workers were lost or stopped, which no option allows

@@ -12,7 +12,7 @@ from inferload.ci import Outputs
 from inferload.errors import UsageError
 from inferload.measure import abort, gates
 from inferload.measure.outcome import FAILED, Policy
-from inferload.runoptions import API_KEY_VARIABLE, KEY_ON_COMMAND_LINE, RUN_OPTIONS
+from inferload.runoptions import API_KEY_VARIABLE, KEY_ON_COMMAND_LINE, REMOVED_OPTIONS, RUN_OPTIONS
 from inferload.swarm import order
 from inferload.swarm.compat import AnyOf
 from inferload.swarm.own import OwnSettings
@@ -35,7 +35,12 @@ _LOOPBACK = "127.0.0.1"
 def add_options(parser: Any, default_scenario: str) -> None:
     """Add our options to Locust's parser; those in its start form say so."""
     parser.allow_abbrev = False  # else --api-key is read as --api-key-file, and the key is printed as a file's name
-    parser.add_argument("--api-key", nargs="?", action=_Refused, help=argparse.SUPPRESS, include_in_web_ui=False)
+    refused = {"--api-key": KEY_ON_COMMAND_LINE} | {
+        flag: f"{flag}: removed; use {use}" for flag, use in REMOVED_OPTIONS.items()
+    }
+    for flag, text in refused.items():
+        keywords = {"nargs": "?", "const": text, "help": argparse.SUPPRESS, "include_in_web_ui": False}
+        parser.add_argument(flag, action=_Refused, **keywords)
     shown = default_scenario or "what the locustfile's classes play"
     parser.add_argument(
         "--scenario",
@@ -50,10 +55,10 @@ def add_options(parser: Any, default_scenario: str) -> None:
 
 
 class _Refused(argparse.Action):
-    """An option that is an error, whatever its value, which is not shown."""
+    """An option that raises UsageError with its `const`; its value is not shown."""
 
     def __call__(self, *_arguments: Any) -> None:
-        raise UsageError(KEY_ON_COMMAND_LINE)
+        raise UsageError(str(self.const))
 
 
 class _NotGiven(str):
@@ -127,7 +132,6 @@ def own_settings(options: Any) -> OwnSettings:
         policy=Policy(
             on_invalid_warns=options.on_invalid == "warn",
             on_stop_passes=options.on_stop == "pass",
-            inconclusive_code=_code(options.inconclusive_code),
             failed_code=getattr(options, "exit_code_on_error", FAILED),
         ),
         progress_file=Path(options.progress_file).absolute() if options.progress_file else None,
@@ -176,14 +180,6 @@ def seconds_of(flag: str, text: Any) -> float | None:
         return float(parse_timespan(str(text)))
     except ValueError as error:
         raise UsageError(f"{flag} {text}: not a length of time; write it as 90, 90s or 1m30s") from error
-
-
-def _code(text: Any) -> int:
-    if text in (None, ""):
-        return 1
-    if not str(text).isdecimal() or int(text) > 255:
-        raise UsageError(f"--inconclusive-code {text}: not a whole number from 0 to 255")
-    return int(text)
 
 
 def abort_on(given: list[str] | None) -> tuple[str, ...] | None:

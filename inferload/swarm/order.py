@@ -100,8 +100,8 @@ class Order:
 def alone(scenario: Scenario, only: str, users: int | None) -> dict[str, Any]:
     """What has to change so that one class of a mix is sent as it is in the mix.
 
-    UsageError for a closed loop without a number of users of the class's own: in the mix it holds as many as its sessions
-    last, whatever its share of the sessions, and that only a run of the mix can tell.
+    UsageError for a closed loop without a number of users: in the mix a class holds users by the length of its sessions, not by
+    its share of them.
     """
     mix, arrivals = scenario.workload, scenario.arrivals
     if not isinstance(mix, Mix):
@@ -110,8 +110,8 @@ def alone(scenario: Scenario, only: str, users: int | None) -> dict[str, Any]:
         raise UsageError(f"--only {only}: no class of the mix, which has {', '.join(one.name for one in mix.classes)}")
     if isinstance(arrivals, Closed) and users is None:
         raise UsageError(
-            f"--only {only}: in a closed loop a class holds more or fewer users than its share of the sessions says; run the "
-            f"mix, ask `inferload interference RUN` how many {only} held, and give them with --users"
+            f"--only {only}: in a closed loop a class holds users by the length of its sessions, not by its share of them; give "
+            "a number of users with --users, or use an open loop"
         )
     return {"workload.only": only}
 

@@ -32,7 +32,6 @@ _OWN = (
     "only",
     "seed",
     "inconclusive",
-    "inconclusive_code",
     "progress_file",
     "set",
     "warmup",
