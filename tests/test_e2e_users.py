@@ -3,9 +3,13 @@
 import json
 import re
 import signal
+from collections import Counter
+from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import Any
 
+import pytest
 from e2e_runs import (
     MODES,
     Ended,
@@ -311,6 +315,254 @@ def test_features_of_locust_in_one_run_that_a_task_ends(stage: Stage, scene: Sce
     assert ended.code == ended.summary["outcome"]["exit_code"] == 7, "--exit-code-on-error"
     assert ended.simulator_stats is not None
     assert ended.simulator_stats["started"] == len(rows) + 1
+
+
+PLAYING = """
+import json
+import time
+from collections import Counter
+
+import gevent
+from locust import (
+    MarkovTaskSet, SequentialTaskSet, TaskSet, between, constant, constant_pacing, constant_throughput, events, tag, task,
+    transition, transitions,
+)
+from locust.exception import RescheduleTask, StopUser
+from inferload.users import ScenarioUser
+
+steps = []  # class, user and task of each session that a task of ours plays, in order
+calls = Counter()
+
+
+@events.quitting.add_listener
+def show(**_others):
+    print("STEPS " + json.dumps(steps), flush=True)
+    print("CALLS " + json.dumps(calls), flush=True)
+
+
+def play(user, step):
+    steps.append([type(user).__name__, id(user), step])
+    user.session()
+
+
+class Nested(ScenarioUser):
+    weight = 3
+    scenario = "Nested.yaml"
+    wait_time = constant_pacing(0.1)
+
+    def on_start(self):
+        calls["on_start"] += 1
+        play(self, "on_start")
+
+    def on_stop(self):
+        calls["on_stop"] += 1
+
+    @task
+    class Outer(TaskSet):
+        @task
+        class Inner(SequentialTaskSet):
+            @task
+            def one(self):
+                play(self.user, "one")
+
+            @task
+            def two(self):
+                play(self.user, "two")
+                self.interrupt(reschedule=False)
+
+        @task
+        def out(self):
+            self.interrupt()
+
+
+class Chain(ScenarioUser):
+    weight = 1
+    scenario = "Chain.yaml"
+    wait_time = constant(0.05)
+
+    @task
+    class Markov(MarkovTaskSet):
+        @transition("b")
+        def a(self):
+            play(self.user, "a")
+
+        @transitions({"c": 1})
+        def b(self):
+            play(self.user, "b")
+
+        @transition("a")
+        def c(self):
+            play(self.user, "c")
+
+
+class Between(ScenarioUser):
+    fixed_count = 1
+    scenario = "Between.yaml"
+    wait_time = between(0.1, 0.2)
+
+
+class Paced(ScenarioUser):
+    fixed_count = 1
+    scenario = "Paced.yaml"
+    wait_time = constant_pacing(0.4)
+
+
+class Throughput(ScenarioUser):
+    fixed_count = 1
+    scenario = "Throughput.yaml"
+    wait_time = constant_throughput(4)
+
+
+class Tagged(ScenarioUser):
+    fixed_count = 1
+    scenario = "Tagged.yaml"
+    wait_time = constant(0.05)
+
+    @tag("left_out")
+    @task(100)
+    def never(self):
+        raise AssertionError("excluded by its tag")
+
+    @task(3)
+    def often(self):
+        play(self, "often")
+        raise RescheduleTask
+
+    @task
+    def seldom(self):
+        play(self, "seldom")
+
+
+class Once(ScenarioUser):
+    fixed_count = 1
+    scenario = "Once.yaml"
+
+    @task
+    def last(self):
+        play(self, "last")
+        raise StopUser
+
+
+class Ends(ScenarioUser):
+    fixed_count = 1
+    scenario = "Ends.yaml"
+
+    @task
+    def end(self):
+        play(self, "end")
+        gevent.sleep(4)
+        calls["quit"] += 1
+        self.environment.runner.quit()
+
+
+def leave_out_session(kind):
+    kind.tasks = [each for each in kind.tasks if each is not ScenarioUser.session]
+
+
+for _kind in (Nested, Chain, Tagged, Once, Ends):  # only their own tasks play sessions
+    leave_out_session(_kind)
+del _kind
+"""
+LATE_CALLS = 3  # sessions that a user asks for after the end of the load: there is one a second at most
+PLAYING_CLASSES = ("Nested", "Chain", "Between", "Paced", "Throughput", "Tagged", "Once", "Ends")
+
+
+def playing(place: Place) -> Ended:
+    for name in PLAYING_CLASSES:
+        document = {
+            "schema": 1,
+            "name": name.lower(),
+            "workload": {"kind": "chat", "turns": 2, "prompt_tokens": 20, "output_tokens": 2},
+            "arrivals": {"kind": "closed", "users": 1, "spawn_per_s": 50},
+            "phases": {"measure_s": 60},
+        }
+        (place.folder / f"{name}.yaml").write_text(json.dumps(document))
+    return played(place, "local", PLAYING, "-u", "10", "-r", "50", "--exclude-tags", "left_out")
+
+
+@scenes(playing, ())
+def test_features_of_locust_on_classes_that_play_a_scenario(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    assert "Traceback" not in ended.text, ended.text
+    assert ended.code == ended.summary["outcome"]["exit_code"] == 0, ended.text
+    assert ended.summary["window_s"] < 30, "the end that a task asks for"
+    assert ended.summary["exceptions"]["count"] == 0
+    check_books(ended)
+    check_tokens(ended)
+    assert ended.simulator_stats is not None
+    assert ended.simulator_stats["started"] == len(ended.turns) + 1
+    check_turns_of_sessions(ended)
+    check_steps(ended, printed(ended, "STEPS "))
+    assert printed(ended, "CALLS ") == {"on_start": 3, "on_stop": 3, "quit": 1}
+    check_waits(ended)
+
+
+def printed(ended: Ended, start: str) -> Any:
+    """The JSON that a locustfile printed after a word."""
+    (line,) = [line for line in ended.text.splitlines() if line.startswith(start)]
+    return json.loads(line.removeprefix(start))
+
+
+def sessions_of(ended: Ended, class_name: str) -> list[list[dict[str, Any]]]:
+    """Turns of each session of a class, in order of the first one's plan."""
+    sessions: dict[str, list[dict[str, Any]]] = {}
+    for row in sorted(ended.turns, key=lambda row: row["planned_ns"]):
+        if row["class"] == class_name:
+            sessions.setdefault(row["session_id"], []).append(row)
+    return list(sessions.values())
+
+
+def check_turns_of_sessions(ended: Ended) -> None:
+    """Each class plays whole sessions of its own scenario, and a user one at a time."""
+    assert {row["class"] for row in ended.turns} == set(PLAYING_CLASSES)
+    for name in PLAYING_CLASSES:
+        sessions = sessions_of(ended, name)
+        users = 3 if name == "Nested" else 1
+        cut = [rows for rows in sessions if len(rows) == 1]
+        assert len(cut) <= users, "only sessions that the end of the load cuts"
+        for rows in sessions:
+            assert [row["turn_index"] for row in rows] == [*range(len(rows))]
+            assert all(row["planned_ns"] >= before["closed_ns"] for before, row in pairwise(rows))
+        if users == 1:
+            assert all(rows[0]["planned_ns"] >= before[-1]["last_ns"] for before, rows in pairwise(sessions)), name
+
+
+def check_steps(ended: Ended, steps: list[tuple[str, int, str]]) -> None:
+    """Each task that plays is a session in its class, and tasks come in the order of their task sets."""
+    played = Counter(name for name, _user, _step in steps)
+    for name, count in played.items():
+        users = 3 if name == "Nested" else 1
+        assert 0 <= count - len(sessions_of(ended, name)) <= users * LATE_CALLS, name
+    assert len({user for name, user, _step in steps if name == "Nested"}) == 3, "by its weight"
+    by_user: dict[tuple[str, int], list[str]] = {}
+    for name, user, step in steps:
+        by_user.setdefault((name, user), []).append(step)
+    for (name, _user), order in by_user.items():
+        if name == "Nested":
+            assert order[0] == "on_start"
+            assert order[1:] == (["one", "two"] * len(order))[: len(order) - 1]
+            assert len(order) > 4
+        elif name == "Chain":
+            assert order == (["a", "b", "c"] * len(order))[: len(order)]
+            assert len(order) > 6
+        elif name in ("Once", "Ends"):
+            assert len(order) == 1, "StopUser and quit end their users"
+    tagged = Counter(step for name, _user, step in steps if name == "Tagged")
+    assert tagged["often"] > tagged["seldom"] > 0, "by their weights"
+
+
+def check_waits(ended: Ended) -> None:
+    """Seconds between the sessions of one user are those of its wait_time."""
+    gaps_s, periods_s = {}, {}
+    for name in ("Between", "Paced", "Throughput"):
+        sessions = sessions_of(ended, name)
+        assert len(sessions) >= 5, name
+        gaps_s[name] = [(b[0]["planned_ns"] - a[-1]["last_ns"]) / 1e9 for a, b in pairwise(sessions)]
+        periods_s[name] = [(b[0]["planned_ns"] - a[0]["planned_ns"]) / 1e9 for a, b in pairwise(sessions)]
+    assert min(gaps_s["Between"]) > 0.095
+    assert median(gaps_s["Between"]) < 0.25
+    assert median(periods_s["Paced"]) == pytest.approx(0.4, abs=0.1)
+    assert median(periods_s["Throughput"]) == pytest.approx(0.25, abs=0.1)
 
 
 PICKED = """
