@@ -91,6 +91,11 @@ BROKEN: dict[str, list[Break]] = {
         _without(locust.stats, "bucket_response_time"),
         _with(locust.stats.StatsEntry, "_log_response_time", _rounding),
     ],
+    "bounded_names": [
+        _without(locust.stats, "EntriesDict"),
+        _with(locust.stats.RequestStats, "clear_all", _empty),
+        _with(locust.stats.RequestStats, "log_error", _empty),
+    ],
     "fractions": [_with(locust.stats.StatsEntry, "to_dict", lambda self, escape_string_values: {"max": 1})],
     "even_clock": [_without(locust.runners, "time"), _with(locust.stats.StatsEntry, "log", _other_clock)],
     "forked_workers": [_with(locust.main, "main", _empty), _without(locust.main, "os")],

@@ -565,6 +565,67 @@ def check_waits(ended: Ended) -> None:
     assert median(periods_s["Throughput"]) == pytest.approx(0.25, abs=0.1)
 
 
+MANY_NAMES = """
+import itertools
+
+import gevent
+from locust import HttpUser, task
+from inferload.users import InferenceUser
+
+turns, requests = itertools.count(), itertools.count()
+
+
+class Named(InferenceUser):
+    @task
+    def ask(self):
+        self.chat("Hi", max_tokens=1, name=f"turn-{next(turns)}")
+
+
+class Probe(HttpUser):
+    @task
+    def models(self):
+        self.client.get("/v1/models", name=f"/models/{next(requests)}")
+
+
+class Ends(InferenceUser):
+    fixed_count = 1
+
+    @task
+    def end(self):
+        while min(next(turns), next(requests)) < 240:
+            gevent.sleep(0.1)
+        self.environment.runner.quit()
+"""
+
+
+def many_names(place: Place) -> Ended:
+    return played(place, "local", MANY_NAMES, "-u", "21", "-r", "50")
+
+
+@scenes(many_names, ())
+def test_names_beyond_the_bound_are_counted_together(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    assert ended.code == 0, ended.text
+    rows, summary = ended.turns, ended.summary
+    stats = [row for row in csv_rows(ended.run_dir / "locust_stats.csv") if row["Type"] == "TURN"]
+    assert len(stats) == 201
+    assert sum(int(row["Request Count"]) for row in stats) == len(rows) == summary["turns"]["sent"]
+    names = Counter(row["class"] for row in rows)
+    assert len(names) == len(summary["by_class"]) == 201
+    together = names["(other names)"]
+    assert together == len(rows) - 200 == summary["by_class"]["(other names)"]["turns"]["sent"] > 0
+    others = summary["other_requests"]
+    sent = {row["name"]: row["sent"] for row in others["by_name"]}
+    assert len(sent) == 201
+    assert sum(sent.values()) == others["sent"]
+    assert summary["notes"] == [
+        f"{together} turns are counted as '(other names)': tasks gave more than 200 names",
+        f"{sent['(other names)']} requests are counted as '(other names)': they had more than 200 names",
+    ]
+    for what in ("turns", "requests"):
+        assert ended.text.count(f"more than 200 names of {what}: further names are counted together") == 1
+
+
 PICKED = """
 from locust import constant, task
 from inferload.users import InferenceUser, ScenarioUser

@@ -175,6 +175,15 @@ def _has_bucket_hook() -> bool:
     return list(entry.response_times) == [7.25]
 
 
+def _keeps_entries() -> bool:
+    kind = locust.stats.RequestStats
+    uses = all("EntriesDict" in _names_in(function) for function in (kind.__init__, kind.clear_all))
+    entries = locust.stats.EntriesDict(kind(use_response_times_cache=False))
+    entry = entries["name", "method"]
+    kept = isinstance(entries, dict) and list(entries.items()) == [(("name", "method"), entry)]
+    return uses and kept and entry.name == "name" and _parameters(kind.log_error) == ["self", "method", "name", "error"]
+
+
 def _has_whole_milliseconds() -> bool:
     entry = _entry()
     entry.log(1.5, 0)
@@ -344,6 +353,12 @@ ADAPTATIONS = (
         "percentiles of requests other than turns, and of Locust's tables, are rounded to two significant digits",
         compat.use_fine_buckets,
         figures=True,
+    ),
+    Adaptation(
+        "bounded_names",
+        _keeps_entries,
+        "a user that puts ids into the names of its requests fills the memory",
+        compat.bound_names,
     ),
     Adaptation(
         "fractions",

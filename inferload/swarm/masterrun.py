@@ -17,6 +17,7 @@ from inferload import rundir
 from inferload.measure.abort import AbortReached, AbortWatch
 from inferload.measure.clock import NS_PER_MS, NS_PER_S, Anchor, clock_id, now_ns, wall_ns
 from inferload.measure.health import HealthSet
+from inferload.measure.names import BoundedNames, overflow_text
 from inferload.measure.recent import Recent
 from inferload.measure.record import Phase, PhaseWindow
 from inferload.measure.steady import Steadiness
@@ -37,6 +38,7 @@ from inferload.swarm.roster import GAP_S, Member, Roster
 from inferload.swarm.scraping import Scraping
 from inferload.swarm.steering import Steering
 from inferload.workload.data import Notes
+from inferload.workload.sessions import Sessions
 
 logger = logging.getLogger(__name__)
 
@@ -61,6 +63,7 @@ class MasterRun:
         self.salt = order.scenario.cache.salt or self.run_id  # what keeps its prompts apart from other runs'
         self.marks = Marks(place.path / rundir.MARKS, self.anchor, own.redaction)
         self.seen = Seen()
+        self._names = BoundedNames(Sessions(order.scenario).classes)
         self.recent = Recent()
         self.abort_watch = AbortWatch(order.scenario.abort_on)
         self.aborted: AbortReached | None = None
@@ -117,7 +120,7 @@ class MasterRun:
         member.heard()
         member.began = member.began or self.phase() is not None
         if member.reported(report.seq, report.in_flight, report.booked_ns):
-            tallies = TallySet.from_wire(report.tallies)
+            tallies = self._bounded(TallySet.from_wire(report.tallies))
             member.turns += sum(tally.ended for _, tally in tallies.items())
             self.seen.tallies.absorb(tallies)
             self.seen.errors.absorb(report.first_errors, member.offset_ns)
@@ -127,6 +130,14 @@ class MasterRun:
             health = HealthSet.from_wire(report.health)
             self._look_at_clock(member, health)
             self.seen.health.absorb(health)
+
+    def _bounded(self, tallies: TallySet) -> TallySet:
+        """Return a worker's tallies with the number of classes bounded: the tasks of each worker may use other names."""
+        before = self._names.overflows
+        bounded = tallies.renamed(self._names.of)
+        if self._names.overflows and not before:
+            logger.warning("%s", overflow_text("turns"))
+        return bounded
 
     def _look_whether_to_abort(self, delta: TallySet) -> None:
         """Stop the run once a condition of the scenario's `abort_on` is true."""

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from inferload.measure.failures import message
-from inferload.swarm.bookings import OWN_ROWS
+from inferload.swarm.compat import OWN_ROWS
 from inferload.swarm.ended import Others
 
 _MOST_MESSAGES = 50
