@@ -6,7 +6,8 @@ the same road.
 
 import logging
 import secrets
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,6 +17,7 @@ from gevent.event import Event
 from inferload import rundir
 from inferload.measure.abort import AbortReached, AbortWatch
 from inferload.measure.clock import NS_PER_MS, NS_PER_S, Anchor, clock_id, now_ns, wall_ns
+from inferload.measure.failures import add_message
 from inferload.measure.health import HealthSet
 from inferload.measure.names import BoundedNames, overflow_text
 from inferload.measure.recent import Recent
@@ -68,7 +70,7 @@ class MasterRun:
         self.abort_watch = AbortWatch(order.scenario.abort_on)
         self.aborted: AbortReached | None = None
         self.steadiness = Steadiness()
-        self._listeners_raised = 0
+        self._listeners_raised: Counter[str] = Counter()  # by message
         self._users: dict[str, int] = {}  # by class, when the load ended
         self.notes = Notes()  # what the workers' sessions came to, beside their turns
         self.phases = RunPhases(stepping.bounds_s(order.scenario))
@@ -177,7 +179,7 @@ class MasterRun:
                 )
                 self.marks.add("lost_records", text, worker=member.name, records=member.lost_records)
             self.notes.update(data.get("notes", {}))
-            self._listeners_raised += data.get("listeners_raised", 0)
+            self._count_listeners(data.get("listeners_raised", {}))
             self._look_at_overrun(member, data.get("overrun_ns", 0) / NS_PER_MS)
             self._look_whether_drained()
             gevent.spawn_later(_SAME_SIGNAL_S, self._look_whether_left, member)
@@ -224,7 +226,13 @@ class MasterRun:
 
     def others(self) -> Others:
         """Requests that are no turns, and exceptions of tasks, as Locust has counted them."""
-        return others.counted(self._runner, self._users, self._listeners_raised + first_of_each.take_listeners())
+        self._count_listeners(first_of_each.take_listeners())
+        return others.counted(self._runner, self._users, self._listeners_raised)
+
+    def _count_listeners(self, messages: Mapping[str, int]) -> None:
+        """Count exceptions of event listeners, by message."""
+        for text, count in messages.items():
+            add_message(self._listeners_raised, text, count)
 
     @property
     def left_out(self) -> tuple[Adaptation, ...]:
