@@ -44,7 +44,7 @@ class Asked:
         for name, value in values.items():
             setattr(controller, name, value)
 
-    def locust_start(self, users: int, *_others: Any) -> None:
+    def locust_start(self, users: int, spawn_rate: float, *, wait: bool, user_classes: Any) -> None:
         self.locust.append(users)
         newer, self.while_starting = self.while_starting, None
         if newer is not None:

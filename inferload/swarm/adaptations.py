@@ -140,15 +140,16 @@ _OPTIONS = {
 def _has_start_and_stop() -> bool:
     runners = locust.runners
     masters = (runners.LocalRunner, runners.MasterRunner)
-    asked = ["self", "user_count", "spawn_rate", "wait", "user_classes"]
-    starts = all(_parameters(kind.start) == asked and callable(kind.stop) and callable(kind.quit) for kind in masters)
+    for kind in masters:  # a TypeError if the controller's call does not bind
+        inspect.signature(kind.start).bind(None, 1, 1.0, wait=False, user_classes=None)
+    stops = all(callable(kind.stop) and callable(kind.quit) for kind in masters)
     talks = all(
         _parameters(kind.register_message) == ["self", "msg_type", "listener", "concurrent"]
         and _parameters(kind.send_message) == ["self", "msg_type", "data", "client_id"]
         for kind in (*masters, runners.WorkerRunner)
     )
     kept = _names_in(runners.Runner.__init__) >= {"shape_greenlet", "target_user_classes_count"}
-    return starts and talks and kept and "clients" in _names_in(runners.MasterRunner.__init__)
+    return stops and talks and kept and "clients" in _names_in(runners.MasterRunner.__init__)
 
 
 def _has_command_line() -> bool:
