@@ -105,7 +105,8 @@ class Controller:
             return
         if user_count == self._runner.target_user_count:
             return  # Locust shares a lost worker's users out among the others; we do not raise anybody's load
-        self.run.change_users(user_count)
+        by_shape = gevent.getcurrent() is self._runner.shape_greenlet
+        self.run.change_users(user_count, "shape" if by_shape else "hand")
         self._locust_start(user_count, spawn_rate, wait=wait, user_classes=user_classes)
 
     def stop(self, *arguments: Any, **options: Any) -> None:

@@ -38,7 +38,7 @@ from inferload.swarm.phases import RunPhases
 from inferload.swarm.preflight import Preflight
 from inferload.swarm.roster import GAP_S, Member, Roster
 from inferload.swarm.scraping import Scraping
-from inferload.swarm.steering import Steering
+from inferload.swarm.steering import ChangedBy, Steering
 from inferload.workload.data import Notes
 from inferload.workload.sessions import Sessions
 
@@ -267,9 +267,9 @@ class MasterRun:
             self.marks.add("abort", "turns in flight given up")
         self.tell(messages.ABORT, {"run_id": self.run_id})
 
-    def change_users(self, users: int) -> None:
-        """Somebody changed the number of users while it ran."""
-        self.steering.change_users(self, users)
+    def change_users(self, users: int, by: ChangedBy = "hand") -> None:
+        """Change the number of users during the run."""
+        self.steering.change_users(self, users, by)
 
     # -- the run
 
