@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import pytest
+import trustme
 from e2e_runs import (
     MODES,
     Ended,
@@ -41,6 +41,68 @@ class Support(InferenceUser):
         assert reply.output_tokens == 8 and len(reply.itl_ms) == 7
         assert 0 < reply.ttft_ms < reply.e2e_ms and reply.text
 """
+
+TLS = """
+from locust import between, task
+from inferload.users import InferenceUser
+
+
+class Support(InferenceUser):
+    wait_time = between(0.05, 0.1)
+
+    @task
+    def chats(self):
+        with self.conversation(max_tokens=4) as chat:
+            for question in ("What is TLS?", "And mTLS?"):
+                chat.ask(question).raise_for_failure()
+
+    @task
+    def others(self):
+        for call in (self.completion, self.responses, self.messages):
+            call("Hi", max_tokens=4).raise_for_failure()
+"""
+
+
+def over_tls(place: Place, mode: str, trust: str) -> Ended:
+    """Own tasks against an HTTPS server. `trust`: of its certificate."""
+    authority = trustme.CA()
+    certificate, authorities = place.folder / "server.pem", place.folder / "ca.pem"
+    authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(str(certificate))
+    authority.cert_pem.write_to_path(str(authorities))
+    simulator = place.simulator("--tls-cert", str(certificate))
+    assert simulator.url.startswith("https://")
+    options = {"ca-file": ("--ca-file", str(authorities)), "insecure": ("--insecure",), "none": ()}[trust]
+    locustfile = place.folder / "mine.py"
+    locustfile.write_text(TLS)
+    arguments = ("--host", simulator.url, "--on-invalid", "warn", "-u", "4", "-r", "4", "-t", "3s", *options)
+    fleet = place.fleet(mode, *arguments, locustfile=locustfile, worker_arguments=options)
+    return Ended(place.run_dir, fleet.ended(), fleet.text, simulator.stats()["requests"])
+
+
+@scenes(over_tls, *[(mode, "ca-file") for mode in MODES], ("local", "insecure"))
+def test_own_tasks_over_tls(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    assert ended.code == ended.summary["outcome"]["exit_code"] == 0, ended.text
+    assert "Traceback" not in ended.text, ended.text
+    check_files(ended.run_dir)
+    check_books(ended)
+    rows = ended.turns
+    assert {row["class"] for row in rows} == {"chats", "others"}
+    assert {row["target"].partition(":")[0] for row in rows} == {"https"}
+    assert [row["failure"] for row in rows if row["failure"]] == []
+    assert ended.simulator_stats is not None
+    assert ended.simulator_stats["started"] == len(rows) + 1
+    (server,) = ended.summary["servers"]
+    assert server["generation_tok_per_s"] > 0, "metrics are scraped over TLS too"
+
+
+@scenes(over_tls, ("local", "none"))
+def test_own_tasks_are_not_sent_to_a_server_whose_certificate_is_not_trusted(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    assert ended.code == 2, ended.text
+    assert "certificate" in ended.text
+    assert not (ended.run_dir / "summary.json").exists()
+
 
 WHOLE = """
 import itertools
@@ -328,8 +390,11 @@ from locust import (
     transition, transitions,
 )
 from locust.exception import RescheduleTask, StopUser
+from inferload.swarm import events as turns
 from inferload.users import ScenarioUser
 
+ended = Counter()  # turns by class
+turns.turn_end.add_listener(lambda record, **_others: ended.update([record.class_name]))
 steps = []  # class, user and task of each session that a task of ours plays, in order
 calls = Counter()
 
@@ -341,7 +406,8 @@ def show(**_others):
 
 
 def play(user, step):
-    steps.append([type(user).__name__, id(user), step])
+    if not calls["quit"]:  # later sessions are not played
+        steps.append([type(user).__name__, id(user), step])
     user.session()
 
 
@@ -416,7 +482,7 @@ class Throughput(ScenarioUser):
 class Tagged(ScenarioUser):
     fixed_count = 1
     scenario = "Tagged.yaml"
-    wait_time = constant(0.05)
+    wait_time = constant(0.01)
 
     @tag("left_out")
     @task(100)
@@ -450,7 +516,8 @@ class Ends(ScenarioUser):
     @task
     def end(self):
         play(self, "end")
-        gevent.sleep(4)
+        while min(ended[name] for name in ("Between", "Paced", "Throughput", "Chain")) < 20 or ended["Tagged"] < 80:
+            gevent.sleep(0.1)
         calls["quit"] += 1
         self.environment.runner.quit()
 
@@ -463,7 +530,6 @@ for _kind in (Nested, Chain, Tagged, Once, Ends):  # only their own tasks play s
     leave_out_session(_kind)
 del _kind
 """
-LATE_CALLS = 3  # sessions that a user asks for after the end of the load: there is one a second at most
 PLAYING_CLASSES = ("Nested", "Chain", "Between", "Paced", "Throughput", "Tagged", "Once", "Ends")
 
 
@@ -485,7 +551,7 @@ def test_features_of_locust_on_classes_that_play_a_scenario(stage: Stage, scene:
     ended: Ended = stage.result(scene)
     assert "Traceback" not in ended.text, ended.text
     assert ended.code == ended.summary["outcome"]["exit_code"] == 0, ended.text
-    assert ended.summary["window_s"] < 30, "the end that a task asks for"
+    assert ended.summary["window_s"] < 55, "the end that a task asks for"
     assert ended.summary["exceptions"]["count"] == 0
     check_books(ended)
     check_tokens(ended)
@@ -532,7 +598,7 @@ def check_steps(ended: Ended, steps: list[tuple[str, int, str]]) -> None:
     played = Counter(name for name, _user, _step in steps)
     for name, count in played.items():
         users = 3 if name == "Nested" else 1
-        assert 0 <= count - len(sessions_of(ended, name)) <= users * LATE_CALLS, name
+        assert abs(count - len(sessions_of(ended, name))) <= users, f"{name}: but for a step at the end of the load"
     assert len({user for name, user, _step in steps if name == "Nested"}) == 3, "by its weight"
     by_user: dict[tuple[str, int], list[str]] = {}
     for name, user, step in steps:
@@ -559,32 +625,35 @@ def check_waits(ended: Ended) -> None:
         assert len(sessions) >= 5, name
         gaps_s[name] = [(b[0]["planned_ns"] - a[-1]["last_ns"]) / 1e9 for a, b in pairwise(sessions)]
         periods_s[name] = [(b[0]["planned_ns"] - a[0]["planned_ns"]) / 1e9 for a, b in pairwise(sessions)]
-    assert min(gaps_s["Between"]) > 0.095
-    assert median(gaps_s["Between"]) < 0.25
-    assert median(periods_s["Paced"]) == pytest.approx(0.4, abs=0.1)
-    assert median(periods_s["Throughput"]) == pytest.approx(0.25, abs=0.1)
+    assert 0.095 < min(gaps_s["Between"]) < 0.25
+    # Locust shortens the wait after a late wake: only the median has a lower bound.
+    for name, period_s in (("Paced", 0.4), ("Throughput", 0.25)):
+        assert median(periods_s[name]) > 0.9 * period_s, name
+        assert min(periods_s[name]) < 1.5 * period_s, name
 
 
 MANY_NAMES = """
-import itertools
+from collections import Counter
 
 import gevent
 from locust import HttpUser, task
 from inferload.users import InferenceUser
 
-turns, requests = itertools.count(), itertools.count()
+sent = Counter()
 
 
 class Named(InferenceUser):
     @task
     def ask(self):
-        self.chat("Hi", max_tokens=1, name=f"turn-{next(turns)}")
+        sent["turns"] += 1
+        self.chat("Hi", max_tokens=1, name=f"turn-{sent['turns']}")
 
 
 class Probe(HttpUser):
     @task
     def models(self):
-        self.client.get("/v1/models", name=f"/models/{next(requests)}")
+        sent["requests"] += 1
+        self.client.get("/v1/models", name=f"/models/{sent['requests']}")
 
 
 class Ends(InferenceUser):
@@ -592,7 +661,7 @@ class Ends(InferenceUser):
 
     @task
     def end(self):
-        while min(next(turns), next(requests)) < 240:
+        while min(sent["turns"], sent["requests"]) < 240:
             gevent.sleep(0.1)
         self.environment.runner.quit()
 """
