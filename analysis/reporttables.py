@@ -219,6 +219,11 @@ def _exceptions(summary: Mapping[str, Any]) -> Table:
     return Table("exceptions", "Exceptions of tasks", ("exception", "count"), rows, "Of the whole run.")
 
 
+def _notes(summary: Mapping[str, Any]) -> Table:
+    """The summary's notes on its own counts."""
+    return Table("notes", "Notes", ("note",), tuple((escaped(str(note)),) for note in summary.get("notes") or ()))
+
+
 def _servers(summary: Mapping[str, Any]) -> Table | None:
     servers = summary.get("servers") or []
     if not servers:
@@ -372,6 +377,7 @@ _TABLES: tuple[tuple[str, Callable[[Mapping[str, Any]], Sequence[Table | None]]]
     ("tasks", _tasks),
     ("failures", lambda summary: [_failures(summary)]),
     ("other requests", lambda summary: [_users(summary), _others(summary), _exceptions(summary)]),
+    ("notes", lambda summary: [_notes(summary)]),
     ("servers", lambda summary: [_servers(summary)]),
     ("the prefix cache", lambda summary: [_cache(summary)]),
     ("the client", lambda summary: [_client(summary)]),

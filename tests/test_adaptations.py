@@ -74,6 +74,8 @@ def _renamed(self: Any, job: Any) -> None:
 BROKEN: dict[str, list[Break]] = {
     "start_stop": [
         _with(locust.runners.MasterRunner, "start", lambda self, user_count: None),
+        _with(locust.runners.MasterRunner, "start", lambda self, user_count, spawn_rate, wait=False: None),
+        _with(locust.runners.MasterRunner, "start", lambda self, u, r, new, wait=False, user_classes=None: None),
         _with(locust.runners.LocalRunner, "start", _empty),
         _with(locust.runners.WorkerRunner, "send_message", _empty),
         _without(locust.runners, "WorkerRunner"),
@@ -90,6 +92,11 @@ BROKEN: dict[str, list[Break]] = {
     "buckets": [
         _without(locust.stats, "bucket_response_time"),
         _with(locust.stats.StatsEntry, "_log_response_time", _rounding),
+    ],
+    "bounded_names": [
+        _without(locust.stats, "EntriesDict"),
+        _with(locust.stats.RequestStats, "clear_all", _empty),
+        _with(locust.stats.RequestStats, "log_error", _empty),
     ],
     "fractions": [_with(locust.stats.StatsEntry, "to_dict", lambda self, escape_string_values: {"max": 1})],
     "even_clock": [_without(locust.runners, "time"), _with(locust.stats.StatsEntry, "log", _other_clock)],
@@ -174,6 +181,22 @@ def test_an_adaptation_whose_hook_is_missing_or_changed_is_left_out(
                 adaptations.apply_all([one], "2.99.1")
         else:
             assert adaptations.apply_all([one], "2.99.1") == {one.name}
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        lambda self, user_count, spawn_rate, wait=False, user_classes=None, jitter_s=0.0: None,
+        lambda self, users, rate, *, user_classes=None, wait=False: None,
+        lambda self, *arguments, **options: None,
+    ],
+)
+def test_a_changed_start_is_accepted_if_the_call_binds_to_it(
+    start: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for kind in (locust.runners.LocalRunner, locust.runners.MasterRunner):
+        monkeypatch.setattr(kind, "start", start)
+    assert adaptations.apply_all([one for one in ADAPTATIONS if one.name == "start_stop"], "2.99.1") == set()
 
 
 def test_what_is_left_out_is_listed_with_its_consequence_where_it_concerns_the_run(

@@ -1,5 +1,6 @@
 """A LoadTestShape of the user's own in an open loop: its users scale the rate, and its end is the run's."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -48,7 +49,9 @@ def test_a_shape_of_ones_own_scales_the_rate(stage: Stage, scene: Scene) -> None
     assert changed is not None, ended.text
     assert begun is not None
     assert drained is not None
-    assert changed["text"] == "users changed by hand: 10 -> 30, so arrivals.sessions_per_s is 30"
+    assert changed["text"] == "users changed by the LoadTestShape: 10 -> 30, so arrivals.sessions_per_s is 30"
+    assert changed["by"] == "shape"
+    assert "by the LoadTestShape" in dict(json.loads((ended.run_dir / "run.json").read_text())["load"]["rows"])
     before_s, after_s = changed["t_s"] - begun["t_s"], drained["t_s"] - changed["t_s"]
     assert before_s + after_s < 60, "the end of the shape is not the end of the run"
     assert ended.summary["sessions"]["planned"] == pytest.approx(10 * before_s + 30 * after_s, abs=3)

@@ -3,9 +3,13 @@
 import json
 import re
 import signal
+from collections import Counter
+from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import Any
 
+import trustme
 from e2e_runs import (
     MODES,
     Ended,
@@ -37,6 +41,68 @@ class Support(InferenceUser):
         assert reply.output_tokens == 8 and len(reply.itl_ms) == 7
         assert 0 < reply.ttft_ms < reply.e2e_ms and reply.text
 """
+
+TLS = """
+from locust import between, task
+from inferload.users import InferenceUser
+
+
+class Support(InferenceUser):
+    wait_time = between(0.05, 0.1)
+
+    @task
+    def chats(self):
+        with self.conversation(max_tokens=4) as chat:
+            for question in ("What is TLS?", "And mTLS?"):
+                chat.ask(question).raise_for_failure()
+
+    @task
+    def others(self):
+        for call in (self.completion, self.responses, self.messages):
+            call("Hi", max_tokens=4).raise_for_failure()
+"""
+
+
+def over_tls(place: Place, mode: str, trust: str) -> Ended:
+    """Own tasks against an HTTPS server. `trust`: of its certificate."""
+    authority = trustme.CA()
+    certificate, authorities = place.folder / "server.pem", place.folder / "ca.pem"
+    authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(str(certificate))
+    authority.cert_pem.write_to_path(str(authorities))
+    simulator = place.simulator("--tls-cert", str(certificate))
+    assert simulator.url.startswith("https://")
+    options = {"ca-file": ("--ca-file", str(authorities)), "insecure": ("--insecure",), "none": ()}[trust]
+    locustfile = place.folder / "mine.py"
+    locustfile.write_text(TLS)
+    arguments = ("--host", simulator.url, "--on-invalid", "warn", "-u", "4", "-r", "4", "-t", "3s", *options)
+    fleet = place.fleet(mode, *arguments, locustfile=locustfile, worker_arguments=options)
+    return Ended(place.run_dir, fleet.ended(), fleet.text, simulator.stats()["requests"])
+
+
+@scenes(over_tls, *[(mode, "ca-file") for mode in MODES], ("local", "insecure"))
+def test_own_tasks_over_tls(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    assert ended.code == ended.summary["outcome"]["exit_code"] == 0, ended.text
+    assert "Traceback" not in ended.text, ended.text
+    check_files(ended.run_dir)
+    check_books(ended)
+    rows = ended.turns
+    assert {row["class"] for row in rows} == {"chats", "others"}
+    assert {row["target"].partition(":")[0] for row in rows} == {"https"}
+    assert [row["failure"] for row in rows if row["failure"]] == []
+    assert ended.simulator_stats is not None
+    assert ended.simulator_stats["started"] == len(rows) + 1
+    (server,) = ended.summary["servers"]
+    assert server["generation_tok_per_s"] > 0, "metrics are scraped over TLS too"
+
+
+@scenes(over_tls, ("local", "none"))
+def test_own_tasks_are_not_sent_to_a_server_whose_certificate_is_not_trusted(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    assert ended.code == 2, ended.text
+    assert "certificate" in ended.text
+    assert not (ended.run_dir / "summary.json").exists()
+
 
 WHOLE = """
 import itertools
@@ -298,7 +364,7 @@ def test_features_of_locust_in_one_run_that_a_task_ends(stage: Stage, scene: Sce
         assert messages[text] > 1
         logged = [line for line in ended.text.splitlines() if "locust.user.task" in line and part in line]
         assert len(logged) == 1
-    assert sum(count for text, count in messages.items() if "listener" in text) == 1
+    assert messages['event listener: KeyError: "a listener\'s own"'] == 1
     counts = {name: sum(row["class"] == name for row in rows) for name in {row["class"] for row in rows}}
     assert set(counts) == {"Nested", "one", "two", "again", "elsewhere", "cut", "slow"}
     assert counts["Nested"] == 3, "on_start of each of its users, whose weight takes all that are not fixed"
@@ -311,6 +377,322 @@ def test_features_of_locust_in_one_run_that_a_task_ends(stage: Stage, scene: Sce
     assert ended.code == ended.summary["outcome"]["exit_code"] == 7, "--exit-code-on-error"
     assert ended.simulator_stats is not None
     assert ended.simulator_stats["started"] == len(rows) + 1
+
+
+PLAYING = """
+import json
+import time
+from collections import Counter
+
+import gevent
+from locust import (
+    MarkovTaskSet, SequentialTaskSet, TaskSet, between, constant, constant_pacing, constant_throughput, events, tag, task,
+    transition, transitions,
+)
+from locust.exception import RescheduleTask, StopUser
+from inferload.swarm import events as turns
+from inferload.users import ScenarioUser
+
+ended = Counter()  # turns by class
+turns.turn_end.add_listener(lambda record, **_others: ended.update([record.class_name]))
+steps = []  # class, user and task of each session that a task of ours plays, in order
+calls = Counter()
+
+
+@events.quitting.add_listener
+def show(**_others):
+    print("STEPS " + json.dumps(steps), flush=True)
+    print("CALLS " + json.dumps(calls), flush=True)
+
+
+def play(user, step):
+    if not calls["quit"]:  # later sessions are not played
+        steps.append([type(user).__name__, id(user), step])
+    user.session()
+
+
+class Nested(ScenarioUser):
+    weight = 3
+    scenario = "Nested.yaml"
+    wait_time = constant_pacing(0.1)
+
+    def on_start(self):
+        calls["on_start"] += 1
+        play(self, "on_start")
+
+    def on_stop(self):
+        calls["on_stop"] += 1
+
+    @task
+    class Outer(TaskSet):
+        @task
+        class Inner(SequentialTaskSet):
+            @task
+            def one(self):
+                play(self.user, "one")
+
+            @task
+            def two(self):
+                play(self.user, "two")
+                self.interrupt(reschedule=False)
+
+        @task
+        def out(self):
+            self.interrupt()
+
+
+class Chain(ScenarioUser):
+    weight = 1
+    scenario = "Chain.yaml"
+    wait_time = constant(0.05)
+
+    @task
+    class Markov(MarkovTaskSet):
+        @transition("b")
+        def a(self):
+            play(self.user, "a")
+
+        @transitions({"c": 1})
+        def b(self):
+            play(self.user, "b")
+
+        @transition("a")
+        def c(self):
+            play(self.user, "c")
+
+
+class Between(ScenarioUser):
+    fixed_count = 1
+    scenario = "Between.yaml"
+    wait_time = between(0.1, 0.2)
+
+
+class Paced(ScenarioUser):
+    fixed_count = 1
+    scenario = "Paced.yaml"
+    wait_time = constant_pacing(0.4)
+
+
+class Throughput(ScenarioUser):
+    fixed_count = 1
+    scenario = "Throughput.yaml"
+    wait_time = constant_throughput(4)
+
+
+class Tagged(ScenarioUser):
+    fixed_count = 1
+    scenario = "Tagged.yaml"
+    wait_time = constant(0.01)
+
+    @tag("left_out")
+    @task(100)
+    def never(self):
+        raise AssertionError("excluded by its tag")
+
+    @task(3)
+    def often(self):
+        play(self, "often")
+        raise RescheduleTask
+
+    @task
+    def seldom(self):
+        play(self, "seldom")
+
+
+class Once(ScenarioUser):
+    fixed_count = 1
+    scenario = "Once.yaml"
+
+    @task
+    def last(self):
+        play(self, "last")
+        raise StopUser
+
+
+class Ends(ScenarioUser):
+    fixed_count = 1
+    scenario = "Ends.yaml"
+
+    @task
+    def end(self):
+        play(self, "end")
+        while min(ended[name] for name in ("Between", "Paced", "Throughput", "Chain")) < 20 or ended["Tagged"] < 80:
+            gevent.sleep(0.1)
+        calls["quit"] += 1
+        self.environment.runner.quit()
+
+
+def leave_out_session(kind):
+    kind.tasks = [each for each in kind.tasks if each is not ScenarioUser.session]
+
+
+for _kind in (Nested, Chain, Tagged, Once, Ends):  # only their own tasks play sessions
+    leave_out_session(_kind)
+del _kind
+"""
+PLAYING_CLASSES = ("Nested", "Chain", "Between", "Paced", "Throughput", "Tagged", "Once", "Ends")
+
+
+def playing(place: Place) -> Ended:
+    for name in PLAYING_CLASSES:
+        document = {
+            "schema": 1,
+            "name": name.lower(),
+            "workload": {"kind": "chat", "turns": 2, "prompt_tokens": 20, "output_tokens": 2},
+            "arrivals": {"kind": "closed", "users": 1, "spawn_per_s": 50},
+            "phases": {"measure_s": 60},
+        }
+        (place.folder / f"{name}.yaml").write_text(json.dumps(document))
+    return played(place, "local", PLAYING, "-u", "10", "-r", "50", "--exclude-tags", "left_out")
+
+
+@scenes(playing, ())
+def test_features_of_locust_on_classes_that_play_a_scenario(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    assert "Traceback" not in ended.text, ended.text
+    assert ended.code == ended.summary["outcome"]["exit_code"] == 0, ended.text
+    assert ended.summary["window_s"] < 55, "the end that a task asks for"
+    assert ended.summary["exceptions"]["count"] == 0
+    check_books(ended)
+    check_tokens(ended)
+    assert ended.simulator_stats is not None
+    assert ended.simulator_stats["started"] == len(ended.turns) + 1
+    check_turns_of_sessions(ended)
+    check_steps(ended, printed(ended, "STEPS "))
+    assert printed(ended, "CALLS ") == {"on_start": 3, "on_stop": 3, "quit": 1}
+    check_waits(ended)
+
+
+def printed(ended: Ended, start: str) -> Any:
+    """The JSON that a locustfile printed after a word."""
+    (line,) = [line for line in ended.text.splitlines() if line.startswith(start)]
+    return json.loads(line.removeprefix(start))
+
+
+def sessions_of(ended: Ended, class_name: str) -> list[list[dict[str, Any]]]:
+    """Turns of each session of a class, in order of the first one's plan."""
+    sessions: dict[str, list[dict[str, Any]]] = {}
+    for row in sorted(ended.turns, key=lambda row: row["planned_ns"]):
+        if row["class"] == class_name:
+            sessions.setdefault(row["session_id"], []).append(row)
+    return list(sessions.values())
+
+
+def check_turns_of_sessions(ended: Ended) -> None:
+    """Each class plays whole sessions of its own scenario, and a user one at a time."""
+    assert {row["class"] for row in ended.turns} == set(PLAYING_CLASSES)
+    for name in PLAYING_CLASSES:
+        sessions = sessions_of(ended, name)
+        users = 3 if name == "Nested" else 1
+        cut = [rows for rows in sessions if len(rows) == 1]
+        assert len(cut) <= users, "only sessions that the end of the load cuts"
+        for rows in sessions:
+            assert [row["turn_index"] for row in rows] == [*range(len(rows))]
+            assert all(row["planned_ns"] >= before["closed_ns"] for before, row in pairwise(rows))
+        if users == 1:
+            assert all(rows[0]["planned_ns"] >= before[-1]["last_ns"] for before, rows in pairwise(sessions)), name
+
+
+def check_steps(ended: Ended, steps: list[tuple[str, int, str]]) -> None:
+    """Each task that plays is a session in its class, and tasks come in the order of their task sets."""
+    played = Counter(name for name, _user, _step in steps)
+    for name, count in played.items():
+        users = 3 if name == "Nested" else 1
+        assert abs(count - len(sessions_of(ended, name))) <= users, f"{name}: but for a step at the end of the load"
+    assert len({user for name, user, _step in steps if name == "Nested"}) == 3, "by its weight"
+    by_user: dict[tuple[str, int], list[str]] = {}
+    for name, user, step in steps:
+        by_user.setdefault((name, user), []).append(step)
+    for (name, _user), order in by_user.items():
+        if name == "Nested":
+            assert order[0] == "on_start"
+            assert order[1:] == (["one", "two"] * len(order))[: len(order) - 1]
+            assert len(order) > 4
+        elif name == "Chain":
+            assert order == (["a", "b", "c"] * len(order))[: len(order)]
+            assert len(order) > 6
+        elif name in ("Once", "Ends"):
+            assert len(order) == 1, "StopUser and quit end their users"
+    tagged = Counter(step for name, _user, step in steps if name == "Tagged")
+    assert tagged["often"] > tagged["seldom"] > 0, "by their weights"
+
+
+def check_waits(ended: Ended) -> None:
+    """Seconds between the sessions of one user are those of its wait_time."""
+    gaps_s, periods_s = {}, {}
+    for name in ("Between", "Paced", "Throughput"):
+        sessions = sessions_of(ended, name)
+        assert len(sessions) >= 5, name
+        gaps_s[name] = [(b[0]["planned_ns"] - a[-1]["last_ns"]) / 1e9 for a, b in pairwise(sessions)]
+        periods_s[name] = [(b[0]["planned_ns"] - a[0]["planned_ns"]) / 1e9 for a, b in pairwise(sessions)]
+    assert 0.095 < min(gaps_s["Between"]) < 0.25
+    # Locust shortens the wait after a late wake: only the median has a lower bound.
+    for name, period_s in (("Paced", 0.4), ("Throughput", 0.25)):
+        assert median(periods_s[name]) > 0.9 * period_s, name
+        assert min(periods_s[name]) < 1.5 * period_s, name
+
+
+MANY_NAMES = """
+from collections import Counter
+
+import gevent
+from locust import HttpUser, task
+from inferload.users import InferenceUser
+
+sent = Counter()
+
+
+class Named(InferenceUser):
+    @task
+    def ask(self):
+        sent["turns"] += 1
+        self.chat("Hi", max_tokens=1, name=f"turn-{sent['turns']}")
+
+
+class Probe(HttpUser):
+    @task
+    def models(self):
+        sent["requests"] += 1
+        self.client.get("/v1/models", name=f"/models/{sent['requests']}")
+
+
+class Ends(InferenceUser):
+    fixed_count = 1
+
+    @task
+    def end(self):
+        while min(sent["turns"], sent["requests"]) < 240:
+            gevent.sleep(0.1)
+        self.environment.runner.quit()
+"""
+
+
+def many_names(place: Place) -> Ended:
+    return played(place, "local", MANY_NAMES, "-u", "21", "-r", "50")
+
+
+@scenes(many_names, ())
+def test_names_beyond_the_bound_are_counted_together(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    assert ended.code == 0, ended.text
+    rows, summary = ended.turns, ended.summary
+    stats = [row for row in csv_rows(ended.run_dir / "locust_stats.csv") if row["Type"] == "TURN"]
+    assert len(stats) == 201
+    assert sum(int(row["Request Count"]) for row in stats) == len(rows) == summary["turns"]["sent"]
+    names = Counter(row["class"] for row in rows)
+    assert len(names) == len(summary["by_class"]) == 201
+    together = names["(other names)"]
+    assert together == len(rows) - 200 == summary["by_class"]["(other names)"]["turns"]["sent"] > 0
+    others = summary["other_requests"]
+    sent = {row["name"]: row["sent"] for row in others["by_name"]}
+    assert len(sent) == 201
+    assert sum(sent.values()) == others["sent"]
+    assert summary["notes"] == [
+        f"{together} turns are counted as '(other names)': tasks gave more than 200 names",
+        f"{sent['(other names)']} requests are counted as '(other names)': they had more than 200 names",
+    ]
+    for what in ("turns", "requests"):
+        assert ended.text.count(f"more than 200 names of {what}: further names are counted together") == 1
 
 
 PICKED = """

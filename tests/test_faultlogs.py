@@ -37,6 +37,29 @@ def test_a_wrong_call_is_one_line(first_of_each: FirstOfEach) -> None:
     assert record.getMessage() == "chat: unknown argument 'max_token'; did you mean max_tokens?"
 
 
+def test_messages_of_listeners_are_bounded_and_one_line(
+    first_of_each: FirstOfEach, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("locust.log.unhandled_greenlet_exception", False)
+    hook = EventHook()
+
+    @hook.add_listener
+    def broken(text: str) -> None:
+        raise ValueError(text)
+
+    root = logging.getLogger()
+    root.addFilter(first_of_each)
+    try:
+        for number in range(60):
+            hook.fire(text=f"{number}\nmore")
+        hook.fire(text="1\nother lines")
+    finally:
+        root.removeFilter(first_of_each)
+    messages = first_of_each.take_listeners()
+    assert len(messages) == 51
+    assert (messages["ValueError: 0"], messages["ValueError: 1"], messages["others"]) == (1, 2, 10)
+
+
 def test_exceptions_of_listeners_are_counted(
     first_of_each: FirstOfEach, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -55,7 +78,7 @@ def test_exceptions_of_listeners_are_counted(
     finally:
         root.removeFilter(first_of_each)
     assert len(caplog.records) == 1
-    assert first_of_each.take_listeners() == 5
-    assert first_of_each.take_listeners() == 0
+    assert first_of_each.take_listeners() == {f"KeyError: {number}": 1 for number in range(5)}
+    assert first_of_each.take_listeners() == {}
     root.error("anything else")
     assert len(caplog.records) == 2

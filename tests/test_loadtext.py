@@ -102,6 +102,24 @@ def test_changes_by_hand_are_in_the_text_and_in_the_tile() -> None:
     assert rate.users_or_rate == "3 to 9/s Poisson"
 
 
+def test_changes_by_a_shape_are_told_from_those_by_hand() -> None:
+    closed = scenario("{kind: closed, users: 2, spawn_per_s: 1}")
+    marks = [
+        {"t_s": 1.0, "kind": "users", "text": "users changed by the LoadTestShape: 2 -> 4", "users": 4, "by": "shape"},
+        {"t_s": 2.0, "kind": "users", "text": "users changed by the LoadTestShape: 4 -> 6", "users": 6, "by": "shape"},
+        {"t_s": 3.0, "kind": "users", "text": "users changed by hand: 6 -> 8", "users": 8, "by": "hand"},
+    ]
+    text = load_text(closed, marks)
+    assert (text.users_or_rate, text.detail) == (
+        "2 to 8 users",
+        "changed by the LoadTestShape 2 times; changed by hand once",
+    )
+    by_shape, by_hand = text.rows[-2:]
+    assert by_shape[0] == "by the LoadTestShape"
+    assert [line[:8] for line in by_shape[1]] == ["at 1.0 s", "at 2.0 s"]
+    assert by_hand == ("by hand", ("at 3.0 s users changed by hand: 6 -> 8",))
+
+
 def test_a_manifest_has_the_load_or_the_scenario_that_it_follows_from() -> None:
     made = scenario("{kind: poisson, sessions_per_s: 12}")
     recorded = load_text(made, (), Data())

@@ -113,7 +113,7 @@ def test_the_document_has_the_keys_that_pipelines_rely_on() -> None:
             "tokens_per_event",
         ),
         *("steps", "rates", "latency", "client", "servers", "by_class", "other_requests", "exceptions"),
-        *("growth", "overload_not_judged", "stopped_answering"),
+        *("growth", "overload_not_judged", "stopped_answering", "notes"),
         *("steps", "rates", "latency", "client", "servers", "by_class", "other_requests", "exceptions", "users"),
         *("growth", "stopped_answering"),
     }

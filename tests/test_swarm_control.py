@@ -5,6 +5,7 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
+import gevent
 import pyarrow as pa
 import pytest
 from gevent.event import Event
@@ -28,23 +29,28 @@ class Asked:
     def __init__(self) -> None:
         self.locust: list[int] = []
         self.changes: list[int] = []
+        self.changed_by: list[str] = []
         self.shape_began: list[int] = []
         self.while_starting: int | None = None
         self.controller = controller = Controller.__new__(Controller)
         values: dict[str, Any] = {
-            "run": SimpleNamespace(stop=SimpleNamespace(is_set=bool), change_users=self.changes.append),
+            "run": SimpleNamespace(stop=SimpleNamespace(is_set=bool), change_users=self.change_users),
             "preparing": False,
             "_load_awaited": True,
             "_later": None,
             "_locust_start": self.locust_start,
-            "_runner": SimpleNamespace(target_user_count=0),
+            "_runner": SimpleNamespace(target_user_count=0, shape_greenlet=None),
             "_load_begun": Event(),
             "environment": SimpleNamespace(shape_class=SimpleNamespace(reset_time=lambda: self.shape_began.append(1))),
         }
         for name, value in values.items():
             setattr(controller, name, value)
 
-    def locust_start(self, users: int, *_others: Any) -> None:
+    def change_users(self, users: int, by: str = "hand") -> None:
+        self.changes.append(users)
+        self.changed_by.append(by)
+
+    def locust_start(self, users: int, spawn_rate: float, *, wait: bool, user_classes: Any) -> None:
         self.locust.append(users)
         newer, self.while_starting = self.while_starting, None
         if newer is not None:
@@ -73,6 +79,15 @@ def test_a_newer_number_of_users_is_not_overridden_by_an_older_one() -> None:
     asked.while_starting = 12
     asked.controller._start_users(4, 1.0)
     assert (asked.locust, asked.changes) == ([8, 12], [8, 12])
+
+
+def test_a_change_is_the_shapes_if_its_greenlet_asks_for_it() -> None:
+    asked = Asked()
+    asked.controller._start_users(4, 1.0)
+    asked.controller.start(5, 1.0)
+    asked.controller._runner.shape_greenlet = gevent.getcurrent()
+    asked.controller.start(6, 1.0)
+    assert (asked.changes, asked.changed_by) == ([5, 6], ["hand", "shape"])
 
 
 @pytest.mark.parametrize(("users", "said"), [(4, 0), (5, 1)])

@@ -134,6 +134,7 @@ def test_the_limits_of_a_call_count_from_the_call_and_not_from_the_time_at_which
     nothing = SimpleNamespace(**dict.fromkeys(("session_planned", "session_started"), lambda *_, **__: None))
     run = SimpleNamespace(
         task_sessions=itertools.count(),
+        bounded_name=lambda name: name,
         load_start_ns=lambda: 1,
         window_of=lambda at_ns: PhaseWindow("measure", 1),
         quota=SimpleNamespace(take_session=lambda phase: True),

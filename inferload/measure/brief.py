@@ -24,6 +24,8 @@ def brief(summary: Mapping[str, Any], load: str = "") -> str:
     failed = failures.lines(summary)
     if failed:
         rows.append(("failed", "; ".join(failed[:2])))
+    if summary.get("notes"):
+        rows.append(("note", "; ".join(summary["notes"])))
     width = max(len(title) for title, _ in rows)
     return "\n".join([*lines, *(f"{title:<{width}}  {text}" for title, text in rows)])
 

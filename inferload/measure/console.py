@@ -35,6 +35,7 @@ def tables(summary: Mapping[str, Any], planned: str = "") -> str:
         _servers(summary),
         cache_table(summary),
         _failures(summary),
+        "\n".join(f"note: {note}" for note in summary.get("notes") or ()),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 

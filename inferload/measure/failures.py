@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -12,6 +13,7 @@ import numpy.typing as npt
 from inferload.measure.record import Failure
 from inferload.measure.untrusted import escaped
 
+MOST_MESSAGES = 50  # different messages of exceptions that are kept
 MOST_CHARACTERS = 300  # of a message that is kept
 # Classes of a server that is gone or hangs. A server that sends a status or an error event still answers.
 _SILENT = [
@@ -83,6 +85,11 @@ def message(text: str) -> str:
     """A message of a server as one printable line of at most 300 characters."""
     line = escaped(text.strip())
     return line if len(line) <= MOST_CHARACTERS else line[: MOST_CHARACTERS - 3] + "..."
+
+
+def add_message(counts: Counter[str], text: str, count: int) -> None:
+    """Count a message; beyond MOST_MESSAGES different ones, a new one is counted as `others`."""
+    counts[text if text in counts or len(counts) < MOST_MESSAGES else "others"] += count
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from inferload.measure import gates as gating
 from inferload.measure.health import HealthSet
 from inferload.measure.intervals import Interval, mean_interval, order_interval, quantile_interval
 from inferload.measure.measures import MEASURES
+from inferload.measure.names import MOST_NAMES, OTHER_NAMES
 from inferload.measure.overload import Growth
 from inferload.measure.record import PHASES, Phase
 from inferload.measure.sketch import Sketch, rank
@@ -90,8 +91,21 @@ def build(given: SummaryInput) -> dict[str, Any]:
     summary["stopped_answering"] = None if stopped is None else list(stopped)
     summary["growth"] = None if given.growth is None else asdict(given.growth)
     summary["overload_not_judged"] = given.overload_not_judged
+    summary["notes"] = names_notes(summary["by_class"], given.other_requests.get("by_name", ()))
     summary["verdict"] = _verdict(given, summary, exact)
     return summary
+
+
+def names_notes(by_class: Mapping[str, Any], by_name: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a sentence for each table whose names beyond the bound are counted together."""
+    turns = by_class.get(OTHER_NAMES, {}).get("turns", {}).get("sent")
+    requests = sum(row["sent"] for row in by_name if row["name"] == OTHER_NAMES)
+    notes = []
+    if turns:
+        notes.append(f"{turns} turns are counted as {OTHER_NAMES!r}: tasks gave more than {MOST_NAMES:,} names")
+    if requests:
+        notes.append(f"{requests} requests are counted as {OTHER_NAMES!r}: they had more than {MOST_NAMES:,} names")
+    return notes
 
 
 def block_of(sketch: Sketch | None) -> dict[str, Any]:

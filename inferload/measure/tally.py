@@ -6,7 +6,7 @@ sessions begun) have a name that begins with `window_` and belong to the phase w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -324,6 +324,13 @@ class TallySet:
         """Take in what the other counted; it is left as it was."""
         for (phase, class_name, step), tally in other._tallies.items():
             self.at(phase, class_name, step).absorb(tally)
+
+    def renamed(self, name_of: Callable[[str], str]) -> TallySet:
+        """Return a new set under other names of classes; tallies of classes that get the same name are added."""
+        renamed = TallySet()
+        for (phase, class_name, step), tally in self._tallies.items():
+            renamed.at(phase, name_of(class_name), step).absorb(tally)
+        return renamed
 
     def merge(self, other: TallySet) -> TallySet:
         """A new set that counts what both count."""

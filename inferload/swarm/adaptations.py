@@ -140,15 +140,16 @@ _OPTIONS = {
 def _has_start_and_stop() -> bool:
     runners = locust.runners
     masters = (runners.LocalRunner, runners.MasterRunner)
-    asked = ["self", "user_count", "spawn_rate", "wait", "user_classes"]
-    starts = all(_parameters(kind.start) == asked and callable(kind.stop) and callable(kind.quit) for kind in masters)
+    for kind in masters:  # a TypeError if the controller's call does not bind
+        inspect.signature(kind.start).bind(None, 1, 1.0, wait=False, user_classes=None)
+    stops = all(callable(kind.stop) and callable(kind.quit) for kind in masters)
     talks = all(
         _parameters(kind.register_message) == ["self", "msg_type", "listener", "concurrent"]
         and _parameters(kind.send_message) == ["self", "msg_type", "data", "client_id"]
         for kind in (*masters, runners.WorkerRunner)
     )
     kept = _names_in(runners.Runner.__init__) >= {"shape_greenlet", "target_user_classes_count"}
-    return starts and talks and kept and "clients" in _names_in(runners.MasterRunner.__init__)
+    return stops and talks and kept and "clients" in _names_in(runners.MasterRunner.__init__)
 
 
 def _has_command_line() -> bool:
@@ -173,6 +174,15 @@ def _has_bucket_hook() -> bool:
     finally:
         locust.stats.bucket_response_time = hook
     return list(entry.response_times) == [7.25]
+
+
+def _keeps_entries() -> bool:
+    kind = locust.stats.RequestStats
+    uses = all("EntriesDict" in _names_in(function) for function in (kind.__init__, kind.clear_all))
+    entries = locust.stats.EntriesDict(kind(use_response_times_cache=False))
+    entry = entries["name", "method"]
+    kept = isinstance(entries, dict) and list(entries.items()) == [(("name", "method"), entry)]
+    return uses and kept and entry.name == "name" and _parameters(kind.log_error) == ["self", "method", "name", "error"]
 
 
 def _has_whole_milliseconds() -> bool:
@@ -344,6 +354,12 @@ ADAPTATIONS = (
         "percentiles of requests other than turns, and of Locust's tables, are rounded to two significant digits",
         compat.use_fine_buckets,
         figures=True,
+    ),
+    Adaptation(
+        "bounded_names",
+        _keeps_entries,
+        "a user that puts ids into the names of its requests fills the memory",
+        compat.bound_names,
     ),
     Adaptation(
         "fractions",

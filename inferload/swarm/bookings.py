@@ -11,7 +11,7 @@ from inferload.measure.manyturns import gaps_of_many_ms
 from inferload.measure.measures import span_ms
 from inferload.measure.record import Failure, TurnRecord
 from inferload.swarm import events
-from inferload.swarm.compat import log_many, only_locust_listens
+from inferload.swarm.compat import OWN_ROWS, log_many, only_locust_listens
 from inferload.wire.turn import TurnResult
 
 
@@ -85,8 +85,7 @@ class LocustBooks:
         events.turn_end.fire(record=record, detail=result.detail)
 
 
-_TURN = "TURN"
-OWN_ROWS = (_TURN, "TTFT", "ITL")  # types of the rows in Locust's table that are of turns
+_TURN = OWN_ROWS[0]
 
 
 def _by_class(records: Sequence[TurnRecord]) -> dict[str, list[TurnRecord]]:

@@ -23,10 +23,12 @@ import psutil
 
 from inferload.errors import UsageError
 from inferload.measure.clock import NS_PER_S, Anchor, now_ns
+from inferload.measure.names import MOST_NAMES, OTHER_NAMES, overflow_text
 from inferload.measure.untrusted import escaped_lines
 
 _WORKER_END_S = 3.0
 _SHOWN = 120  # characters of an untrusted text in the log
+OWN_ROWS = ("TURN", "TTFT", "ITL")  # types of the rows in Locust's table that are of turns
 RUN_TIME_HINT = "No run time limit set, use CTRL+C to interrupt"
 _FIRST_MESSAGES = ("client_ready", "locustfile")  # a sender is not known before these
 
@@ -229,6 +231,56 @@ def bucket_ms(response_time_ms: float) -> float:
 def use_fine_buckets() -> None:
     """Set Locust's documented hook for buckets of response times."""
     locust.stats.bucket_response_time = bucket_ms
+
+
+def bound_names() -> None:
+    """Locust keeps an entry for every name of a request that it meets: a user that puts ids into names fills the memory."""
+    if hasattr(locust.stats.EntriesDict, "bounds_names"):
+        return
+    locust.stats.EntriesDict = _bounded_entries(locust.stats.EntriesDict)
+    log_error = locust.stats.RequestStats.log_error
+
+    @functools.wraps(log_error)
+    def log_bounded(self: Any, method: str, name: str, error: Any) -> None:
+        log_error(self, method, self.entries[name, method].name, error)
+
+    locust.stats.RequestStats.log_error = log_bounded
+
+
+def _bounded_entries(base: Any) -> Any:
+    """Return Locust's table of entries by name and type, with a bound for each type of turns, and one for all others."""
+
+    class BoundedEntries(base):  # type: ignore[misc]
+        bounds_names = True
+
+        def __init__(self, request_stats: Any) -> None:
+            super().__init__(request_stats)
+            self._names: Counter[str] = Counter()
+            self._warned = False
+
+        def __missing__(self, key: tuple[str, str]) -> Any:
+            if self._admits(key):
+                return super().__missing__(key)
+            if not self._warned and key[1] not in OWN_ROWS:
+                logger.warning("%s", overflow_text("requests"))
+                self._warned = True
+            return self[OTHER_NAMES, key[1]]
+
+        def __setitem__(self, key: tuple[str, str], entry: Any) -> None:
+            known = key in self
+            if known or self._admits(key):  # Locust's master sets an entry, and then looks it up
+                self._names[_kind(key)] += not known and key[0] != OTHER_NAMES
+                super().__setitem__(key, entry)
+
+        def _admits(self, key: tuple[str, str]) -> bool:
+            return key[0] == OTHER_NAMES or self._names[_kind(key)] < MOST_NAMES
+
+    return BoundedEntries
+
+
+def _kind(key: tuple[str, str]) -> str:
+    """Type of an entry of turns; "" for all others."""
+    return key[1] if key[1] in OWN_ROWS else ""
 
 
 def drop_hint() -> None:

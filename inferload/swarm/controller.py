@@ -84,8 +84,10 @@ class Controller:
 
     # -- what Locust calls
 
-    def start(self, user_count: int, spawn_rate: float, wait: bool = False, user_classes: Any = None) -> None:
-        """Begin a run; or, while one is under way, change its users."""
+    def start(
+        self, user_count: int, spawn_rate: float, wait: bool = False, user_classes: Any = None, **_newer: Any
+    ) -> None:
+        """Begin a run; or, while one is under way, change its users. Options of newer versions of Locust are ignored."""
         self._user_classes = user_classes
         if self.preparing or self._load_awaited:
             self._later = user_count, spawn_rate
@@ -103,8 +105,9 @@ class Controller:
             return
         if user_count == self._runner.target_user_count:
             return  # Locust shares a lost worker's users out among the others; we do not raise anybody's load
-        self.run.change_users(user_count)
-        self._locust_start(user_count, spawn_rate, wait, user_classes)
+        by_shape = gevent.getcurrent() is self._runner.shape_greenlet
+        self.run.change_users(user_count, "shape" if by_shape else "hand")
+        self._locust_start(user_count, spawn_rate, wait=wait, user_classes=user_classes)
 
     def stop(self, *arguments: Any, **options: Any) -> None:
         """End the run in good order, then let Locust stop its users."""
@@ -340,7 +343,7 @@ class Controller:
         if not self._load_begun.is_set() and self.environment.shape_class is not None:
             self.environment.shape_class.reset_time()
         self._load_begun.set()
-        self._locust_start(users, spawn_rate, False, self._user_classes)
+        self._locust_start(users, spawn_rate, wait=False, user_classes=self._user_classes)
 
     def _refuse(self, why: str) -> None:
         """No run: one line that says why."""

@@ -28,6 +28,7 @@ logger = logging.getLogger(__name__)
 
 _TURN_FAILED = re.compile(r"^TurnFailed\(['\"](\w+)")
 _SPAN_S = 10.0  # of a current rate
+_AT_ONCE = 50  # rows written without a break
 _REPORT_S = 4.0  # workers tell Locust every three seconds
 PERCENTILES = (0.50, 0.66, 0.75, 0.80, 0.90, 0.95, 0.98, 0.99, 0.999, 0.9999, 1.0)
 _NAMES = get_readable_percentiles(list(PERCENTILES))
@@ -161,7 +162,9 @@ class History:
     def _write_rows(self) -> None:
         now_s, users = self._wall_ns() // NS_PER_S, self._environment.runner.user_count
         self._rates.look()
-        for entry in _entries(self._environment.stats):
+        for number, entry in enumerate(_entries(self._environment.stats)):
+            if number % _AT_ONCE == _AT_ONCE - 1:
+                gevent.sleep(0)  # hundreds of rows at once would hold up the event loop for tens of milliseconds
             self._writer.writerow([now_s, users, *_history_row(entry, *self._rates.current(entry))])
 
 

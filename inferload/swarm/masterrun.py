@@ -6,7 +6,8 @@ the same road.
 
 import logging
 import secrets
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,7 +17,9 @@ from gevent.event import Event
 from inferload import rundir
 from inferload.measure.abort import AbortReached, AbortWatch
 from inferload.measure.clock import NS_PER_MS, NS_PER_S, Anchor, clock_id, now_ns, wall_ns
+from inferload.measure.failures import add_message
 from inferload.measure.health import HealthSet
+from inferload.measure.names import BoundedNames, overflow_text
 from inferload.measure.recent import Recent
 from inferload.measure.record import Phase, PhaseWindow
 from inferload.measure.steady import Steadiness
@@ -35,8 +38,9 @@ from inferload.swarm.phases import RunPhases
 from inferload.swarm.preflight import Preflight
 from inferload.swarm.roster import GAP_S, Member, Roster
 from inferload.swarm.scraping import Scraping
-from inferload.swarm.steering import Steering
+from inferload.swarm.steering import ChangedBy, Steering
 from inferload.workload.data import Notes
+from inferload.workload.sessions import Sessions
 
 logger = logging.getLogger(__name__)
 
@@ -61,11 +65,12 @@ class MasterRun:
         self.salt = order.scenario.cache.salt or self.run_id  # what keeps its prompts apart from other runs'
         self.marks = Marks(place.path / rundir.MARKS, self.anchor, own.redaction)
         self.seen = Seen()
+        self._names = BoundedNames(Sessions(order.scenario).classes)
         self.recent = Recent()
         self.abort_watch = AbortWatch(order.scenario.abort_on)
         self.aborted: AbortReached | None = None
         self.steadiness = Steadiness()
-        self._listeners_raised = 0
+        self._listeners_raised: Counter[str] = Counter()  # by message
         self._users: dict[str, int] = {}  # by class, when the load ended
         self.notes = Notes()  # what the workers' sessions came to, beside their turns
         self.phases = RunPhases(stepping.bounds_s(order.scenario))
@@ -117,7 +122,7 @@ class MasterRun:
         member.heard()
         member.began = member.began or self.phase() is not None
         if member.reported(report.seq, report.in_flight, report.booked_ns):
-            tallies = TallySet.from_wire(report.tallies)
+            tallies = self._bounded(TallySet.from_wire(report.tallies))
             member.turns += sum(tally.ended for _, tally in tallies.items())
             self.seen.tallies.absorb(tallies)
             self.seen.errors.absorb(report.first_errors, member.offset_ns)
@@ -127,6 +132,14 @@ class MasterRun:
             health = HealthSet.from_wire(report.health)
             self._look_at_clock(member, health)
             self.seen.health.absorb(health)
+
+    def _bounded(self, tallies: TallySet) -> TallySet:
+        """Return a worker's tallies with the number of classes bounded: the tasks of each worker may use other names."""
+        before = self._names.overflows
+        bounded = tallies.renamed(self._names.of)
+        if self._names.overflows and not before:
+            logger.warning("%s", overflow_text("turns"))
+        return bounded
 
     def _look_whether_to_abort(self, delta: TallySet) -> None:
         """Stop the run once a condition of the scenario's `abort_on` is true."""
@@ -166,7 +179,7 @@ class MasterRun:
                 )
                 self.marks.add("lost_records", text, worker=member.name, records=member.lost_records)
             self.notes.update(data.get("notes", {}))
-            self._listeners_raised += data.get("listeners_raised", 0)
+            self._count_listeners(data.get("listeners_raised", {}))
             self._look_at_overrun(member, data.get("overrun_ns", 0) / NS_PER_MS)
             self._look_whether_drained()
             gevent.spawn_later(_SAME_SIGNAL_S, self._look_whether_left, member)
@@ -213,7 +226,13 @@ class MasterRun:
 
     def others(self) -> Others:
         """Requests that are no turns, and exceptions of tasks, as Locust has counted them."""
-        return others.counted(self._runner, self._users, self._listeners_raised + first_of_each.take_listeners())
+        self._count_listeners(first_of_each.take_listeners())
+        return others.counted(self._runner, self._users, self._listeners_raised)
+
+    def _count_listeners(self, messages: Mapping[str, int]) -> None:
+        """Count exceptions of event listeners, by message."""
+        for text, count in messages.items():
+            add_message(self._listeners_raised, text, count)
 
     @property
     def left_out(self) -> tuple[Adaptation, ...]:
@@ -248,9 +267,9 @@ class MasterRun:
             self.marks.add("abort", "turns in flight given up")
         self.tell(messages.ABORT, {"run_id": self.run_id})
 
-    def change_users(self, users: int) -> None:
-        """Somebody changed the number of users while it ran."""
-        self.steering.change_users(self, users)
+    def change_users(self, users: int, by: ChangedBy = "hand") -> None:
+        """Change the number of users during the run."""
+        self.steering.change_users(self, users, by)
 
     # -- the run
 

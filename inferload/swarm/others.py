@@ -4,25 +4,26 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from inferload.measure.failures import message
-from inferload.swarm.bookings import OWN_ROWS
+from inferload.measure.failures import add_message, message
+from inferload.swarm.compat import OWN_ROWS
 from inferload.swarm.ended import Others
 
-_MOST_MESSAGES = 50
-_LISTENERS = "listeners of events raised; the first is in the log"
 _QUANTILES = {"p50_ms": 0.5, "p95_ms": 0.95, "p99_ms": 0.99}
 
 
-def counted(runner: Any, users: Mapping[str, int], listeners_raised: int) -> Others:
-    """Count other requests and exceptions of a run. `users`: by class. Percentiles are Locust's, of three significant digits."""
+def counted(runner: Any, users: Mapping[str, int], listeners_raised: Mapping[str, int]) -> Others:
+    """Count other requests and exceptions of a run. Percentiles are Locust's, of three significant digits.
+
+    `users`: by class. `listeners_raised`: exceptions of event listeners by message.
+    """
     entries = [one for one in runner.stats.entries.values() if one.method not in OWN_ROWS]
     raised = list(runner.exceptions.values())
     messages: Counter[str] = Counter()
     for one in raised:
         text = message(str(one["msg"]).partition("\n")[0]) or _kind(str(one.get("traceback")))
-        messages[text if text in messages or len(messages) < _MOST_MESSAGES else "others"] += one["count"]
-    if listeners_raised:
-        messages[_LISTENERS] += listeners_raised
+        add_message(messages, text, one["count"])
+    for text, count in listeners_raised.items():
+        add_message(messages, f"event listener: {text}", count)
     return Others(
         sent=sum(one.num_requests for one in entries),
         failed=sum(one.num_failures for one in entries),

@@ -1,8 +1,8 @@
-"""What people change while a run is under way: its users, which in an open loop stand for its rate."""
+"""Changes of users during a run, by hand or by a LoadTestShape; in an open loop users stand for the rate."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from inferload.swarm import messages
 from inferload.swarm.order import Order
@@ -12,27 +12,32 @@ if TYPE_CHECKING:
     from inferload.swarm.masterrun import MasterRun
 
 
+ChangedBy = Literal["hand", "shape"]
+_BY: dict[ChangedBy, str] = {"hand": "by hand", "shape": "by the LoadTestShape"}
+
+
 class Steering:
-    """How many users a run was last told to have, and the rates that were set by hand as (instant, sessions per second)."""
+    """The number of users that a run has now, and the rates that these changes set as (instant, sessions per second)."""
 
     def __init__(self, order: Order) -> None:
         self.rate_changes: list[tuple[int, float]] = []
         self._order = order
         self._users = order.users
 
-    def change_users(self, run: MasterRun, users: int) -> None:
-        """Somebody changed the number of users: mark it, and tell the workers the rate that it means."""
+    def change_users(self, run: MasterRun, users: int, by: ChangedBy) -> None:
+        """Mark a change of users, and send the workers the rate that it sets."""
         if users == self._users:
             return
-        text, rate = f"users changed by hand: {self._users} -> {users}", self._order.rate_for(users)
+        text, rate = f"users changed {_BY[by]}: {self._users} -> {users}", self._order.rate_for(users)
         self._users = users
         arrivals = self._order.scenario.arrivals
         if rate is None or isinstance(arrivals, Closed):
-            run.marks.add("users", text, users=users)
+            run.marks.add("users", text, users=users, by=by)
             return
         at_ns, key = run.earliest_ns(), arrivals.rate_key
         text = f"{text}, so arrivals.{key} is {rate:g}"
-        run.marks.add("users", text, run.anchor.to_wall_ns(at_ns), users=users, **{key.replace(".", "_"): rate})
+        rates = {key.replace(".", "_"): rate}
+        run.marks.add("users", text, run.anchor.to_wall_ns(at_ns), users=users, by=by, **rates)
         self.rate_changes.append((at_ns, rate))
         run.tell(messages.RATE, {"run_id": run.run_id, "at_ns": at_ns, "rate": rate})
 
@@ -42,5 +47,5 @@ class Steering:
         return None if rate is None or isinstance(arrivals, Closed) else f"{arrivals.rate_key} {rate:g}"
 
     def planned_users(self, users: int) -> None:
-        """The scenario's own change of users: nobody's hand."""
+        """Note a change of users that the scenario plans."""
         self._users = users

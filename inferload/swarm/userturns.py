@@ -22,6 +22,8 @@ class TaskHost(Host, Protocol):
     @property
     def task_sessions(self) -> Iterator[int]: ...
 
+    def bounded_name(self, name: str) -> str: ...
+
 
 class TaskSession:
     """A session of a task: one turn, or the turns of a conversation. Its id and its counts begin with its first turn."""
@@ -41,7 +43,7 @@ class TaskSession:
         `late_ns`: by how much this process woke the user too late; the turn was due by that much earlier.
         `held`: it is counted once it is released. GreenletExit, as of a user whom Locust stops, if the run takes no more turns.
         """
-        run = self.run
+        run, name = self.run, self.run.bounded_name(name)
         _await_load(run)
         called_ns = now_ns()
         planned_ns = max(called_ns - late_ns, run.load_start_ns() or 0)

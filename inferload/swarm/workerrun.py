@@ -17,6 +17,7 @@ from inferload.errors import UsageError
 from inferload.measure.clock import NS_PER_MS, NS_PER_S, Anchor, WallWatch, now_ns
 from inferload.measure.failures import FirstErrors
 from inferload.measure.health import HealthSet
+from inferload.measure.names import BoundedNames, overflow_text
 from inferload.measure.record import Failure, PhaseWindow
 from inferload.measure.slo import Slo
 from inferload.measure.tally import TallySet
@@ -119,8 +120,7 @@ class WorkerRun:
         self.health = HealthSet()
         self.anchor = Anchor.take()
         self._wall = WallWatch()
-        self.open = True
-        self.closing = False
+        self.open, self.closing = True, False
         self.said_all = self.finished = False  # said_all: the last report has been made
         self.written = Written(0)  # known once the run is finished
         # How long after the measure phase's end a turn was planned as measured: word of the end came late.
@@ -135,6 +135,7 @@ class WorkerRun:
         self._errors = FirstErrors()
         self._clients = TurnClients(self.scenario, assignment, own, self._on_turn)
         self._ended: dict[int, list[TurnResult]] = {}  # not counted yet, by client
+        self._names = BoundedNames()  # of tasks' turns
         self.task_sessions = stripe_of(assignment.stripe, assignment.stripes)
         self._held: dict[str, tuple[int, TurnResult] | None] = {}  # by turn: whose caller has not judged it yet
         self._turns = TurnWriter(self.folder / rundir.TURNS, assignment.name, self.anchor, assignment.run_id)
@@ -219,6 +220,13 @@ class WorkerRun:
     def beside_the_loop(self, call: Callable[[], Any]) -> Any:
         """What a call returns, made in a thread; the calling greenlet waits."""
         return self._threads.apply(call)
+
+    def bounded_name(self, name: str) -> str:
+        """Return the class under which to count a task's turn: its name, or the common one beyond the bound."""
+        bounded = self._names.of(name)
+        if bounded != name and self._names.overflows == 1:
+            logger.warning("%s", overflow_text("turns"))
+        return bounded
 
     def start_turn(self, request: TurnRequest, session: int, endpoint: Endpoint | None = None) -> Turn:
         """Send a turn; the books know of it from here on. Sessions take the targets in turn, each keeps to its own.

@@ -1,4 +1,4 @@
-"""The load of a run in words: the plan's lines on it, its changes by hand, and the few words of a tile."""
+"""The load of a run in words: the plan's lines on it, its changes while it ran, and the few words of a tile."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -15,6 +15,7 @@ from inferload.workload.profiles import Points, Ramp, RateProfile, Steps
 from inferload.workload.scenario import Scenario, from_text
 from inferload.workload.userprofiles import UserProfile, UserSteps
 
+_CHANGED_BY = {"shape": "by the LoadTestShape", "hand": "by hand"}  # by the field `by` of a mark
 _SHOWN_CHANGES = 6
 
 
@@ -53,14 +54,15 @@ def load_text(scenario: Scenario, marks: Sequence[Mapping[str, Any]], data: Data
         with suppress(UsageError):  # of a file that has gone since the run began
             rows, sample = drawn_load_rows(scenario, data)
     changes = [mark for mark in marks if mark.get("kind") == "users"]
+    by = {title: [mark for mark in changes if mark.get("by", "hand") == name] for name, title in _CHANGED_BY.items()}
     users_or_rate, how = _load(scenario.arrivals, changes)
     details = [
         "session starts" if scenario.open_loop else "",
         how,
-        f"changed by hand {_times(len(changes))}" if changes else "",
+        *(f"changed {title} {_times(len(some))}" for title, some in by.items() if some),
         _lengths(sample),
     ]
-    rows = [*rows, ("by hand", _changed(changes))]
+    rows = [*rows, *((title, _changed(some)) for title, some in by.items())]
     kept = tuple((title, tuple(lines)) for title, lines in rows if lines)
     return LoadText(users_or_rate, "; ".join(filter(None, details)), kept)
 
@@ -155,7 +157,7 @@ def _lengths(sample: Expected | None) -> str:
 
 
 def _changed(changes: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The first changes by hand and the last one."""
+    """The first changes and the last one."""
     lines = [f"at {mark.get('t_s')} s {mark.get('text')}" for mark in changes]
     left_out = len(lines) - _SHOWN_CHANGES
     if left_out <= 0:

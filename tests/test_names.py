@@ -1,0 +1,108 @@
+"""The number of names that a run keeps apart is bounded: classes of turns by task, and names of other requests."""
+
+import logging
+from typing import Any
+
+import locust.stats
+import pytest
+import synthetic_run as synthetic
+from inferload.analysis.damaged import Notes
+from inferload.analysis.reporttables import run_tables
+
+from inferload.measure.names import MOST_NAMES, OTHER_NAMES, BoundedNames
+from inferload.measure.summary import names_notes
+from inferload.measure.tally import TallySet
+from inferload.swarm import compat
+
+EXTRA = 5
+
+
+@pytest.fixture
+def stats(monkeypatch: pytest.MonkeyPatch) -> locust.stats.RequestStats:
+    monkeypatch.setattr(locust.stats, "EntriesDict", locust.stats.EntriesDict)
+    monkeypatch.setattr(locust.stats.RequestStats, "log_error", locust.stats.RequestStats.log_error)
+    compat.bound_names()
+    compat.bound_names()
+    return locust.stats.RequestStats(use_response_times_cache=False)
+
+
+def test_names_beyond_the_bound_share_one() -> None:
+    names = BoundedNames(["chat"])
+    first = [f"n{number}" for number in range(MOST_NAMES)]
+    assert [names.of(name) for name in first] == first
+    assert names.overflows == 0
+    assert {names.of(f"late{number}") for number in range(EXTRA)} == {OTHER_NAMES}
+    assert [names.of(name) for name in ("chat", first[0], first[-1], OTHER_NAMES)] == [
+        "chat",
+        first[0],
+        first[-1],
+        OTHER_NAMES,
+    ]
+    assert names.overflows == EXTRA
+
+
+def test_tallies_of_renamed_classes_are_added() -> None:
+    tallies = TallySet()
+    for name, count in (("a", 1), ("b", 2), ("c", 4)):
+        tallies.session_planned("measure", name, count)
+    tallies.session_planned("warmup", "b", 8)
+    renamed = tallies.renamed(lambda name: name if name == "a" else OTHER_NAMES)
+    planned = {key: tally.sessions_planned for key, tally in renamed.items()}
+    assert planned == {("warmup", OTHER_NAMES, None): 8, ("measure", "a", None): 1, ("measure", OTHER_NAMES, None): 6}
+
+
+def test_names_of_other_requests_are_bounded_where_they_are_logged(
+    stats: locust.stats.RequestStats, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(MOST_NAMES + EXTRA):
+        stats.log_request("GET", f"/{number}", 1, 0)
+    stats.log_request("GET", "/0", 1, 0)
+    stats.log_error("GET", "/late", ValueError("late"))
+    assert len(stats.entries) == MOST_NAMES + 1
+    assert stats.entries["/0", "GET"].num_requests == 2
+    others = stats.entries[OTHER_NAMES, "GET"]
+    assert (others.num_requests, others.num_failures) == (EXTRA, 1)
+    assert [error.name for error in stats.errors.values()] == [OTHER_NAMES]
+    (record,) = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert "more than 200 names of requests" in record.getMessage()
+
+
+def test_names_of_turns_take_no_room_of_other_requests(stats: locust.stats.RequestStats) -> None:
+    for number in range(MOST_NAMES):
+        stats.log_request("TURN", f"t{number}", 1, 0)
+    stats.log_request("TURN", OTHER_NAMES, 1, 0)
+    stats.log_request("GET", "/health", 1, 0)
+    assert stats.entries["/health", "GET"].num_requests == 1
+    assert stats.entries[OTHER_NAMES, "TURN"].num_requests == 1
+
+
+def test_names_that_workers_report_are_bounded_on_the_master(stats: locust.stats.RequestStats) -> None:
+    events = locust.event.Events()
+    locust.stats.setup_distributed_stats_event_listeners(events, stats)
+    for worker in range(3):
+        of_worker = locust.stats.RequestStats(use_response_times_cache=False)
+        for number in range(MOST_NAMES // 2 + EXTRA):
+            of_worker.log_request("GET", f"/{worker}/{number}", 1, 0)
+        data: dict[str, Any] = {"stats": of_worker.serialize_stats(), "errors": of_worker.serialize_errors()}
+        data["stats_total"] = of_worker.total.get_stripped_report()
+        events.worker_report.fire(client_id=str(worker), data=data)
+    everything = 3 * (MOST_NAMES // 2 + EXTRA)
+    assert len(stats.entries) == MOST_NAMES + 1
+    assert stats.entries[OTHER_NAMES, "GET"].num_requests == everything - MOST_NAMES
+    assert sum(entry.num_requests for entry in stats.entries.values()) == stats.total.num_requests == everything
+
+
+def test_a_report_has_the_notes_of_the_summary() -> None:
+    tables = {table.title: table for table in run_tables(synthetic.SUMMARY | {"notes": ["7 requests\x1b"]}, Notes())}
+    assert tables["Notes"].rows == (("7 requests\\x1b",),)
+    assert "Notes" not in {table.title for table in run_tables(synthetic.SUMMARY, Notes())}
+
+
+def test_the_summary_notes_what_is_counted_together() -> None:
+    by_name = [{"type": "GET", "name": OTHER_NAMES, "sent": 7}, {"type": "GET", "name": "/x", "sent": 9}]
+    by_class = {OTHER_NAMES: {"turns": {"sent": 3}}, "chat": {"turns": {"sent": 9}}}
+    assert names_notes(by_class, by_name) == [
+        "3 turns are counted as '(other names)': tasks gave more than 200 names",
+        "7 requests are counted as '(other names)': they had more than 200 names",
+    ]
+    assert names_notes({"chat": by_class["chat"]}, by_name[1:]) == []
