@@ -359,10 +359,13 @@ class TestEvents:
         document = {"messages": HELLO} if chat else {"prompt": "x"}
         found = ask({**document, "max_tokens": 90, "stream": True, "ignore_eos": True}, chat, THINKER)
         events = events_of(found, framed)
-        assert events.quick
         for index in range(1, 89):
             plain = events._event(index, 1, None)
-            assert events.quick_token(index) == plain
+            assert events.plain_token(index) == plain
+            if plain:
+                assert events.plain_until(index) > index
+            else:  # the end of a thought
+                assert events.plain_until(index) == index
             if framed and plain:
                 size, _, rest = plain.partition(b"\r\n")
                 assert int(size, 16) == len(rest) - 2
@@ -374,7 +377,7 @@ class TestEvents:
         document = {"messages": HELLO} if chat else {"prompt": "x"}
         more = {"max_tokens": 90, "stream": True, "stream_options": options, "ignore_eos": True}
         events = events_of(ask({**document, **more}, chat, THINKER), framed)
-        assert not events.quick
+        assert events.plain_until(1) == 1
         for index in range(1, 89):
             assert events.token(index, 1) == events._event(index, 1, None)
 

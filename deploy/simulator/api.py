@@ -21,7 +21,6 @@ from .http import HttpRequest, Reply, json_reply, reply_bytes
 from .httpmetrics import HttpMetrics
 from .messages import chat_of as chat_of_message
 from .model import check_model
-from .outbox import COMPILED
 from .process import cpu_wait_s, process_now
 from .prompt import chat_prompt, tokenize_prompt
 from .server import Server
@@ -256,7 +255,6 @@ class Api:
                     "waiting": gauges.waiting,
                 },
                 "connections": self._server.connections,
-                "writer": "compiled" if COMPILED else "python",
                 **self._spent(),
             }
         )
@@ -267,8 +265,8 @@ class Api:
         return json_reply({"reset": True, **self._spent()})
 
     def _spent(self) -> dict[str, float | None]:
-        """Since the start, in seconds: of core; ready, and without one (None: not told); of core, and only waiting awake."""
-        return {"cpu_s": clock.cpu_ns() / 1e9, "cpu_wait_s": cpu_wait_s(), "spun_s": self._engine.spun_ns / 1e9}
+        """Seconds since the start: CPU time, and time ready to run without a core (None if unknown)."""
+        return {"cpu_s": clock.cpu_ns() / 1e9, "cpu_wait_s": cpu_wait_s()}
 
 
 def _empty(_request: HttpRequest) -> Reply:

@@ -23,16 +23,3 @@ class Shared:
     def cut(self, reset: bool) -> None:
         """Close at once, in the middle of the answers."""
         self._peer.cut(reset)
-
-    @property
-    def descriptor(self) -> int:
-        """Never: one answer might overtake what is kept of another."""
-        return -1
-
-    def keep(self, rest: bytes) -> None:
-        """Take what the kernel did not."""
-        self._peer.keep(rest)
-
-    def lose(self) -> None:
-        """It is gone."""
-        self._peer.lose()

@@ -106,18 +106,9 @@ class Connection:
             return False
         if sent == len(data):
             return True
-        self.keep(data[sent:])
-        return False
-
-    @property
-    def descriptor(self) -> int:
-        """The socket, where bytes may go straight to it: it is plain, alive, and nothing is kept."""
-        return -1 if self.out or self.dead or isinstance(self.sock, ssl.SSLSocket) else self.sock.fileno()
-
-    def keep(self, rest: bytes) -> None:
-        """Keep bytes that the kernel would not take; they follow when it does."""
-        self.out += rest
+        self.out += data[sent:]
         self._hooks.watch(self)
+        return False
 
     def answered(self, close: bool) -> None:
         """The answer is over: close, or go on with the next request."""

@@ -15,16 +15,15 @@ from .errors import error_document
 from .http import json_reply, reply_bytes
 from .lateness import Lateness
 from .metrics import Gauges, Metrics
-from .outbox import NEVER_NS
 from .queues import Queues
 from .request import Request
 from .stream import Stream
 
+NEVER_NS = 1 << 62
+
 
 class Engine(ABC):
     """One engine of one model. All of it runs in the server's one thread."""
-
-    awake_s = 0.0  # waits so short are spent without sleep
 
     def __init__(self, scheduler: Queues, metrics: Metrics) -> None:
         self.scheduler = scheduler
@@ -43,11 +42,6 @@ class Engine(ABC):
     def load(self) -> int:
         """Requests that are not over."""
         return len(self._streams)
-
-    @property
-    def spun_ns(self) -> int:
-        """How long it waited without sleeping, as short waits are: core that was used for nothing else."""
-        return 0
 
     def gauges(self) -> Gauges:
         """The scheduler's state now."""
@@ -122,8 +116,7 @@ class Engine(ABC):
 
     def _forget(self, stream: Stream) -> bool:
         """A stream is over; False: it was before."""
-        stream.line.due_ns, stream.line.left, stream.line.more = NEVER_NS, 0, 0
-        stream.line.release()
+        stream.due_ns, stream.plain_left = NEVER_NS, 0
         stream.over = True
         if self._streams.pop(stream.request, None) is None:
             return False
@@ -148,7 +141,7 @@ class Engine(ABC):
         faults = stream.faults
         if faults is None:
             return stream.piece(first, count, last)
-        written = stream.line.events
+        written = stream.written
         place = written + 1  # this is the place-th event
         if (cut := faults.of("cut")) and written >= cut["after_events"]:
             self.abort(stream)

@@ -17,7 +17,6 @@ from .logprobs import chat_logprobs, text_logprobs
 from .script import CONTENT, REASONING, Piece
 from .text import SPACED, Lexicon
 from .usage import Group, Timings
-from .written import Run
 
 FINGERPRINT = "vllm-0.32.0-simulator"
 DONE = b"data: [DONE]\n\n"
@@ -29,7 +28,7 @@ class CompletionEvents:
 
     __slots__ = (
         *("_after", "_ask", "_before", "_created", "_framed", "_group", "_id", "_lexicon", "_model"),
-        *("_held", "_offset", "_start", "_stride", "_think", "_thought_after", "_thought_before", "_word", "quick"),
+        *("_held", "_offset", "_start", "_stride", "_think", "_thought_after", "_thought_before", "_word"),
     )
 
     def __init__(
@@ -45,7 +44,6 @@ class CompletionEvents:
         self._word, self._stride, self._think = ask.script.answer.start, ask.script.answer.stride, ask.script.think
         self._offset = 0
         self._held = HeldBack(ask.held_back)
-        self.quick = ask.plain and not ask.continuous_usage
 
     def _frame(self, key: str) -> tuple[bytes, bytes]:
         """What stands around a word. All words are of one length, so the chunk's size is known beforehand."""
@@ -65,24 +63,20 @@ class CompletionEvents:
         prompt = "" if self._ask.chat else ',"prompt_token_ids":null'
         return f'{stop}{prompt},"token_ids":{ids}'
 
-    def quick_token(self, index: int) -> bytes:
-        """The event of one token in the middle of an answer without running counts."""
+    def plain_until(self, index: int) -> int:
+        """First token from `index` on whose event is not a word in a fixed frame: the end of a thought, which is silent."""
+        if not self._ask.plain or self._ask.continuous_usage or (self._think and index == self._think):
+            return index
+        return self._think if index < self._think else self._ask.output_tokens
+
+    def plain_token(self, index: int) -> bytes:
+        """Event of one token in the middle of an answer; nothing for the end of a thought."""
+        word = SPACED[(self._word + index * self._stride) & 4095]
         if index > self._think or not self._think:
-            return b"".join((self._before, SPACED[(self._word + index * self._stride) & 4095], self._after))
+            return b"".join((self._before, word, self._after))
         if index == self._think:
             return b""
-        word = SPACED[(self._word + index * self._stride) & 4095]
         return b"".join((self._thought_before, word, self._thought_after))
-
-    def run(self, index: int) -> Run | None:
-        """What `quick_token` makes from a token on; None for the end of a thought, which is silent."""
-        if self._think and index == self._think:
-            return None
-        end = self._think if index < self._think else self._ask.output_tokens
-        before, after = (
-            (self._thought_before, self._thought_after) if index < self._think else (self._before, self._after)
-        )
-        return Run(before, after, self._word, self._stride, end)
 
     def _running_token(self, index: int) -> bytes:
         """The same with the count so far, which stands before the closing brace of the frame."""
@@ -107,7 +101,7 @@ class CompletionEvents:
     def token(self, first: int, count: int) -> bytes:
         """The event of tokens [first, first + count), not the last of the answer; empty where nothing is to be sent."""
         if count == 1 and first and self._ask.plain:
-            return self._running_token(first) if self._ask.continuous_usage else self.quick_token(first)
+            return self._running_token(first) if self._ask.continuous_usage else self.plain_token(first)
         return self._event(first, count, None)
 
     def last_token(self, first: int, count: int) -> bytes:

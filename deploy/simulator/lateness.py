@@ -2,13 +2,11 @@
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable
+from collections import Counter
 from itertools import accumulate
 from typing import Any
 
 from .metrics import Histogram
-from .outbox import new_samples
-from .tally import count_steps as _count_steps
 
 STEP_NS = 10_000
 BUCKETS = 20_000  # the last one holds everything from 200 ms on
@@ -18,20 +16,25 @@ BOUNDS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.002, 0.003, 0.004, 0.005, 0.0075, 
 class Lateness:
     """Counts by lateness. Quantiles are upper bounds of their bucket; from 200 ms on they are the maximum.
 
-    `add(late_ns)` counts one event that was handed to the kernel in full. It is a list's own append: a hundred thousand events
-    a second leave no time for more, so they are sorted into buckets together (`settle`).
+    Values are sorted into buckets together (`settle`): at 50,000 events a second this is cheaper than one by one.
     """
 
-    __slots__ = ("_counts", "add", "blocked", "count", "fresh", "max_ns", "sum_ns")
+    __slots__ = ("_counts", "_fresh", "blocked", "count", "max_ns", "sum_ns")
 
     def __init__(self) -> None:
-        self.fresh = new_samples()  # not in a bucket yet
-        self.add: Callable[[int], None] = self.fresh.append
+        self._fresh: list[int] = []  # not in a bucket yet
         self.reset()
+
+    def book(self, late_ns: int, taken: bool) -> None:
+        """Count one event, as blocked if the kernel did not take all of it."""
+        if taken:
+            self._fresh.append(late_ns)
+        else:
+            self.blocked += 1
 
     def reset(self) -> None:
         """Back to nothing."""
-        self.fresh.clear()
+        self._fresh.clear()
         self._counts = array("q", bytes(8 * BUCKETS))
         self.count = 0
         self.sum_ns = 0
@@ -40,13 +43,14 @@ class Lateness:
 
     def settle(self, least: int = 1) -> None:
         """Sort into buckets what came since, where that is so much."""
-        fresh = self.fresh
+        fresh = self._fresh
         if len(fresh) < least:
             return
-        sum_ns, latest_ns = _count_steps(fresh, STEP_NS, self._counts)
+        for bucket, times in Counter(late_ns // STEP_NS for late_ns in fresh).items():
+            self._counts[max(0, min(bucket, BUCKETS - 1))] += times
         self.count += len(fresh)
-        self.sum_ns += sum_ns
-        self.max_ns = max(self.max_ns, latest_ns)
+        self.sum_ns += sum(fresh)
+        self.max_ns = max(self.max_ns, *fresh)
         fresh.clear()
 
     def quantile_ms(self, share: float) -> float | None:

@@ -113,8 +113,6 @@ def _choice(choice: Any) -> dict[str, Any]:
 class MessageEvents:
     """Of one message."""
 
-    quick = False
-
     def __init__(self, ask: Ask, group: Group, *, request_id: str, model: str, framed: bool) -> None:
         self._ask, self._group, self._id, self._model, self._framed = ask, group, request_id, model, framed
         self._index = 0
@@ -133,11 +131,12 @@ class MessageEvents:
         message |= {"model": self._model, "stop_reason": None, "stop_sequence": None, "usage": usage}
         return self._bytes(_event({"type": "message_start", "message": message}))
 
-    def run(self, index: int) -> None:
-        """None of its events has this form."""
+    def plain_until(self, index: int) -> int:
+        """Return `index`: no event of this endpoint is plain."""
+        return index
 
-    def quick_token(self, index: int) -> bytes:
-        """As `token`."""
+    def plain_token(self, index: int) -> bytes:
+        """Event of one token."""
         return self.token(index, 1)
 
     def token(self, first: int, count: int) -> bytes:

@@ -1,15 +1,12 @@
 """vLLM 0.32's metrics by name, label and bucket bound, as counts in memory. No I/O, no clock."""
 
-from array import array
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .buckets import Bounds, histogram_bounds
-from .outbox import Samples, new_samples
 from .speculation import SpecCounts
-from .tally import count_below
 
 SOURCES = ("local_compute", "local_cache_hit", "external_kv_transfer")
 CACHE_TIERS = ("device", "host", "p2p", "disk", "external_unspecified")
@@ -33,11 +30,12 @@ class Histogram:
         self.counts[bisect_left(self.bounds, value)] += times
         self.sum += value * times
 
-    def observe_all(self, values: Samples, unit: float) -> None:
-        """Count many values that are so many of a unit each."""
-        counts = array("q", self.counts)
-        self.sum += count_below(values, array("d", [bound / unit for bound in self.bounds]), counts) * unit
-        self.counts = counts.tolist()
+    def observe_all(self, values: Sequence[int], unit: float) -> None:
+        """Count many values, given in multiples of `unit`."""
+        bounds, counts = [bound / unit for bound in self.bounds], self.counts
+        for value in values:
+            counts[bisect_left(bounds, value)] += 1
+        self.sum += sum(values) * unit
 
     def reset(self) -> None:
         """Back to nothing."""
@@ -116,7 +114,7 @@ class Metrics:
         self.generation_tokens = 0
         self.finished = dict.fromkeys(FINISHED_REASONS, 0)
         self._make_histograms(histogram_bounds(max_model_len, custom))
-        self.gaps_ns = new_samples()  # between two outputs of a request, not in the histogram yet
+        self.gaps_ns: list[int] = []  # between two outputs of a request, not in the histogram yet
         self.caching = True  # the prefix cache is on
         self._scheduler_zero = (0, 0, 0)
 

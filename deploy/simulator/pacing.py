@@ -7,18 +7,16 @@ asked for on the command line.
 import heapq
 from dataclasses import dataclass
 from random import Random
-from typing import cast
 
 from inferload.measure import clock
 
-from .engine import Engine
+from .engine import NEVER_NS, Engine
+from .event_writer import Ring
 from .metrics import Metrics
-from .outbox import FINE, NEVER_NS, Books, Line, new_ring
 from .paced import PacedScheduler
 from .stream import Stream
 
 _JITTER_SIZE = 4096  # a power of 2
-_SPIN_NS = 20_000  # a wait so short costs less core without sleep than with it: select, timer, a look at the network
 _MANY = 4096  # events whose times are sorted into histograms together
 
 
@@ -37,8 +35,6 @@ class Pace:
 class PacedEngine(Engine):
     """Admits requests, writes each event when it is due, and books what happened."""
 
-    awake_s = _SPIN_NS / 1e9
-
     def __init__(self, pace: Pace, scheduler: PacedScheduler, metrics: Metrics) -> None:
         super().__init__(scheduler, metrics)
         self.pace = pace
@@ -49,19 +45,8 @@ class PacedEngine(Engine):
         self._jitter = moved if pace.jitter else []
         self._itl_ns = pace.itl_ns
         self._regular = pace.tokens_per_event == 1 and not pace.jitter
-        self._full: list[Line] = []  # lines that went on into a block that nobody has seen to
-        self._ring = new_ring(
-            pace.itl_ns,
-            scheduler.limits.block_size,
-            _SPIN_NS,
-            Books(self.lateness.fresh, metrics.gaps_ns, self._full),
-        )
+        self._ring = Ring(pace.itl_ns, self.lateness, metrics.gaps_ns)
         self._readmit = False
-
-    @property
-    def spun_ns(self) -> int:
-        """How long it waited without sleeping."""
-        return self._ring.spun_ns
 
     def next_due_ns(self) -> int | None:
         """When there is something to do; None: nothing is planned."""
@@ -82,15 +67,13 @@ class PacedEngine(Engine):
         before, heap = self.metrics.generation_tokens, self._heap
         while now_ns < until_ns:
             other_ns = heap[0][0] if heap else NEVER_NS
-            now_ns, line, events, written = self._ring.write(now_ns, until_ns, other_ns, self._paced.pool.free)
+            now_ns, listed, events, written = self._ring.write(now_ns, until_ns, other_ns)
             self.metrics.generation_tokens += events
-            if self._full:
-                self._fill()
-            if line is not None:
-                now_ns = self._look_at(line, bool(written), now_ns)
+            if listed is not None:
+                now_ns = self._continue(listed, written, now_ns)
             elif other_ns <= now_ns < until_ns:
                 _due_ns, _number, stream = heapq.heappop(heap)
-                if other_ns == stream.line.due_ns:  # else it was given up, or preempted since
+                if other_ns == stream.due_ns:  # else it was given up, or preempted since
                     now_ns = self._emit(stream, other_ns, now_ns)
             else:
                 break
@@ -100,22 +83,11 @@ class PacedEngine(Engine):
             self.lateness.settle(_MANY)
         return now_ns
 
-    def _fill(self) -> None:
-        """See to the blocks of those that went on by themselves, one block for each time: so many were seen to be free."""
-        for line in self._full:
-            request = cast(Stream, line.owner).request
-            self._paced.advance(request, request.room + 1)
-        self._full.clear()
-
-    def _look_at(self, line: Line, written: bool, now_ns: int) -> int:
-        """A line whose next event is no plain one, or whose latest was the last such one; the time when it ended."""
-        stream = cast(Stream, line.owner)
-        _tell(stream)
+    def _continue(self, stream: Stream, written: bool, now_ns: int) -> int:
+        """Handle a stream without a plain event left: write its next event, or plan it if one was just written."""
+        _sync(stream)
         if not written:
-            return self._emit(stream, line.due_ns, now_ns)
-        if line.trouble:
-            self.lateness.blocked += 1
-            stream.troubled()
+            return self._emit(stream, stream.due_ns, now_ns)
         self._go_on(stream, 0)
         return now_ns
 
@@ -143,13 +115,13 @@ class PacedEngine(Engine):
                 wait_ns += stream.faults.ns("latency")
             stream.admitted_ns = stream.admitted_ns or now_ns
             stream.base_ns = max(now_ns + wait_ns, stream.header_due_ns)
-            stream.base_event = stream.line.events
-            stream.line.due_ns = stream.base_ns
+            stream.base_event = stream.written
+            stream.due_ns = stream.base_ns
             heapq.heappush(self._heap, (stream.base_ns, next(self._number), stream))
 
     def _emit(self, stream: Stream, due_ns: int, now_ns: int) -> int:
         """Write one event and set when the next is due; the time when it ended."""
-        request, line = stream.request, stream.line
+        request = stream.request
         first = request.emitted
         left = request.output_tokens - first
         count = min(self.pace.tokens_per_event, left)
@@ -158,13 +130,11 @@ class PacedEngine(Engine):
         data = self._data(stream, first, count, last)
         if data is None:
             return clock.now_ns()
-        if data and stream.peer.write(data):
-            self.lateness.add(clock.now_ns() - due_ns)
-        elif data:
-            self.lateness.blocked += 1
-            stream.armed = 0
-        line.events += 1
-        line.index = first + count
+        if data:
+            taken = stream.peer.write(data)
+            self.lateness.book(clock.now_ns() - due_ns, taken)
+        stream.written += 1
+        stream.index = first + count
         if last:
             self._finish(stream, count)
         elif not stream.over:
@@ -173,52 +143,49 @@ class PacedEngine(Engine):
 
     def _book(self, stream: Stream, now_ns: int, count: int) -> None:
         self.metrics.generation_tokens += count
-        if stream.line.events:
-            self.metrics.gaps_ns.append(now_ns - stream.line.last_ns)
+        if stream.written:
+            self.metrics.gaps_ns.append(now_ns - stream.last_ns)
         else:
             self._first_output(stream, now_ns)
-        stream.line.last_ns = now_ns
+        stream.last_ns = now_ns
 
     def _plan_next(self, stream: Stream, count: int, due_ns: int) -> None:
         """The next event's due time; a stream that loses its blocks here has none."""
-        line = stream.line
-        place = line.events - stream.base_event
+        place = stream.written - stream.base_event
         planned_ns = stream.base_ns + place * self._itl_ns
         if self._jitter:
             planned_ns += self._jitter[(stream.jitter_at + place) & (_JITTER_SIZE - 1)]
-        line.due_ns = planned_ns
+        stream.due_ns = planned_ns
         self._go_on(stream, count, regular=planned_ns == due_ns + self._itl_ns)
 
     def _go_on(self, stream: Stream, count: int, regular: bool = True) -> None:
-        """Book output tokens of a stream that goes on, and put it where its next event is found."""
-        line = stream.line
+        """Book output tokens of a stream that continues, and queue its next event."""
         for victim in self._paced.advance(stream.request, count):
-            lost = self._streams[victim]
-            _tell(lost)
-            lost.line.due_ns, lost.line.left, lost.line.more = NEVER_NS, 0, 0
+            preempted = self._streams[victim]
+            _sync(preempted)
+            preempted.due_ns, preempted.plain_left = NEVER_NS, 0
             self._readmit = True
-        if line.due_ns == NEVER_NS:
+        if stream.due_ns == NEVER_NS:
             return
         # Without jitter events follow each other as those before them did: no heap is needed for their order.
         ring_ns = self._ring.last_ns()
-        if self._regular and regular and not line.trouble and (ring_ns is None or ring_ns <= line.due_ns):
-            stream.arm(stream.request.room + 1)
-            self._ring.append(line)
+        if self._regular and regular and (ring_ns is None or ring_ns <= stream.due_ns):
+            stream.allow_plain(stream.request.room + 1)
+            self._ring.append(stream)
         else:
-            line.trouble = FINE
-            heapq.heappush(self._heap, (line.due_ns, next(self._number), stream))
+            heapq.heappush(self._heap, (stream.due_ns, next(self._number), stream))
 
     def _finish(self, stream: Stream, count: int) -> None:
         if not self._forget(stream):
             return
         self._paced.finish(stream.request, count)
         self._end(stream)
-        self._admit(stream.line.last_ns)
+        self._admit(stream.last_ns)
 
 
-def _tell(stream: Stream) -> None:
-    """Let the scheduler know of what went out by itself."""
+def _sync(stream: Stream) -> None:
+    """Book the plain events of a stream that the scheduler does not have yet."""
     request = stream.request
-    written = stream.line.index - request.emitted
+    written = stream.index - request.emitted
     request.emitted += written
     request.room -= written

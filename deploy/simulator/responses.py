@@ -15,8 +15,6 @@ from .usage import Group, Timings
 class ResponseEvents:
     """Of one response. `asked` is the request's own document."""
 
-    quick = False
-
     def __init__(
         self, ask: Ask, group: Group, asked: Mapping[str, Any], *, number: str, created_s: int, model: str, framed: bool
     ) -> None:
@@ -43,11 +41,12 @@ class ResponseEvents:
         """Nothing: roles stand in the items."""
         return b""
 
-    def run(self, index: int) -> None:
-        """None of its events has this form."""
+    def plain_until(self, index: int) -> int:
+        """Return `index`: no event of this endpoint is plain."""
+        return index
 
-    def quick_token(self, index: int) -> bytes:
-        """As `token`."""
+    def plain_token(self, index: int) -> bytes:
+        """Event of one token."""
         return self.token(index, 1)
 
     def token(self, first: int, count: int) -> bytes:

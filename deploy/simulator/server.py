@@ -114,7 +114,7 @@ class Server:
         if self._unserved:
             return
         wait_s = _LONGEST_WAIT_S if due_ns is None else min((due_ns - now_ns) / 1e9, _LONGEST_WAIT_S)
-        if wait_s > self._engine.awake_s:
+        if wait_s > 0:
             select.select((self._epoll,), (), (), wait_s)
 
     def _poll(self) -> None:

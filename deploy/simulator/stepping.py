@@ -11,24 +11,21 @@ from dataclasses import dataclass
 
 from inferload.measure import clock
 
-from .engine import Engine
+from .engine import NEVER_NS, Engine
 from .metrics import Gauges, Metrics
-from .outbox import PLAIN, TROUBLE, Line, batch_writer
 from .pipeline import Pipeline
 from .step import Step
 from .steptime import NS_PER_S, FrontEnd
 from .stream import Stream
 
-_NEVER_NS = 1 << 62
 _MANY = 4096  # events whose lateness is sorted into buckets together
 
 
 @dataclass(slots=True)
 class _Batch:
-    """Outputs of one step on their way out, and the lines of their streams; `due_ns` is that of the last one written."""
+    """Outputs of one step that wait for the front end; `due_ns` is that of the last one written."""
 
     streams: list[Stream]
-    lines: list[Line]
     due_ns: int
     place: int = 0
 
@@ -44,7 +41,6 @@ class SteppedEngine(Engine):
         self._interval = stream_interval
         self._batches: deque[_Batch] = deque()
         self._front_free_ns = 0
-        self._write_batch = batch_writer()
         self._step_end_ns = -1  # no stream had an output then
 
     def next_due_ns(self) -> int | None:
@@ -52,7 +48,7 @@ class SteppedEngine(Engine):
         if self._pipeline.behind and not self._batches:
             return 0
         due_ns = min(self._next_event_ns(), self._next_other_ns())
-        return None if due_ns == _NEVER_NS else due_ns
+        return None if due_ns == NEVER_NS else due_ns
 
     def pump(self, now_ns: int, until_ns: int) -> int:
         """Events, ends of steps and what was planned, in the order of their planned instants; the time when it ended."""
@@ -76,11 +72,11 @@ class SteppedEngine(Engine):
         return now_ns
 
     def _next_event_ns(self) -> int:
-        return self._batches[0].due_ns + self._event_ns if self._batches else _NEVER_NS
+        return self._batches[0].due_ns + self._event_ns if self._batches else NEVER_NS
 
     def _next_other_ns(self) -> int:
         step_ns = self._pipeline.next_ns
-        later_ns = self._later[0][0] if self._later else _NEVER_NS
+        later_ns = self._later[0][0] if self._later else NEVER_NS
         return later_ns if step_ns is None else min(later_ns, step_ns)
 
     def _enter(self, stream: Stream, now_ns: int) -> None:
@@ -132,88 +128,77 @@ class SteppedEngine(Engine):
         """Hand a step's outputs to the front end; how many tokens went to clients that are still there."""
         before_ns, regular, outputs = self._step_end_ns, 0, 0
         batch: list[Stream] = []
-        lines: list[Line] = []
         for place, stream in enumerate(map(self._streams.get, step.sampled)):
             if stream is None:  # its client went away while the step ran
                 continue
-            line = stream.line
-            if line.last_ns == before_ns:
+            if stream.last_ns == before_ns:
                 regular += 1
-            elif line.last_ns:
-                self.metrics.itl.observe((end_ns - line.last_ns) / 1e9)
-            line.last_ns = end_ns
+            elif stream.last_ns:
+                self.metrics.itl.observe((end_ns - stream.last_ns) / 1e9)
+            stream.last_ns = end_ns
             count = 1 if step.counts is None else step.counts[place]
             outputs += count
-            if line.pending:
-                line.pending += count
+            if stream.pending:
+                stream.pending += count
                 continue
-            line.pending = count
+            stream.pending = count
             batch.append(stream)
-            lines.append(line)
         if regular:
             self.metrics.itl.observe((end_ns - before_ns) / 1e9, regular)
         if batch:
             start_ns = max(end_ns, self._front_free_ns)
             self._front_free_ns = start_ns + len(batch) * self._event_ns
-            self._batches.append(_Batch(batch, lines, start_ns))
+            self._batches.append(_Batch(batch, start_ns))
         return outputs
 
     def _write(self, horizon_ns: int, until_ns: int) -> int:
-        """Write the events that are due by the horizon; the time when it ended."""
-        batch, now_ns = self._batches[0], horizon_ns
-        late, end = self.lateness.fresh, len(batch.lines)
-        while True:
-            # Instants of the plan are compared with the horizon; how long it took, with the time that is left.
-            now_ns, batch.place, batch.due_ns, why = self._write_batch(
-                batch.lines, batch.place, batch.due_ns, self._event_ns, horizon_ns, until_ns, late
-            )
-            if why == PLAIN:
-                break
-            if why == TROUBLE:
-                self.lateness.blocked += 1
-                batch.streams[batch.place - 1].troubled()
-                continue
-            stream = batch.streams[batch.place]
+        """Write the events that are due by the horizon. Return the time at the end."""
+        batch, now_ns, event_ns, lateness = self._batches[0], horizon_ns, self._event_ns, self.lateness
+        streams, end = batch.streams, len(batch.streams)
+        # Planned instants are compared with the horizon; the time at the end, with the time that is left.
+        while batch.place < end and batch.due_ns + event_ns <= horizon_ns and now_ns < until_ns:
+            stream = streams[batch.place]
             batch.place += 1
-            batch.due_ns += self._event_ns
-            count, stream.line.pending = stream.line.pending, 0
-            self._deliver(stream, count, batch.due_ns)
-            if (now_ns := clock.now_ns()) >= until_ns:
-                break
+            batch.due_ns += event_ns
+            count, stream.pending = stream.pending, 0
+            if count == 1 and stream.plain_left:
+                taken = stream.write_plain()
+                now_ns = clock.now_ns()
+                lateness.book(now_ns - batch.due_ns, taken)
+            else:
+                self._deliver(stream, count, batch.due_ns)
+                now_ns = clock.now_ns()
         if batch.place == end:
             self._batches.popleft()
-        self.lateness.settle(_MANY)
+        lateness.settle(_MANY)
         return max(now_ns, clock.now_ns())
 
     def _deliver(self, stream: Stream, count: int, due_ns: int) -> None:
         """Write an event that is not of the plain kind, or keep it back where something holds the stream."""
         if stream.over:
             return
-        line = stream.line
         stream.held += count
-        last = line.index + stream.held == stream.request.output_tokens
+        last = stream.index + stream.held == stream.request.output_tokens
         if stream.hold_ns > due_ns:
             if stream.held == count:  # the first that is held
                 self.call_at(stream.hold_ns, lambda: self._release(stream))
             return
-        if line.index > 0 and stream.held < self._interval and not last:
+        if stream.index > 0 and stream.held < self._interval and not last:
             return
-        first, count = line.index, stream.held
+        first, count = stream.index, stream.held
         data = self._data(stream, first, count, last)
         if data is None:
             return
-        line.index += count
+        stream.index += count
         stream.held = 0
-        if data and stream.peer.write(data):
-            self.lateness.add(clock.now_ns() - due_ns)
-        elif data:
-            self.lateness.blocked += 1
-            stream.armed = 0
-        line.events += 1
+        if data:
+            taken = stream.peer.write(data)
+            self.lateness.book(clock.now_ns() - due_ns, taken)
+        stream.written += 1
         if last and self._forget(stream):
             self._end(stream)
         elif self._interval == 1:
-            stream.arm(stream.last_place)
+            stream.allow_plain(stream.last_place)
 
     def _release(self, stream: Stream) -> None:
         """Write what was held back of a stream; its due time is that of the release."""

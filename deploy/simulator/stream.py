@@ -1,13 +1,12 @@
 """One completion on its way: when its events are due, and the bytes of each."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 from .ask import Ask
 from .chaos import Faults
 from .http import LAST_CHUNK, json_reply, reply_bytes
 from .metrics import Finished
-from .outbox import COMPILED, LOST, Line, new_line
 from .request import Request
 from .usage import Timings
 from .written import Events
@@ -25,20 +24,10 @@ class Peer(Protocol):
     def cut(self, reset: bool) -> None:
         """Close at once, in the middle of the answer."""
 
-    @property
-    def descriptor(self) -> int:
-        """The socket, where bytes may go straight to it; -1: they may not, now or ever."""
-
-    def keep(self, rest: bytes) -> None:
-        """Take what the kernel did not of bytes that went straight to it."""
-
-    def lose(self) -> None:
-        """It is gone: close it when the loop is free to."""
-
 
 @dataclass(slots=True, eq=False)
 class Stream:
-    """Instants are monotonic ns; 0 until they are reached. What was written, and what is due next, is in its line."""
+    """One answer. Instants are monotonic ns, and 0 until they are reached."""
 
     ask: Ask
     request: Request
@@ -56,52 +45,39 @@ class Stream:
     first_ns: int = 0
     jitter_at: int = 0
     last_place: int = 0  # index of the last output token
-    quick: bool = False  # an event in its middle is one token and nothing else
     over: bool = False
-    line: Line = field(init=False)
-    armed: int = 0  # up to this token the line has the form of its events
+    index: int = 0  # tokens written
+    written: int = 0  # events written
+    plain_left: int = 0  # events from here on that may be written by `write_plain`
+    due_ns: int = 0  # of the next event
+    last_ns: int = 0  # when the latest event was written; in the step model, when its step ended
     # Of the step model:
+    pending: int = 0  # output tokens of ended steps that wait for the front end
     held: int = 0  # output tokens that were due and are kept back
     hold_ns: int = 0  # nothing is written before
 
     def __post_init__(self) -> None:
         self.last_place = self.request.output_tokens - 1
-        self.quick = self.ask.stream and self.faults is None and self.events.quick
-        self.line = new_line(self)
 
-    def arm(self, most: int) -> None:
-        """Let plain events go out by themselves, up to so many, as far as all of them are plain."""
-        line, place = self.line, self.line.index
-        if place < self.armed:
-            line.left = min(most, self.armed - place)
-            line.more = self.armed - place - line.left
+    def allow_plain(self, most: int) -> None:
+        """Let `write_plain` write the next events, up to `most` of them, as far as all of them are plain."""
+        if not self.ask.stream or self.faults is not None:
             return
-        line.left, line.more, descriptor = 0, 0, self.peer.descriptor
-        if not self.quick or most < 1 or (COMPILED and descriptor < 0):
-            return
-        run = self.events.run(place)
-        if run is not None:
-            self.armed = min(run.end, self.last_place)
-            line.arm(descriptor, run.before, run.after, run.word, run.stride, min(most, self.armed - place))
-            line.more = self.armed - place - line.left
+        end = min(self.events.plain_until(self.index), self.last_place)
+        self.plain_left = max(0, min(most, end - self.index))
 
-    def write_plain(self, index: int) -> bool:
-        """Write the event of one token; False: the kernel did not take all of it, and the rest is kept."""
-        return self.peer.write(self.events.quick_token(index))
-
-    def troubled(self) -> None:
-        """See to it that nothing is lost of an event that the kernel did not take, and that the next ones do not overtake it."""
-        line = self.line
-        line.left = line.more = self.armed = 0
-        if line.trouble == LOST:
-            self.peer.lose()
-        elif rest := line.rest():
-            self.peer.keep(rest)
+    def write_plain(self) -> bool:
+        """Write the next event, of one token. Return False if the kernel did not take all of it; the rest follows later."""
+        taken = self.peer.write(self.events.plain_token(self.index))
+        self.index += 1
+        self.written += 1
+        self.plain_left -= 1
+        return taken
 
     def timings(self) -> Timings:
         """The request's times as vLLM reports them, of an answer that is complete."""
-        inference_ms = (self.line.last_ns - self.admitted_ns) / 1e6
-        generation_ms = (self.line.last_ns - self.first_ns) / 1e6
+        inference_ms = (self.last_ns - self.admitted_ns) / 1e6
+        generation_ms = (self.last_ns - self.first_ns) / 1e6
         tokens = self.ask.output_tokens
         return Timings(
             time_to_first_token_ms=(self.first_ns - self.admitted_ns) / 1e6,
@@ -116,8 +92,8 @@ class Stream:
         return Finished(
             queue_s=(self.admitted_ns - self.request.queued_ns) / 1e9,
             prefill_s=(self.first_ns - self.admitted_ns) / 1e9,
-            decode_s=(self.line.last_ns - self.first_ns) / 1e9,
-            e2e_s=(self.line.last_ns - self.arrived_ns) / 1e9,
+            decode_s=(self.last_ns - self.first_ns) / 1e9,
+            e2e_s=(self.last_ns - self.arrived_ns) / 1e9,
             prompt_tokens=len(self.ask.tokens),
             cached_tokens=self.request.cached_tokens or 0,
             output_tokens=self.ask.output_tokens,

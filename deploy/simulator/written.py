@@ -1,20 +1,8 @@
 """What the engine asks of the bytes of an answer, whichever endpoint shapes them."""
 
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from .usage import Timings
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """Tokens up to `end` whose events are `before`, word (word + index * stride) of the vocabulary, `after`."""
-
-    before: bytes
-    after: bytes
-    word: int
-    stride: int
-    end: int
 
 
 class Events(Protocol):
@@ -24,15 +12,11 @@ class Events(Protocol):
     def finish_reason(self) -> str:
         """How it ends, in the words of the metrics: stop or length."""
 
-    @property
-    def quick(self) -> bool:
-        """`quick_token` does for each token but the first and the last."""
+    def plain_until(self, index: int) -> int:
+        """First token from `index` on whose event is not plain, that is, more than a word in a fixed frame."""
 
-    def quick_token(self, index: int) -> bytes:
-        """The event of one token in the middle of an answer that has nothing but words."""
-
-    def run(self, index: int) -> Run | None:
-        """What `quick_token` makes from a token on; None where its event is not of that form."""
+    def plain_token(self, index: int) -> bytes:
+        """Plain event of one token."""
 
     def role(self) -> bytes:
         """What goes out just before the first token."""
