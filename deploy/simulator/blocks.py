@@ -103,19 +103,17 @@ class BlockPool:
                 del left[block]
         return block
 
-    def release(self, blocks: Sequence[int], published: int, for_good: bool = False) -> None:
+    def release(self, blocks: Sequence[int], published: int) -> None:
         """Give references back, last block first, so that the front of a prompt is evicted last.
 
-        The first `published` may be shared; the others are used next. `for_good`: nobody shares or will look for any of them.
+        The first `published` may be shared; the others are used next.
         """
         references, queue = self._references, self._queue
-        last = blocks[published - 1 :: -1] if published else []
-        if not for_good:
-            held, last = last, []
-            for block in held:
-                left = references[block] = references[block] - 1
-                if not left:
-                    last.append(block)
+        last: list[int] = []
+        for block in blocks[published - 1 :: -1] if published else ():
+            left = references[block] = references[block] - 1
+            if not left:
+                last.append(block)
         queue.extend(last)
         queue.extendleft(blocks[published:])
         self.free += len(last) + len(blocks) - published

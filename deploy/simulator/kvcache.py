@@ -32,7 +32,7 @@ class KvCache:
 
         Where a draft head reads the model's hidden states, the last of these blocks is left out too.
         """
-        if not self.pool.caching or (request.alone and not request.preemptions):
+        if not self.pool.caching:
             return _MISS
         most = (request.length - 1) // self.block_size
         hashes = request.hashes_to(most * self.block_size, self.block_size)[:most]
@@ -73,9 +73,9 @@ class KvCache:
         full, begun = tokens // self.block_size, request.published
         if full <= begun or not self.pool.caching:
             return
-        if not request.alone:
-            self._forget(request)
-            self._publish(request, begun, full)
+        self._forget(request)
+        hashes = request.hashes_to(full * self.block_size, self.block_size)
+        self.pool.publish(request.blocks[begun:full], hashes[begun:full])
         request.published = full
 
     def fill(self, request: Request, tokens: int) -> None:
@@ -85,7 +85,7 @@ class KvCache:
         answer begins is told of at once: few others have the same, so few are asked. Of two requests with the same tokens that
         run at once, the one that ends first counts as the older.
         """
-        if request.alone or request.published * self.block_size <= request.prompt:
+        if request.published * self.block_size <= request.prompt:
             self.publish(request, tokens)
             return
         request.full = tokens // self.block_size
@@ -94,11 +94,9 @@ class KvCache:
             self._behind.setdefault(request.last_hash, {})[request] = None
 
     def release(self, request: Request) -> None:
-        """Take all blocks back. Only now somebody may look for those of one who is alone: it itself, unless it is over."""
-        if request.alone and not request.over:
-            self._publish(request, 0, request.published)
+        """Take all blocks back."""
         self._catch_up(request)
-        self.pool.release(request.blocks, request.published, request.alone and request.over)
+        self.pool.release(request.blocks, request.published)
         request.blocks = []
         request.published = 0
 
@@ -115,10 +113,6 @@ class KvCache:
         if not those:
             del self._behind[request.last_hash]
         request.last_hash = None
-
-    def _publish(self, request: Request, begun: int, full: int) -> None:
-        hashes = request.hashes_to(full * self.block_size, self.block_size)
-        self.pool.publish(request.blocks[begun:full], hashes[begun:full])
 
     def _blocks(self, tokens: int) -> int:
         return -(-tokens // self.block_size)

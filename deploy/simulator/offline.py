@@ -8,18 +8,18 @@ its step's batch, without merging; an end of the text is as long as it was said 
 """
 
 import gc
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from .agenda import AgendaScheduler
 from .hardware import Build, Preset, find, kv_blocks, step_cost
 from .pipeline import Pipeline
 from .queues import Limits
 from .request import Request
+from .scheduler import Scheduler
 from .speculation import Acceptance, SpecCounts
 from .step import Step
 from .steptime import FrontEnd, StepClock, StepCost
@@ -146,8 +146,8 @@ class _Session:
             hashes += [hash((own, place)) for place in range(begun, blocks + _AHEAD)]
 
 
-def simulate(arrivals: Iterable[Arrival], config: Offline, progress: Callable[[float], None] | None = None) -> Results:
-    """Every arrival through the scheduler, in simulated time; `progress` is told the simulated seconds now and then.
+def simulate(arrivals: Iterable[Arrival], config: Offline) -> Results:
+    """Run every arrival through the scheduler, in simulated time.
 
     ValueError for a request that could never run: longer than max_model_len or than the whole KV cache, longer than a step
     where prompts are not computed in chunks, or without output.
@@ -155,7 +155,7 @@ def simulate(arrivals: Iterable[Arrival], config: Offline, progress: Callable[[f
     collecting = gc.isenabled()
     gc.disable()  # nothing here refers to itself, and looking through millions of objects takes longer than the rest
     try:
-        return _Run(list(arrivals), config).play(progress)
+        return _Run(list(arrivals), config).play()
     finally:
         if collecting:
             gc.enable()
@@ -173,7 +173,7 @@ class _Run:
         self._arrivals = arrivals
         self._requests = [_request(each, number, config.limits) for number, each in enumerate(arrivals)]
         acceptance = Acceptance(config.limits.speculative_tokens, config.acceptance_rate, config.seed)
-        self._scheduler = AgendaScheduler(config.limits, acceptance if config.limits.speculative_tokens else None)
+        self._scheduler = Scheduler(config.limits, acceptance if config.limits.speculative_tokens else None)
         self._pipeline = Pipeline(self._scheduler, StepClock(config.cost, config.seed))
         count = len(arrivals)
         self._row = {request: number for number, request in enumerate(self._requests)}
@@ -181,7 +181,7 @@ class _Run:
         self._steps: list[tuple[int, int, int, int, int, float]] = []
         self._front_free_s = 0.0
 
-    def play(self, progress: Callable[[float], None] | None) -> Results:
+    def play(self) -> Results:
         front = self._config.front_end
         ready = [(round(a.at_s * NS_PER_S) + front.before_ns(r.prompt), r) for a, r in self._with_requests()]
         ready.sort(key=lambda pair: pair[0])
@@ -203,8 +203,6 @@ class _Run:
                 pipeline.submit(request, now_ns)
                 continue
             self._book(*pipeline.finish())
-            if progress is not None and len(self._steps) % 10_000 == 0:
-                progress(now_ns / NS_PER_S)
         return self._results()
 
     def _check_none_waits(self) -> None:
@@ -284,7 +282,6 @@ def _request(arrival: Arrival, number: int, limits: Limits) -> Request:
         answer=lambda place: ("answer", number, place),
         ends_itself=arrival.ends_itself,
         content=own,
-        alone=arrival.tokens is None and arrival.session is None and not arrival.shared_tokens,
         prompt=prompt,
         queued_ns=-1,
     )

@@ -94,7 +94,7 @@ class Queues:
         self._leave(victim)
         victim.preemptions += 1
         victim.untold += 1
-        victim.computed = victim.stop = 0
+        victim.computed = 0
         self.waiting.appendleft(victim)
         return victim
 

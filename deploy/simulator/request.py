@@ -57,7 +57,6 @@ class Request:
     output_tokens: int
     answer: Callable[[int], Hashable]
     salt: str = ""
-    alone: bool = False  # nobody else can have a block of it: only it looks for them, when it comes back
     ends_itself: bool = False  # by the end of the text, which is known only once it was sampled
     stopped: bool = False  # by a stop string, which the front end finds: the scheduler is told of it a step late
     content: Content | None = None  # None: of `tokens` and `answer`
@@ -65,10 +64,8 @@ class Request:
     emitted: int = 0  # output tokens that were sampled, or whose step is on its way
     computed: int = 0  # tokens in the KV cache, of a prompt that is being computed
     target: int = 0  # tokens to be computed before the next output
-    stop: int = 0  # up to so many output tokens nothing has to be looked at; 0: at each step
     queued_ns: int = 0  # when the scheduler got it
     running: bool = False
-    place: int = 0  # in order of admission, where it matters to who plans steps
     over: bool = False
     latest: int = 1  # output tokens of the last step that it was in
     unsure: int = 0  # drafts of that step that did not become output, which is not known while it is computed

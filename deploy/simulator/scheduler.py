@@ -29,9 +29,6 @@ class Scheduler(Queues):
         self._lost: list[Request] = []  # preempted with an output on its way
         self._stopped: list[Request] = []  # the front end has found a stop string by now
         self._ahead = limits.async_scheduling
-        self._late = int(self._ahead)  # tokens that are not known yet when a step is planned
-        self._beyond = self._ahead or not limits.caching  # a full block needs no look before the next one is needed
-        self._block_size = limits.block_size
 
     @property
     def speculation(self) -> Acceptance | None:
@@ -90,26 +87,9 @@ class Scheduler(Queues):
         return limits.long_prefill_token_threshold
 
     def _continue_running(self, step: Step, threshold: int) -> int:
-        """Tokens for those that run; what is left of the budget.
-
-        Nearly all have one plain token, in a block at hand or in a new one. Those are booked together, with their new blocks, as
-        long as there are blocks enough for whatever this step may ask for.
-        """
-        running, budget, spare = self.running, self.limits.max_num_batched_tokens, self.limits.draft_slots
-        plenty = self.pool.free > 2 * len(running) + budget // self._block_size
-        since, end = 0, budget - spare
-        growing: list[Request] = []
-        for place, request in enumerate(running):  # a preemption shortens the list at its end
-            emitted = request.emitted
-            if emitted < request.stop and place < end:
-                request.emitted = emitted + 1
-                continue
-            if place < end and plenty and 0 < request.stop < request.output_tokens - 1:
-                request.emitted = emitted + 1
-                growing.append(request)
-                continue
-            budget -= self._take(step, running[since:place], growing)
-            since = place + 1
+        """Plan the tokens of running requests. Return what is left of the budget."""
+        budget, spare = self.limits.max_num_batched_tokens, self.limits.draft_slots
+        for request in self.running:  # a preemption shortens the list at its end
             if budget <= spare:
                 step.decode_context = sum(each.length for each in step.sampled)
                 break
@@ -117,30 +97,7 @@ class Scheduler(Queues):
             if taken is None:
                 break
             budget -= taken + spare if taken else 0
-            end = since + budget - spare
-        else:
-            budget -= self._take(step, running[since:], growing)
         return budget
-
-    def _take(self, step: Step, plain: list[Request], growing: list[Request]) -> int:
-        """Those that go on with one plain token each; how many."""
-        step.sampled += plain
-        step.tokens += len(plain)
-        self._context += len(plain)
-        if growing:
-            self._grow_together(growing)
-            growing.clear()
-        return len(plain)
-
-    def _grow_together(self, growing: list[Request]) -> None:
-        """What `_decode` does for each of these, whose token is booked already and not their last."""
-        size, cache = self._block_size, self.cache
-        lacking = [each for each in growing if each.prompt + each.emitted - 1 > len(each.blocks) * size]
-        for request, block in zip(lacking, self.pool.allocate(len(lacking)) or (), strict=True):
-            request.blocks.append(block)
-        for request in growing:
-            cache.publish(request, request.prompt + request.emitted - 1 - self._late)
-            self._look_again(request)
 
     def _continue(self, request: Request, step: Step, budget: int, threshold: int) -> int | None:
         """Tokens for one running request, 0 where it needs none; None: it was itself the newest, and lost its blocks."""
@@ -162,20 +119,14 @@ class Scheduler(Queues):
         return 1 + drafts
 
     def _decode(self, request: Request, step: Step) -> int | None:
-        """One token into a new block, or the last one."""
-        length, size = request.prompt + request.emitted, self._block_size
-        if length > len(request.blocks) * size and not self._grow(request, length, step):
+        """Plan one output token. Return None if the request itself was preempted for it."""
+        length = request.length
+        if length > len(request.blocks) * self.limits.block_size and not self._grow(request, length, step):
             return None
         # What this step computes fills a block; which tokens those are is not known yet where the step before is on its way.
-        self.cache.publish(request, length - self._late)
-        emitted = request.emitted = request.emitted + 1
-        step.sampled.append(request)
+        self.cache.publish(request, length - int(self._ahead))
+        self._emit(request, step, 1)
         step.tokens += 1
-        self._context += 1
-        if emitted == request.output_tokens:
-            self._end(request, step)
-        else:
-            self._look_again(request)
         return 1
 
     def _chunk(self, request: Request, step: Step, tokens: int) -> int | None:
@@ -208,19 +159,10 @@ class Scheduler(Queues):
         self._context += tokens
         if request.emitted == request.output_tokens:
             self._end(request, step)
-        elif self._acceptance is None:
-            self._look_again(request)
 
     def _end(self, request: Request, step: Step) -> None:
         step.finishing.append((len(step.sampled) - 1, request))
         self._context -= request.length
-        request.stop = 0
-
-    def _look_again(self, request: Request) -> None:
-        room, last = len(request.blocks) * self._block_size - request.prompt, request.output_tokens - 1
-        if self._beyond or request.emitted > room:
-            room += 1
-        request.stop = room if room < last else last
 
     def _trail(self, request: Request, step: Step, budget: int) -> int | None:
         """A step that is planned before the end of the answer is known."""
