@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from inferload.deploy.simulator.hardware import Build
-from inferload.deploy.simulator.offline import Arrival, Offline, simulate
+from inferload.deploy.simulator.core.hardware import Build
+from inferload.deploy.simulator.core.offline import Arrival, Offline, simulate
 
 from benchmarks.machine import machine, others_busy
 from benchmarks.server import PROGRAMS, ServerError

@@ -19,7 +19,7 @@ from inferload.measure.cost import UNPRICED, Prices
 from inferload.workload import catalog
 
 from .arguments import to_argv
-from .simulator.hardware import find
+from .simulator.core.hardware import find
 
 FOLDER = Path(__file__).with_name("variants")
 

@@ -9,19 +9,19 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from inferload.deploy.simulator.ask import Ask, parse_asks
-from inferload.deploy.simulator.errors import ApiError
-from inferload.deploy.simulator.events import CompletionEvents
-from inferload.deploy.simulator.messages import MessageEvents
-from inferload.deploy.simulator.messages import chat_of as chat_of_message
-from inferload.deploy.simulator.model import Model
-from inferload.deploy.simulator.prompt import chat_prompt
-from inferload.deploy.simulator.responsechat import chat_of as chat_of_response
-from inferload.deploy.simulator.responses import ResponseEvents
-from inferload.deploy.simulator.schema import example
-from inferload.deploy.simulator.script import ARGUMENTS, CONTENT, REASONING
-from inferload.deploy.simulator.text import Lexicon
-from inferload.deploy.simulator.usage import Group, Shown, Timings
+from inferload.deploy.simulator.answers.completion_events import CompletionEvents
+from inferload.deploy.simulator.answers.message_events import MessageEvents
+from inferload.deploy.simulator.answers.response_events import ResponseEvents
+from inferload.deploy.simulator.answers.usage import Group, Shown, Timings
+from inferload.deploy.simulator.protocol.completion_request import Ask, parse_asks
+from inferload.deploy.simulator.protocol.errors import ApiError
+from inferload.deploy.simulator.protocol.message_input import chat_of as chat_of_message
+from inferload.deploy.simulator.protocol.model import Model
+from inferload.deploy.simulator.protocol.prompt import chat_prompt
+from inferload.deploy.simulator.protocol.response_input import chat_of as chat_of_response
+from inferload.deploy.simulator.protocol.schema import example
+from inferload.deploy.simulator.protocol.script import ARGUMENTS, CONTENT, REASONING
+from inferload.deploy.simulator.protocol.text import Lexicon
 
 MODEL = Model("simulator", 1000, 0, 50.0)
 THINKER = Model("simulator", 1000, 0, 50.0, reasoning=True, tool_parser=True, auto_tools=True, tool_call_share=1.0)

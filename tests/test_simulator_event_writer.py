@@ -6,13 +6,13 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from inferload.deploy.simulator.engine import NEVER_NS
-from inferload.deploy.simulator.event_writer import Ring
-from inferload.deploy.simulator.lateness import Lateness
-from inferload.deploy.simulator.metrics import Metrics
-from inferload.deploy.simulator.stepping import SteppedEngine, _Batch
-from inferload.deploy.simulator.steptime import FrontEnd
-from inferload.deploy.simulator.stream import Stream
+from inferload.deploy.simulator.core.step_time import FrontEnd
+from inferload.deploy.simulator.engine.engine import NEVER_NS
+from inferload.deploy.simulator.engine.event_writer import Ring
+from inferload.deploy.simulator.engine.stepped_engine import SteppedEngine, _Batch
+from inferload.deploy.simulator.engine.stream import Stream
+from inferload.deploy.simulator.metrics.engine_metrics import Metrics
+from inferload.deploy.simulator.metrics.lateness import Lateness
 
 from inferload.measure import clock
 

@@ -6,16 +6,16 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from inferload.deploy.simulator.blocks import BlockPool, chain_hashes
-from inferload.deploy.simulator.buckets import token_bounds
-from inferload.deploy.simulator.chaos import KINDS, Chaos, ChaosError, parse_plan
-from inferload.deploy.simulator.http import HttpFault, RequestReader
-from inferload.deploy.simulator.lateness import Lateness
-from inferload.deploy.simulator.metrics import Histogram
-from inferload.deploy.simulator.paced import PacedScheduler
-from inferload.deploy.simulator.queues import Limits
-from inferload.deploy.simulator.request import Request
-from inferload.deploy.simulator.text import VOCABULARY, Answer, Lexicon, answer_of, chat_tokens
+from inferload.deploy.simulator.core.blocks import BlockPool, chain_hashes
+from inferload.deploy.simulator.core.paced_scheduler import PacedScheduler
+from inferload.deploy.simulator.core.queues import Limits
+from inferload.deploy.simulator.core.request import Request
+from inferload.deploy.simulator.engine.chaos import KINDS, Chaos, ChaosError, parse_plan
+from inferload.deploy.simulator.metrics.buckets import token_bounds
+from inferload.deploy.simulator.metrics.engine_metrics import Histogram
+from inferload.deploy.simulator.metrics.lateness import Lateness
+from inferload.deploy.simulator.protocol.http import HttpFault, RequestReader
+from inferload.deploy.simulator.protocol.text import VOCABULARY, Answer, Lexicon, answer_of, chat_tokens
 
 
 def request(tokens: int, output: int = 4, salt: str = "", name: str = "p") -> Request:
@@ -464,7 +464,7 @@ class TestChaos:
             parse_plan(plan, 0)
 
     def test_every_kind_has_its_line_in_the_help(self) -> None:
-        from inferload.deploy.simulator import chaos
+        from inferload.deploy.simulator.engine import chaos
 
         for kind in KINDS:
             assert f"\n  {kind} " in str(chaos.__doc__)

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from inferload.deploy.simulator.hardware import PRESETS, Build, find, kv_blocks, step_cost
-from inferload.deploy.simulator.offline import Arrival, Offline, Results, simulate
-from inferload.deploy.simulator.pipeline import Pipeline
-from inferload.deploy.simulator.queues import Limits
-from inferload.deploy.simulator.request import Request
-from inferload.deploy.simulator.scheduler import Scheduler, Step
-from inferload.deploy.simulator.speculation import Acceptance
-from inferload.deploy.simulator.steptime import FrontEnd, Pass, StepClock, StepCost, device_s, graph_sizes, padded
+from inferload.deploy.simulator.core.hardware import PRESETS, Build, find, kv_blocks, step_cost
+from inferload.deploy.simulator.core.offline import Arrival, Offline, Results, simulate
+from inferload.deploy.simulator.core.pipeline import Pipeline
+from inferload.deploy.simulator.core.queues import Limits
+from inferload.deploy.simulator.core.request import Request
+from inferload.deploy.simulator.core.scheduler import Scheduler, Step
+from inferload.deploy.simulator.core.speculation import Acceptance
+from inferload.deploy.simulator.core.step_time import FrontEnd, Pass, StepClock, StepCost, device_s, graph_sizes, padded
 
 from inferload.errors import UsageError
 
