@@ -23,7 +23,7 @@ help:            ## what can be made
 
 setup: $(READY)  ## the virtual environment, with inferload installed in it
 
-$(READY): pyproject.toml constraints.txt $(wildcard inferload/wire/native/* deploy/simulator/native/*)
+$(READY): pyproject.toml constraints.txt $(wildcard inferload/wire/native/*)
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "inferload needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev]'
@@ -96,14 +96,13 @@ soak: $(READY) browser sshd curl  ## what takes too long for every change: long 
 	@$(MAKE) --no-print-directory soak-fuzz
 	INFERLOAD_SOAK=1 $(BIN)/python -m pytest -m "hypothesis and not soak and not vllm"
 
-# The extensions once more, so that an access out of bounds or undefined behaviour ends the tests. A report is left in $(ASAN).
+# The extension once more, so that an access out of bounds or undefined behaviour ends the tests. A report is left in $(ASAN).
 # libstdc++ is loaded first because greenlet throws C++ exceptions, which AddressSanitizer intercepts.
 ASAN      := $(abspath .cache/asan)
 SANITIZED  = env LD_PRELOAD="$$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libstdc++.so.6)" PYTHONPATH=tests/sanitized PYTHONMALLOC=malloc INFERLOAD_SANITIZED=$(ASAN) \
 	ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=4:malloc_context_size=3:log_path=$(ASAN)/report UBSAN_OPTIONS=print_stacktrace=1:log_path=$(ASAN)/report
 
 $(ASAN)/inferload.wire._native.so: $(wildcard inferload/wire/native/*)
-$(ASAN)/inferload.deploy.simulator._native.so: $(wildcard deploy/simulator/native/*)
 $(ASAN)/%.so: $(READY)
 	@test -e "$$($(CC) -print-file-name=libasan.so)" || \
 		{ echo "make: $(CC) has no libasan: apt-get install gcc (on Debian it is in libgcc-*-dev), or your system's libasan and libubsan" >&2; exit 1; }
@@ -111,12 +110,12 @@ $(ASAN)/%.so: $(READY)
 	$(CC) -shared -fPIC -std=gnu11 -g -O1 -Wall -Wextra -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all \
 		-I"$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("include"))')" -o $@.new $(filter %.c,$^) && mv $@.new $@
 
-sanitized: $(ASAN)/inferload.wire._native.so $(ASAN)/inferload.deploy.simulator._native.so  ## both extensions with AddressSanitizer and UBSan
+sanitized: $(ASAN)/inferload.wire._native.so  ## the extension with AddressSanitizer and UBSan
 
 soak-fuzz: sanitized  ## random input for the readers and parsers, with the sanitizers: ten minutes for each test
 	rm -f $(ASAN)/report.*
 	$(SANITIZED) $(BIN)/python -m pytest -s -m "not vllm and not soak" tests/test_native_scan.py tests/test_native_stress.py \
-		tests/test_wire_turn.py tests/test_wire_differential.py tests/test_simulator_outbox.py || { cat $(ASAN)/report.* 2>/dev/null; exit 1; }
+		tests/test_wire_turn.py tests/test_wire_differential.py || { cat $(ASAN)/report.* 2>/dev/null; exit 1; }
 	$(SANITIZED) $(BIN)/python -m pytest -s -m fuzz || { cat $(ASAN)/report.* 2>/dev/null; exit 1; }
 
 soak-vllm: $(READY) setup-vllm  ## every variant for the CPU on real vLLM, one after another
@@ -167,4 +166,4 @@ bench-quick:     ## the first in two minutes, on the screen only
 	@$(MAKE) --no-print-directory bench-client CASES="base spread" SIZES="20 100" PEERS=vllm-rs BENCH_OPTIONS=
 
 clean:           ## environments, caches and runs
-	rm -rf $(VENV) $(VENV_VLLM) inferload/wire/_native*.so deploy/simulator/_native*.so .cache/models .cache/locust-* .cache/asan $(BENCH) .cache/peers build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis runs
+	rm -rf $(VENV) $(VENV_VLLM) inferload/wire/_native*.so .cache/models .cache/locust-* .cache/asan $(BENCH) .cache/peers build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis runs

@@ -139,11 +139,14 @@ def simulator(wanted: Wanted) -> Command:
     """The simulator, once it takes the flags."""
     if wanted.model_path is not None:
         raise UsageError(f"--model-path {wanted.model_path}: the simulator has no model; use --engine vllm or vllm-cpu")
-    from .simulator import flags, served  # only where one is started
+    from .simulator import (
+        flags,
+        server_config,  # only where one is started
+    )
 
     line = simulator_line(wanted)
     try:
-        served.served(flags.read(line.argv[3:]))
+        server_config.served(flags.read(line.argv[3:]))
     except UsageError as error:
         raise UsageError(f"{_name(wanted)}: {error} (the simulator)") from error
     return line.command(ready_s=30.0)

@@ -67,9 +67,10 @@ def measure(wanted: Wanted, load: Load, say: Say) -> Limit:
 
 def simulated(command: Command, load: Load) -> Limit:
     """By the simulator's scheduler on its own clock: nothing is waited for."""
-    from .simulator import flags, offline, served
+    from .simulator import flags, server_config
+    from .simulator.core import offline
 
-    built = served.served(flags.read(command.argv[3:]))
+    built = server_config.served(flags.read(command.argv[3:]))
     if built.cost is None:
         raise UsageError("--ttft-ms, --itl-ms: a paced simulator computes nothing, so it has no limit; leave them out")
     room = built.limits.max_model_len

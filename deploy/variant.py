@@ -20,7 +20,7 @@ from inferload.workload import catalog
 
 from .arguments import to_argv
 from .checks import DEFAULT_UTILIZATION, Hardware
-from .simulator.hardware import find
+from .simulator.core.hardware import find
 
 FOLDER = Path(__file__).with_name("variants")
 

@@ -6,7 +6,7 @@ from math import exp, log
 from random import Random
 
 import numpy as np
-from inferload.deploy.simulator.offline import Arrival, Offline, simulate
+from inferload.deploy.simulator.core.offline import Arrival, Offline, simulate
 
 from inferload.measure.search import divergence, judged, wanted
 from inferload.measure.search.judged import Look

@@ -15,7 +15,7 @@ from inferload.analysis import frames, timeline
 from inferload.analysis.comparison import comparable, imported, sides
 from inferload.analysis.foreign import locustcsv, vllmbench, vllmlog
 from inferload.analysis.report import Wish, make
-from inferload.deploy.simulator import serverlog
+from inferload.deploy.simulator.server import server_log
 
 from inferload import rundir
 from inferload.cli import main
@@ -83,10 +83,10 @@ def test_a_date_that_there_is_not_is_passed_over() -> None:
 
 def test_the_simulators_log_is_read_as_vllms() -> None:
     gauges = SimpleNamespace(running=3, waiting=1, deferred=0, kv_cache_usage=0.5)
-    before, now = serverlog.Totals(0, 0, 0), serverlog.Totals(10**10, 1000, 500, 200, 400, 300, (190, 110))
-    said = serverlog.speculation_line(before, now)
+    before, now = server_log.Totals(0, 0, 0), server_log.Totals(10**10, 1000, 500, 200, 400, 300, (190, 110))
+    said = server_log.speculation_line(before, now)
     assert said is not None
-    line = stamped(5, serverlog.engine_line(*serverlog.throughput(before, now), gauges, 0.25))  # type: ignore[arg-type]
+    line = stamped(5, server_log.engine_line(*server_log.throughput(before, now), gauges, 0.25))  # type: ignore[arg-type]
     (found,) = vllmlog.parse(line + stamped(5, said))
     assert found.figures["prompt_tok_computed_per_s"] == 100
     assert found.figures["kv_cache_usage"] == 0.5

@@ -76,6 +76,8 @@ def test_imports_go_down(path: Path) -> None:
         ("inferload.workload.sessions", "import pandas as pd"),
         ("analysis.frames", "from inferload.wire import sse"),
         ("inferload.cli", "import deploy.simulator"),
+        ("deploy.simulator.core.scheduler", "from ..engine import engine"),
+        ("deploy.simulator.protocol.tools", "from ...engines import ENGINES"),
     ],
 )
 def test_the_check_can_fail(module: str, source: str) -> None:

@@ -1,4 +1,4 @@
-"""The raw reader under random calls from threads while peers send, close and reset; the simulator's compiled writer likewise.
+"""The raw reader under random calls from threads while peers send, close and reset.
 
 What is looked for is a crash, a hang and bytes that nobody sent; `make soak-fuzz` looks for memory errors with it.
 """

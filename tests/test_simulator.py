@@ -18,11 +18,11 @@ import openai
 import pytest
 import simulator_process
 import trustme
-from inferload.deploy.simulator import command, flags, served
-from inferload.deploy.simulator.api import Api
-from inferload.deploy.simulator.connection import Connection, Hooks
-from inferload.deploy.simulator.server import Server
-from inferload.deploy.simulator.text import VOCABULARY, answer_of, chat_tokens
+from inferload.deploy.simulator import command, flags, server_config
+from inferload.deploy.simulator.protocol.text import VOCABULARY, answer_of, chat_tokens
+from inferload.deploy.simulator.server.api import Api
+from inferload.deploy.simulator.server.connection import Connection, Hooks
+from inferload.deploy.simulator.server.loop import Server
 from prometheus_client.parser import text_string_to_metric_families
 from simulator_process import Simulator
 
@@ -630,11 +630,11 @@ class TestCommand:
         assert word in done.stderr
 
     @pytest.mark.parametrize("value", ["inf", "nan", "-1", "9" * 400, "99999999999999999999999999999"])
-    @pytest.mark.parametrize("name", sorted(served._RANGES))
+    @pytest.mark.parametrize("name", sorted(server_config._RANGES))
     def test_every_number_has_a_range(self, name: str, value: str, capsys: pytest.CaptureFixture[str]) -> None:
         flag = f"--{name.replace('_', '-')}"
         try:
-            served.served(flags.read([flag, value]))
+            server_config.served(flags.read([flag, value]))
         except UsageError as error:
             said = str(error)
         except SystemExit:
@@ -677,7 +677,7 @@ def test_no_request_ends_the_server(simulator: Callable[..., Simulator], target:
 
 def test_a_fault_behind_the_head_of_a_stream_is_an_error_event_and_no_second_answer() -> None:
     arguments = flags.read(["--ttft-ms", "5", "--no-chunked"])
-    wanted = served.served(arguments)
+    wanted = server_config.served(arguments)
     engine = wanted.engine()
     server = Server(engine, "127.0.0.1", 0, None)
     api = Api(command._options(arguments, wanted), engine, server)

@@ -9,19 +9,19 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from inferload.deploy.simulator.ask import Ask, parse_asks
-from inferload.deploy.simulator.errors import ApiError
-from inferload.deploy.simulator.events import CompletionEvents
-from inferload.deploy.simulator.messages import MessageEvents
-from inferload.deploy.simulator.messages import chat_of as chat_of_message
-from inferload.deploy.simulator.model import Model
-from inferload.deploy.simulator.prompt import chat_prompt
-from inferload.deploy.simulator.responsechat import chat_of as chat_of_response
-from inferload.deploy.simulator.responses import ResponseEvents
-from inferload.deploy.simulator.schema import example
-from inferload.deploy.simulator.script import ARGUMENTS, CONTENT, REASONING
-from inferload.deploy.simulator.text import Lexicon
-from inferload.deploy.simulator.usage import Group, Shown, Timings
+from inferload.deploy.simulator.answers.completion_events import CompletionEvents
+from inferload.deploy.simulator.answers.message_events import MessageEvents
+from inferload.deploy.simulator.answers.response_events import ResponseEvents
+from inferload.deploy.simulator.answers.usage import Group, Shown, Timings
+from inferload.deploy.simulator.protocol.completion_request import Ask, parse_asks
+from inferload.deploy.simulator.protocol.errors import ApiError
+from inferload.deploy.simulator.protocol.message_input import chat_of as chat_of_message
+from inferload.deploy.simulator.protocol.model import Model
+from inferload.deploy.simulator.protocol.prompt import chat_prompt
+from inferload.deploy.simulator.protocol.response_input import chat_of as chat_of_response
+from inferload.deploy.simulator.protocol.schema import example
+from inferload.deploy.simulator.protocol.script import ARGUMENTS, CONTENT, REASONING
+from inferload.deploy.simulator.protocol.text import Lexicon
 
 MODEL = Model("simulator", 1000, 0, 50.0)
 THINKER = Model("simulator", 1000, 0, 50.0, reasoning=True, tool_parser=True, auto_tools=True, tool_call_share=1.0)
@@ -359,10 +359,13 @@ class TestEvents:
         document = {"messages": HELLO} if chat else {"prompt": "x"}
         found = ask({**document, "max_tokens": 90, "stream": True, "ignore_eos": True}, chat, THINKER)
         events = events_of(found, framed)
-        assert events.quick
         for index in range(1, 89):
             plain = events._event(index, 1, None)
-            assert events.quick_token(index) == plain
+            assert events.plain_token(index) == plain
+            if plain:
+                assert events.plain_until(index) > index
+            else:  # the end of a thought
+                assert events.plain_until(index) == index
             if framed and plain:
                 size, _, rest = plain.partition(b"\r\n")
                 assert int(size, 16) == len(rest) - 2
@@ -374,7 +377,7 @@ class TestEvents:
         document = {"messages": HELLO} if chat else {"prompt": "x"}
         more = {"max_tokens": 90, "stream": True, "stream_options": options, "ignore_eos": True}
         events = events_of(ask({**document, **more}, chat, THINKER), framed)
-        assert not events.quick
+        assert events.plain_until(1) == 1
         for index in range(1, 89):
             assert events.token(index, 1) == events._event(index, 1, None)
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from inferload.deploy.simulator.hardware import Build
-from inferload.deploy.simulator.offline import Arrival, Offline, Results, simulate
+from inferload.deploy.simulator.core.hardware import Build
+from inferload.deploy.simulator.core.offline import Arrival, Offline, Results, simulate
 
 BATCH = Offline.preset("h200-qwen3-32b", Build(tensor_parallel=8), seed=3)
 SMALL = Offline.preset("t4-qwen3-4b", seed=4)

@@ -13,10 +13,10 @@ import pytest
 import simulator_process
 from hypothesis import given, seed, settings
 from hypothesis import strategies as st
-from inferload.deploy.simulator.connection import Connection, Hooks
-from inferload.deploy.simulator.errors import ApiError
-from inferload.deploy.simulator.http import MAX_HEAD_BYTES, HttpFault, HttpRequest, RequestReader
-from inferload.deploy.simulator.schema import example
+from inferload.deploy.simulator.protocol.errors import ApiError
+from inferload.deploy.simulator.protocol.http import MAX_HEAD_BYTES, HttpFault, HttpRequest, RequestReader
+from inferload.deploy.simulator.protocol.schema import example
+from inferload.deploy.simulator.server.connection import Connection, Hooks
 from simulator_process import Simulator
 
 from inferload.measure import clock

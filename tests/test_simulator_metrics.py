@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from inferload.deploy.simulator.metrics import Gauges, RecentHits
-from inferload.deploy.simulator.serverlog import Totals, engine_line, speculation_line, throughput
+from inferload.deploy.simulator.metrics.engine_metrics import Gauges, RecentHits
+from inferload.deploy.simulator.server.server_log import Totals, engine_line, speculation_line, throughput
 from metrics_shape import shape
 from test_simulator import CHAT, QUICK, Start, chat
 
@@ -110,8 +110,8 @@ class TestLog:
 
     @pytest.mark.parametrize("quiet", [False, True])
     def test_it_is_written_at_the_interval_and_falls_silent(self, quiet: bool, monkeypatch: Any) -> None:
-        from inferload.deploy.simulator import serverlog
-        from inferload.deploy.simulator.metrics import Metrics
+        from inferload.deploy.simulator.metrics.engine_metrics import Metrics
+        from inferload.deploy.simulator.server import server_log
 
         class Clockwork:
             """The engine as the log sees it, on a clock that the test turns."""
@@ -127,8 +127,8 @@ class TestLog:
                 self.planned.append((due_ns, action))
 
         engine, lines, now = Clockwork(), [], [0]
-        monkeypatch.setattr(serverlog.clock, "now_ns", lambda: now[0])
-        log = serverlog.ServerLog(engine, 10.0, lines.append)  # type: ignore[arg-type]
+        monkeypatch.setattr(server_log.clock, "now_ns", lambda: now[0])
+        log = server_log.ServerLog(engine, 10.0, lines.append)  # type: ignore[arg-type]
         log.start(0)
         if not quiet:
             engine.metrics.first_token(0.1, 100, 40)

@@ -1,26 +1,21 @@
 """The simulator's pure parts: blocks, scheduler, words, HTTP, requests, faults, lateness, metrics."""
 
-from array import array
 from collections.abc import Callable
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from inferload.deploy.simulator import tally
-from inferload.deploy.simulator.blocks import BlockPool, chain_hashes
-from inferload.deploy.simulator.buckets import token_bounds
-from inferload.deploy.simulator.chaos import KINDS, Chaos, ChaosError, parse_plan
-from inferload.deploy.simulator.http import HttpFault, RequestReader
-from inferload.deploy.simulator.lateness import Lateness
-from inferload.deploy.simulator.metrics import Histogram, Metrics
-from inferload.deploy.simulator.outbox import new_line, new_samples
-from inferload.deploy.simulator.paced import PacedScheduler
-from inferload.deploy.simulator.pacing import Pace, PacedEngine
-from inferload.deploy.simulator.queues import Limits
-from inferload.deploy.simulator.request import Request
-from inferload.deploy.simulator.text import VOCABULARY, Answer, Lexicon, answer_of, chat_tokens
+from inferload.deploy.simulator.core.blocks import BlockPool, chain_hashes
+from inferload.deploy.simulator.core.paced_scheduler import PacedScheduler
+from inferload.deploy.simulator.core.queues import Limits
+from inferload.deploy.simulator.core.request import Request
+from inferload.deploy.simulator.engine.chaos import KINDS, Chaos, ChaosError, parse_plan
+from inferload.deploy.simulator.metrics.buckets import token_bounds
+from inferload.deploy.simulator.metrics.engine_metrics import Histogram
+from inferload.deploy.simulator.metrics.lateness import Lateness
+from inferload.deploy.simulator.protocol.http import HttpFault, RequestReader
+from inferload.deploy.simulator.protocol.text import VOCABULARY, Answer, Lexicon, answer_of, chat_tokens
 
 
 def request(tokens: int, output: int = 4, salt: str = "", name: str = "p") -> Request:
@@ -272,20 +267,6 @@ class TestPacedScheduler:
         scheduler.advance(new, 1)
         assert scheduler.preemptions == 1
 
-    def test_who_went_on_alone_gets_one_block_for_each_time_that_one_was_seen_to_be_free(self) -> None:
-        scheduler = paced(10, 4, 4, caching=False)
-        engine = PacedEngine(Pace(0, 1, 0.0, 1, 0.0, 0), scheduler, Metrics(64))
-        old, new = request(4, 20), request(4, 20)
-        for each in (old, new):
-            scheduler.submit(each)
-        scheduler.admit()
-        line = new_line(cast(Any, SimpleNamespace(request=old)))
-        line.index = 9  # it stands at the end of a third block, which is for somebody else to find
-        engine._full.append(line)
-        engine._fill()
-        assert (len(old.blocks), old.emitted, old.room) == (2, 1, 3)
-        assert scheduler.running == [old, new]
-
     def test_a_request_that_is_alone_and_newest_may_lose_its_own_blocks(self) -> None:
         scheduler = paced(10, 3, 4, caching=False)
         old, new = request(4, 9), request(8, 9)
@@ -483,7 +464,7 @@ class TestChaos:
             parse_plan(plan, 0)
 
     def test_every_kind_has_its_line_in_the_help(self) -> None:
-        from inferload.deploy.simulator import chaos
+        from inferload.deploy.simulator.engine import chaos
 
         for kind in KINDS:
             assert f"\n  {kind} " in str(chaos.__doc__)
@@ -494,7 +475,7 @@ class TestNumbers:
     def test_a_lateness_quantile_is_at_most_a_bucket_above_the_true_one(self, values: list[int], share: float) -> None:
         lateness = Lateness()
         for value in values:
-            lateness.add(value)
+            lateness.book(value, True)
         ranked = sorted(values)
         rank = -(-int(share * 1000) * len(values) // 1000)
         true_ms = ranked[max(rank, 1) - 1] / 1e6
@@ -503,26 +484,22 @@ class TestNumbers:
         assert found == max(values) / 1e6 if true_ms >= 199.99 else true_ms <= found <= true_ms + 0.01
 
     @given(st.lists(st.integers(-5, 400), max_size=60), st.lists(st.integers(0, 300), min_size=1, unique=True))
-    def test_many_at_once_are_those_one_by_one_in_python_and_in_c(self, values: list[int], edges: list[int]) -> None:
-        bounds, compiled = array("d", sorted(edges)), tally.COMPILED
-        below, steps = Histogram(bounds), [0] * 7
+    def test_many_at_once_are_those_one_by_one(self, values: list[int], edges: list[int]) -> None:
+        one_by_one, together = Histogram(sorted(edges)), Histogram(sorted(edges))
         for value in values:
-            below.observe(value)
-            steps[max(0, min(value // 40, 6))] += 1
-        for count_steps, count_below in (
-            (tally.python_count_steps, tally.python_count_below),
-            *([(tally.count_steps, tally.count_below)] if compiled else []),
-        ):
-            samples = new_samples() if count_below is tally.count_below else []
-            for value in values:
-                samples.append(value)
-            assert list(samples) == values
-            into = array("q", [0] * 7)
-            assert count_steps(samples, 40, into) == (sum(values), max([0, *values]))
-            assert into.tolist() == steps
-            into = array("q", [0] * (len(bounds) + 1))
-            assert count_below(samples, bounds, into) == sum(values)
-            assert into.tolist() == below.counts
+            one_by_one.observe(value)
+        together.observe_all(values, 1)
+        assert (together.counts, together.sum) == (one_by_one.counts, sum(values))
+
+    @given(st.lists(st.integers(-5_000, 400_000_000), min_size=1, max_size=60))
+    def test_all_events_are_in_the_summary(self, values: list[int]) -> None:
+        lateness = Lateness()
+        for value in values:
+            lateness.book(value, True)
+        summary = lateness.summary()
+        assert (summary["count"], summary["max"]) == (len(values), max(0, *values) / 1e6)
+        assert summary["mean"] == pytest.approx(sum(values) / len(values) / 1e6)
+        assert sum(lateness.histogram().counts) == len(values)
 
     def test_no_events_no_quantile(self) -> None:
         assert Lateness().summary() == {"count": 0, "mean": None, "p50": None, "p99": None, "p999": None, "max": None}
@@ -530,7 +507,7 @@ class TestNumbers:
     def test_the_histogram_has_every_event(self) -> None:
         lateness = Lateness()
         for value in (1, 99_999, 100_000, 4_999_999, 250_000_000):
-            lateness.add(value)
+            lateness.book(value, True)
         histogram = lateness.histogram()
         assert sum(histogram.counts) == 5
         assert histogram.counts[0] == 2

@@ -9,15 +9,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from inferload.deploy.simulator.agenda import AgendaScheduler
-from inferload.deploy.simulator.hardware import PRESETS, Build, find, kv_blocks, step_cost
-from inferload.deploy.simulator.offline import Arrival, Offline, Results, simulate
-from inferload.deploy.simulator.pipeline import Pipeline
-from inferload.deploy.simulator.queues import Limits
-from inferload.deploy.simulator.request import Request
-from inferload.deploy.simulator.scheduler import Scheduler, Step
-from inferload.deploy.simulator.speculation import Acceptance
-from inferload.deploy.simulator.steptime import FrontEnd, Pass, StepClock, StepCost, device_s, graph_sizes, padded
+from inferload.deploy.simulator.core.hardware import PRESETS, Build, find, kv_blocks, step_cost
+from inferload.deploy.simulator.core.offline import Arrival, Offline, Results, simulate
+from inferload.deploy.simulator.core.pipeline import Pipeline
+from inferload.deploy.simulator.core.queues import Limits
+from inferload.deploy.simulator.core.request import Request
+from inferload.deploy.simulator.core.scheduler import Scheduler, Step
+from inferload.deploy.simulator.core.speculation import Acceptance
+from inferload.deploy.simulator.core.step_time import FrontEnd, Pass, StepClock, StepCost, device_s, graph_sizes, padded
 
 from inferload.errors import UsageError
 
@@ -341,94 +340,6 @@ class TestProperties:
             assert each.over
             if place not in aborts:
                 assert watched.outputs[each] == each.output_tokens  # also of those that lost their blocks
-
-
-class OneByOne(Scheduler):
-    """The same, but each running request is looked at in each step, and blocks are handed out one after another."""
-
-    def _continue_running(self, step: Step, threshold: int) -> int:
-        budget, spare = self.limits.max_num_batched_tokens, self.limits.draft_slots
-        for each in self.running:
-            if budget <= spare:
-                step.decode_context = sum(each.length for each in step.sampled)
-                break
-            taken = self._continue(each, step, budget - spare, threshold)
-            if taken is None:
-                break
-            budget -= taken + spare if taken else 0
-        return budget
-
-
-def wider(tight: Limits, blocks: int, budget: int, only_plain: int) -> Limits:
-    """Limits under which an agenda is of use in many steps; without drafts and thresholds nearly always."""
-    if not tight.speculative_tokens or only_plain:  # without drafts nothing is looked ahead for
-        tight = replace(tight, speculative_tokens=0, lookahead_tokens=0)
-    if only_plain:
-        tight = replace(tight, long_prefill_token_threshold=0)
-    budget = budget if tight.chunked_prefill else tight.max_num_batched_tokens
-    return replace(tight, blocks=blocks, max_num_seqs=6, max_num_batched_tokens=budget)
-
-
-WIDE = st.builds(
-    wider, BOUNDS, st.sampled_from([12, 20, 30, 60, 200]), st.sampled_from([5, 9, 44]), only_plain=st.integers(0, 4)
-)
-
-
-class TestTogether:
-    @given(
-        plan=st.lists(PLANS, min_size=1, max_size=15),
-        bounds_=BOUNDS,
-        blocks=st.sampled_from([12, 30, 60, 200]),
-        aborts=st.sets(st.integers(0, 14)),
-    )
-    def test_what_is_looked_at_together_is_what_comes_out_one_by_one(
-        self, plan: list[Plan], bounds_: Limits, blocks: int, aborts: set[int]
-    ) -> None:
-        ahead = bounds_.lookahead_tokens if bounds_.speculative_tokens else 0  # there is none without drafts
-        wide = replace(bounds_, blocks=blocks, max_num_seqs=6, lookahead_tokens=ahead)
-        assert self.played(Scheduler, plan, wide, aborts) == self.played(OneByOne, plan, wide, aborts)
-
-    @given(
-        plan=st.lists(PLANS, min_size=1, max_size=30),
-        wide=WIDE,
-        every=st.sampled_from([1, 3, 1000]),
-        aborts=st.sets(st.integers(0, 14), max_size=3),
-    )
-    def test_an_agenda_changes_nothing(self, plan: list[Plan], wide: Limits, every: int, aborts: set[int]) -> None:
-        by_agenda = self.played(AgendaScheduler, plan, wide, aborts, every)
-        assert by_agenda == self.played(OneByOne, plan, wide, aborts, every)
-
-    @staticmethod
-    def played(kind: type[Scheduler], plan: list[Plan], tight: Limits, aborts: set[int], every: int = 1) -> list[Any]:
-        """All that can be seen of each step, the requests themselves in some of them, and what is left in the cache at the end."""
-        drafts = tight.speculative_tokens
-        scheduler = kind(tight, Acceptance(drafts, 0.5, 0) if drafts else None)
-        arrived: list[Request] = []
-        for tokens, output, name, end, salt in plan:
-            ends = {"ends_itself": end != "length", "stopped": end == "stop"}
-            arrived.append(request(tokens, output, name=f"n{name}-", salt=salt, **ends))
-            scheduler.submit(arrived[-1])
-        seen: list[Any] = []
-        given_up = [each for place, each in enumerate(arrived) if place in aborts]
-
-        def watch(step: Step) -> None:
-            number = arrived.index
-            seen.append((step.tokens, step.prefill_tokens, step.decode_context, step.chunk_context, step.preempted))
-            seen.append(([number(each) for each in step.sampled], step.counts, scheduler.pool.usage))
-            seen.append([[(place, number(each)) for place, each in found] for found in (step.firsts, step.finishing)])
-            seen.append([each.blocks[:] for each in arrived])
-            if len(seen) // 4 % every == 0:
-                if isinstance(scheduler, AgendaScheduler):
-                    scheduler.settle()
-                known = [scheduler.cache.find(each) for each in arrived]
-                seen.append([(len(hit.blocks), hit.unreferenced) for hit in known])
-                seen.append([(each.emitted, each.published) for each in arrived])
-            if given_up and len(seen) % 3 == 0:
-                scheduler.abort(given_up.pop())
-
-        run(scheduler, watch)
-        seen.append((scheduler.prefix_hits, scheduler.prefix_queries, scheduler.preemptions))
-        return seen
 
 
 class TestStepTime:

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 from inferload.deploy import places
-from inferload.deploy.simulator.queues import Limits
-from inferload.deploy.simulator.request import Request
-from inferload.deploy.simulator.scheduler import Scheduler, Step
-from inferload.deploy.simulator.speculation import Acceptance
+from inferload.deploy.simulator.core.queues import Limits
+from inferload.deploy.simulator.core.request import Request
+from inferload.deploy.simulator.core.scheduler import Scheduler, Step
+from inferload.deploy.simulator.core.speculation import Acceptance
 from inferload.deploy.vllm_cpu import tiny_model
 
 pytestmark = pytest.mark.vllm

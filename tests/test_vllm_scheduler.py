@@ -15,9 +15,9 @@ import pytest
 from inferload.deploy import launch, probe
 from inferload.deploy.engines import Wanted
 from inferload.deploy.running import Server
-from inferload.deploy.simulator.queues import Limits
-from inferload.deploy.simulator.request import Request
-from inferload.deploy.simulator.scheduler import Scheduler
+from inferload.deploy.simulator.core.queues import Limits
+from inferload.deploy.simulator.core.request import Request
+from inferload.deploy.simulator.core.scheduler import Scheduler
 from prometheus_client.parser import text_string_to_metric_families
 
 pytestmark = pytest.mark.vllm

@@ -12,14 +12,15 @@ from typing import Any
 
 from inferload.measure import clock
 
-from . import chaos, flags
-from .about import Options
-from .api import Api
-from .exposition import CacheInfo
-from .model import Model
-from .served import Served, served
-from .server import Server, tls_context
-from .usage import Shown
+from . import flags
+from .answers.usage import Shown
+from .engine import chaos
+from .metrics.exposition import CacheInfo
+from .protocol.model import Model
+from .server.api import Api
+from .server.loop import Server, tls_context
+from .server.server_info import Options
+from .server_config import Served, served
 
 _DESCRIPTION = """An OpenAI-compatible server behind vLLM 0.32's names and flags. It has no model: a scheduler like vLLM's decides
 what each step computes, and a step takes what it would on the --hardware chosen. With --ttft-ms or --itl-ms events are

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from .hardware import PRESETS
+from .core.hardware import PRESETS
 
 
 def human_int(text: str) -> int:

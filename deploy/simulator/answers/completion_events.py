@@ -1,0 +1,248 @@
+"""The bytes of an answer, shaped like vLLM 0.32's: chunks of a stream, or one document. Pure.
+
+As there, the event that says the role leaves together with the first token, usage and the request's own timings stand
+on a last chunk without choices, keys that were never set are left out of a stream, and a token that a parser swallows
+(the end of a thought, the frame of a tool call) has no event.
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from ..protocol.completion_request import Ask
+from ..protocol.http import LAST_CHUNK, chunk
+from ..protocol.script import CONTENT, REASONING, Piece
+from ..protocol.text import SPACED, Lexicon
+from .deltas import call_document, compact, delta_of
+from .logprobs import chat_logprobs, text_logprobs
+from .stop_buffer import HeldBack
+from .usage import Group, Timings
+
+FINGERPRINT = "vllm-0.32.0-simulator"
+DONE = b"data: [DONE]\n\n"
+_CLOSE = len(b"}\n\n")
+
+
+class CompletionEvents:
+    """Of a chat or text completion. `framed`: each piece becomes a chunk of a chunked body."""
+
+    __slots__ = (
+        *("_after", "_ask", "_before", "_created", "_framed", "_group", "_id", "_lexicon", "_model"),
+        *("_held", "_offset", "_start", "_stride", "_think", "_thought_after", "_thought_before", "_word"),
+    )
+
+    def __init__(
+        self, ask: Ask, group: Group, lexicon: Lexicon, *, request_id: str, created_s: int, model: str, framed: bool
+    ) -> None:
+        self._ask, self._group, self._lexicon = ask, group, lexicon
+        self._id, self._created, self._model, self._framed = request_id, created_s, model, framed
+        kind = "chat.completion.chunk" if ask.chat else "text_completion"
+        self._start = f'data: {{"id":{json.dumps(request_id)},"object":"{kind}","created":{created_s},'
+        self._start += f'"model":{json.dumps(model)},"choices":['
+        self._before, self._after = self._frame("content" if ask.chat else "text")
+        self._thought_before, self._thought_after = self._frame("reasoning") if ask.script.think else (b"", b"")
+        self._word, self._stride, self._think = ask.script.answer.start, ask.script.answer.stride, ask.script.think
+        self._offset = 0
+        self._held = HeldBack(ask.held_back)
+
+    def _frame(self, key: str) -> tuple[bytes, bytes]:
+        """What stands around a word. All words are of one length, so the chunk's size is known beforehand."""
+        delta, close = (f'"delta":{{"{key}":"', '"}') if self._ask.chat else ('"text":"', '"')
+        head = f'{self._start}{{"index":{self._ask.choice},{delta}'.encode()
+        tail = f'{close},"logprobs":null,"finish_reason":null{self._ids((), False)}}}]}}\n\n'.encode()
+        if not self._framed or self._ask.continuous_usage:
+            return head, tail
+        size = b"%x\r\n" % (len(head) + len(SPACED[0]) + len(tail))
+        return size + head, tail + b"\r\n"
+
+    def _ids(self, pieces: Sequence[Piece], last: bool) -> str:
+        ids = "null"
+        if self._ask.show.token_ids and pieces:
+            ids = compact(self._lexicon.encode(piece.token for piece in pieces))
+        stop = f',"stop_reason":{json.dumps(self._ask.stop) if last else "null"}' if last or not self._ask.chat else ""
+        prompt = "" if self._ask.chat else ',"prompt_token_ids":null'
+        return f'{stop}{prompt},"token_ids":{ids}'
+
+    def plain_until(self, index: int) -> int:
+        """First token from `index` on whose event is not a word in a fixed frame: the end of a thought, which is silent."""
+        if not self._ask.plain or self._ask.continuous_usage or (self._think and index == self._think):
+            return index
+        return self._think if index < self._think else self._ask.output_tokens
+
+    def plain_token(self, index: int) -> bytes:
+        """Event of one token in the middle of an answer; nothing for the end of a thought."""
+        word = SPACED[(self._word + index * self._stride) & 4095]
+        if index > self._think or not self._think:
+            return b"".join((self._before, word, self._after))
+        if index == self._think:
+            return b""
+        return b"".join((self._thought_before, word, self._thought_after))
+
+    def _running_token(self, index: int) -> bytes:
+        """The same with the count so far, which stands before the closing brace of the frame."""
+        thought = index < self._think
+        if index == self._think and self._think:
+            return b""
+        before, after = (self._thought_before, self._thought_after) if thought else (self._before, self._after)
+        word = SPACED[(self._word + index * self._stride) & 4095]
+        usage = self._usage_part(index + 1).encode()
+        data = b"".join((before, word, after[:-_CLOSE], usage, after[-_CLOSE:]))
+        return chunk(data) if self._framed else data
+
+    def role(self) -> bytes:
+        """The event that says who speaks; empty for a text completion."""
+        if not self._ask.chat:
+            return b""
+        head = '"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}]'
+        ids = compact(self._lexicon.encode(self._ask.tokens)) if self._ask.show.token_ids else "null"
+        more = f'{self._usage_part(0)},"prompt_token_ids":{ids},"prompt_text":null}}\n\n'
+        return self._piece(f'{self._start}{{"index":{self._ask.choice},{head}{more}')
+
+    def token(self, first: int, count: int) -> bytes:
+        """The event of tokens [first, first + count), not the last of the answer; empty where nothing is to be sent."""
+        if count == 1 and first and self._ask.plain:
+            return self._running_token(first) if self._ask.continuous_usage else self.plain_token(first)
+        return self._event(first, count, None)
+
+    def last_token(self, first: int, count: int) -> bytes:
+        """The event of the last tokens, with why it ends."""
+        return self._event(first, count, self._ask.finish_reason)
+
+    def closing(self, cached_tokens: int, timings: Timings) -> bytes:
+        """The usage chunk where it was asked for, and [DONE], behind the last of the request's answers."""
+        if not self._group.ended(cached_tokens):
+            return b""
+        pieces = b""
+        if self._ask.include_usage:
+            more: dict[str, Any] = {"usage": self._group.usage(stream=True), "system_fingerprint": FINGERPRINT}
+            if self._group.shown.per_request_metrics and self._group.alone:
+                more["metrics"] = timings.document()
+            pieces = self._piece(f"{self._start}],{compact(more)[1:]}\n\n")
+        return pieces + (chunk(DONE) + LAST_CHUNK if self._framed else DONE)
+
+    def plain(self, data: bytes) -> bytes:
+        """Any bytes as a piece of the body."""
+        return chunk(data) if self._framed else data
+
+    def document(self, cached_tokens: int, timings: Timings) -> dict[str, Any] | None:
+        """The whole answer as one JSON document; None while another choice of the request is still on its way."""
+        group, ask = self._group, self._ask
+        group.choices[ask.choice] = chat_choice(ask, self) if ask.chat else self._text_choice()
+        if not group.ended(cached_tokens):
+            return None
+        metrics = timings.full() if group.shown.per_request_metrics and group.alone else None
+        document = {
+            "id": self._id,
+            "object": "chat.completion" if ask.chat else "text_completion",
+            "created": self._created,
+            "model": self._model,
+            "choices": [group.choices[place] for place in sorted(group.choices)],
+            "service_tier": None,
+            "system_fingerprint": FINGERPRINT,
+            "usage": group.usage(stream=False),
+        }
+        if ask.chat:
+            ids = self._lexicon.encode(ask.tokens) if ask.show.token_ids else None
+            document |= {"prompt_logprobs": None, "prompt_token_ids": ids, "prompt_text": None}
+        return document | {"kv_transfer_params": None, "ec_transfer_params": None, "metrics": metrics}
+
+    @property
+    def finish_reason(self) -> str:
+        """How it ends, in the words of the metrics: stop or length."""
+        return "stop" if self._ask.ends_itself else "length"
+
+    def token_ids(self) -> list[int] | None:
+        """The answer's token ids, where they were asked for."""
+        ask = self._ask
+        if not ask.show.token_ids or (not ask.show.reasoning and self._group.shown.reasoning_tokens):
+            return None
+        return self._lexicon.encode(piece.token for piece in ask.script.pieces(0, ask.output_tokens))
+
+    def _text_choice(self) -> dict[str, Any]:
+        ask, pieces = self._ask, list(self._ask.script.pieces(0, self._ask.output_tokens))
+        echo = " ".join(ask.tokens) + " " if ask.show.echo else ""
+        said = ask.show.logprobs
+        return {
+            "index": ask.choice,
+            "text": echo + "".join(piece.text for piece in pieces),
+            "logprobs": None if said is None else text_logprobs(ask.script, 0, pieces, said, len(echo)),
+            "finish_reason": ask.finish_reason,
+            "stop_reason": ask.stop,
+            "token_ids": self.token_ids(),
+            "prompt_logprobs": None,
+            "prompt_token_ids": self._lexicon.encode(ask.tokens) if ask.show.token_ids else None,
+            "routed_experts": None,
+        }
+
+    def _event(self, first: int, count: int, reason: str | None) -> bytes:
+        ask, pieces = self._ask, tuple(self._ask.script.pieces(first, count))
+        logprobs = self._logprobs(first, pieces)
+        said = self._held.pass_on(pieces, last=reason is not None)
+        delta = delta_of(said, ask) if ask.chat else f'"text":{self._text_of(first, pieces, said)}'
+        if not delta and ask.held_back and not self._group.shown.reasoning_tokens:
+            delta = '"delta":{"content":""}'  # a parser would leave the event out
+        if not delta:
+            hidden = not ask.show.reasoning and self._group.shown.reasoning_tokens
+            if reason is None and (hidden or (logprobs == "null" and not ask.show.token_ids)):
+                return b""
+            delta = '"delta":{}'
+        why = "null" if reason is None else f'"{reason}"'
+        ids = self._ids(pieces, reason is not None)
+        if first == 0 and not ask.chat and ask.show.token_ids:
+            prompt = compact(self._lexicon.encode(ask.tokens))
+            ids = ids.replace('"prompt_token_ids":null', f'"prompt_token_ids":{prompt}')
+        mark = f',"system_fingerprint":"{FINGERPRINT}"' if reason is not None and not ask.include_usage else ""
+        choice = f'{{"index":{ask.choice},{delta},"logprobs":{logprobs},"finish_reason":{why}{ids}}}'
+        return self._piece(f"{self._start}{choice}]{self._usage_part(first + count)}{mark}}}\n\n")
+
+    def _text_of(self, first: int, pieces: Sequence[Piece], said: Sequence[Piece]) -> str:
+        echo = " ".join(self._ask.tokens) + " " if first == 0 and self._ask.show.echo else ""
+        self._offset += len(echo) + sum(len(piece.text) for piece in pieces)
+        return json.dumps(echo + "".join(piece.text for piece in said), ensure_ascii=False)
+
+    def _logprobs(self, first: int, pieces: Sequence[Piece]) -> str:
+        show = self._ask.show
+        if show.logprobs is None or (not show.reasoning and self._group.shown.reasoning_tokens):
+            return "null"
+        if self._ask.chat:
+            return compact(chat_logprobs(self._ask.script, first, pieces, show.logprobs))
+        return compact(text_logprobs(self._ask.script, first, pieces, show.logprobs, self._offset))
+
+    def _usage_part(self, completion_tokens: int) -> str:
+        if not self._ask.continuous_usage:
+            return ""
+        prompt = len(self._ask.tokens)
+        counts = f'"prompt_tokens":{prompt},"total_tokens":{prompt + completion_tokens}'
+        more = ""
+        if self._ask.chat and self._group.shown.reasoning_tokens:
+            thought = self._ask.script.reasoning_tokens(completion_tokens)
+            more = f',"completion_tokens_details":{{"reasoning_tokens":{thought}}}'
+        return f',"usage":{{{counts},"completion_tokens":{completion_tokens}{more}}}'
+
+    def _piece(self, text: str) -> bytes:
+        data = text.encode("utf-8", "surrogatepass")
+        return chunk(data) if self._framed else data
+
+
+def chat_choice(ask: Ask, events: CompletionEvents) -> dict[str, Any]:
+    """One choice of a whole chat completion."""
+    script, count, reasons = ask.script, ask.output_tokens, ask.show.reasoning
+    calls = script.calls_begun(count)
+    content: str | None = script.text(CONTENT, count)
+    if not content and (script.think or (calls and not ask.forced_tool)):
+        content = None
+    message: dict[str, Any] = {"role": "assistant", "content": content, "refusal": None, "annotations": None}
+    message |= {"audio": None, "function_call": None}
+    if calls:
+        message["tool_calls"] = [call_document(call) for call in calls]
+    message["reasoning"] = (script.text(REASONING, count) or None) if reasons else None
+    said = ask.show.logprobs if reasons else None
+    return {
+        "index": ask.choice,
+        "message": message,
+        "logprobs": None if said is None else chat_logprobs(script, 0, script.pieces(0, count), said),
+        "finish_reason": ask.finish_reason,
+        "stop_reason": ask.stop,
+        "token_ids": events.token_ids(),
+        "routed_experts": None,
+    }

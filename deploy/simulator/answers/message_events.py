@@ -1,0 +1,158 @@
+"""Answers of /v1/messages, the form of Anthropic's API, as blocks and typed events, shaped like vLLM 0.32's. Pure."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from ..protocol.completion_request import Ask
+from ..protocol.http import LAST_CHUNK, chunk
+from ..protocol.script import ARGUMENTS, CALL, CONTENT, REASONING, SILENT, Piece
+from .stop_buffer import HeldBack
+from .usage import Group, Timings
+
+
+class MessageEvents:
+    """Of one message."""
+
+    def __init__(self, ask: Ask, group: Group, *, request_id: str, model: str, framed: bool) -> None:
+        self._ask, self._group, self._id, self._model, self._framed = ask, group, request_id, model, framed
+        self._index = 0
+        self._held = HeldBack(ask.held_back)
+        self._kind: str | None = None  # of the block that is open
+
+    @property
+    def finish_reason(self) -> str:
+        """How it ends, in the words of the metrics: stop or length."""
+        return "stop" if self._ask.ends_itself else "length"
+
+    def role(self) -> bytes:
+        """The begin of the message; it leaves with the first token."""
+        usage = {"input_tokens": len(self._ask.tokens), "output_tokens": 0}
+        message: dict[str, Any] = {"id": self._id, "type": "message", "role": "assistant", "content": []}
+        message |= {"model": self._model, "stop_reason": None, "stop_sequence": None, "usage": usage}
+        return self._bytes(_event({"type": "message_start", "message": message}))
+
+    def plain_until(self, index: int) -> int:
+        """Return `index`: no event of this endpoint is plain."""
+        return index
+
+    def plain_token(self, index: int) -> bytes:
+        """Event of one token."""
+        return self.token(index, 1)
+
+    def token(self, first: int, count: int) -> bytes:
+        """What tokens [first, first + count) add: deltas, and the begin and end of blocks."""
+        return self._bytes("".join(self._add(piece) for piece in self._said(first, count)))
+
+    def last_token(self, first: int, count: int) -> bytes:
+        """The last tokens; the block that is open ends."""
+        said = "".join(self._add(piece) for piece in self._said(first, count, last=True))
+        return self._bytes(said + self._close())
+
+    def _said(self, first: int, count: int, last: bool = False) -> Sequence[Piece]:
+        return self._held.pass_on(tuple(self._ask.script.pieces(first, count)), last)
+
+    def closing(self, cached_tokens: int, timings: Timings) -> bytes:
+        """Why it ends, and the counts."""
+        self._group.ended(cached_tokens)
+        delta = {"stop_reason": self._stop_reason, "stop_sequence": self._ask.stop}
+        said = _event({"type": "message_delta", "delta": delta, "usage": self._usage()})
+        said += _event({"type": "message_stop"})
+        return self._bytes(said) + (LAST_CHUNK if self._framed else b"")
+
+    def plain(self, data: bytes) -> bytes:
+        """Any bytes as a piece of the body."""
+        return chunk(data) if self._framed else data
+
+    def document(self, cached_tokens: int, timings: Timings) -> dict[str, Any]:
+        """The whole message as one JSON document."""
+        self._group.ended(cached_tokens)
+        script, count = self._ask.script, self._ask.output_tokens
+        content: list[dict[str, Any]] = []
+        if thought := script.text(REASONING, count):
+            content.append({"type": "thinking", "thinking": thought, "signature": self._signature()})
+        if text := script.text(CONTENT, count):
+            content.append({"type": "text", "text": text})
+        for call in script.calls_begun(count):
+            content.append({"type": "tool_use", "id": call.id, "name": call.name, "input": _read(call.arguments)})
+        message = {"id": self._id, "type": "message", "role": "assistant", "content": content, "model": self._model}
+        message["stop_reason"] = self._stop_reason
+        if self._ask.stop is not None:
+            message["stop_sequence"] = self._ask.stop
+        return message | {"usage": self._usage()}
+
+    @property
+    def _stop_reason(self) -> str:
+        if not self._ask.ends_itself:
+            return "max_tokens"
+        if self._ask.stop is not None:
+            return "stop_sequence"
+        return "tool_use" if self._ask.script.calls else "end_turn"
+
+    def _usage(self) -> dict[str, int]:
+        prompt, output, _thought = self._group.counts()
+        cached = (self._group.cached or 0) if self._group.shown.prompt_tokens_details else 0
+        return {
+            "input_tokens": prompt - cached,
+            "output_tokens": output,
+            "cache_creation_input_tokens": 0,
+            "cache_read_input_tokens": cached,
+        }
+
+    def _add(self, piece: Piece) -> str:
+        if piece.kind == SILENT or not piece.text:
+            return ""
+        if piece.kind == CALL:
+            call = self._ask.script.calls[piece.call]
+            block = {"type": "tool_use", "id": call.id, "name": call.name, "input": {}}
+            return self._close() + self._begin(ARGUMENTS, block)
+        said = ""
+        if self._kind != piece.kind:
+            empty = {"type": "text", "text": ""} if piece.kind == CONTENT else {"type": "thinking", "thinking": ""}
+            said = self._close() + self._begin(piece.kind, empty)
+        key, name = _DELTAS[piece.kind]
+        return said + self._delta({"type": name, key: piece.text})
+
+    def _begin(self, kind: str, block: dict[str, Any]) -> str:
+        self._kind = kind
+        return _event({"type": "content_block_start", "content_block": block, "index": self._index})
+
+    def _delta(self, delta: dict[str, Any]) -> str:
+        return _event({"type": "content_block_delta", "delta": delta, "index": self._index})
+
+    def _close(self) -> str:
+        if self._kind is None:
+            return ""
+        said = ""
+        if self._kind == REASONING:
+            said = self._delta({"type": "signature_delta", "signature": self._signature()})
+        said += _event({"type": "content_block_stop", "index": self._index})
+        self._index += 1
+        self._kind = None
+        return said
+
+    def _signature(self) -> str:
+        return hashlib.blake2b(self._id.encode(), digest_size=16).hexdigest()
+
+    def _bytes(self, text: str) -> bytes:
+        return self.plain(text.encode("utf-8", "surrogatepass")) if text else b""
+
+
+_DELTAS = {
+    REASONING: ("thinking", "thinking_delta"),
+    CONTENT: ("text", "text_delta"),
+    ARGUMENTS: ("partial_json", "input_json_delta"),
+}
+
+
+def _read(arguments: str) -> Any:
+    try:
+        return json.loads(arguments)
+    except ValueError:
+        return {}
+
+
+def _event(document: dict[str, Any]) -> str:
+    said = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+    return f"event: {document['type']}\ndata: {said}\n\n"

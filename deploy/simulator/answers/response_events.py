@@ -1,0 +1,234 @@
+"""/v1/responses: its answers as items and typed events, shaped like vLLM 0.32's. Pure."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..protocol.completion_request import Ask
+from ..protocol.http import LAST_CHUNK, chunk
+from ..protocol.response_input import is_function
+from ..protocol.script import ARGUMENTS, CALL, CONTENT, REASONING, Call, Piece
+from .stop_buffer import HeldBack
+from .usage import Group, Timings
+
+
+class ResponseEvents:
+    """Of one response. `asked` is the request's own document."""
+
+    def __init__(
+        self, ask: Ask, group: Group, asked: Mapping[str, Any], *, number: str, created_s: int, model: str, framed: bool
+    ) -> None:
+        self._ask, self._group, self._asked, self._framed = ask, group, asked, framed
+        self._id, self._number, self._created, self._model = f"resp_{number}", number, created_s, model
+        self._sequence = 0
+        self._items: list[dict[str, Any]] = []  # those that are complete
+        self._open: dict[str, Any] | None = None
+        self._text = ""
+        self._held = HeldBack(ask.held_back)
+
+    @property
+    def finish_reason(self) -> str:
+        """How it ends, in the words of the metrics: stop or length."""
+        return "stop" if self._ask.ends_itself else "length"
+
+    def opening(self) -> bytes:
+        """What is sent before there is a token."""
+        begun = self._response("in_progress", None, None)
+        said = self._event("response.created", {"response": begun})
+        return self._bytes(said + self._event("response.in_progress", {"response": begun}))
+
+    def role(self) -> bytes:
+        """Nothing: roles stand in the items."""
+        return b""
+
+    def plain_until(self, index: int) -> int:
+        """Return `index`: no event of this endpoint is plain."""
+        return index
+
+    def plain_token(self, index: int) -> bytes:
+        """Event of one token."""
+        return self.token(index, 1)
+
+    def token(self, first: int, count: int) -> bytes:
+        """What tokens [first, first + count) add: deltas, and the begin and end of items."""
+        return self._bytes("".join(self._add(piece.kind, piece) for piece in self._said(first, count)))
+
+    def last_token(self, first: int, count: int) -> bytes:
+        """The last tokens; the item that is open ends."""
+        said = "".join(self._add(piece.kind, piece) for piece in self._said(first, count, last=True))
+        return self._bytes(said + self._close())
+
+    def _said(self, first: int, count: int, last: bool = False) -> Sequence[Piece]:
+        return self._held.pass_on(tuple(self._ask.script.pieces(first, count)), last)
+
+    def closing(self, cached_tokens: int, timings: Timings) -> bytes:
+        """The whole response once more, in the event that says that it is complete."""
+        self._group.ended(cached_tokens)
+        whole = self._response(self._status, timings, self._items)
+        said = self._bytes(self._event("response.completed", {"response": whole}))
+        return said + (LAST_CHUNK if self._framed else b"")
+
+    def plain(self, data: bytes) -> bytes:
+        """Any bytes as a piece of the body."""
+        return chunk(data) if self._framed else data
+
+    def document(self, cached_tokens: int, timings: Timings) -> dict[str, Any]:
+        """The whole response as one JSON document."""
+        self._group.ended(cached_tokens)
+        for piece in self._ask.script.pieces(0, self._ask.output_tokens):
+            self._add(piece.kind, piece)
+        self._close()
+        for item in self._items:
+            if item["type"] == "reasoning":
+                item["status"] = None
+        return self._response(self._status, timings, self._items)
+
+    @property
+    def _status(self) -> str:
+        return "completed" if self._ask.ends_itself else "incomplete"
+
+    def _add(self, kind: str, piece: Any) -> str:
+        if kind == CALL:
+            return self._close() + self._open_call(self._ask.script.calls[piece.call])
+        if kind not in (REASONING, CONTENT, ARGUMENTS) or not piece.text:
+            return ""
+        said = ""
+        if kind != ARGUMENTS and (self._open is None or self._open["type"] != _ITEM[kind]):
+            said = self._close() + self._open_text(kind)
+        self._text += piece.text
+        assert self._open is not None
+        base: dict[str, Any] = {"delta": piece.text, "item_id": self._open["id"], "output_index": len(self._items)}
+        if kind != ARGUMENTS:
+            base["content_index"] = 0
+        if kind == CONTENT:
+            base["logprobs"] = []
+        return said + self._event(_DELTA[kind], base)
+
+    def _open_call(self, call: Call) -> str:
+        self._text = ""
+        self._open = {
+            **{"arguments": "", "call_id": call.id, "name": call.name, "type": "function_call"},
+            **{"id": f"fc_{self._item_id()}", "async": None, "caller": None, "namespace": None},
+            "status": "in_progress",
+        }
+        return self._event("response.output_item.added", {"item": self._open, "output_index": len(self._items)})
+
+    def _open_text(self, kind: str) -> str:
+        self._text = ""
+        if kind == REASONING:
+            part: dict[str, Any] = {"text": "", "type": "reasoning_text"}
+            opened: dict[str, Any] = {
+                "id": f"rs_{self._item_id()}",
+                "summary": [],
+                "type": "reasoning",
+                "content": None,
+            }
+            opened |= {"encrypted_content": None, "status": "in_progress"}
+        else:
+            part = {"annotations": [], "text": "", "type": "output_text", "logprobs": []}
+            opened = {"id": f"msg_{self._item_id()}", "content": [], "role": "assistant", "status": "in_progress"}
+            opened |= {"type": "message", "phase": None}
+        self._open = opened
+        place = len(self._items)
+        said = self._event("response.output_item.added", {"item": opened, "output_index": place})
+        begun = {"content_index": 0, "item_id": opened["id"], "output_index": place, "part": part}
+        return said + self._event("response.content_part.added", begun)
+
+    def _close(self) -> str:
+        if self._open is None:
+            return ""
+        item, place, text = self._open, len(self._items), self._text
+        base: dict[str, Any] = {"item_id": item["id"], "output_index": place}
+        if item["type"] == "function_call":
+            item = {**item, "arguments": text, "status": "completed"}
+            done = {**base, "arguments": text, "name": item["name"]}
+            said = self._event("response.function_call_arguments.done", done)
+        else:
+            said, item = self._close_text(item, text, {"content_index": 0, **base})
+        said += self._event("response.output_item.done", {"item": item, "output_index": place})
+        self._items.append(item)
+        self._open = None
+        return said
+
+    def _close_text(self, item: dict[str, Any], text: str, base: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+        if item["type"] == "reasoning":
+            part: dict[str, Any] = {"text": text, "type": "reasoning_text"}
+            said = self._event("response.reasoning_text.done", {**base, "text": text})
+        else:
+            part = {"annotations": [], "text": text, "type": "output_text", "logprobs": None}
+            said = self._event("response.output_text.done", {**base, "logprobs": [], "text": text})
+        said += self._event("response.content_part.done", {**base, "part": part})
+        return said, {**item, "content": [part], "status": "completed"}
+
+    def _item_id(self) -> str:
+        return f"{self._number}{len(self._items):02x}"
+
+    def _event(self, name: str, document: dict[str, Any]) -> str:
+        said = dict(sorted({**document, "sequence_number": self._sequence, "type": name}.items()))
+        self._sequence += 1
+        return f"event: {name}\ndata: {json.dumps(said, ensure_ascii=False, separators=(',', ':'))}\n\n"
+
+    def _bytes(self, text: str) -> bytes:
+        return self.plain(text.encode("utf-8", "surrogatepass")) if text else b""
+
+    def _response(self, status: str, timings: Timings | None, items: list[dict[str, Any]] | None) -> dict[str, Any]:
+        """The response as vLLM shows it; `timings` None: it has just begun."""
+        asked, over = self._asked, timings is not None
+        cut = {"reason": "max_output_tokens"} if status == "incomplete" else None
+        tools = [_tool(each) for each in asked.get("tools") or () if is_function(each)]
+        document: dict[str, Any] = {
+            **{"id": self._id, "created_at": self._created, "incomplete_details": cut},
+            **{"instructions": asked.get("instructions"), "metadata": asked.get("metadata"), "model": self._model},
+            **{
+                "object": "response",
+                "output": items or [],
+                "parallel_tool_calls": _or(asked, "parallel_tool_calls", True),
+            },
+            **{"temperature": _or(asked, "temperature", 1.0), "tool_choice": self._tool_choice(bool(tools))},
+            **{"tools": tools, "top_p": _or(asked, "top_p", 1.0), "background": False},
+            **{"max_output_tokens": self._ask.output_limit, "max_tool_calls": asked.get("max_tool_calls")},
+            **{"previous_response_id": None, "prompt": None, "reasoning": asked.get("reasoning")},
+            **{"service_tier": _or(asked, "service_tier", "auto"), "status": status, "text": asked.get("text")},
+            **{"top_logprobs": asked.get("top_logprobs"), "truncation": _or(asked, "truncation", "disabled")},
+            **{"usage": self._usage() if over else None, "user": asked.get("user")},
+        }
+        if timings is not None:
+            document["metrics"] = timings.full() if self._group.shown.per_request_metrics else None
+        penalties = {key: _or(asked, key, 0.0) for key in ("presence_penalty", "frequency_penalty")}
+        rest = ("kv_transfer_params", "ec_transfer_params", "input_messages", "output_messages")
+        return {**document, **penalties, **dict.fromkeys(rest)}
+
+    def _tool_choice(self, tools: bool) -> Any:
+        return _or(self._asked, "tool_choice", "auto") if tools else "none"
+
+    def _usage(self) -> dict[str, Any]:
+        prompt, output, thought = self._group.counts()
+        cached = (self._group.cached or 0) if self._group.shown.prompt_tokens_details else 0
+        read = {"cached_tokens": cached, "cache_write_tokens": 0}
+        said = {"reasoning_tokens": thought, "tool_output_tokens": 0}
+        return {
+            "input_tokens": prompt,
+            "input_tokens_details": {**read, "input_tokens_per_turn": [], "cached_tokens_per_turn": []},
+            "output_tokens": output,
+            "output_tokens_details": {**said, "output_tokens_per_turn": [], "tool_output_tokens_per_turn": []},
+            "total_tokens": prompt + output,
+        }
+
+
+_ITEM = {REASONING: "reasoning", CONTENT: "message"}
+_DELTA = {
+    REASONING: "response.reasoning_text.delta",
+    CONTENT: "response.output_text.delta",
+    ARGUMENTS: "response.function_call_arguments.delta",
+}
+
+
+def _or(document: Mapping[str, Any], key: str, default: Any) -> Any:
+    value = document.get(key)
+    return default if value is None else value
+
+
+def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
+    named = {key: tool.get(key) for key in ("name", "parameters", "strict")}
+    rest = ("allowed_callers", "async", "defer_loading", "description", "output_schema")
+    return {**named, "type": "function", **{key: tool.get(key) for key in rest}}

@@ -1,0 +1,91 @@
+"""What an answer reports of itself: token counts and its own times, in vLLM's words. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..protocol.completion_request import Ask
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """A request's own times in ms as vLLM reports them; None where it had none."""
+
+    time_to_first_token_ms: float | None
+    generation_time_ms: float | None
+    queue_time_ms: float | None
+    mean_itl_ms: float | None
+    tokens_per_second: float | None
+
+    def document(self) -> dict[str, float]:
+        """Without what is not known, as in a stream."""
+        return {name: value for name, value in self.full().items() if value is not None}
+
+    def full(self) -> dict[str, Any]:
+        """Everything, null where it is not known, as in a whole answer."""
+        return {**{name: getattr(self, name) for name in self.__slots__}, "speculative_decoding": None}
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What the server was told to report: `--enable-prompt-tokens-details`, `--enable-per-request-metrics`."""
+
+    prompt_tokens_details: bool
+    per_request_metrics: bool
+    reasoning_tokens: bool = False  # there is a reasoning parser
+    block_size: int = 0  # of the prefix cache; 0: there is none
+
+
+@dataclass(slots=True)
+class Group:
+    """The answers to one request, which end one after the other; the last one says what holds for all."""
+
+    asks: Sequence[Ask]
+    shown: Shown
+    left: int = 0
+    cached: int | None = None  # of the first that ended
+    choices: dict[int, Any] = field(default_factory=dict)  # whole answers, until all are there
+
+    def __post_init__(self) -> None:
+        self.left = len(self.asks)
+
+    def ended(self, cached_tokens: int) -> bool:
+        """Book the end of one answer; True: it was the last."""
+        self.left -= 1
+        self.cached = cached_tokens if self.cached is None else self.cached
+        return self.left == 0
+
+    @property
+    def alone(self) -> bool:
+        """There is one answer only: it has times of its own."""
+        return len(self.asks) == 1
+
+    def counts(self) -> tuple[int, int, int]:
+        """Prompt tokens (of each prompt once), output tokens, and how many of those were thought."""
+        each_prompt = len(self.asks) // self.asks[0].prompts
+        prompt = sum(len(ask.tokens) for ask in self.asks[::each_prompt])
+        output = sum(ask.output_tokens for ask in self.asks)
+        return prompt, output, sum(ask.script.reasoning_tokens(ask.output_tokens) for ask in self.asks)
+
+    def usage(self, stream: bool) -> dict[str, Any]:
+        """The `usage` of a chat or text completion; a stream leaves out what is null."""
+        prompt, output, thought = self.counts()
+        chat, shown = self.asks[0].chat, self.shown
+        usage: dict[str, Any] = {"prompt_tokens": prompt, "total_tokens": prompt + output, "completion_tokens": output}
+        details: dict[str, Any] | None = None
+        if shown.prompt_tokens_details:
+            created = self.created() if chat else None
+            details = {"cached_tokens": self.cached, "created_cache_tokens": created, "multimodal_tokens": None}
+        said = {"reasoning_tokens": thought} if chat and shown.reasoning_tokens else None
+        usage |= {"prompt_tokens_details": details, "completion_tokens_details": said}
+        return _without_null(usage) if stream else usage
+
+    def created(self) -> int:
+        """Prompt tokens that the first answer brought into the prefix cache: full blocks that were not there."""
+        size, tokens = self.shown.block_size, len(self.asks[0].tokens)
+        return max(0, tokens // size * size - (self.cached or 0)) if size else 0
+
+
+def _without_null(document: dict[str, Any]) -> dict[str, Any]:
+    kept = {key: _without_null(value) if isinstance(value, dict) else value for key, value in document.items()}
+    return {key: value for key, value in kept.items() if value is not None}

@@ -1,0 +1,208 @@
+"""Presets of hardware and model: public figures, and the step's constants that follow from them.
+
+Nothing here was fitted to a server. What is no public figure is called assumed, and the arithmetic stands below. Expect
+the right order and the right shape of a curve, not the last tenth; a study that needs more fits its own constants.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from inferload.errors import UsageError
+
+from .step_time import FrontEnd, Pass, StepCost, eager, graph_sizes
+
+GIB = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """An accelerator. `memory_efficiency` and `compute_efficiency`: shares of the peak that serving reaches, assumed."""
+
+    name: str
+    memory_bytes: float
+    bandwidth_byte_per_s: float
+    flop_per_s: float  # 16-bit, dense
+    fp8: bool  # computes in FP8, twice as fast
+    memory_efficiency: float
+    compute_efficiency: float
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class ModelShape:
+    """A decoder's size, from its published config.json."""
+
+    name: str
+    parameters: float
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    max_model_len: int
+
+    @property
+    def kv_values_per_token(self) -> int:
+        """Numbers in the KV cache for one token: keys and values of every layer."""
+        return 2 * self.layers * self.kv_heads * self.head_dim
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """One choice of `--hardware`. Defaults are vLLM 0.32's for such a device."""
+
+    name: str
+    device: Device
+    model: ModelShape
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    block_size: int
+    front_end: FrontEnd
+    host_s: float  # assumed
+    per_sequence_s: float  # sampling and the like, for each output; assumed
+    reserved_bytes: float  # activations, graphs, context; assumed
+    async_scheduling: bool = True
+    graphs: bool = True
+    noise: float = 0.02  # assumed
+
+
+T4 = Device(
+    *("NVIDIA T4", 15 * GIB, 320e9, 65e12, False, 0.75, 0.35),
+    source="T4 data sheet: 16 GB GDDR6 at 320 GB/s, 65 TFLOP/s FP16; 15 GiB visible. Efficiencies assumed.",
+)
+A100 = Device(
+    *("NVIDIA A100-SXM4-80GB", 79 * GIB, 2039e9, 312e12, False, 0.8, 0.5),
+    source="A100 data sheet: 80 GB HBM2e at 2,039 GB/s, 312 TFLOP/s BF16 dense. Efficiencies assumed.",
+)
+H200 = Device(
+    *("NVIDIA H200-SXM", 139 * GIB, 4800e9, 989e12, True, 0.8, 0.5),
+    source="H200 data sheet: 141 GB HBM3e at 4.8 TB/s, 989 TFLOP/s BF16 dense. Efficiencies assumed.",
+)
+CPU = Device(
+    *("two x86-64 cores", 2 * GIB, 12e9, 0.4e12, False, 1.0, 1.0),
+    source="assumed, so that a prompt of 551 tokens takes some 35 ms and a decode step some 8 ms, as vLLM 0.32's CPU "
+    "build showed once with the tiny model of deploy/vllm_cpu",
+)
+
+QWEN3_4B = ModelShape("Qwen3-4B", 4.02e9, 36, 32, 8, 128, 40_960)
+LLAMA3_8B = ModelShape("Llama-3.1-8B", 8.03e9, 32, 32, 8, 128, 131_072)
+QWEN3_32B = ModelShape("Qwen3-32B", 32.8e9, 64, 64, 8, 128, 40_960)
+TINY = ModelShape("tiny", 6.3e6, 2, 4, 2, 64, 32_768)
+
+_GPU_FRONT = FrontEnd(request_s=0.001, prompt_token_s=1e-6, event_s=15e-6)  # assumed
+
+PRESETS: Mapping[str, Preset] = {
+    preset.name: preset
+    for preset in (
+        Preset("t4-qwen3-4b", T4, QWEN3_4B, 256, 2048, 16, _GPU_FRONT, 0.006, 10e-6, 1.5 * GIB),
+        Preset("a100-llama3-8b", A100, LLAMA3_8B, 256, 2048, 16, _GPU_FRONT, 0.004, 6e-6, 3 * GIB),
+        Preset("h200-qwen3-32b", H200, QWEN3_32B, 1024, 8192, 16, _GPU_FRONT, 0.004, 4e-6, 6 * GIB),
+        Preset(
+            *("cpu-tiny", CPU, TINY, 128, 2048, 128, FrontEnd(0.003, 2e-6, 40e-6), 0.006, 100e-6, 0.84 * GIB),
+            async_scheduling=False,
+            graphs=False,
+            noise=0.05,
+        ),
+    )
+}
+
+# Bytes of a weight, and whether the device computes in that type too. Scales of the quantised forms are left out,
+# except for four bits, whose groups of 128 carry 16 bits each.
+_QUANTIZED: Mapping[str, tuple[float, bool]] = {
+    **dict.fromkeys(("fp8", "compressed-tensors", "modelopt"), (1.0, True)),
+    **dict.fromkeys(("awq", "awq_marlin", "gptq", "gptq_marlin", "bitsandbytes"), (0.516, False)),
+}
+_DTYPE_BYTES: Mapping[str, float] = {"auto": 2, "half": 2, "float16": 2, "bfloat16": 2, "float": 4, "float32": 4}
+_DECODE_SHARE = 0.5  # of a decode step's arithmetic; the rest hides behind reading the weights; assumed
+_ALL_REDUCE_S = 12e-6  # for each of two in a layer, latency only; assumed
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """How a model is served: what of vLLM's arguments changes its size and speed."""
+
+    dtype: str = "auto"
+    quantization: str | None = None
+    kv_cache_dtype: str = "auto"
+    tensor_parallel: int = 1
+    enforce_eager: bool = False
+
+
+def find(name: str) -> Preset:
+    """The preset of that name; UsageError names the known ones."""
+    preset = PRESETS.get(name)
+    if preset is None:
+        raise UsageError(f"--hardware {name}: not known; choose from {', '.join(PRESETS)}")
+    return preset
+
+
+def weight_bytes(preset: Preset, build: Build) -> float:
+    """Bytes of all weights. UsageError for a type that has no size here."""
+    if build.quantization is not None:
+        if build.quantization not in _QUANTIZED:
+            known = ", ".join(_QUANTIZED)
+            raise UsageError(f"--quantization {build.quantization}: its size is not known here; choose from {known}")
+        return preset.model.parameters * _QUANTIZED[build.quantization][0]
+    if build.dtype not in _DTYPE_BYTES:
+        raise UsageError(f"--dtype {build.dtype}: not known; choose from {', '.join(_DTYPE_BYTES)}")
+    return preset.model.parameters * _DTYPE_BYTES[build.dtype]
+
+
+def kv_bytes_per_token(preset: Preset, build: Build) -> float:
+    """Bytes of one token in the KV cache, over all devices."""
+    if build.kv_cache_dtype != "auto" and build.kv_cache_dtype in _DTYPE_BYTES:
+        size = _DTYPE_BYTES[build.kv_cache_dtype]
+    elif build.kv_cache_dtype.startswith("fp8"):
+        size = 1.0
+    elif build.kv_cache_dtype == "auto":
+        size = _DTYPE_BYTES.get(build.dtype, 2)
+    else:
+        raise UsageError(
+            f"--kv-cache-dtype {build.kv_cache_dtype}: not known; auto, fp8, fp8_e4m3, fp8_e5m2 or a dtype"
+        )
+    return preset.model.kv_values_per_token * size
+
+
+def kv_blocks(preset: Preset, build: Build, utilization: float, block_size: int) -> int:
+    """Blocks that fit beside the weights into that share of the memory; UsageError where there is room for none."""
+    room = preset.device.memory_bytes * build.tensor_parallel * utilization
+    room -= weight_bytes(preset, build) + preset.reserved_bytes * build.tensor_parallel
+    blocks = int(room // (kv_bytes_per_token(preset, build) * block_size))
+    if blocks < 2:
+        raise UsageError(
+            f"--gpu-memory-utilization {utilization}: {preset.model.name} leaves no room for a KV cache on "
+            f"{build.tensor_parallel} x {preset.device.name}; raise it, quantise, or raise --tensor-parallel-size"
+        )
+    return blocks
+
+
+def step_cost(preset: Preset, build: Build, max_num_seqs: int, query_tokens: int = 1) -> StepCost:
+    """The step's constants. Tensor parallelism divides the device's work and adds two all-reduces a layer.
+
+    fixed     = bytes of the weights / bandwidth
+    token     = 2 FLOP a parameter / FLOP/s; halved where weights and device are FP8, and in decode-only steps
+    context   = bytes of a token's KV / bandwidth
+    attention = 4 FLOP x layers x heads x head size / FLOP/s, of a chunk's token on a token before it
+    """
+    device, model, share = preset.device, preset.model, build.tensor_parallel
+    bandwidth = device.bandwidth_byte_per_s * device.memory_efficiency * share
+    flop_per_s = device.flop_per_s * device.compute_efficiency * share
+    quick = _QUANTIZED.get(build.quantization or "", (2.0, False))[1] and device.fp8
+    fixed_s = weight_bytes(preset, build) / bandwidth
+    fixed_s += 2 * model.layers * _ALL_REDUCE_S if share > 1 else 0.0
+    token_s = 2 * model.parameters / flop_per_s / (2 if quick else 1)
+    context_s = kv_bytes_per_token(preset, build) / bandwidth
+    cost = StepCost(
+        decode=Pass(fixed_s, _DECODE_SHARE * token_s + preset.per_sequence_s, context_s),
+        mixed=Pass(fixed_s, token_s, context_s),
+        attention_s=4 * model.layers * model.heads * model.head_dim / flop_per_s,
+        host_s=preset.host_s,
+        noise=preset.noise,
+        graphs=graph_sizes(max_num_seqs, query_tokens) if preset.graphs else (),
+        overlapped=preset.async_scheduling,
+    )
+    return eager(cost) if build.enforce_eager and preset.graphs else cost
+
+
+def with_noise(cost: StepCost, noise: float | None) -> StepCost:
+    """The same constants with another noise; None leaves them."""
+    return cost if noise is None else replace(cost, noise=noise)

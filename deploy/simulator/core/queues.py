@@ -1,0 +1,103 @@
+"""Who waits and who runs, and what is counted of it: what the step scheduler and the paced one have in common."""
+
+from collections import deque
+from dataclasses import dataclass
+
+from .kv_cache import Hit, KvCache
+from .request import Request
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What bounds the scheduler. `blocks` are those that requests can have: vLLM keeps one of its own for nothing."""
+
+    max_num_seqs: int
+    blocks: int
+    block_size: int = 16
+    caching: bool = True
+    max_model_len: int = 32_768
+    max_num_batched_tokens: int = 2048
+    chunked_prefill: bool = True
+    long_prefill_token_threshold: int = 0
+    long_prefill_adaptive: bool = False
+    reserve_full_prompt: bool = True
+    watermark: float = 0.0
+    async_scheduling: bool = True
+    speculative_tokens: int = 0  # 0: no speculation
+    lookahead_tokens: int = 0  # further slots that a draft model writes to
+    draft_slots: int = 0  # of the token budget, for each request that is scheduled
+    drop_last_hit: bool = False  # the drafter needs the last block of a hit computed again
+
+
+class Queues:
+    """One queue, first come first served, and one list of running requests in order of admission."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.cache = KvCache(limits.blocks, limits.block_size, limits.caching, limits.drop_last_hit)
+        self.pool = self.cache.pool
+        self.waiting: deque[Request] = deque()
+        self.running: list[Request] = []
+        self.prefix_queries = 0  # tokens
+        self.prefix_hits = 0  # tokens
+        self.preemptions = 0  # as the counter says: a victim is counted with its next output
+        self.deferred = 0  # of those waiting; by grammar, LoRA or KV transfer: none of it is modelled
+        self._keep = int(limits.watermark * (limits.blocks + 1))
+
+    def submit(self, request: Request) -> None:
+        """Put a request at the end of the queue."""
+        self.waiting.append(request)
+
+    def abort(self, request: Request) -> None:
+        """End a request wherever it is; one that is already over is no error."""
+        if request.over:
+            return
+        request.over = True
+        if request.running:
+            self.running.remove(request)
+            self._leave(request)
+        elif request in self.waiting:
+            self.waiting.remove(request)
+
+    def _find_place(self, request: Request) -> Hit | None:
+        """What is cached of the head of the queue; None where not all of it would fit."""
+        hit = self.cache.find(request)
+        keep = self._keep if self.running else 0
+        if self.limits.reserve_full_prompt and not self.cache.fits(request.length, hit, keep):
+            return None
+        return hit
+
+    def _enter(self, request: Request, hit: Hit, tokens: int) -> None:
+        """Move the head of the queue to those that run, with blocks for its first `tokens` tokens."""
+        cached = len(hit.blocks) * self.limits.block_size
+        self.cache.place(request, hit, tokens)
+        request.uncached_tokens = request.length - cached
+        if not request.preemptions:  # coming back is not counted
+            request.cached_tokens = cached
+            if self.pool.caching:
+                self.prefix_queries += request.length
+                self.prefix_hits += cached
+        self.waiting.popleft()
+        self.running.append(request)
+        request.running = True
+
+    def _leave(self, request: Request) -> None:
+        """Take the blocks of one that no longer runs."""
+        request.running = False
+        self.cache.release(request)
+        if request.over:
+            request.hashes = []  # a long simulation has many requests
+
+    def _preempt_newest(self) -> Request:
+        """The newest running request loses its blocks, and is the first to come back."""
+        victim = self.running.pop()
+        self._leave(victim)
+        victim.preemptions += 1
+        victim.untold += 1
+        victim.computed = 0
+        self.waiting.appendleft(victim)
+        return victim
+
+    def _tell(self, request: Request) -> None:
+        self.preemptions += request.untold
+        request.untold = 0

@@ -1,0 +1,252 @@
+"""vLLM V1's scheduler in small: which tokens of which requests are computed in the next step. No I/O, no clock.
+
+A step has a budget of tokens. Running requests take theirs first, in order of admission; one that finds no block makes
+the newest running one give its blocks back, to be computed again later. Only in a step without such a preemption others
+are admitted, first come first served, until one does not get in: cap, budget, or blocks for its whole prompt less what
+is cached. Blocks are published when they are allocated, so sharing works inside one step; blocks that an answer filled
+are cached too.
+
+`schedule` plans a step, `update` books its end. With async scheduling a step is planned while the one before it runs:
+its output tokens count as there, an end of the text is known one step late, and a length that was asked for only where
+it depends on drafts that may be accepted. A stop string is known one step later still, since the front end finds it.
+"""
+
+from dataclasses import dataclass, field
+
+from .queues import Limits, Queues
+from .request import Request
+from .speculation import Acceptance
+
+
+@dataclass(slots=True, eq=False)
+class Step:
+    """What one step computes, and who has an output at its end. Places are indexes into `sampled`."""
+
+    sampled: list[Request] = field(default_factory=list)
+    counts: list[int] | None = None  # tokens of each output; None: one each
+    admitted: list[Request] = field(default_factory=list)
+    planned_ns: int = 0  # when; what plans it says so
+    firsts: list[tuple[int, Request]] = field(
+        default_factory=list
+    )  # whose prompt ends: first outputs, and after a loss
+    finishing: list[tuple[int, Request]] = field(default_factory=list)
+    tokens: int = 0
+    prefill_tokens: int = 0
+    decode_context: int = 0  # tokens in the caches of those that decode
+    chunk_context: float = 0.0  # sum over chunks of their tokens times the mean context before each
+    preempted: int = 0
+
+
+class Scheduler(Queues):
+    """`submit`, then `schedule` and `update` by turns; `abort` at any time."""
+
+    def __init__(self, limits: Limits, acceptance: Acceptance | None = None) -> None:
+        super().__init__(limits)
+        self._acceptance = acceptance if limits.speculative_tokens else None
+        self._context = 0  # tokens of those that decode
+        self._lost: list[Request] = []  # preempted with an output on its way
+        self._stopped: list[Request] = []  # the front end has found a stop string by now
+        self._ahead = limits.async_scheduling
+
+    @property
+    def speculation(self) -> Acceptance | None:
+        """What is drafted and accepted; None without speculation."""
+        return self._acceptance
+
+    def schedule(self) -> Step | None:
+        """The next step; None where there is nothing to compute."""
+        step = Step(counts=[] if self._acceptance else None)
+        step.decode_context = self._context
+        threshold = self._long_prefill_threshold()
+        budget = self._continue_running(step, threshold)
+        if not step.preempted:
+            self._admit(step, threshold, budget)
+        if step.tokens:
+            return step
+        return self.schedule() if step.preempted else None
+
+    def update(self, step: Step) -> None:
+        """Book the end of a step: who had its last output leaves."""
+        for lost in self._lost:
+            if not lost.over:
+                self._tell(lost)
+        self._lost.clear()
+        for _place, request in step.firsts:
+            if request.untold:
+                self._tell(request)
+        if not step.finishing and not self._stopped:
+            return
+        for request in self._stopped:
+            self._finish(request)
+        self._stopped.clear()
+        for _place, request in step.finishing:
+            if request.stopped:
+                self._stopped.append(request)
+            else:
+                self._finish(request)
+
+    def _finish(self, request: Request) -> None:
+        if request.over:
+            return
+        request.over = True
+        if request.running:
+            self.cache.publish(request, request.length - 1)  # the last token was never computed
+            self.running.remove(request)
+            self._leave(request)
+        else:  # it lost its blocks while its last token was on its way
+            self.waiting.remove(request)
+
+    def _long_prefill_threshold(self) -> int:
+        limits, eligible = self.limits, len(self.running) + len(self.waiting)
+        if eligible <= 1 or not limits.long_prefill_token_threshold:
+            return 0
+        if limits.long_prefill_adaptive:
+            return max(limits.long_prefill_token_threshold, limits.max_num_batched_tokens // eligible)
+        return limits.long_prefill_token_threshold
+
+    def _continue_running(self, step: Step, threshold: int) -> int:
+        """Plan the tokens of running requests. Return what is left of the budget."""
+        budget, spare = self.limits.max_num_batched_tokens, self.limits.draft_slots
+        for request in self.running:  # a preemption shortens the list at its end
+            if budget <= spare:
+                step.decode_context = sum(each.length for each in step.sampled)
+                break
+            taken = self._continue(request, step, budget - spare, threshold)
+            if taken is None:
+                break
+            budget -= taken + spare if taken else 0
+        return budget
+
+    def _continue(self, request: Request, step: Step, budget: int, threshold: int) -> int | None:
+        """Tokens for one running request, 0 where it needs none; None: it was itself the newest, and lost its blocks."""
+        if request.target:
+            left = request.target - request.computed
+            return self._chunk(request, step, min(left, threshold or left, budget))
+        if request.emitted >= request.output_tokens:
+            return self._trail(request, step, budget)
+        if self._acceptance is None:
+            return self._decode(request, step)
+        drafts = self._drafts(request, budget)
+        if not self._grow_drafted(request, drafts, step):
+            return None
+        self.cache.publish(request, request.length - (request.latest if self._ahead else 0))
+        accepted = self._acceptance.draw(drafts)
+        self._emit(request, step, min(1 + accepted, request.output_tokens - request.emitted))
+        request.unsure = 1 + drafts - request.latest if self._ahead else 0
+        step.tokens += 1 + drafts
+        return 1 + drafts
+
+    def _decode(self, request: Request, step: Step) -> int | None:
+        """Plan one output token. Return None if the request itself was preempted for it."""
+        length = request.length
+        if length > len(request.blocks) * self.limits.block_size and not self._grow(request, length, step):
+            return None
+        # What this step computes fills a block; which tokens those are is not known yet where the step before is on its way.
+        self.cache.publish(request, length - int(self._ahead))
+        self._emit(request, step, 1)
+        step.tokens += 1
+        return 1
+
+    def _chunk(self, request: Request, step: Step, tokens: int) -> int | None:
+        """Compute a further part of a prompt."""
+        if not self._grow(request, request.computed + tokens + self.limits.lookahead_tokens, step):
+            return None
+        self._compute(request, step, tokens)
+        return tokens
+
+    def _compute(self, request: Request, step: Step, tokens: int) -> None:
+        before = request.computed
+        request.computed += tokens
+        self.cache.publish(request, request.computed)
+        step.tokens += tokens
+        step.prefill_tokens += tokens
+        step.chunk_context += tokens * (before + tokens / 2)
+        if request.computed == request.target:
+            request.target = request.unsure = 0
+            step.firsts.append((len(step.sampled), request))
+            self._context += request.length
+            self._emit(request, step, 1)
+
+    def _emit(self, request: Request, step: Step, tokens: int) -> None:
+        """Output tokens of one that decodes from now on, unless these are its last."""
+        step.sampled.append(request)
+        if step.counts is not None:
+            step.counts.append(tokens)
+        request.emitted += tokens
+        request.latest = tokens
+        self._context += tokens
+        if request.emitted == request.output_tokens:
+            self._end(request, step)
+
+    def _end(self, request: Request, step: Step) -> None:
+        step.finishing.append((len(step.sampled) - 1, request))
+        self._context -= request.length
+
+    def _trail(self, request: Request, step: Step, budget: int) -> int | None:
+        """A step that is planned before the end of the answer is known."""
+        late = int(self._ahead and (request.ends_itself or request.latest > 1)) + int(request.stopped)
+        if request.trailing >= late:
+            return 0
+        request.trailing += 1
+        drafts = self._drafts(request, budget)
+        if not self._grow_drafted(request, drafts, step):
+            return None
+        step.tokens += 1 + drafts
+        return 1 + drafts
+
+    def _drafts(self, request: Request, budget: int) -> int:
+        limits = self.limits
+        left = limits.max_model_len - request.length - request.unsure - 1
+        return max(0, min(limits.speculative_tokens, budget - 1, left))
+
+    def _grow_drafted(self, request: Request, drafts: int, step: Step) -> bool:
+        """Blocks for one token and its drafts, behind those whose outcome is open."""
+        return self._grow(request, request.length + request.unsure + drafts + self.limits.lookahead_tokens, step)
+
+    def _grow(self, request: Request, tokens: int, step: Step) -> bool:
+        """Blocks for so many tokens, those of the newest where it has to be; False: it was the newest itself."""
+        while not self.cache.grow(request, min(tokens, self.limits.max_model_len)):
+            victim = self.running[-1]
+            if not victim.target:  # it decodes
+                self._context -= victim.length if victim.emitted < victim.output_tokens else 0
+                if self._ahead:
+                    self._lost.append(victim)
+                    if self._acceptance is not None:
+                        self.cache.publish(victim, victim.length - victim.latest - 1)
+            self._preempt_newest()
+            victim.target = 0
+            step.preempted += 1
+            if victim.stopped and victim.emitted >= victim.output_tokens:  # it has nothing to come back for
+                self._finish(victim)
+            if victim is request:
+                return False
+        return True
+
+    def _admit(self, step: Step, threshold: int, budget: int) -> None:
+        limits = self.limits
+        while self.waiting and budget > limits.draft_slots and len(self.running) < limits.max_num_seqs:
+            request = self.waiting[0]
+            hit = self._find_place(request)
+            if hit is None:
+                return
+            cached = len(hit.blocks) * limits.block_size
+            left = request.length - cached
+            tokens = min(left, threshold or left)
+            room = budget - limits.draft_slots
+            if tokens > room and not limits.chunked_prefill:
+                return
+            tokens = min(tokens, room)
+            slots = min(cached + tokens + limits.lookahead_tokens, limits.max_model_len)
+            if not self.cache.fits(slots, hit, self._keep if self.running else 0):
+                return
+            self._enter(request, hit, slots)
+            request.computed, request.target = cached, request.length
+            step.admitted.append(request)
+            self._compute(request, step, tokens)
+            budget -= tokens + limits.draft_slots
+
+    def abort(self, request: Request) -> None:
+        """End a request wherever it is; one that is already over is no error."""
+        if request.running and not request.over and not request.target and request.emitted < request.output_tokens:
+            self._context -= request.length
+        super().abort(request)

@@ -1,0 +1,158 @@
+"""Speculative decoding: accepted drafts per step, and what a `--speculative-config` needs of the scheduler.
+
+Methods follow vLLM 0.32 (`config/speculative.py`, `config/vllm.py`).
+"""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from inferload.errors import UsageError
+
+
+@dataclass(slots=True)
+class SpecCounts:
+    """vLLM's counters; `per_position[i]` counts the steps that accepted draft i. The bonus token is in none of them."""
+
+    tokens: int  # drafts a step
+    drafts: int = 0
+    draft_tokens: int = 0
+    accepted: int = 0
+    per_position: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.per_position = self.per_position or [0] * self.tokens
+
+    def reset(self) -> None:
+        """Back to nothing."""
+        self.drafts = self.draft_tokens = self.accepted = 0
+        self.per_position = [0] * self.tokens
+
+
+class Acceptance:
+    """Each draft is accepted with a chance, given that all before it were: the same for all, which makes a truncated geometric
+    length, or one for each position.
+    """
+
+    def __init__(self, tokens: int, rate: float | Sequence[float], seed: int) -> None:
+        self.counts = SpecCounts(tokens)
+        self._rates = (rate,) * tokens if isinstance(rate, int | float) else tuple(rate)
+        self._dice = Random(f"{seed}/speculation")
+
+    def draw(self, drafts: int) -> int:
+        """How many of so many drafts are accepted; counted."""
+        if not drafts:
+            return 0
+        counts, accepted, rates = self.counts, 0, self._rates
+        while accepted < drafts and self._dice.random() < rates[accepted]:
+            counts.per_position[accepted] += 1
+            accepted += 1
+        counts.drafts += 1
+        counts.draft_tokens += drafts
+        counts.accepted += accepted
+        return accepted
+
+
+@dataclass(frozen=True, slots=True)
+class _Method:
+    """`own_cache`: its drafts have KV slots ahead of the model's own. `reads_states`: it reads the model's hidden states, so the
+    last block of a hit is computed again. `overlapped`: it goes together with async scheduling.
+    """
+
+    own_cache: bool = False
+    reads_states: bool = False
+    overlapped: bool = True
+
+
+_HEAD = _Method(own_cache=True, reads_states=True)
+_METHODS: Mapping[str, _Method] = {
+    **dict.fromkeys(("ngram", "suffix", "medusa", "mlp_speculator"), _Method(overlapped=False)),
+    "ngram_gpu": _Method(),
+    **dict.fromkeys(("eagle", "eagle3", "mtp", "dflash", "dspark"), _HEAD),
+    "draft_model": _Method(own_cache=True),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Speculation:
+    """What speculates: so many drafts a step. Slots are those of `queues.Limits`."""
+
+    method: str
+    tokens: int
+    lookahead_tokens: int = 0
+    draft_slots: int = 0
+    drop_last_hit: bool = False
+    overlapped: bool = True
+    rates: tuple[float, ...] | None = None  # chance of each draft, given those before it, where the object says it
+
+
+def speculation(said: Mapping[str, Any]) -> Speculation | None:
+    """The object as it was given, resolved; None where it is empty. UsageError names what it gets wrong."""
+    if not said:
+        return None
+    name = str(said.get("method", "draft_model" if "model" in said else None))
+    name = "mtp" if name.endswith("_mtp") else name
+    tokens = said.get("num_speculative_tokens")
+    if name not in _METHODS:
+        raise UsageError(f"--speculative-config: method {name}: not known here; choose from {', '.join(_METHODS)}")
+    if type(tokens) is not int or tokens < 1:
+        raise UsageError(f"--speculative-config: num_speculative_tokens {tokens}: a whole number of at least 1")
+    method = _METHODS[name]
+    return Speculation(
+        name,
+        tokens,
+        lookahead_tokens=tokens + (name == "dflash") if method.own_cache else 0,
+        draft_slots=_draft_slots(name, tokens, bool(said.get("parallel_drafting"))),
+        drop_last_hit=method.reads_states and not said.get("disable_eagle_block_drop"),
+        overlapped=method.overlapped and not said.get("disable_padded_drafter_batch"),
+        rates=_rates(said, tokens),
+    )
+
+
+def _rates(said: Mapping[str, Any], tokens: int) -> tuple[float, ...] | None:
+    """What vLLM's synthetic rejection sampling would accept, by position: p(i) / p(i - 1) of the shares that it is given."""
+    rates, length = said.get("synthetic_acceptance_rates"), said.get("synthetic_acceptance_length")
+    if said.get("rejection_sample_method") != "synthetic":
+        if rates is not None or length is not None:
+            raise UsageError(
+                "--speculative-config: synthetic_acceptance_*: only with rejection_sample_method synthetic; "
+                "else --spec-acceptance says it here"
+            )
+        return None
+    if (rates is None) == (length is None):
+        raise UsageError(
+            "--speculative-config: rejection_sample_method synthetic: needs synthetic_acceptance_rates or "
+            "synthetic_acceptance_length, one of the two"
+        )
+    shares = _of_length(length, tokens) if rates is None else rates
+    if not _are_shares(shares, tokens):
+        raise UsageError(
+            f"--speculative-config: synthetic_acceptance_rates {rates}: {tokens} numbers from 0 to 1, none above the one before"
+        )
+    return tuple(share / before if before else 0.0 for share, before in zip(shares, (1.0, *shares[:-1]), strict=True))
+
+
+def _of_length(length: Any, tokens: int) -> list[float]:
+    """Shares by position with this mean length, as vLLM lays them out: whole ones first, then what is left."""
+    if isinstance(length, bool) or not isinstance(length, int | float) or not 1 <= length <= tokens + 1:
+        raise UsageError(f"--speculative-config: synthetic_acceptance_length {length}: from 1 to {tokens + 1}")
+    return [min(1.0, max(0.0, length - 1 - place)) for place in range(tokens)]
+
+
+def _are_shares(shares: Any, tokens: int) -> bool:
+    if not isinstance(shares, Sequence) or len(shares) != tokens:
+        return False
+    if not all(isinstance(each, int | float) and 0 <= each <= 1 for each in shares):
+        return False
+    return all(after <= before for before, after in itertools.pairwise(shares))
+
+
+def _draft_slots(method: str, tokens: int, parallel: bool) -> int:
+    """Further tokens of the step's budget that each request takes."""
+    if method == "dflash" or (parallel and method == "draft_model"):
+        return tokens
+    if parallel or method == "dspark":
+        return tokens - 1
+    return int(method == "draft_model")

@@ -1,0 +1,1 @@
+"""Engines on the wall clock: paced timing and the step model, their streams and faults."""

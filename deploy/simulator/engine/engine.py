@@ -1,0 +1,175 @@
+"""What a completion goes through, whatever gives its tokens their instants: books, faults, the end.
+
+Two clockworks build on it: paced timing (`pacing.py`), where every event has an absolute due time that was asked for,
+and the step model (`stepping.py`), where outputs come when a modelled step ends.
+"""
+
+import heapq
+import itertools
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from random import Random
+
+from ..core.queues import Queues
+from ..core.request import Request
+from ..metrics.engine_metrics import Gauges, Metrics
+from ..metrics.lateness import Lateness
+from ..protocol.errors import error_document
+from ..protocol.http import json_reply, reply_bytes
+from .stream import Stream
+
+NEVER_NS = 1 << 62
+
+
+class Engine(ABC):
+    """One engine of one model. All of it runs in the server's one thread."""
+
+    def __init__(self, scheduler: Queues, metrics: Metrics) -> None:
+        self.scheduler = scheduler
+        self.metrics = metrics
+        self.lateness = Lateness()
+        self.started = 0
+        self.finished = 0
+        self.aborted = 0
+        self.max_queued: tuple[int | None, int | None] = (None, None)  # requests; prompt tokens before a first output
+        self._streams: dict[Request, Stream] = {}
+        self._later: list[tuple[int, int, Callable[[], None]]] = []
+        self._number = itertools.count()
+        self._unanswered_tokens = 0  # of prompts without a first output
+
+    @property
+    def load(self) -> int:
+        """Requests that are not over."""
+        return len(self._streams)
+
+    def gauges(self) -> Gauges:
+        """The scheduler's state now."""
+        scheduler = self.scheduler
+        return Gauges(
+            len(scheduler.running),
+            len(scheduler.waiting),
+            scheduler.pool.usage,
+            scheduler.prefix_queries,
+            scheduler.prefix_hits,
+            scheduler.preemptions,
+        )
+
+    def reset_cache(self) -> bool:
+        """Forget what is cached; False, and nothing is forgotten, while requests hold blocks."""
+        return self.scheduler.pool.reset_cache()
+
+    def refusal(self) -> str | None:
+        """Why vLLM would answer a further request with 503: the flag that bounds the queue; counted. None: it is taken."""
+        most_requests, most_tokens = self.max_queued
+        reason = None
+        if most_requests is not None and len(self._streams) >= most_requests:
+            reason = "max_num_queued_reqs"
+        elif most_tokens is not None and self._unanswered_tokens >= most_tokens:
+            reason = "max_num_queued_tokens"
+        if reason is not None:
+            self.metrics.rejections[reason] += 1
+        return reason
+
+    def submit(self, stream: Stream, now_ns: int) -> None:
+        """Take a completion that arrived now."""
+        ask, request = stream.ask, stream.request
+        # A length that was asked for is known beforehand; an end of the text only when it was sampled.
+        request.ends_itself = ask.ends_itself and ask.output_tokens < ask.output_limit
+        request.stopped = request.ends_itself and ask.stop is not None
+        stream.arrived_ns = now_ns
+        self.started += 1
+        self._streams[request] = stream
+        self._unanswered_tokens += request.prompt
+        self._enter(stream, now_ns)
+
+    def abort(self, stream: Stream) -> None:
+        """Drop a completion whose client went away; as in vLLM 0.32 no metric of requests that ended has it."""
+        if not self._forget(stream):
+            return
+        self.aborted += 1
+        self._leave(stream)
+
+    def call_at(self, due_ns: int, action: Callable[[], None]) -> None:
+        """Have something done at an instant."""
+        heapq.heappush(self._later, (due_ns, next(self._number), action))
+
+    @abstractmethod
+    def next_due_ns(self) -> int | None:
+        """When there is something to do; None: nothing is planned."""
+
+    @abstractmethod
+    def pump(self, now_ns: int, until_ns: int) -> int:
+        """Do and write what is due, but look at the network again at `until_ns`; the time when it ended."""
+
+    @abstractmethod
+    def _enter(self, stream: Stream, now_ns: int) -> None:
+        """Hand a request to the scheduler."""
+
+    @abstractmethod
+    def _leave(self, stream: Stream) -> None:
+        """Take a request that was given up out of the scheduler."""
+
+    @abstractmethod
+    def _stall(self, stream: Stream, wait_ns: int) -> None:
+        """Move what follows of a stream."""
+
+    def _forget(self, stream: Stream) -> bool:
+        """A stream is over; False: it was before."""
+        stream.due_ns, stream.plain_left = NEVER_NS, 0
+        stream.over = True
+        if self._streams.pop(stream.request, None) is None:
+            return False
+        if not stream.first_ns:
+            self._unanswered_tokens -= stream.request.prompt
+        return True
+
+    def _first_output(self, stream: Stream, now_ns: int) -> None:
+        stream.first_ns = now_ns
+        self._unanswered_tokens -= stream.request.prompt
+        prompt, cached = len(stream.ask.tokens), stream.request.cached_tokens or 0
+        self.metrics.first_token((now_ns - stream.arrived_ns) / 1e9, prompt, cached)
+
+    def _end(self, stream: Stream) -> None:
+        """Book a completion that is answered in full."""
+        self.metrics.request_done(stream.finished())
+        self.finished += 1
+        stream.peer.answered(close=not stream.keep_alive)
+
+    def _data(self, stream: Stream, first: int, count: int, last: bool) -> bytes | None:
+        """One event as the faults have it; None: the answer is over."""
+        faults = stream.faults
+        if faults is None:
+            return stream.piece(first, count, last)
+        written = stream.written
+        place = written + 1  # this is the place-th event
+        if (cut := faults.of("cut")) and written >= cut["after_events"]:
+            self.abort(stream)
+            stream.peer.cut(bool(cut["reset"]))
+            return None
+        if (error := faults.of("error_event")) and written >= error["after_events"]:
+            self._fail(stream, error["message"], int(error["status"]))
+            return None
+        if (stall := faults.of("stall")) and place == stall["after_events"]:
+            self._stall(stream, faults.ns("stall"))
+        data = stream.piece(first, count, last)
+        if not stream.ask.stream:
+            return data
+        if (garbage := faults.of("garbage")) and place == garbage["after_events"] + 1:
+            return Random(place).randbytes(int(garbage["bytes"]))
+        if (comment := faults.of("comment")) and place % max(1, int(comment["every"])) == 0:
+            data = stream.events.plain(b": keep-alive\n\n") + data
+        return data
+
+    def _fail(self, stream: Stream, message: str, status: int) -> None:
+        """End a stream with an error event, as vLLM does when generation fails."""
+        self._forget(stream)
+        self.metrics.finished["error"] += 1
+        document = error_document(message, status, "InternalServerError")
+        if stream.ask.stream:
+            said = f"data: {json.dumps(document)}\n\ndata: [DONE]\n\n".encode()
+            stream.peer.write(stream.events.plain(said) + stream.end())
+        else:
+            stream.peer.write(reply_bytes(json_reply(document, status), stream.keep_alive))
+        stream.peer.answered(close=not stream.keep_alive)
+        self._leave(stream)

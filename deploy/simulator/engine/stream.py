@@ -1,0 +1,129 @@
+"""One completion on its way: when its events are due, and the bytes of each."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from ..answers.event_builder import Events
+from ..answers.usage import Timings
+from ..core.request import Request
+from ..metrics.engine_metrics import Finished
+from ..protocol.completion_request import Ask
+from ..protocol.http import LAST_CHUNK, json_reply, reply_bytes
+from .chaos import Faults
+
+
+class Peer(Protocol):
+    """The connection that an answer goes to."""
+
+    def write(self, data: bytes) -> bool:
+        """Hand bytes to the kernel; False: it did not take all of them, the rest is kept."""
+
+    def answered(self, close: bool) -> None:
+        """The answer is over."""
+
+    def cut(self, reset: bool) -> None:
+        """Close at once, in the middle of the answer."""
+
+
+@dataclass(slots=True, eq=False)
+class Stream:
+    """One answer. Instants are monotonic ns, and 0 until they are reached."""
+
+    ask: Ask
+    request: Request
+    events: Events
+    peer: Peer
+    keep_alive: bool
+    framed: bool  # chunked; else the body ends with the connection
+    request_id: str  # for a header of the reply; empty: it has none
+    faults: Faults | None = None
+    arrived_ns: int = 0
+    header_due_ns: int = 0
+    admitted_ns: int = 0  # first time
+    base_ns: int = 0  # when the next event after an admission is due
+    base_event: int = 0
+    first_ns: int = 0
+    jitter_at: int = 0
+    last_place: int = 0  # index of the last output token
+    over: bool = False
+    index: int = 0  # tokens written
+    written: int = 0  # events written
+    plain_left: int = 0  # events from here on that may be written by `write_plain`
+    due_ns: int = 0  # of the next event
+    last_ns: int = 0  # when the latest event was written; in the step model, when its step ended
+    # Of the step model:
+    pending: int = 0  # output tokens of ended steps that wait for the front end
+    held: int = 0  # output tokens that were due and are kept back
+    hold_ns: int = 0  # nothing is written before
+
+    def __post_init__(self) -> None:
+        self.last_place = self.request.output_tokens - 1
+
+    def allow_plain(self, most: int) -> None:
+        """Let `write_plain` write the next events, up to `most` of them, as far as all of them are plain."""
+        if not self.ask.stream or self.faults is not None:
+            return
+        end = min(self.events.plain_until(self.index), self.last_place)
+        self.plain_left = max(0, min(most, end - self.index))
+
+    def write_plain(self) -> bool:
+        """Write the next event, of one token. Return False if the kernel did not take all of it; the rest follows later."""
+        taken = self.peer.write(self.events.plain_token(self.index))
+        self.index += 1
+        self.written += 1
+        self.plain_left -= 1
+        return taken
+
+    def timings(self) -> Timings:
+        """The request's times as vLLM reports them, of an answer that is complete."""
+        inference_ms = (self.last_ns - self.admitted_ns) / 1e6
+        generation_ms = (self.last_ns - self.first_ns) / 1e6
+        tokens = self.ask.output_tokens
+        return Timings(
+            time_to_first_token_ms=(self.first_ns - self.admitted_ns) / 1e6,
+            generation_time_ms=generation_ms,
+            queue_time_ms=(self.admitted_ns - self.request.queued_ns) / 1e6,
+            mean_itl_ms=generation_ms / (tokens - 1) if tokens > 1 else None,
+            tokens_per_second=tokens / inference_ms * 1000 if inference_ms > 0 else None,
+        )
+
+    def finished(self) -> Finished:
+        """What the metrics book at the end."""
+        return Finished(
+            queue_s=(self.admitted_ns - self.request.queued_ns) / 1e9,
+            prefill_s=(self.first_ns - self.admitted_ns) / 1e9,
+            decode_s=(self.last_ns - self.first_ns) / 1e9,
+            e2e_s=(self.last_ns - self.arrived_ns) / 1e9,
+            prompt_tokens=len(self.ask.tokens),
+            cached_tokens=self.request.cached_tokens or 0,
+            output_tokens=self.ask.output_tokens,
+            max_tokens=self.ask.max_tokens,
+            preemptions=self.request.preemptions,
+            reason=self.events.finish_reason,
+            n=self.ask.choices // self.ask.prompts,
+            most_output_tokens=self.ask.most_output_tokens,
+        )
+
+    def piece(self, first: int, count: int, last: bool) -> bytes:
+        """What goes out when tokens [first, first + count) are due; nothing before the end where it is no stream."""
+        if not self.ask.stream:
+            return self._whole() if last else b""
+        if first and not last:
+            return self.events.token(first, count)
+        data = self.events.role() if first == 0 else b""
+        if not last:
+            return data + self.events.token(first, count)
+        data += self.events.last_token(first, count)
+        return data + self.events.closing(self.request.cached_tokens or 0, self.timings())
+
+    def end(self) -> bytes:
+        """The end of a chunked body."""
+        return LAST_CHUNK if self.framed else b""
+
+    def _whole(self) -> bytes:
+        document = self.events.document(self.request.cached_tokens or 0, self.timings())
+        if document is None:
+            return b""
+        reply = json_reply(document)
+        more = (("x-request-id", self.request_id),) if self.request_id else ()
+        return reply_bytes(type(reply)(200, reply.body, headers=more), self.keep_alive)

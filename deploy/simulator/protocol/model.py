@@ -1,0 +1,43 @@
+"""The model that is served, as requests name it and are checked against it. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from . import json_fields
+from .errors import ApiError
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """What requests are checked against, and how answers are made."""
+
+    name: str
+    max_model_len: int
+    seed: int
+    eos_mean_tokens: float  # 0: answers never end by themselves
+    aliases: tuple[str, ...] = ()  # further names that it answers to
+    reasoning: bool = False  # --reasoning-parser: answers begin with thought
+    reasoning_mean_tokens: float = 64.0
+    thinking: bool = True  # unless the request says otherwise (enable_thinking)
+    tool_parser: bool = False  # --tool-call-parser
+    auto_tools: bool = False  # --enable-auto-tool-choice
+    tool_call_share: float = 0.5  # answers with calls where the choice is auto
+    image_tokens: int = 0  # of a picture; 0: the model takes none
+
+
+def check_model(document: Mapping[str, Any], model: Model) -> None:
+    """ApiError 404 where another model is named."""
+    name = json_fields.text(document, "model")
+    if name is not None and name != model.name and name not in model.aliases:
+        served = ", ".join((model.name, *model.aliases))
+        raise ApiError(f"model `{name}` is not served here; served is {served}", 404, "NotFoundError", "model")
+
+
+def check_length(tokens: Sequence[str], model: Model) -> None:
+    """ApiError where the prompt alone is longer than the model."""
+    if len(tokens) > model.max_model_len:
+        raise ApiError(
+            f"maximum context length is {model.max_model_len} tokens, and the prompt alone has {len(tokens)} input tokens",
+            param="input_tokens",
+        )

@@ -1,0 +1,1 @@
+"""The HTTP server: event loop, connections, routes, and its log."""

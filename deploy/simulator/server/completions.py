@@ -1,0 +1,154 @@
+"""From a request to the streams of the engine that answer it, on each of the endpoints that generate."""
+
+import itertools
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from inferload.measure import clock
+
+from ..answers.completion_events import CompletionEvents
+from ..answers.event_builder import Events
+from ..answers.message_events import MessageEvents
+from ..answers.response_events import ResponseEvents
+from ..answers.usage import Group
+from ..core.request import Request, Words
+from ..engine.chaos import Faults
+from ..engine.engine import Engine
+from ..engine.stream import Peer, Stream
+from ..protocol import message_input, response_input
+from ..protocol.completion_request import Ask, parse_asks
+from ..protocol.http import HttpRequest, head_bytes
+from ..protocol.text import Lexicon
+from .connection import Connection
+from .server_info import Options
+from .server_log import ServerLog
+
+CHAT, TEXT, RESPONSE, MESSAGE = "/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages"
+ENDPOINTS = (CHAT, TEXT, RESPONSE, MESSAGE)
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A request that was understood: the answers that it will get."""
+
+    request: HttpRequest
+    document: Mapping[str, Any]
+    asks: Sequence[Ask]
+    arrived_ns: int
+
+
+class Completions:
+    """Makes streams of requests. One request is one stream for each of its choices, all on one connection."""
+
+    def __init__(self, options: Options, engine: Engine, lexicon: Lexicon, log: ServerLog) -> None:
+        self._options = options
+        self._engine = engine
+        self._lexicon = lexicon
+        self._log = log
+        self._number = itertools.count(secrets.randbits(48))
+
+    def prepare(self, request: HttpRequest, document: Mapping[str, Any]) -> Prepared:
+        """Check a request and lay out its answers; ApiError where vLLM would refuse it."""
+        now_ns, model = clock.now_ns(), self._options.model
+        asked: Mapping[str, Any] = document
+        if request.path == RESPONSE:
+            asked = response_input.check_tools(response_input.chat_of(document), model.tool_parser and model.auto_tools)
+        elif request.path == MESSAGE:
+            asked = message_input.chat_of(document)
+        return Prepared(request, document, parse_asks(asked, request.path != TEXT, model, self._lexicon), now_ns)
+
+    def start(self, connection: Connection, prepared: Prepared, faults: Faults | None) -> None:
+        """Send the head and hand the answers to the engine. Faults befall requests with one answer only."""
+        asks, options, request = prepared.asks, self._options, prepared.request
+        number = request.headers.get("x-request-id") or asks[0].request_id or f"{next(self._number):016x}"
+        stream = asks[0].stream
+        framed = stream and options.chunked
+        group = Group(asks, options.shown)
+        peer: Peer = connection if len(asks) == 1 else Shared(connection, len(asks))
+        events = [self._events(prepared, ask, group, number, framed) for ask in asks]
+        streams = tuple(
+            Stream(
+                ask=ask,
+                request=_request(ask),
+                events=made,
+                peer=peer,
+                keep_alive=request.keep_alive and (framed or not stream),
+                framed=framed,
+                request_id=number if options.request_id_headers else "",
+                faults=faults if len(asks) == 1 else None,
+            )
+            for ask, made in zip(asks, events, strict=True)
+        )
+        connection.streams = streams
+        connection.status = 200
+        if options.log_requests:
+            self._log.received(_prefixed(request.path, number), asks[0])
+        if stream:
+            self._send_head(connection, streams[0], prepared.arrived_ns)
+        for each in streams:
+            self._engine.submit(each, prepared.arrived_ns)
+
+    def _events(self, prepared: Prepared, ask: Ask, group: Group, number: str, framed: bool) -> Events:
+        path, model, created_s = prepared.request.path, self._options.model.name, clock.wall_ns() // 1_000_000_000
+        named = _prefixed(path, number)
+        if path == RESPONSE:
+            return ResponseEvents(
+                ask, group, prepared.document, number=number, created_s=created_s, model=model, framed=framed
+            )
+        if path == MESSAGE:
+            return MessageEvents(ask, group, request_id=named, model=model, framed=framed)
+        return CompletionEvents(
+            ask, group, self._lexicon, request_id=named, created_s=created_s, model=model, framed=framed
+        )
+
+    def _send_head(self, connection: Connection, stream: Stream, now_ns: int) -> None:
+        framing = "transfer-encoding: chunked" if stream.framed else ""
+        more = (("x-request-id", stream.request_id),) if stream.request_id else ()
+        head = head_bytes(200, "text/event-stream; charset=utf-8", framing, stream.keep_alive, more)
+        if isinstance(stream.events, ResponseEvents):
+            head += stream.events.opening()
+        delay_ns = stream.faults.ns("slow_header") if stream.faults is not None else 0
+        if delay_ns:
+            stream.header_due_ns = now_ns + delay_ns
+            self._engine.call_at(stream.header_due_ns, lambda: _late_head(connection, stream, head))
+        else:
+            connection.write(head)
+
+
+def _request(ask: Ask) -> Request:
+    script = ask.script
+    content = Words(ask.tokens, script.token, ask.cache_salt, script.tokens)
+    return Request(ask.tokens, ask.output_tokens, script.token, ask.cache_salt, content=content)
+
+
+def _late_head(connection: Connection, stream: Stream, head: bytes) -> None:
+    if stream in connection.streams and not connection.dead:
+        connection.write(head)
+
+
+def _prefixed(path: str, number: str) -> str:
+    return f"{'cmpl' if path == TEXT else 'resp' if path == RESPONSE else 'chatcmpl'}-{number}"
+
+
+class Shared:
+    """The connection as each of so many answers sees it: it is over when the last of them is."""
+
+    def __init__(self, peer: Peer, answers: int) -> None:
+        self._peer = peer
+        self._left = answers
+
+    def write(self, data: bytes) -> bool:
+        """Hand bytes to the kernel; False: it did not take all of them, the rest is kept."""
+        return self._peer.write(data)
+
+    def answered(self, close: bool) -> None:
+        """One answer is over."""
+        self._left -= 1
+        if not self._left:
+            self._peer.answered(close)
+
+    def cut(self, reset: bool) -> None:
+        """Close at once, in the middle of the answers."""
+        self._peer.cut(reset)

@@ -1,0 +1,217 @@
+"""The server's loop: one thread, one epoll, clients and clockwork by turns.
+
+It waits in select() on the epoll's own descriptor, since that counts in microseconds and epoll.poll() in milliseconds.
+"""
+
+import gc
+import os
+import select
+import socket
+import ssl
+import traceback
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from inferload.errors import UsageError
+from inferload.measure import clock
+
+from ..engine.engine import Engine
+from ..protocol.http import HttpRequest
+from .connection import Connection, Hooks
+
+_BACKLOG = 4096
+_TURN_NS = 1_000_000  # how long the clockwork may keep the network waiting
+_LONGEST_WAIT_S = 0.5
+_AT_ONCE = 16  # connections served before the clockwork has its turn again: a request costs some 100 microseconds
+_SLOW_READ_S = 0.05  # between two pieces of a body that is read slowly
+_IN = select.EPOLLIN | select.EPOLLRDHUP
+
+
+class Server:
+    """Listens, reads, and lets the engine write. `handle` answers a request or starts its stream."""
+
+    def __init__(self, engine: Engine, host: str, port: int, tls: ssl.SSLContext | None) -> None:
+        self._engine = engine
+        self._tls = tls
+        self._host = host
+        self._listener = _listen(host, port)
+        self._port = int(self._listener.getsockname()[1])
+        self._epoll = select.epoll()
+        self._epoll.register(self._listener, select.EPOLLIN)
+        self._wake_in, self._wake_out = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._epoll.register(self._wake_in, select.EPOLLIN)
+        self._connections: dict[int, Connection] = {}
+        self._lost: list[Connection] = []
+        self._unserved: list[Connection] = []  # with complete requests, after their turn
+        self._stopping = False
+        self._handle: Callable[[Connection, HttpRequest], None] = lambda _connection, _request: None
+        self._hooks = Hooks(self._on_request, self._watch, self._unserved.append, self._lost.append, self._on_answered)
+        self.read_rate: Callable[[], float | None] = lambda: None  # bytes/s of each connection; None: as fast as it can
+        self.answered: Callable[[Connection], None] = lambda _connection: None  # told when an answer is over
+
+    @property
+    def port(self) -> int:
+        """The port it listens on."""
+        return self._port
+
+    @property
+    def connections(self) -> int:
+        """Open connections."""
+        return len(self._connections)
+
+    def stop(self) -> None:
+        """End the loop soon; may be called in a signal handler."""
+        self._stopping = True
+        os.write(self._wake_out, b"x")
+
+    def close_idle(self, but: Connection) -> int:
+        """Close every connection that waits for a request, except the one that asked; how many."""
+        idle = [each for each in self._connections.values() if each.idle and each is not but]
+        for connection in idle:
+            connection.cut(reset=False)
+        return len(idle)
+
+    def go_down(self) -> None:
+        """Close every connection and take no new one: connecting is refused, as while a server restarts."""
+        for connection in self._connections.values():
+            connection.cut(reset=False)
+        if self._listener.fileno() >= 0:
+            self._epoll.unregister(self._listener)
+            self._listener.close()
+
+    def come_up(self) -> None:
+        """Take connections again, at the same address."""
+        if self._listener.fileno() < 0:
+            self._listener = _listen(self._host, self._port)
+            self._epoll.register(self._listener, select.EPOLLIN)
+
+    def run(self, handle: Callable[[Connection, HttpRequest], None]) -> None:
+        """Serve until told to stop."""
+        self._handle = handle
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(50_000, 20, 100)  # a full collection in mid-stream would be lateness
+        now_ns = clock.now_ns()
+        while not self._stopping:
+            self._wait(now_ns)
+            self._poll()
+            now_ns = clock.now_ns()
+            now_ns = self._engine.pump(now_ns, now_ns + _TURN_NS)
+            self._bury()
+
+    def close(self) -> None:
+        """Drop everything at once."""
+        for connection in self._connections.values():
+            connection.sock.close()
+        self._listener.close()
+        self._epoll.close()
+        os.close(self._wake_in)
+        os.close(self._wake_out)
+
+    def _wait(self, now_ns: int) -> None:
+        due_ns = self._engine.next_due_ns()
+        if self._unserved:
+            return
+        wait_s = _LONGEST_WAIT_S if due_ns is None else min((due_ns - now_ns) / 1e9, _LONGEST_WAIT_S)
+        if wait_s > 0:
+            select.select((self._epoll,), (), (), wait_s)
+
+    def _poll(self) -> None:
+        unserved, self._unserved[:] = list(self._unserved), []
+        for each in unserved:
+            self._guard(each, each.serve)
+        for descriptor, events in self._epoll.poll(0, _AT_ONCE):
+            connection = self._connections.get(descriptor)
+            if connection is None:
+                if descriptor == self._listener.fileno():
+                    self._accept()
+                continue
+            if events & select.EPOLLOUT:
+                self._guard(connection, connection.writable)
+                self._watch(connection)
+            if events & ~select.EPOLLOUT:
+                self._guard(connection, partial(self._read, connection))
+
+    def _guard(self, connection: Connection, action: Callable[[], None]) -> None:
+        """Do something on a connection that is alive; an error that nothing else answers closes this connection only."""
+        if connection.dead:
+            return
+        try:
+            action()
+        except Exception:  # noqa: BLE001 - no input of one client may end the server
+            traceback.print_exc()
+            connection.cut(reset=False)
+
+    def _read(self, connection: Connection) -> None:
+        if not connection.reading:  # the client closed, with bytes unread before its end
+            connection.lose()
+            return
+        rate = self.read_rate()
+        if rate is None:
+            connection.readable()
+            return
+        connection.readable(max(1, round(rate * _SLOW_READ_S)))
+        if not connection.dead:
+            self._epoll.modify(connection.sock.fileno(), select.EPOLLOUT if connection.out else 0)
+            due_ns = clock.now_ns() + round(_SLOW_READ_S * 1e9)
+            self._engine.call_at(due_ns, lambda: self._watch(connection))
+
+    def _watch(self, connection: Connection) -> None:
+        """Have epoll report what the connection waits for."""
+        if not connection.dead:
+            wanted = _IN if connection.reading else select.EPOLLRDHUP
+            self._epoll.modify(connection.sock.fileno(), wanted | (select.EPOLLOUT if connection.out else 0))
+
+    def _accept(self) -> None:
+        for _ in range(_AT_ONCE):
+            try:
+                sock, _peer = self._listener.accept()
+            except OSError:
+                return
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self._tls is not None:
+                sock = self._tls.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+            self._connections[sock.fileno()] = Connection(sock, self._hooks)
+            self._epoll.register(sock.fileno(), _IN)
+
+    def _on_request(self, connection: Connection, request: HttpRequest) -> None:
+        self._handle(connection, request)
+
+    def _on_answered(self, connection: Connection) -> None:
+        self.answered(connection)
+
+    def _bury(self) -> None:
+        while self._lost:
+            connection = self._lost.pop()
+            descriptor = connection.sock.fileno()
+            self._epoll.unregister(descriptor)
+            del self._connections[descriptor]
+            connection.sock.close()
+            streams, connection.streams = connection.streams, ()
+            for stream in streams:
+                self._engine.abort(stream)
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        family, kind, proto, _name, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, kind, proto)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+    except OSError as error:
+        raise UsageError(f"--host {host} --port {port}: {error.strerror or error}; name another port") from error
+    listener.setblocking(False)
+    listener.listen(_BACKLOG)
+    return listener
+
+
+def tls_context(certificate: Path, key: Path | None) -> ssl.SSLContext:
+    """A server's TLS; UsageError where the files do not do."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(certificate, key)
+    except (OSError, ssl.SSLError) as error:
+        raise UsageError(f"--tls-cert {certificate}: {error}; name a PEM certificate and --tls-key") from error
+    return context

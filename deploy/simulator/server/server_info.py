@@ -1,0 +1,78 @@
+"""What the server was told, and what it says of itself with that."""
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from inferload.measure import clock
+
+from ..answers.usage import Shown
+from ..metrics.exposition import CacheInfo
+from ..protocol.model import Model
+
+VERSION = "0.32.0"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the API shows and asks for. `api_key` empty: no key is asked for."""
+
+    model: Model
+    shown: Shown
+    cache: CacheInfo
+    api_key: str
+    chunked: bool
+    max_num_seqs: int
+    api_keys: tuple[str, ...] = ()  # further keys that do
+    request_id_headers: bool = False  # --enable-request-id-headers
+    load_tracking: bool = False  # --enable-server-load-tracking; without it /load says 0
+    log_requests: bool = False  # --enable-log-requests
+    log_stats: bool = True  # not --disable-log-stats
+    log_interval_s: float = 10.0
+    max_num_batched_tokens: int = 2048
+    chunked_prefill: bool = True
+
+
+def models(model: Model) -> dict[str, object]:
+    """The document of /v1/models: one card for each name."""
+    now_s = clock.wall_ns() // 1_000_000_000
+    cards = []
+    for name in (model.name, *model.aliases):
+        card = {"id": name, "object": "model", "created": now_s, "owned_by": "vllm", "root": model.name}
+        card |= {"parent": None, "max_model_len": model.max_model_len, "permission": [_permission(now_s)]}
+        cards.append({**card, "engine": "simulator"})
+    return {"object": "list", "data": cards}
+
+
+def server_info(options: Options, query: Mapping[str, str]) -> dict[str, object]:
+    """The document of /server_info, its settings as an object or in a line."""
+    cache = options.cache
+    config: dict[str, dict[str, object]] = {
+        "model_config": {"model": options.model.name, "max_model_len": options.model.max_model_len},
+        "scheduler_config": {
+            "max_num_seqs": options.max_num_seqs,
+            "max_num_batched_tokens": options.max_num_batched_tokens,
+            "enable_chunked_prefill": options.chunked_prefill,
+            "policy": "fcfs",
+        },
+        "cache_config": {
+            "block_size": cache.block_size,
+            "num_gpu_blocks": cache.num_gpu_blocks,
+            "enable_prefix_caching": cache.prefix_caching,
+            "kv_cache_size_tokens": cache.num_gpu_blocks * cache.block_size,
+        },
+    }
+    as_json = query.get("config_format") == "json"
+    shown = (
+        config if as_json else ", ".join(f"{key}={value}" for part in config.values() for key, value in part.items())
+    )
+    return {"vllm_config": shown, "vllm_env": {}, "system_env": {}, "engine": "simulator"}
+
+
+def _permission(now_s: int) -> dict[str, object]:
+    allowed = {"allow_sampling": True, "allow_logprobs": True, "allow_search_indices": False, "allow_view": True}
+    return {
+        **{"id": f"modelperm-{secrets.token_hex(8)}", "object": "model_permission", "created": now_s},
+        **{"allow_create_engine": False, **allowed, "allow_fine_tuning": False},
+        **{"organization": "*", "group": None, "is_blocking": False},
+    }

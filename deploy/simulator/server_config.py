@@ -1,0 +1,301 @@
+"""What a command line makes: scheduler, clockwork and what is shown of them. Checked as vLLM checks its own."""
+
+import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from inferload.errors import UsageError
+
+from ..arguments import REFUSED_VALUES
+from . import flags
+from .core.hardware import Build, Preset, find, kv_blocks, kv_bytes_per_token, step_cost, with_noise
+from .core.paced_scheduler import PacedScheduler
+from .core.pipeline import Pipeline
+from .core.queues import Limits
+from .core.scheduler import Scheduler
+from .core.speculation import Acceptance, Speculation, speculation
+from .core.step_time import FrontEnd, StepClock, StepCost
+from .engine.engine import Engine
+from .engine.paced_engine import Pace, PacedEngine
+from .engine.stepped_engine import SteppedEngine
+from .metrics import buckets
+from .metrics.buckets import Bounds
+from .metrics.engine_metrics import Metrics
+
+DEFAULT_HARDWARE = "a100-llama3-8b"
+_PACED_BLOCKS, _PACED_LENGTH = 8192, 32_768
+_NO_DRAFTS = Speculation("", 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """One server, resolved. `pace` None: steps take what `cost` says. `shown_blocks` counts the one nobody gets."""
+
+    limits: Limits
+    shown_blocks: int
+    pace: Pace | None
+    cost: StepCost | None
+    front_end: FrontEnd
+    hardware: str | None
+    speculation: Speculation | None
+    acceptance: float | tuple[float, ...]
+    seed: int
+    stream_interval: int
+    max_queued: tuple[int | None, int | None]
+    bounds: Bounds  # of histograms, where they are not vLLM's
+
+    def engine(self) -> Engine:
+        """The engine, idle."""
+        drafts = self.limits.speculative_tokens
+        acceptance = Acceptance(drafts, self.acceptance, self.seed) if drafts else None
+        metrics = Metrics(self.limits.max_model_len, acceptance.counts if acceptance else None, self.bounds)
+        metrics.caching = self.limits.caching
+        engine: Engine
+        if self.pace is not None:
+            engine = PacedEngine(self.pace, PacedScheduler(self.limits), metrics)
+        else:
+            assert self.cost is not None
+            pipeline = Pipeline(Scheduler(self.limits, acceptance), StepClock(self.cost, self.seed))
+            engine = SteppedEngine(pipeline, self.front_end, metrics, self.stream_interval)
+        engine.max_queued = self.max_queued
+        return engine
+
+
+def check(arguments: Sequence[str]) -> list[str]:
+    """What the simulator would refuse in a list of `vllm serve` arguments, one line each; empty: it starts."""
+    try:
+        served(flags.read(arguments))
+    except UsageError as error:
+        return [str(error)]
+    return []
+
+
+def served(arguments: argparse.Namespace) -> Served:
+    """The server that a command line asks for; UsageError names the argument that makes none."""
+    flags.without_effect(arguments)
+    if arguments.model_tag is not None and arguments.model is not None:
+        raise UsageError(
+            f"{arguments.model_tag}: belongs to no flag, and --model names the model; a switch takes no value"
+        )
+    _check_values(arguments)
+    paced = flags.is_paced(arguments)
+    preset = find(arguments.hardware or DEFAULT_HARDWARE)
+    build = Build(
+        dtype=arguments.dtype,
+        quantization=arguments.quantization,
+        kv_cache_dtype=arguments.kv_cache_dtype,
+        tensor_parallel=arguments.tensor_parallel_size,
+        enforce_eager=arguments.enforce_eager,
+    )
+    drafting = _speculation(arguments)
+    limits, shown = _limits(arguments, preset, build, drafting, paced)
+    query_tokens = 1 + limits.speculative_tokens
+    cost = None if paced else _cost(arguments, step_cost(preset, build, limits.max_num_seqs, query_tokens), limits)
+    return Served(
+        limits=limits,
+        shown_blocks=shown,
+        pace=_pace(arguments) if paced else None,
+        cost=cost,
+        front_end=_front_end(arguments, preset),
+        hardware=None if paced else preset.name,
+        speculation=drafting,
+        acceptance=drafting.rates if drafting is not None and drafting.rates is not None else arguments.spec_acceptance,
+        seed=arguments.seed,
+        stream_interval=arguments.stream_interval,
+        max_queued=(arguments.max_num_queued_reqs, arguments.max_num_queued_tokens),
+        bounds=buckets.check(arguments.custom_histogram_buckets),
+    )
+
+
+def _pace(arguments: argparse.Namespace) -> Pace:
+    def given(name: str, default: Any) -> Any:
+        value = getattr(arguments, name)
+        return default if value is None else value
+
+    return Pace(
+        ttft_ns=round(given("ttft_ms", 50.0) * 1e6),
+        itl_ns=round(given("itl_ms", 10.0) * 1e6),
+        prefill_tok_per_s=given("prefill_tok_per_s", 0.0),
+        tokens_per_event=given("tokens_per_event", 1),
+        jitter=given("jitter", 0.0),
+        seed=arguments.seed,
+    )
+
+
+def _limits(
+    arguments: argparse.Namespace, preset: Preset, build: Build, drafting: Speculation | None, paced: bool
+) -> tuple[Limits, int]:
+    size = arguments.block_size or (16 if paced else preset.block_size)
+    blocks, shown = _blocks(arguments, preset, build, size, paced)
+    length = _model_length(arguments, blocks * size, _PACED_LENGTH if paced else preset.model.max_model_len)
+    seqs, budget = _batch(arguments, preset, length, paced)
+    if not paced:
+        _check_budget(arguments, budget, seqs, length)
+    asynchronous = preset.async_scheduling if arguments.async_scheduling is None else arguments.async_scheduling
+    drafts = drafting or _NO_DRAFTS
+    limits = Limits(
+        max_num_seqs=min(seqs, arguments.max_num_active_seqs or seqs),
+        blocks=blocks,
+        block_size=size,
+        caching=arguments.enable_prefix_caching,
+        max_model_len=length,
+        max_num_batched_tokens=min(budget, arguments.max_num_scheduled_tokens or budget),
+        chunked_prefill=arguments.enable_chunked_prefill,
+        long_prefill_token_threshold=arguments.long_prefill_token_threshold,
+        long_prefill_adaptive=arguments.long_prefill_token_threshold_adaptive,
+        reserve_full_prompt=arguments.scheduler_reserve_full_isl,
+        watermark=arguments.watermark,
+        async_scheduling=asynchronous and drafts.overlapped,
+        speculative_tokens=drafts.tokens,
+        lookahead_tokens=drafts.lookahead_tokens,
+        draft_slots=drafts.draft_slots,
+        drop_last_hit=drafts.drop_last_hit,
+    )
+    return limits, shown
+
+
+def _batch(arguments: argparse.Namespace, preset: Preset, length: int, paced: bool) -> tuple[int, int]:
+    """Requests that run at once and tokens in a step. A default follows what was given, as in vLLM's engine/arg_utils.py."""
+    doubled = 2 if arguments.performance_mode == "throughput" else 1
+    seqs = arguments.max_num_seqs or doubled * (256 if paced else preset.max_num_seqs)
+    budget = arguments.max_num_batched_tokens
+    if budget is None:
+        budget = doubled * preset.max_num_batched_tokens
+        budget = min(seqs * length, budget if arguments.enable_chunked_prefill else max(budget, length))
+    if arguments.max_num_seqs is None and not paced:  # paced timing has no budget
+        seqs = min(seqs, budget)
+    return seqs, budget
+
+
+def _blocks(arguments: argparse.Namespace, preset: Preset, build: Build, size: int, paced: bool) -> tuple[int, int]:
+    """Blocks that requests can have, and the number that vLLM would show."""
+    if arguments.num_gpu_blocks is not None:
+        return arguments.num_gpu_blocks, arguments.num_gpu_blocks
+    if arguments.num_gpu_blocks_override is not None:
+        return arguments.num_gpu_blocks_override - 1, arguments.num_gpu_blocks_override
+    if arguments.kv_cache_memory_bytes is not None:
+        count = int(arguments.kv_cache_memory_bytes // (kv_bytes_per_token(preset, build) * size))
+        if count < 2:
+            raise UsageError(
+                f"--kv-cache-memory-bytes {arguments.kv_cache_memory_bytes}: not two blocks of {size} tokens"
+            )
+        return count - 1, count
+    if paced:
+        return _PACED_BLOCKS, _PACED_BLOCKS
+    count = kv_blocks(preset, build, arguments.gpu_memory_utilization, size)
+    return count - 1, count
+
+
+def _model_length(arguments: argparse.Namespace, capacity: int, default: int) -> int:
+    if arguments.max_model_len == -1 or (arguments.max_model_len is None and default > capacity):
+        return min(default, capacity)
+    length = default if arguments.max_model_len is None else int(arguments.max_model_len)
+    if length > capacity:
+        raise UsageError(
+            f"--max-model-len {length}: more than the {capacity} tokens of the KV cache; "
+            "lower it, or raise --num-gpu-blocks-override or --gpu-memory-utilization"
+        )
+    return length
+
+
+def _check_budget(arguments: argparse.Namespace, budget: int, seqs: int, length: int) -> None:
+    if budget < length and not arguments.enable_chunked_prefill:
+        raise UsageError(
+            f"--max-num-batched-tokens {budget}: less than --max-model-len {length}, which without chunked prefill makes "
+            "longer prompts impossible; raise the one or lower the other"
+        )
+    if budget < seqs:
+        raise UsageError(f"--max-num-batched-tokens {budget}: less than --max-num-seqs {seqs}; raise it")
+    if (arguments.max_num_active_seqs or 0) > seqs:
+        raise UsageError(f"--max-num-active-seqs {arguments.max_num_active_seqs}: more than --max-num-seqs {seqs}")
+    if arguments.long_prefill_token_threshold > length:
+        raise UsageError(
+            f"--long-prefill-token-threshold {arguments.long_prefill_token_threshold}: more than --max-model-len {length}"
+        )
+
+
+def _cost(arguments: argparse.Namespace, cost: StepCost, limits: Limits) -> StepCost:
+    cost = with_noise(replace(cost, overlapped=limits.async_scheduling), arguments.step_noise)
+    if arguments.cudagraph_capture_sizes is not None:
+        cost = replace(cost, graphs=tuple(sorted(arguments.cudagraph_capture_sizes)))
+    if arguments.max_cudagraph_capture_size is not None:
+        cost = replace(cost, graphs=tuple(each for each in cost.graphs if each <= arguments.max_cudagraph_capture_size))
+    return cost
+
+
+def _front_end(arguments: argparse.Namespace, preset: Preset) -> FrontEnd:
+    if arguments.event_us is None:
+        return preset.front_end
+    return replace(preset.front_end, event_s=arguments.event_us / 1e6)
+
+
+def _speculation(arguments: argparse.Namespace) -> Speculation | None:
+    said = dict(arguments.speculative_config or {})
+    if arguments.spec_method is not None:
+        said["method"] = arguments.spec_method
+    if arguments.spec_tokens is not None:
+        said["num_speculative_tokens"] = arguments.spec_tokens
+    found = speculation(said)
+    if found is not None and arguments.async_scheduling and not found.overlapped:
+        raise UsageError(f"--async-scheduling: not together with drafts by {found.method}; leave it out")
+    return found
+
+
+_MOST_MS, _MOST_TOKENS = 86_400_000, 1_000_000_000
+_RANGES: Mapping[str, tuple[int, float]] = {
+    "port": (0, 65_535),
+    "ttft_ms": (0, _MOST_MS),
+    "itl_ms": (0, _MOST_MS),
+    "event_us": (0, _MOST_MS),
+    "step_noise": (0, 10),
+    "exit_after_s": (0, 31_536_000),  # a year
+    "prefill_tok_per_s": (0, _MOST_TOKENS),
+    "eos_mean_tokens": (0, _MOST_TOKENS),
+    "reasoning_mean_tokens": (0, _MOST_TOKENS),
+    "image_tokens": (0, 1_000_000),
+    "long_prefill_token_threshold": (0, _MOST_TOKENS),
+    "max_num_queued_reqs": (0, _MOST_TOKENS),
+    "max_num_queued_tokens": (0, _MOST_TOKENS),
+    "max_num_seqs": (1, 1_000_000),
+    "max_num_active_seqs": (1, 1_000_000),
+    "max_num_batched_tokens": (1, _MOST_TOKENS),
+    "max_num_scheduled_tokens": (1, _MOST_TOKENS),
+    "tokens_per_event": (1, _MOST_TOKENS),
+    "stream_interval": (1, _MOST_TOKENS),
+    "num_gpu_blocks": (1, 10_000_000),
+    "num_gpu_blocks_override": (2, 10_000_000),
+    "block_size": (1, 1_000_000),
+    "tensor_parallel_size": (1, 1024),
+    "max_cudagraph_capture_size": (0, 1_000_000),
+}
+
+
+def _check_values(arguments: argparse.Namespace) -> None:
+    for name, (least, most) in _RANGES.items():
+        _check_range(name, getattr(arguments, name), least, most)
+    for name in ("quantization", "kv-cache-dtype"):
+        value = getattr(arguments, name.replace("-", "_"))
+        if reason := REFUSED_VALUES.get((name, value)):
+            raise UsageError(f"--{name} {value}: {reason}")
+    for size in arguments.cudagraph_capture_sizes or ():
+        _check_range("cudagraph_capture_sizes", size, 1, 1_000_000)
+    if arguments.max_model_len != -1:
+        _check_range("max_model_len", arguments.max_model_len, 1, _MOST_TOKENS)
+    for name, text in (("jitter", "a share of the itl"), ("spec_acceptance", "a chance"), ("watermark", "a share")):
+        value = getattr(arguments, name)
+        if value is not None and not 0 <= value <= 1:
+            raise UsageError(f"--{name.replace('_', '-')} {value}: {text}, 0 to 1")
+    if not 0 < arguments.gpu_memory_utilization <= 1:
+        raise UsageError(f"--gpu-memory-utilization {arguments.gpu_memory_utilization}: above 0, at most 1")
+    if not 0 <= arguments.tool_call_share <= 1:
+        raise UsageError(f"--tool-call-share {arguments.tool_call_share}: a share of the answers, 0 to 1")
+    if arguments.enable_auto_tool_choice and not arguments.tool_call_parser:
+        raise UsageError("--enable-auto-tool-choice: needs --tool-call-parser, such as hermes")
+    if arguments.tls_key is not None and arguments.tls_cert is None:
+        raise UsageError(f"--tls-key {arguments.tls_key}: needs --tls-cert")
+
+
+def _check_range(name: str, value: float | None, least: int, most: float) -> None:
+    if value is not None and not least <= value <= most:
+        raise UsageError(f"--{name.replace('_', '-')} {value}: from {least} to {most}")
