@@ -14,7 +14,6 @@ def register(subparsers: Any) -> None:
     """Add the sub-command."""
     parser = subparsers.add_parser(
         "report",
-        help="make timeline.csv, report.md and report.html of a run",
         description="Writes timeline.csv, report.md and report.html into each run directory. Numbers are those of the "
         "run's summary.json; a run that was cut short gets a report that says so. With --locust-csv: of plain Locust's files. "
         "Of a search's folder: search.md and search.html. Of a sweep's folder, or of a folder of runs: index.html, "

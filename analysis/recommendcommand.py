@@ -34,7 +34,6 @@ def register(subparsers: Any) -> None:
     """Add the sub-command."""
     parser = subparsers.add_parser(
         "recommend",
-        help="best variant for each aim, from measured runs",
         description="Names the best variant for each aim: lowest TTFT, highest throughput, most users within an SLO, least "
         "memory, lowest cost, balanced; with its gain over the baseline, the interval of the gain, and the figures that are "
         "worse. Give a sweep's folder, or a folder of runs for each variant, the baseline first; NAME=PATH names a variant.",

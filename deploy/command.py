@@ -37,7 +37,6 @@ def register(subparsers: Any) -> None:
     """Add the sub-command."""
     parser = subparsers.add_parser(
         "deploy",
-        help="start, watch and stop servers, here and on other machines",
         description="Start a server, see what is up, read its log, stop it.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -40,7 +40,6 @@ def register(subparsers: Any) -> None:
     """Add the sub-command."""
     parser = subparsers.add_parser(
         "sweep",
-        help="hold variants against a baseline on scenarios, in pairs of runs",
         description="Variants x scenarios x pairs of runs, and one comparison at the end.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,

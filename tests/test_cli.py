@@ -2,9 +2,10 @@
 
 import ast
 import json
+import re
 import subprocess
 import sys
-from importlib.metadata import EntryPoint
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,41 @@ def test_a_removed_command_names_its_replacement(command: str, capsys: pytest.Ca
     assert ended.value.code == 2
     last_line = capsys.readouterr().err.splitlines()[-1]
     assert last_line == f"inferload: error: {command}: removed; use {cli.REMOVED[command]}"
+
+
+def test_the_help_lists_every_command_in_a_group(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["--help"])
+    assert ended.value.code == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "usage: inferload [-h] [--version] COMMAND ..."
+    assert [line for line in lines if re.fullmatch("[a-z]+:", line)][1:] == [f"{name}:" for name in cli.GROUPS]
+    listed = [line.split()[0] for line in lines if re.match("  [a-z]", line)]
+    satellites = [entry.name for entry in entry_points(group="inferload.commands")]
+    assert sorted(listed) == sorted([*cli.BUILT_IN, *satellites])
+    assert max(map(len, lines)) <= 80
+    assert all(len(line.split()) > 1 for line in lines if line.startswith("  "))
+
+
+def test_a_command_without_a_group_is_listed_as_other(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    entry = EntryPoint("mine", "no_such_module:register", "inferload.commands")
+    monkeypatch.setattr(cli, "entry_points", lambda group: [entry])
+    with pytest.raises(SystemExit):
+        cli.main(["--help"])
+    assert "\nother:\n  mine\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("word", "hint"),
+    [("reprot", "did you mean report?"), ("x", "inferload --help lists the commands")],
+)
+def test_an_unknown_command_is_one_line(word: str, hint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main([word])
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.splitlines()[-1] == f"inferload: error: {word}: unknown command; {hint}"
 
 
 def test_no_parser_takes_an_abbreviation() -> None:

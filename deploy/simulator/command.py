@@ -38,7 +38,6 @@ def register(subparsers: Any) -> None:
     plans = (chaos.__doc__ or "").partition("\n\n")[2]
     parser = subparsers.add_parser(
         "simulator",
-        help="the embedded vLLM-like server",
         usage="%(prog)s [MODEL] [options]",
         description=_DESCRIPTION,
         epilog=_EPILOG + plans,

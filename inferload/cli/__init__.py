@@ -1,10 +1,11 @@
-"""The `inferload` command. Satellites bring their sub-commands in by entry point, so nothing here imports them."""
+"""The `inferload` command. Satellites add sub-commands by entry point; nothing here imports them."""
 
 import argparse
 import contextlib
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, TextIO, cast
@@ -15,7 +16,7 @@ from inferload.measure.untrusted import escaped_lines
 from inferload.passing import PassingParser, is_key
 from inferload.runoptions import KEY_ON_COMMAND_LINE
 
-# The load path's own sub-commands: the module whose `register` adds them. Only what is asked for is imported.
+# Sub-commands of the load path, with the module whose `register` adds them.
 BUILT_IN = {
     "run": "inferload.cli.run",
     "search": "inferload.cli.search.command",
@@ -25,6 +26,39 @@ BUILT_IN = {
     "scrape": "inferload.cli.scrape",
     "calibrate": "inferload.cli.calibrate",
     "collect": "inferload.cli.collect",
+}
+
+# Groups of commands in `inferload --help`, with a line each.
+GROUPS = {
+    "run": {"run": "run a scenario against a server"},
+    "scenarios": {
+        "init": "write a commented scenario file and a locustfile",
+        "validate": "check scenario files",
+        "plan": "explain sessions, turns, tokens and load of a scenario",
+        "schema": "print the JSON Schema of scenario files",
+        "from-vllm-bench": "translate a `vllm bench serve` command line",
+    },
+    "results": {
+        "report": "write report.html, report.md and timeline.csv of a run",
+        "compare": "compare configurations with a baseline",
+        "recommend": "name the best variant for each aim",
+        "baseline": "maintain a baseline of earlier runs",
+        "collect": "gather the turns of workers on other machines",
+    },
+    "campaigns": {
+        "search": "find the highest load that holds an SLO",
+        "sweep": "compare variants with a baseline on scenarios",
+    },
+    "servers": {
+        "deploy": "start, watch and stop servers",
+        "simulator": "run the embedded vLLM-like server",
+        "throughput": "measure the engine's limit on a variant",
+        "scrape": "record the Prometheus metrics of servers",
+    },
+    "machine": {
+        "doctor": "check this machine and a server",
+        "calibrate": "measure how many streams one worker handles",
+    },
 }
 
 # Commands that no longer exist, with their replacement.
@@ -42,36 +76,54 @@ REMOVED = {
 
 
 def build_parser(command: str | None = None) -> argparse.ArgumentParser:
-    """The command line, sub-commands of installed satellites included; of a `command` that is known, that one alone.
+    """Return the parser with the sub-command `command`; with none if there is no such command. Only its module is imported.
 
     A sub-command sets `run`, a function of the parsed arguments that returns the exit code.
     """
+    satellites = {entry.name: entry for entry in entry_points(group="inferload.commands")}
     parser = argparse.ArgumentParser(
-        prog="inferload", description="Load generation for LLM inference servers, on Locust.", allow_abbrev=False
+        prog="inferload",
+        usage="%(prog)s [-h] [--version] COMMAND ...",
+        description="Load generation for LLM inference servers, on Locust.",
+        epilog=_commands_text([name for name in satellites if not any(name in group for group in GROUPS.values())]),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"inferload {__version__}")
-    commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=PassingParser)
-    satellites = {entry.name: entry for entry in entry_points(group="inferload.commands")}
-    known = command in BUILT_IN or command in satellites
-    for module in dict.fromkeys(module for name, module in BUILT_IN.items() if not known or name == command):
-        import_module(module).register(commands)
-    for name in sorted(satellites):
-        if not known or name == command:
-            _add(satellites[name], commands)
+    commands = parser.add_subparsers(
+        prog="inferload", metavar="COMMAND", required=True, parser_class=PassingParser, help=argparse.SUPPRESS
+    )
+    if command in BUILT_IN:
+        import_module(BUILT_IN[command]).register(commands)
+    elif command in satellites:
+        _add(satellites[command], commands)
+    elif command is not None and not command.startswith("-") and command not in REMOVED:
+        near = get_close_matches(command, [*BUILT_IN, *satellites], n=1)
+        hint = f"did you mean {near[0]}?" if near else "inferload --help lists the commands"
+        parser.error(f"{escaped_lines(command)}: unknown command; {hint}")
     return parser
 
 
+def _commands_text(others: Sequence[str]) -> str:
+    """Return the commands by group. `others`: satellites without a group."""
+    groups = {**GROUPS, **({"other": dict.fromkeys(sorted(others), "")} if others else {})}
+    lines = [
+        line
+        for title, commands in groups.items()
+        for line in ("", f"{title}:", *(f"  {name:<17} {text}".rstrip() for name, text in commands.items()))
+    ]
+    return "\n".join([*lines, "", "inferload COMMAND --help describes a command."]).lstrip()
+
+
 def _add(entry: EntryPoint, commands: Any) -> None:
-    """A satellite's sub-command; one that cannot be loaded says why when it is asked for, and spoils no other."""
+    """Add a satellite's sub-command; if it cannot be loaded, a command that reports the error."""
     try:
         register = entry.load()
     except ImportError as error:
         reason = (
             f"{entry.name}: cannot be loaded: {error}; install inferload anew: pip install --force-reinstall inferload"
         )
-        commands.add_parser(entry.name, help="(cannot be loaded)", add_help=False).set_defaults(
-            run=_refuse(reason), extra=()
-        )
+        commands.add_parser(entry.name, add_help=False).set_defaults(run=_refuse(reason), extra=())
     else:
         register(commands)
 

@@ -29,7 +29,6 @@ def register(commands: Any) -> None:
     """Add the sub-command."""
     parser = commands.add_parser(
         "calibrate",
-        help="how many streams and tokens/s one worker of this machine measures truly",
         description=_DESCRIPTION,
         epilog="Exit code: 0 a size was measured truly, 3 none was. The result is kept; a run planned past it warns.",
     )

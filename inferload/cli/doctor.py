@@ -15,7 +15,6 @@ def register(commands: Any) -> None:
     """Add the sub-command."""
     parser = commands.add_parser(
         "doctor",
-        help="look at this machine, and at a server: what is fit, what is not, and what to do about it",
         description="Look at this machine and, with --host, at a server. Sends the server a few turns of two tokens.",
         epilog="Exit code: 0 nothing fails, 2 something does. Example: inferload doctor --host http://server:8000",
     )

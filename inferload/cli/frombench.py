@@ -24,7 +24,6 @@ def register(commands: Any) -> None:
     """Add the sub-command."""
     parser = commands.add_parser(
         "from-vllm-bench",
-        help="turn a `vllm bench serve` command line into a scenario file",
         description="Turn a pasted `vllm bench serve` command line (or one of benchmark_serving.py) into a scenario file. What "
         "has no counterpart is said in the file and on stderr. Reads vLLM 0.32's options. Sends nothing.",
         epilog=_EXAMPLE,

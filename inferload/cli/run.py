@@ -19,7 +19,6 @@ def register(commands: Any) -> None:
     """Add the sub-command."""
     parser = commands.add_parser(
         "run",
-        help="run a scenario against a server",
         description="Run a scenario against a server: headless, or with Locust's web UI if one of its options is given.",
         epilog=_EXAMPLE,
     )

@@ -31,9 +31,7 @@ def register(commands: Any) -> None:
 
 
 def _add(commands: Any, name: str, text: str, epilog: str) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = commands.add_parser(
-        name, help=text, description=f"{text[:1].upper()}{text[1:]}.", epilog=epilog
-    )
+    parser: argparse.ArgumentParser = commands.add_parser(name, description=text, epilog=epilog)
     return parser
 
 
@@ -41,7 +39,7 @@ def _register_validate(commands: Any) -> None:
     parser = _add(
         commands,
         "validate",
-        "check scenario files and name every mistake with its line",
+        "Check scenario files and report every error with its line.",
         "Exit code: 0 all are valid, 2 one is not. Sends nothing. Example: inferload validate scenarios/*.yaml",
     )
     parser.add_argument("scenarios", metavar="SCENARIO", nargs="+", help=WHAT)
@@ -53,7 +51,7 @@ def _register_plan(commands: Any) -> None:
     parser = _add(
         commands,
         "plan",
-        "say in words what a scenario will do: sessions, turns, tokens, load, duration",
+        "Explain a scenario in words: sessions, turns, tokens, load, duration.",
         "Sends nothing. Figures are those of sessions that the seed draws. Example: inferload plan chat-open",
     )
     parser.add_argument("scenario", metavar="SCENARIO", help=WHAT)
@@ -65,7 +63,7 @@ def _register_schema(commands: Any) -> None:
     parser = _add(
         commands,
         "schema",
-        "print the JSON Schema of scenario files, for editors",
+        "Print the JSON Schema of scenario files, for editors.",
         "Example: inferload schema > scenario.schema.json, and as a scenario's first line: "
         "# yaml-language-server: $schema=scenario.schema.json",
     )
@@ -76,7 +74,7 @@ def _register_init(commands: Any) -> None:
     parser = _add(
         commands,
         "init",
-        "write a commented scenario file to start from, and a locustfile.py beside it that runs it",
+        "Write a commented scenario file to start from, and a locustfile.py beside it that runs it.",
         "Never overwrites. Example: inferload init mine.yaml --from chat-open, then: locust --host http://server:8000",
     )
     parser.add_argument("path", metavar="FILE", nargs="?", default="scenario.yaml", help="default: %(default)s")

@@ -30,7 +30,6 @@ def register(commands: Any) -> None:
     """Add the sub-command."""
     parser = commands.add_parser(
         "scrape",
-        help="keep the Prometheus metrics of servers over time, without a run",
         description="Read the metrics pages of servers at fixed intervals and write them as Parquet.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,

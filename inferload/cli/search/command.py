@@ -34,7 +34,6 @@ def register(commands: Any) -> None:
     """Add the sub-command."""
     parser = commands.add_parser(
         "search",
-        help="find the highest load that holds an SLO",
         description="Find the highest load that holds an SLO, within a time budget. Arguments after -- go to Locust.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
