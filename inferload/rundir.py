@@ -19,7 +19,6 @@ FORMAT = 1
 MANIFEST = "run.json"
 SUMMARY = "summary.json"
 MARKS = "marks.jsonl"
-BOOKS = "books.json"  # only where workers wrote their turns on other disks
 TIMELINE = "timeline.csv"
 REPORT_MD = "report.md"
 REPORT_HTML = "report.html"

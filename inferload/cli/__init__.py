@@ -24,11 +24,13 @@ BUILT_IN = {
     "doctor": "inferload.cli.doctor",
     "scrape": "inferload.cli.scrape",
     "calibrate": "inferload.cli.calibrate",
-    "collect": "inferload.cli.collect",
     "interference": "inferload.cli.interference",
 }
 
-REMOVED = {"gates": "inferload report RUN --junit FILE --markdown FILE --github"}
+REMOVED = {
+    "collect": "no command: workers send their turns to the master during the run (--max-turns-mb)",
+    "gates": "inferload report RUN --junit FILE --markdown FILE --github",
+}
 
 
 def build_parser(command: str | None = None) -> argparse.ArgumentParser:

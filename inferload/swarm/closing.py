@@ -40,6 +40,7 @@ def close(run: EndedRun) -> Closed:
     turns = run.turns()
     cache = cachefigures.figures(run, turns)
     document = summary.build(_input(run, turns, cache)) | _splits(run, turns) | {"cache": cache.block}
+    document["turn_records"] = _turn_records(run)
     document["tasks"] = None if turns is None else tasks_by_class(turns)
     document["outcome"] = outcome.judge(document, run.early, run.policy).to_dict()
     return Closed(document, cache.left)
@@ -130,12 +131,24 @@ def _stamps(run: EndedRun) -> validity.Stamps | None:
     return "user" if any(one.reads_unstamped for one in health) else None
 
 
+def _turn_records(run: EndedRun) -> dict[str, Any]:
+    """Turns that were counted, and how many of their records are in the run directory; `why` not all of them are."""
+    members = run.roster.members
+    held_back = [member for member in members if member.held_back_records]
+    return {
+        "counted": sum(member.turns for member in members),
+        "at_hand": sum(member.at_hand or 0 for member in members),
+        "held_back": sum(member.held_back_records for member in held_back),
+        "lost": run.lost_records,
+        "why": _why_lost(run) or next((f"worker {one.name}: {one.held_back}" for one in held_back), None),
+    }
+
+
 def _why_lost(run: EndedRun) -> str:
     """The first worker that lost records, the path and the error."""
     for member in run.roster.members:
         if member.lost_records:
-            why = member.write_error or f"{member.facts.get('folder')}: files were removed while the run lasted"
-            return f"worker {member.name}: {why}"
+            return f"worker {member.name}: {member.why_lost}"
     return ""
 
 

@@ -70,7 +70,7 @@ def conclude(run: MasterRun, csv_errors: Sequence[str] = ()) -> Result:
     closed = closing.close(over)
     document = run.own.redaction.document(closed.document)
     load = load_text(run.order.scenario, run.marks.seen, run.preflight.data)
-    written = _write_documents(run, over, document, load)
+    written = _write_documents(run, document, load)
     if not written:
         document = _not_kept(document, over)
     detailed = run.own.details
@@ -117,16 +117,14 @@ def _not_kept(document: dict[str, Any], over: ended.EndedRun) -> dict[str, Any]:
     return document | {"outcome": outcome.judge(document, over.early, over.policy).to_dict()}
 
 
-def _write_documents(run: MasterRun, over: ended.EndedRun, document: dict[str, Any], load: LoadText) -> bool:
-    """Write summary, manifest and, where turns lie elsewhere, books; whether all of them could be written."""
+def _write_documents(run: MasterRun, document: dict[str, Any], load: LoadText) -> bool:
+    """Write summary and manifest; whether both could be written."""
     folder = run.place.path
     try:
         rundir.write_json(folder / rundir.SUMMARY, document)
         counts = {"sessions": summary.sessions(run.seen.tallies.total()), "turns": document["turns"]["by_phase"]["all"]}
         _write_manifest(run, counts, load)
         (folder / rundir.TOKEN).unlink(missing_ok=True)
-        if any(member.facts.get("folder") != str(folder) for member in run.roster.members):
-            ended.keep(over, run.own.redaction)
     except OSError as error:
         logger.error("%s: %s; the summary is printed and not kept", folder, rundir.reason(error))
         return False

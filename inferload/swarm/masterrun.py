@@ -21,7 +21,7 @@ from inferload.measure.recent import Recent
 from inferload.measure.record import Phase, PhaseWindow
 from inferload.measure.steady import Steadiness
 from inferload.measure.tally import TallySet
-from inferload.swarm import adaptations, compat, messages, muster, others, stepping, warming, watching
+from inferload.swarm import adaptations, compat, delivery, messages, muster, others, stepping, warming, watching
 from inferload.swarm.adaptations import Adaptation
 from inferload.swarm.arms import Arm, Earlier
 from inferload.swarm.ended import Others, Place, Seen
@@ -36,6 +36,7 @@ from inferload.swarm.preflight import Preflight
 from inferload.swarm.roster import GAP_S, Member, Roster
 from inferload.swarm.scraping import Scraping
 from inferload.swarm.steering import Steering
+from inferload.swarm.turnreceiver import TurnReceiver
 from inferload.workload.data import Notes
 
 logger = logging.getLogger(__name__)
@@ -75,6 +76,7 @@ class MasterRun:
         self.complete = False  # every worker that is not lost drained in time
         self.roster = Roster(compat.client_ids(runner))
         self.scraping: Scraping | None = None
+        self.records = TurnReceiver(place.path / rundir.TURNS, self.run_id, own.max_turns_mb, self._acknowledge)
         self._runner = runner
         self.steering = Steering(order)
         self._spent_ns: int | None = None  # when the last of a counted load was over
@@ -160,16 +162,22 @@ class MasterRun:
         if member is not None and data["run_id"] == self.run_id:
             member.drained = True
             member.written, member.write_error = data.get("written"), data.get("write_error")
-            if member.lost_records:
-                text = (
-                    f"worker {member.name} lost {member.lost_records} turn records: {member.write_error or 'removed'}"
-                )
-                self.marks.add("lost_records", text, worker=member.name, records=member.lost_records)
             self.notes.update(data.get("notes", {}))
             self._listeners_raised += data.get("listeners_raised", 0)
             self._look_at_overrun(member, data.get("overrun_ns", 0) / NS_PER_MS)
             self._look_whether_drained()
             gevent.spawn_later(_SAME_SIGNAL_S, self._look_whether_left, member)
+
+    def on_turns(self, data: dict[str, Any]) -> None:
+        """Take a piece of the records of a worker that writes elsewhere."""
+        if data["run_id"] == self.run_id:
+            self.records.on_piece(data["name"], data)
+
+    def on_delivered(self, data: dict[str, Any]) -> None:
+        """Note that a worker sends no more records."""
+        member = self.roster.named(data["name"])
+        if member is not None and data["run_id"] == self.run_id:
+            member.delivered, member.held_back = True, data.get("error")
 
     def on_spent(self, data: dict[str, Any]) -> None:
         """Nothing of a worker's load is left: a trace is over, or what was to be counted is."""
@@ -289,6 +297,9 @@ class MasterRun:
             end_ns = self._load_end_ns(end_ns)
             self._announce(start_ns, min(measure_ns, end_ns), end_ns)
             self._drain(end_ns)
+            delivery.finish(
+                self.roster, self.records, self.place.path / rundir.TURNS, self.marks, lambda: self._aborting
+            )
         finally:
             gevent.killall(self._marking, block=False)
             starter.kill(block=False)
@@ -322,6 +333,7 @@ class MasterRun:
 
     def close(self) -> None:
         """Take down what a run that could not be conducted left behind."""
+        self.records.close()
         if self.scraping is not None:
             self.scraping.stop()
 
@@ -388,6 +400,9 @@ class MasterRun:
     def _look_whether_drained(self) -> None:
         if all(member.drained for member in self.roster.awaited):
             self.drained.set()
+
+    def _acknowledge(self, name: str, data: dict[str, Any]) -> None:
+        self.tell(messages.TAKEN, data, self.roster.named(name))
 
     def tell(self, kind: str, data: dict[str, Any], member: Member | None = None) -> None:
         """Send to one worker or to all; those that seem lost too, since a worker that only stood still has to drain."""

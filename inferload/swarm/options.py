@@ -12,7 +12,7 @@ from inferload.ci import Outputs
 from inferload.errors import UsageError
 from inferload.measure import abort, gates
 from inferload.measure.outcome import FAILED, Policy
-from inferload.runoptions import API_KEY_VARIABLE, KEY_ON_COMMAND_LINE, RUN_OPTIONS
+from inferload.runoptions import API_KEY_VARIABLE, DEFAULT_MAX_TURNS_MB, KEY_ON_COMMAND_LINE, RUN_OPTIONS
 from inferload.swarm import order
 from inferload.swarm.compat import AnyOf
 from inferload.swarm.own import OwnSettings
@@ -130,6 +130,7 @@ def own_settings(options: Any) -> OwnSettings:
             inconclusive_code=_code(options.inconclusive_code),
             failed_code=getattr(options, "exit_code_on_error", FAILED),
         ),
+        max_turns_mb=_max_turns_mb(options.max_turns_mb),
         progress_file=Path(options.progress_file).absolute() if options.progress_file else None,
         outputs=Outputs.of(options),
         origins=_origins(options),
@@ -183,6 +184,14 @@ def _code(text: Any) -> int:
         return 1
     if not str(text).isdecimal() or int(text) > 255:
         raise UsageError(f"--inconclusive-code {text}: not a whole number from 0 to 255")
+    return int(text)
+
+
+def _max_turns_mb(text: Any) -> int:
+    if text in (None, ""):
+        return DEFAULT_MAX_TURNS_MB
+    if not str(text).isdecimal():
+        raise UsageError(f"--max-turns-mb {text}: not a whole number of MB from 0 on")
     return int(text)
 
 
