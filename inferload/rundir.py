@@ -18,6 +18,7 @@ FORMAT = 1
 
 MANIFEST = "run.json"
 SUMMARY = "summary.json"
+COUNTS = "counts.json"  # the master's own counts, of which and of the turns and scrapes the summary is made
 MARKS = "marks.jsonl"
 TIMELINE = "timeline.csv"
 REPORT_MD = "report.md"

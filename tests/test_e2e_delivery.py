@@ -26,6 +26,8 @@ from e2e_runs import (
 )
 from locust_process import LocustProcess
 
+from inferload.results.summarise import summarise
+
 OLD_PARTS = 2  # of a worker before it is killed
 UNSENT_S = 2.5  # between the arrival of a worker's part and its end
 
@@ -149,6 +151,7 @@ def test_records_beyond_the_limit_stay_on_the_workers_and_the_summary_says_so(st
     ended: Ended = stage.result(scene)
     assert ended.code == 0, ended.text
     summary = ended.summary
+    assert summarise(ended.run_dir) == summary
     assert summary["percentiles_from"] == "sketches"
     sent = summary["turns"]["by_phase"]["all"]["sent"]
     records = summary["turn_records"]
@@ -168,6 +171,7 @@ def test_a_killed_worker_loses_at_most_its_last_seconds_and_the_summary_says_how
     assert "Traceback" not in ended.text, ended.text
     assert ended.code == 3
     summary, seen = ended.summary, ended.seen
+    assert summarise(ended.run_dir) == summary
     assert ended.codes >= {"lost_worker", "lost_records"}
     manifest = json.loads((ended.run_dir / "run.json").read_text())
     workers = {worker["name"]: worker for worker in manifest["workers"]}

@@ -9,6 +9,7 @@ import gevent
 from inferload import rundir, turnfile
 from inferload.errors import UsageError
 from inferload.measure.clock import NS_PER_S, now_ns
+from inferload.results.counts import EndedWorker
 from inferload.swarm.marks import Marks
 from inferload.swarm.roster import Member, Roster
 from inferload.swarm.threads import in_thread
@@ -31,17 +32,17 @@ def finish(roster: Roster, receiver: TurnReceiver, folder: Path, marks: Marks, a
             if member.drained and not member.delivered:
                 member.held_back = member.held_back or "the worker stopped sending them"
         _count(member, folder, received=member.name in receiver.names)
-        _mark(member, marks)
+        _mark(member.ended(), marks)
 
 
-def _mark(member: Member, marks: Marks) -> None:
-    if member.held_back_records:
-        text = f"worker {member.name} held back {member.held_back_records} turn records: {member.held_back}"
-        marks.add("held_back_records", text, worker=member.name, records=member.held_back_records)
-        logger.warning("%s; they are on %s in %s", text, member.facts.get("host"), member.facts.get("folder"))
-    if member.lost_records:
-        text = f"worker {member.name} lost {member.lost_records} turn records: {member.why_lost}"
-        marks.add("lost_records", text, worker=member.name, records=member.lost_records)
+def _mark(worker: EndedWorker, marks: Marks) -> None:
+    if worker.held_back_records:
+        text = f"worker {worker.name} held back {worker.held_back_records} turn records: {worker.held_back}"
+        marks.add("held_back_records", text, worker=worker.name, records=worker.held_back_records)
+        logger.warning("%s; they are on %s in %s", text, worker.host, worker.folder)
+    if worker.lost_records:
+        text = f"worker {worker.name} lost {worker.lost_records} turn records: {worker.why_lost}"
+        marks.add("lost_records", text, worker=worker.name, records=worker.lost_records)
 
 
 def _wait(roster: Roster, receiver: TurnReceiver, aborted: Callable[[], bool]) -> None:

@@ -21,10 +21,10 @@ from inferload.measure.recent import Recent
 from inferload.measure.record import Phase, PhaseWindow
 from inferload.measure.steady import Steadiness
 from inferload.measure.tally import TallySet
+from inferload.results.counts import Arm, Others
 from inferload.swarm import adaptations, compat, delivery, messages, muster, others, stepping, warming, watching
 from inferload.swarm.adaptations import Adaptation
-from inferload.swarm.arms import Arm, Earlier
-from inferload.swarm.ended import Others, Place, Seen
+from inferload.swarm.arms import Previous
 from inferload.swarm.faultlogs import first_of_each
 from inferload.swarm.host import sleep_until
 from inferload.swarm.marks import Marks
@@ -34,10 +34,12 @@ from inferload.swarm.own import OwnSettings
 from inferload.swarm.phases import RunPhases
 from inferload.swarm.preflight import Preflight
 from inferload.swarm.roster import GAP_S, Member, Roster
+from inferload.swarm.runstate import Place, Seen
 from inferload.swarm.scraping import Scraping
 from inferload.swarm.steering import Steering
 from inferload.swarm.turnreceiver import TurnReceiver
 from inferload.workload.data import Notes
+from inferload.workload.schedules import step_bounds_s
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +60,7 @@ class MasterRun:
         self._clock = clock_id()
         self.run_id = f"{datetime.now(UTC).strftime('%Y%m%dT%H%M%SZ')}-{secrets.token_hex(4)}"
         self.arm: Arm = "cold"
-        self.earlier: Earlier | None = None
+        self.earlier: Previous | None = None
         self.salt = order.scenario.cache.salt or self.run_id  # what keeps its prompts apart from other runs'
         self.marks = Marks(place.path / rundir.MARKS, self.anchor, own.redaction)
         self.seen = Seen()
@@ -69,7 +71,7 @@ class MasterRun:
         self._listeners_raised = 0
         self._users: dict[str, int] = {}  # by class, when the load ended
         self.notes = Notes()  # what the workers' sessions came to, beside their turns
-        self.phases = RunPhases(stepping.bounds_s(order.scenario))
+        self.phases = RunPhases(step_bounds_s(order.scenario))
         self.stop = Event()
         self.stop_reason = "the scenario's end"
         self.drained = Event()
@@ -86,7 +88,7 @@ class MasterRun:
         self.early_by: str | None = None  # the signal or event that ended the load before its planned end
         self._marking: list[gevent.Greenlet] = []
 
-    def follow(self, arm: Arm, earlier: Earlier | None) -> None:
+    def follow(self, arm: Arm, earlier: Previous | None) -> None:
         """Say before `prepare` which arm of its order this is, and which run it follows, whose prefixes it then meets."""
         self.arm, self.earlier = arm, earlier
         if earlier is not None:

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from inferload.measure.failures import message
+from inferload.results.counts import Others
 from inferload.swarm.bookings import OWN_ROWS
-from inferload.swarm.ended import Others
 
 _MOST_MESSAGES = 50
 _LISTENERS = "listeners of events raised; the first is in the log"

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from inferload.measure.clock import now_ns
+from inferload.results.counts import EndedWorker
 
 # A worker that says nothing for this long is lost.
 LOST_S = 4.0
@@ -89,25 +90,25 @@ class Member:
         """Whether it writes elsewhere than in the run directory, and sends its records."""
         return bool(self.facts.get("delivers"))
 
-    @property
-    def held_back_records(self) -> int:
-        """Turns whose records the worker did not send on purpose, or can send no more."""
-        return max(0, self.turns - self.at_hand) if self.held_back is not None and self.at_hand is not None else 0
-
-    @property
-    def lost_records(self) -> int:
-        """Turns that were counted and whose records are neither in the run directory nor held back."""
-        known = self.written if self.held_back_records else self.at_hand
-        return 0 if known is None else max(0, self.turns - known)
-
-    @property
-    def why_lost(self) -> str:
-        """The reason for lost records."""
-        if self.write_error is not None:
-            return self.write_error
-        if self.lost:
-            return "the worker was lost before it had written its last records"
-        return f"{self.facts.get('folder')}: files were removed while the run lasted"
+    def ended(self) -> EndedWorker:
+        """The worker's entry in the run's counts."""
+        return EndedWorker(
+            name=self.name,
+            offset_ns=self.offset_ns,
+            wall_offset_ns=self.wall_offset_ns,
+            uncertainty_ns=None if self.client_id is None else self.uncertain_ns,
+            host=self.facts.get("host"),
+            folder=self.facts.get("folder"),
+            reader=self.facts.get("reader"),
+            lost=self.lost,
+            left=self.left,
+            missing_reports=self.missing_reports,
+            turns=self.turns,
+            written=self.written,
+            at_hand=self.at_hand,
+            held_back=self.held_back,
+            write_error=self.write_error,
+        )
 
     def manifest(self) -> dict[str, Any]:
         """What the run's manifest says of it."""
