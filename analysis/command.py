@@ -1,6 +1,7 @@
 """`inferload report`: pages and tables from a run directory."""
 
 import argparse
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
         for lines in filter(None, map(_of_folder, arguments.run_dirs)):
             print("\n  ".join(map(str, lines)))
         single = [folder for folder in arguments.run_dirs if _kind(folder) == "run"]
+        _refresh_summaries(single)
         reports = [make(run_dir, wish) for run_dir in single]
     for report in reports:
         made = (report.html, report.markdown, report.timeline, *report.pictures)
@@ -85,6 +87,17 @@ def run(arguments: argparse.Namespace) -> int:
     if outputs.wanted:
         outputs.write({name: _summary(path / rundir.SUMMARY) for name, path in _named(single).items()})
     return 0
+
+
+def _refresh_summaries(run_dirs: Sequence[Path]) -> None:
+    """Make summaries that are missing or out of date; one that cannot be made is reported and left as it is."""
+    from inferload.results.summarise import refresh  # half a second: not in the way of --help
+
+    for run_dir in run_dirs:
+        try:
+            refresh(run_dir)
+        except (UsageError, OSError) as error:
+            print(f"inferload: {rundir.SUMMARY} is not made again: {escaped(str(error))}", file=sys.stderr)
 
 
 def _named(paths: Sequence[Path]) -> dict[str, Path]:

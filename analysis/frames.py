@@ -267,7 +267,7 @@ def _turn_tables(run_dir: Path, run_id: object, notes: list[str]) -> list[pa.Tab
         else:
             tables.append(table)
     if not tables:
-        notes.append("no turns are at hand: workers on other machines keep theirs (inferload collect gathers them)")
+        notes.append("no turn records are in the run directory")
     return tables
 
 

@@ -18,8 +18,8 @@ FORMAT = 1
 
 MANIFEST = "run.json"
 SUMMARY = "summary.json"
+COUNTS = "counts.json"  # the master's own counts, of which and of the turns and scrapes the summary is made
 MARKS = "marks.jsonl"
-BOOKS = "books.json"  # only where workers wrote their turns on other disks
 TIMELINE = "timeline.csv"
 REPORT_MD = "report.md"
 REPORT_HTML = "report.html"

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 API_KEY_VARIABLE = "OPENAI_API_KEY"
+DEFAULT_MAX_TURNS_MB = 1000
 KEY_ON_COMMAND_LINE = (
     f"--api-key: a key on a command line is in the process list; use --api-key-file FILE or {API_KEY_VARIABLE}"
 )
@@ -152,6 +153,13 @@ RUN_OPTIONS = (
         "--no-report",
         "leave out timeline.csv and the pages, which take some seconds: inferload report makes them later",
         switch=True,
+        private=True,
+    ),
+    RunOption(
+        "--max-turns-mb",
+        "turn records that workers on other file systems may send to the master, all together; beyond it percentiles come from "
+        f"sketches; 0: none are sent (default: {DEFAULT_MAX_TURNS_MB})",
+        "MB",
         private=True,
     ),
     RunOption(

@@ -17,7 +17,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from inferload.errors import UsageError
-from inferload.measure.arrow import pa
+from inferload.measure.arrow import pa, pc
 from inferload.measure.clock import Anchor
 from inferload.measure.exact import exact_values
 from inferload.measure.record import TurnRecord
@@ -29,12 +29,15 @@ __all__ = [
     "Stamp",
     "TurnColumns",
     "anchors",
+    "check_part",
     "exact_values",
     "join_parts",
     "joined_path",
     "live",
+    "part_path",
     "parts_of",
     "read_turns",
+    "remove_worker",
     "rows",
     "stamp",
     "strangers",
@@ -52,10 +55,15 @@ def write_part(
     folder: Path, worker: str, part_number: int, columns: TurnColumns, anchor: Anchor, *, run_id: str = ""
 ) -> Path:
     """Write one part, whole or not at all. May run in a native thread; the columns must not grow meanwhile."""
-    path = folder / f"{_safe(worker)}-{part_number:05}.parquet"
+    path = part_path(folder, worker, part_number)
     with whole_file(path) as temporary:  # the joined file is compressed better
         pq.write_table(to_table(columns, anchor, worker, run_id), temporary, compression="lz4")
     return path
+
+
+def part_path(folder: Path, worker: str, part_number: int) -> Path:
+    """Path of a worker's part."""
+    return folder / f"{_safe(worker)}-{part_number:05}.parquet"
 
 
 def warm_up() -> None:
@@ -95,6 +103,17 @@ def stamp(path: Path) -> Stamp | None:
         return None if worker is None else Stamp(metadata.get(b"run_id", b"").decode(), worker.decode())
 
 
+def check_part(path: Path, wanted: Stamp) -> None:
+    """UsageError unless a file can be read whole and holds turns of this run and worker only."""
+    with _reading(path):
+        table = pq.read_table(path)
+        metadata = table.schema.metadata or {}
+        int(metadata[b"anchor_wall_ns"]), int(metadata[b"anchor_mono_ns"])
+        workers = set(pc.unique(table["worker"]).to_pylist())
+    if not table.schema.equals(SCHEMA) or stamp(path) != wanted or workers - {wanted.worker} or _HELD in metadata:
+        raise UsageError(f"{path}: not turns of worker {wanted.worker} in run {wanted.run_id}")
+
+
 def rows(path: Path) -> int:
     """How many turns a file holds."""
     with _reading(path):
@@ -103,10 +122,10 @@ def rows(path: Path) -> int:
 
 def rows_of(folder: Path, worker: str) -> int:
     """How many turns of a worker are on disk; a file that cannot be read holds none."""
-    count = 0
+    count, counted = 0, set(live(folder))
     for path in [joined_path(folder, worker), *parts_of(folder, worker)]:
         with suppress(UsageError):
-            count += rows(path) if path in live(folder) else 0
+            count += rows(path) if path in counted else 0
     return count
 
 
@@ -137,6 +156,12 @@ def join_parts(folder: Path, worker: str) -> None:
     for part in parts_of(folder, worker):
         if part.name in held:
             part.unlink(missing_ok=True)
+
+
+def remove_worker(folder: Path, worker: str) -> None:
+    """Remove a worker's files. May run in a native thread."""
+    for path in [joined_path(folder, worker), *parts_of(folder, worker)]:
+        path.unlink(missing_ok=True)
 
 
 def read_turns(run_dir: Path, columns: Sequence[str] | None = None) -> pa.Table:

@@ -24,6 +24,8 @@ from locust_process import LocustProcess, csv_rows, summary_of, turns_of
 from scripted_server import Script, ScriptedServer
 from simulator_process import Simulator
 
+from inferload.results.summarise import summarise
+
 SOAK = os.environ.get("INFERLOAD_SOAK") == "1"
 STREAM_S = 300.0 if SOAK else 3.0
 ITL_MS = 25
@@ -37,6 +39,7 @@ PATIENCE_S = 60.0 + 4 * STREAM_S
 FILES = {
     "run.json",
     "summary.json",
+    "counts.json",
     "marks.jsonl",
     "timeline.csv",
     "report.html",
@@ -496,6 +499,7 @@ def check_books(ended: Ended) -> None:
     sessions = summary["sessions"]
     assert sessions["planned"] == sessions["dropped"] + sessions["started"]
     overrun_ms = {one["worker"]: one["overrun_ms"] for one in marks_of(ended.run_dir) if one["kind"] == "overrun"}
+    assert summarise(ended.run_dir) == summary  # it is a function of the run directory
     recomputed.check(summary, json.loads((ended.run_dir / "run.json").read_text()), rows, overrun_ms)
 
     last: dict[tuple[str, str], int] = {}

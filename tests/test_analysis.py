@@ -233,7 +233,7 @@ def test_a_directory_with_next_to_nothing_has_a_report(tmp_path: Path) -> None:
         (path / name).unlink()
     markdown, page = pages(path)
     assert "run.json is missing" in markdown
-    assert "no turns are at hand" in markdown
+    assert "no turn records are in the run directory" in markdown
     assert 'class="plot"' not in page
 
 

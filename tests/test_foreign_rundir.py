@@ -116,7 +116,7 @@ def test_a_manifest_that_is_a_pipe_does_not_block(run: Path) -> None:
         rundir.read_json(run / rundir.MANIFEST)
 
 
-@pytest.mark.parametrize("command", ["report", "compare", "collect"])
+@pytest.mark.parametrize("command", ["report", "compare"])
 @pytest.mark.parametrize("kind", ["pipe", "json", "parquet"])
 def test_commands_on_a_foreign_directory_end_without_a_traceback(
     run: Path, command: str, kind: str, capsys: pytest.CaptureFixture[str]

@@ -20,8 +20,7 @@ import synthetic_run
 from inferload.analysis import searchcharts, searchpage
 from inferload.analysis.pictures import load
 
-from inferload import cli
-from inferload.cli import gathering
+from inferload import cli, rundir, turnfile
 from inferload.cli.ending import end
 from inferload.cli.foot import Foot
 from inferload.cli.search import asked, points
@@ -197,14 +196,12 @@ def test_a_point_is_not_judged_by_a_part_of_its_turns(tmp_path: Path) -> None:
     run_dir = synthetic_run.write(tmp_path / "run")
     conditions = wanted.parse("p95(ttft_ms) < 800")
     manifest = json.loads((run_dir / "run.json").read_text())
-    here = gathering.at_hand(gathering.Manifest.read(run_dir))
     for worker in manifest["workers"]:
-        worker["turns"] = here[worker["name"]].turns
+        worker["turns"] = turnfile.rows_of(run_dir / rundir.TURNS, worker["name"])
     (run_dir / "run.json").write_text(json.dumps(manifest))
     points.window(run_dir, conditions)
-    for path in here["w1"].files:
-        path.unlink()
-    with pytest.raises(UsageError, match="its turns are not all at hand"):
+    turnfile.remove_worker(run_dir / rundir.TURNS, "w1")
+    with pytest.raises(UsageError, match="turn records are in the run directory"):
         points.window(run_dir, conditions)
 
 

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from inferload.measure import paired
-from inferload.swarm.cachefigures import CacheFigures
+from inferload.results.cachefigures import CacheFigures
 from inferload.workload.bodies import Isolation
 from inferload.workload.messages import text_message
 from inferload.workload.script import Ask, Fork, Script

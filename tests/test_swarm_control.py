@@ -13,8 +13,8 @@ from records import turn
 
 from inferload.measure.clock import NS_PER_S, Anchor, now_ns
 from inferload.measure.record import PhaseWindow
+from inferload.results.cachefigures import as_sent
 from inferload.swarm import sessions
-from inferload.swarm.cachefigures import as_sent
 from inferload.swarm.controller import Controller
 from inferload.swarm.sessions import OpenLoop
 from inferload.swarm.workerrun import WorkerRun

@@ -25,7 +25,6 @@ BUILT_IN = {
     "doctor": "inferload.cli.doctor",
     "scrape": "inferload.cli.scrape",
     "calibrate": "inferload.cli.calibrate",
-    "collect": "inferload.cli.collect",
 }
 
 # Groups of commands in `inferload --help`, with a line each.
@@ -43,7 +42,6 @@ GROUPS = {
         "compare": "compare configurations with a baseline",
         "recommend": "name the best variant for each aim",
         "baseline": "maintain a baseline of earlier runs",
-        "collect": "gather the turns of workers on other machines",
     },
     "campaigns": {
         "search": "find the highest load that holds an SLO",
@@ -63,6 +61,7 @@ GROUPS = {
 
 # Commands that no longer exist, with their replacement.
 REMOVED = {
+    "collect": "no command: workers send their turns to the master during the run (--max-turns-mb)",
     "deploy script": "inferload deploy render VARIANT --format sh",
     "deploy compose": "inferload deploy render VARIANT --format compose -o DIR",
     "deploy kubernetes": "inferload deploy render VARIANT --format kubernetes -o DIR",

@@ -30,7 +30,7 @@ class RunFacts:
     server_restarts: int | None = None
     warm_cache_share: float | None = None
     server_in_flight_mean: float | None = None  # running + waiting of all targets, over the measure window
-    lost_records: int = 0  # turns that were counted and are not on disk
+    lost_records: int = 0  # turns that were counted and whose records are missing
     lost_records_why: str = ""  # the worker, the path and the error of the first loss
     write_errors: tuple[str, ...] = ()  # of the run's other files
     adaptations_left_out: tuple[str, ...] = ()  # of Locust, without which figures can be wrong: name and consequence

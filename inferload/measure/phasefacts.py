@@ -64,7 +64,7 @@ class Evidence:
     edge_tokens: int = 0  # the most by which these tokens and those that came in the window can differ
     turns_per_s: float | None = None  # that ended well in the window
     server_in_flight_mean: float | None = None  # running + waiting, as the servers say
-    lost_records: int = 0  # turns that were counted and are not on disk
+    lost_records: int = 0  # turns that were counted and whose records are missing
     lost_records_why: str = ""  # the worker, the path and the error of the first loss
     write_errors: tuple[str, ...] = ()  # of the run's other files: path and error
     adaptations_left_out: tuple[str, ...] = ()  # of Locust, without which figures can be wrong: name and consequence

@@ -223,10 +223,10 @@ RULES: tuple[Rule, ...] = (
         None,
         0,
         "turn records",
-        lambda e: f"{e.lost_records} records of turns that were counted are not on disk ({e.lost_records_why})",
+        lambda e: f"{e.lost_records} records of turns that were counted are missing ({e.lost_records_why})",
         "counts and rates are the workers' own and complete; percentiles are approximate, and figures that need records "
         "are missing or incomplete",
-        "free disk space or raise the file size limit (ulimit -f), and run again",
+        "see the worker's log; free disk space or raise the file size limit (ulimit -f), and run again",
     ),
     Rule(
         "write_error",
@@ -236,7 +236,7 @@ RULES: tuple[Rule, ...] = (
         "files of the run, other than turn records, that could not be written",
         lambda e: f"not all files of the run could be written ({'; '.join(e.write_errors)})",
         "server metrics, marks or Locust's tables are incomplete",
-        "free disk space or raise the file size limit (ulimit -f), and run again",
+        "see the worker's log; free disk space or raise the file size limit (ulimit -f), and run again",
     ),
     Rule(
         "locust_adaptation",

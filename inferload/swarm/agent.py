@@ -50,6 +50,7 @@ class Agent:
         register(messages.RATE, self._on_rate)
         register(messages.DRAIN, self._on_drain)
         register(messages.ABORT, self._on_abort)
+        register(messages.TAKEN, self._on_taken)
 
     def user(self, free_ns: int | None, class_name: str = "") -> int | None:
         """What a Locust user does once: a session in a closed loop, nothing while nothing may begin.
@@ -126,6 +127,8 @@ class Agent:
             text = "master: no heartbeat for %.1f s; load stopped, draining at most %g s, then exiting with code %d; turns: %s"
             logger.error(text, silent_s, drain_s, code, run.folder)
             giving_up = gevent.spawn_later(drain_s, run.give_up)
+            if run.sender is not None:
+                run.sender.stop("no heartbeat from the master")
             self.end()
             giving_up.kill()
         self._runner.quit()
@@ -158,6 +161,7 @@ class Agent:
             anchor = {"wall_ns": run.anchor.wall_ns, "mono_ns": run.anchor.mono_ns}
             answer["times_digest"] = times_digest(run.scenario, assignment.origin)
             answer |= {"anchor": anchor, "folder": str(run.folder), "reader": run.reader}
+            answer["delivers"] = run.sender is not None
             gevent.spawn(self._report, run)
         except (UsageError, OSError) as error:
             answer["error"] = self._own.redaction(str(error))
@@ -183,6 +187,11 @@ class Agent:
         run = self._current(msg.data)
         if run is not None:
             run.give_up()
+
+    def _on_taken(self, environment: Any, msg: Any) -> None:
+        run = self._current(msg.data)
+        if run is not None and run.sender is not None:
+            run.sender.on_taken(msg.data)
 
     def _current(self, data: dict[str, Any]) -> WorkerRun | None:
         run = self._run
@@ -219,3 +228,6 @@ class Agent:
             said |= {"listeners_raised": first_of_each.take_listeners()}
             said |= {"written": run.written.records, "write_error": run.written.error}
             self._runner.send_message(messages.DRAINED, said)
+            if run.sender is not None:
+                about = {"run_id": run.assignment.run_id, "name": run.assignment.name}
+                self._runner.send_message(messages.DELIVERED, about | {"error": run.deliver()})

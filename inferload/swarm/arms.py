@@ -5,13 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
-from inferload.workload.idhits import IdHits
+from inferload.results.counts import Arm
 from inferload.workload.scenario import Cache
-from inferload.workload.senthits import SentHits
-
-Arm = Literal["cold", "warming", "warm"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,13 +20,12 @@ class Pass:
 
 
 @dataclass(frozen=True, slots=True)
-class Earlier:
-    """The run just before, on the same server, with the same sessions. `left`: what an endless cache would hold of it."""
+class Previous:
+    """The run just before of the same order, on the same server, with the same sessions."""
 
     arm: Arm
     run_dir: Path
     salt: str
-    left: SentHits | IdHits | None
 
 
 COLD = Pass("cold")

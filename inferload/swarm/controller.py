@@ -19,13 +19,13 @@ from inferload.errors import UsageError
 from inferload.measure import calibration
 from inferload.measure.outcome import OK, SIGNAL_CODES, USAGE, Early, State, gravest
 from inferload.swarm import arms, compat, finale, inbox, muster, progress
-from inferload.swarm.ended import Place
 from inferload.swarm.finale import Result
 from inferload.swarm.locust_csv import History
 from inferload.swarm.masterrun import MasterRun
 from inferload.swarm.order import FormValues, GivenLoad, Order, Wish, resolve
 from inferload.swarm.own import OwnSettings
 from inferload.swarm.preflight import Preflight, preflight
+from inferload.swarm.runstate import Place
 
 logger = logging.getLogger(__name__)
 
@@ -252,7 +252,7 @@ class Controller:
                 codes.append(result.judged.exit_code)
             if self.run.stopped:
                 break
-            earlier = arms.Earlier(one.arm, result.run_dir, self.run.salt, result.left)
+            earlier = arms.Previous(one.arm, result.run_dir, self.run.salt)
             if number + 1 < len(todo):
                 self._locust_stop()
         if codes:
@@ -269,7 +269,7 @@ class Controller:
             rundir.check(arms.folder(path, one))
         return path
 
-    def _prepared(self, order: Order, path: Path, one: arms.Pass, earlier: arms.Earlier | None) -> MasterRun:
+    def _prepared(self, order: Order, path: Path, one: arms.Pass, earlier: arms.Previous | None) -> MasterRun:
         muster.wait_for_workers(self._runner, self._expected_workers, lambda: self._stopped_before is not None)
         looked = None if self._stopped_before is not None else self._looked_at(order)
         if looked is None or self._stopped_before is not None:

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -15,16 +15,15 @@ from inferload import rundir
 from inferload.errors import UsageError
 from inferload.measure import console, outcome, summary
 from inferload.measure.brief import brief, clipped
-from inferload.measure.clock import now_ns
 from inferload.measure.untrusted import escaped
+from inferload.results.counts import Counts
+from inferload.results.summarise import summarise
 from inferload.runoptions import API_KEY_VARIABLE
-from inferload.swarm import closing, ended
+from inferload.swarm.ended import counts_of
 from inferload.swarm.lostload import count_lost_arrivals
-from inferload.swarm.manifest import about, manifest
+from inferload.swarm.manifest import manifest
 from inferload.swarm.masterrun import MasterRun
-from inferload.workload.idhits import IdHits
 from inferload.workload.loadtext import LoadText, load_text
-from inferload.workload.senthits import SentHits
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +38,6 @@ class Result:
     judged: outcome.Outcome
     measurement: str
     engine: str
-    left: SentHits | IdHits | None = None  # an endless prefix cache as the run left it
     document: Mapping[str, Any] = field(default_factory=dict)  # of summary.json
     page: Path = Path()  # the report, or the run directory if there is none
 
@@ -66,13 +64,12 @@ def conclude(run: MasterRun, csv_errors: Sequence[str] = ()) -> Result:
     lost = count_lost_arrivals(run)
     if lost:
         run.marks.add("dropped", f"{lost} arrivals of lost workers were dropped", arrivals=lost)
-    over = _over(run, csv_errors)
-    closed = closing.close(over)
-    document = run.own.redaction.document(closed.document)
+    counts = counts_of(run, csv_errors)
+    document = run.own.redaction.document(summarise(folder, counts))
     load = load_text(run.order.scenario, run.marks.seen, run.preflight.data)
-    written = _write_documents(run, over, document, load)
+    written = _write_documents(run, counts, document, load)
     if not written:
-        document = _not_kept(document, over)
+        document = _not_kept(folder, document, counts)
     detailed = run.own.details
     _show(console.tables(document, load.text) if detailed else brief(document, load.users_or_rate))
     if not written:
@@ -86,7 +83,7 @@ def conclude(run: MasterRun, csv_errors: Sequence[str] = ()) -> Result:
     page = page if page.is_file() else folder
     _show(str(page))
     judged = outcome.of_summary(document)
-    return Result(folder, judged, document["verdict"]["measurement"], run.preflight.engine, closed.left, document, page)
+    return Result(folder, judged, document["verdict"]["measurement"], run.preflight.engine, document, page)
 
 
 def _show(text: str) -> None:
@@ -108,57 +105,28 @@ def _show_diagnosis(folder: Path, detailed: bool) -> None:
             _show(clipped(f"bottleneck: {escaped(str(first))}"))
 
 
-def _not_kept(document: dict[str, Any], over: ended.EndedRun) -> dict[str, Any]:
+def _not_kept(folder: Path, document: dict[str, Any], counts: Counts) -> dict[str, Any]:
     """The document of a run whose files could not be written: the measurement is invalid."""
     verdict = document["verdict"]
     reason = {"code": "not_written", "phase": "measure", "level": "invalid", "value": 1, "limit": 0}
-    reason["text"] = f"{over.place.path}: the run's documents could not be written"
+    reason["text"] = f"{folder}: the run's documents could not be written"
     document = document | {"verdict": verdict | {"measurement": "invalid", "reasons": [reason, *verdict["reasons"]]}}
-    return document | {"outcome": outcome.judge(document, over.early, over.policy).to_dict()}
+    return document | {"outcome": outcome.judge(document, counts.early, counts.policy).to_dict()}
 
 
-def _write_documents(run: MasterRun, over: ended.EndedRun, document: dict[str, Any], load: LoadText) -> bool:
-    """Write summary, manifest and, where turns lie elsewhere, books; whether all of them could be written."""
+def _write_documents(run: MasterRun, counts: Counts, document: dict[str, Any], load: LoadText) -> bool:
+    """Write counts, summary and manifest; whether all of them could be written."""
     folder = run.place.path
     try:
+        rundir.write_json(folder / rundir.COUNTS, run.own.redaction.document(counts.to_wire()))
         rundir.write_json(folder / rundir.SUMMARY, document)
-        counts = {"sessions": summary.sessions(run.seen.tallies.total()), "turns": document["turns"]["by_phase"]["all"]}
-        _write_manifest(run, counts, load)
+        totals = {"sessions": summary.sessions(run.seen.tallies.total()), "turns": document["turns"]["by_phase"]["all"]}
+        _write_manifest(run, totals, load)
         (folder / rundir.TOKEN).unlink(missing_ok=True)
-        if any(member.facts.get("folder") != str(folder) for member in run.roster.members):
-            ended.keep(over, run.own.redaction)
     except OSError as error:
         logger.error("%s: %s; the summary is printed and not kept", folder, rundir.reason(error))
         return False
     return True
-
-
-def _over(run: MasterRun, csv_errors: Sequence[str]) -> ended.EndedRun:
-    """What its documents are made of; the phase that is still open ends now."""
-    at_ns = now_ns()
-    scraped = None if run.scraping is None else run.scraping.write_error
-    return ended.EndedRun(
-        about=about(run),
-        order=run.order,
-        preflight=run.preflight,
-        place=run.place,
-        anchor=run.anchor,
-        windows=tuple(replace(one, end_ns=at_ns if one.end_ns is None else one.end_ns) for one in run.windows),
-        roster=run.roster,
-        seen=run.seen,
-        complete=run.complete,
-        arm=run.arm,
-        salt=run.salt,
-        earlier=run.earlier,
-        inconclusive=run.own.inconclusive,
-        policy=run.own.policy,
-        early_by=run.early_by,
-        others=run.others(),
-        write_errors=(*csv_errors, *(error for error in (scraped, run.marks.error) if error is not None)),
-        adaptations_left_out=tuple(f"{one.name}: {one.consequence}" for one in run.left_out if one.figures),
-        rate_changed=bool(run.steering.rate_changes),
-        aborted=run.aborted,
-    )
 
 
 def make_report(folder: Path) -> None:

@@ -24,6 +24,8 @@ def attend(runner: Any, current: Callable[[], MasterRun | None]) -> None:
     register(messages.REPORT, _of_member(lambda run, data: run.on_report(Report.from_wire(data))))
     register(messages.DRAINED, _of_member(lambda run, data: run.on_drained(data)))
     register(messages.SPENT, _of_member(lambda run, data: run.on_spent(data)))
+    register(messages.TURNS, _of_member(lambda run, data: run.on_turns(data)))
+    register(messages.DELIVERED, _of_member(lambda run, data: run.on_delivered(data)))
 
 
 def _pong(run: MasterRun, msg: Any) -> None:

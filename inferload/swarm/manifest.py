@@ -9,9 +9,15 @@ from typing import Any
 import locust
 
 from inferload import __version__, deployed, rundir
-from inferload.swarm.ended import models_of
 from inferload.swarm.masterrun import MasterRun
+from inferload.swarm.order import Order
+from inferload.swarm.preflight import Preflight
 from inferload.workload.sessions import Sessions
+
+
+def models_of(order: Order, preflight: Preflight) -> list[str]:
+    """The models that are asked: those that the scenario names, or the run's one."""
+    return [one.name for one in order.scenario.request.models] or [preflight.facts.model]
 
 
 def versions(run: MasterRun) -> dict[str, str | None]:

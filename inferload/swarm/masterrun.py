@@ -24,10 +24,10 @@ from inferload.measure.recent import Recent
 from inferload.measure.record import Phase, PhaseWindow
 from inferload.measure.steady import Steadiness
 from inferload.measure.tally import TallySet
-from inferload.swarm import adaptations, compat, messages, muster, others, stepping, warming, watching
+from inferload.results.counts import Arm, Others
+from inferload.swarm import adaptations, compat, delivery, messages, muster, others, stepping, warming, watching
 from inferload.swarm.adaptations import Adaptation
-from inferload.swarm.arms import Arm, Earlier
-from inferload.swarm.ended import Others, Place, Seen
+from inferload.swarm.arms import Previous
 from inferload.swarm.faultlogs import first_of_each
 from inferload.swarm.host import sleep_until
 from inferload.swarm.marks import Marks
@@ -37,9 +37,12 @@ from inferload.swarm.own import OwnSettings
 from inferload.swarm.phases import RunPhases
 from inferload.swarm.preflight import Preflight
 from inferload.swarm.roster import GAP_S, Member, Roster
+from inferload.swarm.runstate import Place, Seen
 from inferload.swarm.scraping import Scraping
 from inferload.swarm.steering import ChangedBy, Steering
+from inferload.swarm.turnreceiver import TurnReceiver
 from inferload.workload.data import Notes
+from inferload.workload.schedules import step_bounds_s
 from inferload.workload.sessions import Sessions
 
 logger = logging.getLogger(__name__)
@@ -61,7 +64,7 @@ class MasterRun:
         self._clock = clock_id()
         self.run_id = f"{datetime.now(UTC).strftime('%Y%m%dT%H%M%SZ')}-{secrets.token_hex(4)}"
         self.arm: Arm = "cold"
-        self.earlier: Earlier | None = None
+        self.earlier: Previous | None = None
         self.salt = order.scenario.cache.salt or self.run_id  # what keeps its prompts apart from other runs'
         self.marks = Marks(place.path / rundir.MARKS, self.anchor, own.redaction)
         self.seen = Seen()
@@ -73,13 +76,14 @@ class MasterRun:
         self._listeners_raised: Counter[str] = Counter()  # by message
         self._users: dict[str, int] = {}  # by class, when the load ended
         self.notes = Notes()  # what the workers' sessions came to, beside their turns
-        self.phases = RunPhases(stepping.bounds_s(order.scenario))
+        self.phases = RunPhases(step_bounds_s(order.scenario))
         self.stop = Event()
         self.stop_reason = "the scenario's end"
         self.drained = Event()
         self.complete = False  # every worker that is not lost drained in time
         self.roster = Roster(compat.client_ids(runner))
         self.scraping: Scraping | None = None
+        self.records = TurnReceiver(place.path / rundir.TURNS, self.run_id, own.max_turns_mb, self._acknowledge)
         self._runner = runner
         self.steering = Steering(order)
         self._spent_ns: int | None = None  # when the last of a counted load was over
@@ -89,7 +93,7 @@ class MasterRun:
         self.early_by: str | None = None  # the signal or event that ended the load before its planned end
         self._marking: list[gevent.Greenlet] = []
 
-    def follow(self, arm: Arm, earlier: Earlier | None) -> None:
+    def follow(self, arm: Arm, earlier: Previous | None) -> None:
         """Say before `prepare` which arm of its order this is, and which run it follows, whose prefixes it then meets."""
         self.arm, self.earlier = arm, earlier
         if earlier is not None:
@@ -173,16 +177,22 @@ class MasterRun:
         if member is not None and data["run_id"] == self.run_id:
             member.drained = True
             member.written, member.write_error = data.get("written"), data.get("write_error")
-            if member.lost_records:
-                text = (
-                    f"worker {member.name} lost {member.lost_records} turn records: {member.write_error or 'removed'}"
-                )
-                self.marks.add("lost_records", text, worker=member.name, records=member.lost_records)
             self.notes.update(data.get("notes", {}))
             self._count_listeners(data.get("listeners_raised", {}))
             self._look_at_overrun(member, data.get("overrun_ns", 0) / NS_PER_MS)
             self._look_whether_drained()
             gevent.spawn_later(_SAME_SIGNAL_S, self._look_whether_left, member)
+
+    def on_turns(self, data: dict[str, Any]) -> None:
+        """Take a piece of the records of a worker that writes elsewhere."""
+        if data["run_id"] == self.run_id:
+            self.records.on_piece(data["name"], data)
+
+    def on_delivered(self, data: dict[str, Any]) -> None:
+        """Note that a worker sends no more records."""
+        member = self.roster.named(data["name"])
+        if member is not None and data["run_id"] == self.run_id:
+            member.delivered, member.held_back = True, data.get("error")
 
     def on_spent(self, data: dict[str, Any]) -> None:
         """Nothing of a worker's load is left: a trace is over, or what was to be counted is."""
@@ -308,6 +318,9 @@ class MasterRun:
             end_ns = self._load_end_ns(end_ns)
             self._announce(start_ns, min(measure_ns, end_ns), end_ns)
             self._drain(end_ns)
+            delivery.finish(
+                self.roster, self.records, self.place.path / rundir.TURNS, self.marks, lambda: self._aborting
+            )
         finally:
             gevent.killall(self._marking, block=False)
             starter.kill(block=False)
@@ -341,6 +354,7 @@ class MasterRun:
 
     def close(self) -> None:
         """Take down what a run that could not be conducted left behind."""
+        self.records.close()
         if self.scraping is not None:
             self.scraping.stop()
 
@@ -407,6 +421,9 @@ class MasterRun:
     def _look_whether_drained(self) -> None:
         if all(member.drained for member in self.roster.awaited):
             self.drained.set()
+
+    def _acknowledge(self, name: str, data: dict[str, Any]) -> None:
+        self.tell(messages.TAKEN, data, self.roster.named(name))
 
     def tell(self, kind: str, data: dict[str, Any], member: Member | None = None) -> None:
         """Send to one worker or to all; those that seem lost too, since a worker that only stood still has to drain."""

@@ -6,7 +6,8 @@ master -> worker                                   worker -> master
   WINDOWS  {"run_id", "windows"}                     REPORT   a Report, once a second
   RATE     {"run_id", "at_ns", "rate"}               DRAINED  {"run_id", "name", "notes", "overrun_ns", "written", ...}: a run's end
   DRAIN    {"run_id"}                                SPENT    {"run_id", "name", "at_ns"}: its part of a counted load is over
-  ABORT    {"run_id"}
+  ABORT    {"run_id"}                                TURNS    {"run_id", "name"} and a Piece of a turn file, if it writes elsewhere
+  TAKEN    {"run_id", "part", "offset", "stop"}      DELIVERED {"run_id", "name", "error"}: no more pieces come
 
 Instants are on the master's monotonic clock; a worker moves them to its own by the offset that it was told. No message
 carries a key or a header: every process has its own.
@@ -29,6 +30,9 @@ ABORT = "inferload_abort"
 REPORT = "inferload_report"
 DRAINED = "inferload_drained"
 SPENT = "inferload_spent"
+TURNS = "inferload_turns"
+TAKEN = "inferload_taken"
+DELIVERED = "inferload_delivered"
 
 
 @dataclass(frozen=True, slots=True)

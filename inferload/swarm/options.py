@@ -12,7 +12,13 @@ from inferload.ci import Outputs
 from inferload.errors import UsageError
 from inferload.measure import abort, gates
 from inferload.measure.outcome import FAILED, Policy
-from inferload.runoptions import API_KEY_VARIABLE, KEY_ON_COMMAND_LINE, REMOVED_OPTIONS, RUN_OPTIONS
+from inferload.runoptions import (
+    API_KEY_VARIABLE,
+    DEFAULT_MAX_TURNS_MB,
+    KEY_ON_COMMAND_LINE,
+    REMOVED_OPTIONS,
+    RUN_OPTIONS,
+)
 from inferload.swarm import order
 from inferload.swarm.compat import AnyOf
 from inferload.swarm.own import OwnSettings
@@ -134,6 +140,7 @@ def own_settings(options: Any) -> OwnSettings:
             on_stop_passes=options.on_stop == "pass",
             failed_code=getattr(options, "exit_code_on_error", FAILED),
         ),
+        max_turns_mb=_max_turns_mb(options.max_turns_mb),
         progress_file=Path(options.progress_file).absolute() if options.progress_file else None,
         outputs=Outputs.of(options),
         origins=_origins(options),
@@ -180,6 +187,14 @@ def seconds_of(flag: str, text: Any) -> float | None:
         return float(parse_timespan(str(text)))
     except ValueError as error:
         raise UsageError(f"{flag} {text}: not a length of time; write it as 90, 90s or 1m30s") from error
+
+
+def _max_turns_mb(text: Any) -> int:
+    if text in (None, ""):
+        return DEFAULT_MAX_TURNS_MB
+    if not str(text).isdecimal():
+        raise UsageError(f"--max-turns-mb {text}: not a whole number of MB from 0 on")
+    return int(text)
 
 
 def abort_on(given: list[str] | None) -> tuple[str, ...] | None:

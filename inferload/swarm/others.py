@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from inferload.measure.failures import add_message, message
+from inferload.results.counts import Others
 from inferload.swarm.compat import OWN_ROWS
-from inferload.swarm.ended import Others
 
 _QUANTILES = {"p50_ms": 0.5, "p95_ms": 0.95, "p99_ms": 0.99}
 

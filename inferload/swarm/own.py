@@ -7,6 +7,7 @@ from pathlib import Path
 from inferload.ci import Outputs
 from inferload.measure import gates
 from inferload.measure.outcome import Policy
+from inferload.runoptions import DEFAULT_MAX_TURNS_MB
 from inferload.wire.client import ClientSettings, Credentials
 from inferload.wire.client import Timeouts as ClientTimeouts
 from inferload.wire.dial import TlsSettings
@@ -28,6 +29,7 @@ class OwnSettings:
     inconclusive: gates.Policy = "warn"  # what a gate does whose interval holds its limit
     policy: Policy = field(default_factory=Policy)
     progress_file: Path | None = None
+    max_turns_mb: int = DEFAULT_MAX_TURNS_MB  # of turn records that workers on other file systems send
     outputs: Outputs = field(default_factory=Outputs)
     origins: frozenset[str] | None = None  # servers that the key and the headers may be sent to; None: any
 

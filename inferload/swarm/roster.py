@@ -1,10 +1,10 @@
 """The workers of a run as the master knows them: who they are, when they were last heard, which reports are missing."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from inferload.measure.clock import now_ns
+from inferload.results.counts import EndedWorker
 
 # A worker that says nothing for this long is lost.
 LOST_S = 4.0
@@ -38,7 +38,10 @@ class Member:
     longest_silence_s: float = 0.0
     in_flight: int = 0
     turns: int = 0  # that ended, by its reports
-    written: int | None = None  # records that it found on disk at its end; None: it did not say
+    written: int | None = None  # records that it found on its disk at its end; None: it did not say
+    at_hand: int | None = None  # records in the master's run directory; None until they are counted
+    delivered: bool = False  # it has sent its last record
+    held_back: str | None = None  # why it did not send all of its records
     write_error: str | None = None  # the first write of records that failed
     heard_ns: int = field(default_factory=now_ns)
     booked_ns: int = 0  # on the master's clock: arrivals before it are in its reports
@@ -83,9 +86,29 @@ class Member:
         return 0 if self.one_clock else self.rtt_ns // 2
 
     @property
-    def lost_records(self) -> int:
-        """Turns that were counted and are not on disk."""
-        return 0 if self.written is None else max(0, self.turns - self.written)
+    def delivers(self) -> bool:
+        """Whether it writes elsewhere than in the run directory, and sends its records."""
+        return bool(self.facts.get("delivers"))
+
+    def ended(self) -> EndedWorker:
+        """The worker's entry in the run's counts."""
+        return EndedWorker(
+            name=self.name,
+            offset_ns=self.offset_ns,
+            wall_offset_ns=self.wall_offset_ns,
+            uncertainty_ns=None if self.client_id is None else self.uncertain_ns,
+            host=self.facts.get("host"),
+            folder=self.facts.get("folder"),
+            reader=self.facts.get("reader"),
+            lost=self.lost,
+            left=self.left,
+            missing_reports=self.missing_reports,
+            turns=self.turns,
+            written=self.written,
+            at_hand=self.at_hand,
+            held_back=self.held_back,
+            write_error=self.write_error,
+        )
 
     def manifest(self) -> dict[str, Any]:
         """What the run's manifest says of it."""
@@ -103,6 +126,8 @@ class Member:
             "wall_offset_ns": self.wall_offset_ns,
             "turns": self.turns,
             "written": self.written,
+            "at_hand": self.at_hand,
+            "held_back": self.held_back,
             "write_error": self.write_error,
             "lost": self.lost,
             "left": self.left,
@@ -116,13 +141,6 @@ class Roster:
 
     def __init__(self, client_ids: list[str | None]) -> None:
         self.members = [Member(f"w{stripe}", client_id, stripe) for stripe, client_id in enumerate(client_ids)]
-
-    @classmethod
-    def of(cls, members: Iterable[Member]) -> "Roster":
-        """The roster of workers that are known already."""
-        made = cls([])
-        made.members = list(members)
-        return made
 
     def __len__(self) -> int:
         return len(self.members)

@@ -2,31 +2,22 @@
 
 import logging
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import gevent
 
 from inferload.errors import UsageError
 from inferload.measure.clock import NS_PER_S, now_ns
 from inferload.measure.console import step_level
-from inferload.workload.arrivalkinds import Closed, OpenArrivals, Rated, TraceTimes
-from inferload.workload.profiles import Steps
+from inferload.workload.arrivalkinds import Closed, OpenArrivals, TraceTimes
 from inferload.workload.scenario import Scenario
-from inferload.workload.schedules import times_digest, units_of
+from inferload.workload.schedules import step_bounds_s, step_levels, times_digest, units_of
 from inferload.workload.sessions import Sessions
-from inferload.workload.userprofiles import UserSteps
 
 if TYPE_CHECKING:
     from inferload.swarm.masterrun import MasterRun
 
 logger = logging.getLogger(__name__)
-
-
-def bounds_s(scenario: Scenario) -> tuple[float, ...]:
-    """Where the load's steps begin, in seconds of the measure phase; empty where it has none."""
-    arrivals = scenario.arrivals
-    profile = arrivals.profile if isinstance(arrivals, Closed | Rated) else None
-    return () if profile is None else profile.bounds_s()
 
 
 def check(run: "MasterRun") -> None:
@@ -54,16 +45,6 @@ def check_times(run: "MasterRun") -> None:
             )
 
 
-def levels(scenario: Scenario) -> list[dict[str, Any]]:
-    """What each step asks for, in the order of the steps: users, or sessions per second."""
-    profile = scenario.arrivals.profile if isinstance(scenario.arrivals, Closed | Rated) else None
-    if isinstance(profile, UserSteps):
-        return [{"users": one.users} for one in profile.steps]
-    if isinstance(profile, Steps):
-        return [{"sessions_per_s": one.sessions_per_s * profile.scale} for one in profile.steps]
-    return []
-
-
 def follow(run: "MasterRun", start_users: Callable[[int, float], None]) -> None:
     """Do, at its time, what the profile plans; times count from the measure phase. Ends with the profile."""
     measure_ns = next(window.start_ns for window in run.windows if window.phase == "measure")
@@ -81,8 +62,8 @@ def follow(run: "MasterRun", start_users: Callable[[int, float], None]) -> None:
 
 def _events(scenario: Scenario) -> Iterator[tuple[float, int | None, str]]:
     """(seconds, users in a closed loop, what to say) of each change."""
-    said = [step_level(level) for level in levels(scenario)]
-    bounds = bounds_s(scenario)
+    said = [step_level(level) for level in step_levels(scenario)]
+    bounds = step_bounds_s(scenario)
     if isinstance(scenario.arrivals, Closed) and scenario.arrivals.profile is not None:
         for number, (at_s, users) in enumerate(scenario.arrivals.profile.changes()):
             yield at_s, users, f"step {number} begins: {said[number]}" if bounds else ""

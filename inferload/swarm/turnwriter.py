@@ -1,5 +1,6 @@
 """Turn records on their way to disk: gathered in columns by the event loop, written in parts by a native thread."""
 
+import contextlib
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ from inferload.errors import UsageError
 from inferload.measure.arrow import pa
 from inferload.measure.clock import Anchor
 from inferload.measure.record import TurnRecord
+from inferload.swarm.threads import in_thread
+from inferload.swarm.turnsender import TurnSender
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -32,13 +35,19 @@ class Written:
 
 
 class TurnWriter:
-    """One worker's turns of one run. A write that fails loses the records of its part, and nothing else of the run."""
+    """One worker's turns of one run. A write that fails loses the records of its part, and nothing else of the run.
 
-    def __init__(self, folder: Path, worker: str, anchor: Anchor, run_id: str = "") -> None:
+    `sender`: of parts to a master on another file system; None if the folder is the master's.
+    """
+
+    def __init__(
+        self, folder: Path, worker: str, anchor: Anchor, run_id: str = "", sender: TurnSender | None = None
+    ) -> None:
         self._folder = folder
         self._worker = worker
         self._anchor = anchor
         self._run_id = run_id
+        self._sender = sender
         self._columns = turnfile.TurnColumns()
         self._part = 0
         self._error: str | None = None
@@ -52,13 +61,32 @@ class TurnWriter:
         self._columns.extend(records)
 
     def finish(self) -> Written:
-        """Write what is left and join all parts into one; what is then on disk."""
+        """Write the last part; join the parts into one file unless they are being sent. Return what is on disk."""
         with self._writing:  # a part that a thread is writing would come after the join, and stand beside it
             self._closing.kill()
         self._write_part()
-        self._in_thread(turnfile.join_parts, self._folder, self._worker)  # where it fails, the parts hold the same
+        if self._sender is None:
+            self._in_thread(turnfile.join_parts, self._folder, self._worker)  # where it fails, the parts hold the same
         records = self._in_thread(turnfile.rows_of, self._folder, self._worker)
         return Written(records or 0, self._error)
+
+    def deliver(self) -> str | None:
+        """Wait until the master has every part; why it has not, or None. Files that it has are removed here.
+
+        After `finish`. Without a sender the master has them at once.
+        """
+        sender = self._sender
+        if sender is None:
+            return None
+        sender.finish()
+        if sender.stopped is not None or self._error is not None:
+            self._in_thread(turnfile.join_parts, self._folder, self._worker)
+            return sender.stopped
+        self._in_thread(turnfile.remove_worker, self._folder, self._worker)
+        for folder in (self._folder, self._folder.parent):
+            with contextlib.suppress(OSError):  # not empty
+                folder.rmdir()
+        return None
 
     def _close_parts(self) -> None:
         while True:
@@ -72,30 +100,21 @@ class TurnWriter:
             columns, self._columns = self._columns, turnfile.TurnColumns()
             self._part += 1
             write = partial(turnfile.write_part, run_id=self._run_id)
-            self._in_thread(write, self._folder, self._worker, self._part, columns, self._anchor)
+            path = self._in_thread(write, self._folder, self._worker, self._part, columns, self._anchor)
+            if path is not None and self._sender is not None:
+                self._sender.add(path)
 
     def _in_thread(self, call: Callable[..., T], *arguments: object) -> T | None:
         """Return the result of a call in a native thread; of errors, keep the first and return None.
 
         The next call may succeed: there may be room on the disk for the next part.
         """
-        made: tuple[T | None, Exception | None] = self._threadpool.apply(_outcome_of, (call, *arguments))
-        result, error = made
-        if error is not None and self._error is None:
-            self._error = f"{self._folder}: {rundir.reason(error)}"
-            logger.error(
-                "turn records cannot be written: %s; the measurement is invalid if they stay missing", self._error
-            )
-        return result
-
-    @property
-    def _threadpool(self) -> "gevent.threadpool.ThreadPool":
-        return gevent.get_hub().threadpool
-
-
-def _outcome_of(call: Callable[..., T], *arguments: object) -> tuple[T | None, Exception | None]:
-    """Return (result, error) of a call: gevent prints a traceback for an exception that leaves its thread."""
-    try:
-        return call(*arguments), None
-    except (UsageError, OSError, pa.ArrowException, ValueError, OverflowError) as error:
-        return None, error
+        try:
+            return in_thread(call, *arguments)
+        except (UsageError, OSError, pa.ArrowException, ValueError, OverflowError) as error:
+            if self._error is None:
+                self._error = f"{self._folder}: {rundir.reason(error)}"
+                logger.error(
+                    "turn records cannot be written: %s; the measurement is invalid if they stay missing", self._error
+                )
+            return None

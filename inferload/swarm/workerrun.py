@@ -29,6 +29,7 @@ from inferload.swarm.own import OwnSettings
 from inferload.swarm.pulse import Pulse
 from inferload.swarm.sessions import ClosedLoop, OpenLoop
 from inferload.swarm.turnclients import TurnClients
+from inferload.swarm.turnsender import TurnSender
 from inferload.swarm.turnwriter import TurnWriter, Written
 from inferload.wire import descriptors
 from inferload.wire.faults import FaultLog
@@ -126,7 +127,7 @@ class WorkerRun:
         # How long after the measure phase's end a turn was planned as measured: word of the end came late.
         self.overrun_ns = 0
         self._latest_ns = 0  # when the last turn was planned
-        self.folder = folder_of(assignment, own)
+        self.folder, self.sender = _place_of(assignment, own, environment.runner)
         self._windows: tuple[PhaseWindow, ...] = ()
         self._slos = Slos(self.scenario)
         self._seq = 0
@@ -138,7 +139,9 @@ class WorkerRun:
         self._names = BoundedNames()  # of tasks' turns
         self.task_sessions = stripe_of(assignment.stripe, assignment.stripes)
         self._held: dict[str, tuple[int, TurnResult] | None] = {}  # by turn: whose caller has not judged it yet
-        self._turns = TurnWriter(self.folder / rundir.TURNS, assignment.name, self.anchor, assignment.run_id)
+        self._turns = TurnWriter(
+            self.folder / rundir.TURNS, assignment.name, self.anchor, assignment.run_id, self.sender
+        )
         self._counts = TurnCounts(self._slos, self._turns.extend)
         self._counted: list[TurnResult] = []  # not booked yet
         self._news = gevent.event.Event()
@@ -406,6 +409,10 @@ class WorkerRun:
         gc.enable()
         gc.unfreeze()
 
+    def deliver(self) -> str | None:
+        """Wait until the master has every turn, after `finish`; why it has not, or None."""
+        return self._turns.deliver()
+
 
 def _prepare_interpreter() -> None:
     """No collection in the midst of turns, and short slices for its threads."""
@@ -416,16 +423,20 @@ def _prepare_interpreter() -> None:
     gc.disable()  # turns leave no cycles behind; what others do is collected between turns, by `tidy`
 
 
-def folder_of(assignment: Assignment, own: OwnSettings) -> Path:
-    """The run directory as this process sees it: the master's, where the token shows that the disk is shared, else its own."""
-    theirs = Path(assignment.run_dir)
+def _place_of(assignment: Assignment, own: OwnSettings, runner: Any) -> tuple[Path, TurnSender | None]:
+    """Return the master's run directory if its token shows that it is shared; else one of this worker's own, and a sender."""
     if rundir.shared(assignment.run_dir, assignment.token):
-        return theirs
-    name = theirs.name
+        return Path(assignment.run_dir), None
+    return own_folder(assignment, own), TurnSender(assignment.run_id, assignment.name, runner.send_message)
+
+
+def own_folder(assignment: Assignment, own: OwnSettings) -> Path:
+    """Make the run directory of a worker that does not share the master's."""
+    name = Path(assignment.run_dir).name
     if not name or name in (".", ".."):
         raise UsageError(f"run directory {assignment.run_dir!r}: not a name that a worker can use")
-    mine = rundir.next_free(
+    path = rundir.next_free(
         (own.run_dir or Path("runs") / name).absolute()
     )  # an earlier run of this process may lie there
-    mine.mkdir(parents=True, exist_ok=True)
-    return mine
+    path.mkdir(parents=True, exist_ok=True)
+    return path

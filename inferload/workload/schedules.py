@@ -3,13 +3,16 @@
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from inferload.errors import UsageError
-from inferload.workload.arrivalkinds import Closed, Gamma, TraceTimes
+from inferload.workload.arrivalkinds import Closed, Gamma, Rated, TraceTimes
 from inferload.workload.arrivals import Schedule, unit_process
 from inferload.workload.files import find
+from inferload.workload.profiles import Steps
 from inferload.workload.scenario import Scenario
 from inferload.workload.sessions import Sessions
+from inferload.workload.userprofiles import UserSteps
 
 
 def units_of(scenario: Scenario, sessions: Sessions) -> Iterator[float]:
@@ -27,6 +30,23 @@ def schedule_of(scenario: Scenario, sessions: Sessions, rate: float, worker: int
         raise ValueError("a closed loop has no schedule")
     units, curve = units_of(scenario, sessions), arrivals.curve(scenario.phases.warmup_s)
     return Schedule(units, rate, worker, workers, curve, wanted=sessions.sends)
+
+
+def step_bounds_s(scenario: Scenario) -> tuple[float, ...]:
+    """Where the load's steps begin, in seconds of the measure phase; empty where it has none."""
+    arrivals = scenario.arrivals
+    profile = arrivals.profile if isinstance(arrivals, Closed | Rated) else None
+    return () if profile is None else profile.bounds_s()
+
+
+def step_levels(scenario: Scenario) -> list[dict[str, Any]]:
+    """What each step asks for, in the order of the steps: users, or sessions per second."""
+    profile = scenario.arrivals.profile if isinstance(scenario.arrivals, Closed | Rated) else None
+    if isinstance(profile, UserSteps):
+        return [{"users": one.users} for one in profile.steps]
+    if isinstance(profile, Steps):
+        return [{"sessions_per_s": one.sessions_per_s * profile.scale} for one in profile.steps]
+    return []
 
 
 def times_digest(scenario: Scenario, origin: str) -> str | None:

@@ -4,14 +4,15 @@ server counted, and what each answer said of its own prompt. All three are of th
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from inferload import scrapefile, turnfile
+from inferload import rundir, scrapefile, turnfile
 from inferload.measure import paired, servers
 from inferload.measure.arrow import pa
 from inferload.measure.clock import Anchor
 from inferload.measure.record import CANCELLED
-from inferload.swarm.ended import EndedRun
+from inferload.results.counts import Counts, read_counts
 from inferload.workload.bodies import isolation
 from inferload.workload.expectedhits import ASSUMED_BLOCK
 from inferload.workload.idhits import IdHits
@@ -56,10 +57,10 @@ class CacheFigures:
         return (self.sums.far_unexpected if approximate else self.sums.unexpected) / self.sums.told.input
 
 
-def figures(run: EndedRun, turns: pa.Table | None) -> CacheFigures:
+def figures(run_dir: Path, run: Counts, turns: pa.Table | None) -> CacheFigures:
     """The figures of a run that is over; a warm one finds what the run before it left."""
-    counted = _counted(run)
-    cache = run.order.scenario.cache
+    counted = _counted(run_dir, run)
+    cache = run.scenario.cache
     block, source = _block_size(counted, cache.block_size)
     document: dict[str, Any] = {
         "arm": run.arm,
@@ -68,31 +69,28 @@ def figures(run: EndedRun, turns: pa.Table | None) -> CacheFigures:
         "block_size_from": source,
         "enabled": None if counted is None else counted.enabled,
         "expected": None,
-        "counted": _counted_block(counted, None if turns is None else _load_wall_ns(turns, run)),
+        "counted": _counted_block(counted, None if turns is None else _load_wall_ns(run_dir, turns, run)),
         "per_turn": None,
-        "earlier": _against_earlier(run, turns),
+        "earlier": _against_earlier(run_dir, run, turns),
     }
+    left = None if turns is None else _left_by_earlier(run_dir, run)
     if turns is not None and cache.token_ids:
-        by_ids = _by_token_ids(run, block)
+        by_ids = _by_token_ids(run_dir, run, block, left)
         if by_ids is not None:
             document |= {
                 "expected": _expected_block(by_ids.sums, _notes_of_ids(by_ids.sums, source), "token_ids"),
                 "per_turn": _per_turn_block(by_ids.sums),
             }
             return CacheFigures(document, by_ids.sums, by_ids)
-    source_of = Sessions(run.order.scenario, run.preflight.data)
+    source_of = Sessions(run.scenario, run.data)
     if turns is None or not source_of.repeatable:
         return CacheFigures(document)
-    earlier = run.earlier
-    if earlier is None:
-        hits = SentHits(block, run.preflight.template)
-    elif isinstance(earlier.left, SentHits):
-        hits = earlier.left
-    else:
-        return CacheFigures(document)  # what was cached before is not known
+    hits = SentHits(block, run.template) if run.earlier is None else left
+    if not isinstance(hits, SentHits):
+        return CacheFigures(document)  # the content of the cache before the run is not known
     hits.begin()
-    for index, sent in _sessions(turns, run):
-        apart = isolation(cache.isolate, run.salt, index, run.preflight.salts)
+    for index, sent in _sessions(run_dir, turns):
+        apart = isolation(cache.isolate, run.salt, index, run.salts)
         hits.session(index, source_of.begin(index).script, apart, sent)
     sums = hits.sums
     document |= {
@@ -102,20 +100,30 @@ def figures(run: EndedRun, turns: pa.Table | None) -> CacheFigures:
     return CacheFigures(document, sums, hits)
 
 
-def _by_token_ids(run: EndedRun, block: int) -> IdHits | None:
+def _left_by_earlier(run_dir: Path, run: Counts) -> SentHits | IdHits | None:
+    """The endless cache as the run before left it; None without such a run, or if its turns are not all at hand."""
+    if run.earlier is None:
+        return None
+    folder = run_dir.parent / run.earlier.folder
+    if not rundir.is_plain(folder / rundir.COUNTS):
+        return None
+    earlier = read_counts(folder)
+    return figures(folder, earlier, turnfile.read_turns(folder) if earlier.whole else None).left
+
+
+def _by_token_ids(run_dir: Path, run: Counts, block: int, left: SentHits | IdHits | None) -> IdHits | None:
     """Hits by the tokens that the server said; None where it said none, or where they cannot be told by its blocks."""
-    left = None if run.earlier is None else run.earlier.left
     if run.earlier is not None and not isinstance(left, IdHits):
         return None
     hits = left if isinstance(left, IdHits) else IdHits(block)
-    table = turnfile.read_turns(run.place.path, _OF_IDS)
+    table = turnfile.read_turns(run_dir, _OF_IDS)
     if not hits.even or table["block_hashes"].null_count == table.num_rows:
         return None
     hits.begin()
-    for row in as_sent(table, turnfile.anchors(run.place.path)):
+    for row in as_sent(table, turnfile.anchors(run_dir)):
         match = _INDEX.match(row["session_id"])
         index = 0 if match is None else int(match[1])
-        apart = isolation(run.order.scenario.cache.isolate, run.salt, index, run.preflight.salts)
+        apart = isolation(run.scenario.cache.isolate, run.salt, index, run.salts)
         salt = apart.value if apart.kind == "salt" else ""
         where = row["target"], row["model"], salt
         hits.turn(where, row["block_hashes"], row["input_tokens"], row["cached_tokens"])
@@ -137,19 +145,19 @@ def _notes_of_ids(sums: SentSums, source: str) -> list[str]:
     return notes + ([f"of {sums.unknown} turns the server said no tokens"] if sums.unknown else [])
 
 
-def _against_earlier(run: EndedRun, turns: pa.Table | None) -> dict[str, Any] | None:
+def _against_earlier(run_dir: Path, run: Counts, turns: pa.Table | None) -> dict[str, Any] | None:
     """A run that follows another one with the same sessions, turn by turn against it; None where there is none."""
     if run.earlier is None:
         return None
-    found: dict[str, Any] = {"arm": run.earlier.arm, "run_dir": run.earlier.run_dir.name}
+    found: dict[str, Any] = {"arm": run.earlier.arm, "run_dir": run.earlier.folder}
     if turns is None:
         return found
-    before = turnfile.read_turns(run.earlier.run_dir, paired.COLUMNS)
+    before = turnfile.read_turns(run_dir.parent / run.earlier.folder, paired.COLUMNS)
     return found | paired.paired(before, turns)
 
 
-def _counted(run: EndedRun) -> servers.PrefixCache | None:
-    return servers.prefix_cache(scrapefile.read_scrapes(run.place.path)) if run.preflight.metrics_urls else None
+def _counted(run_dir: Path, run: Counts) -> servers.PrefixCache | None:
+    return servers.prefix_cache(scrapefile.read_scrapes(run_dir)) if run.metrics_targets else None
 
 
 def _block_size(counted: servers.PrefixCache | None, wanted: int | None) -> tuple[int, str]:
@@ -175,10 +183,10 @@ def _counted_block(counted: servers.PrefixCache | None, load: tuple[int, int] | 
     }
 
 
-def _load_wall_ns(turns: pa.Table, run: EndedRun) -> tuple[int, int] | None:
+def _load_wall_ns(run_dir: Path, turns: pa.Table, run: Counts) -> tuple[int, int] | None:
     """When the first turn was sent and the last one was over, on the master's clock; None where none was sent."""
-    ahead_ns = {member.name: member.wall_offset_ns for member in run.roster.members}
-    anchors = turnfile.anchors(run.place.path)
+    ahead_ns = {worker.name: worker.wall_offset_ns for worker in run.workers}
+    anchors = turnfile.anchors(run_dir)
     at_ns = {worker: anchor.wall_ns - ahead_ns.get(worker, 0) for worker, anchor in anchors.items()}
     columns = (turns[name].to_pylist() for name in ("worker", "sent_ns", "closed_ns"))
     sent = [
@@ -216,23 +224,23 @@ def _expected_block(sums: SentSums, notes: list[str], told_from: str) -> dict[st
     }
 
 
-def _notes(run: EndedRun, sums: SentSums, source: str) -> list[str]:
+def _notes(run: Counts, sums: SentSums, source: str) -> list[str]:
     """Why the expected hits are approximate; empty where they are not."""
     notes = []
     if source == "assumed":
         notes.append(_ASSUMED)
-    if run.order.scenario.cache.token_ids:
+    if run.scenario.cache.token_ids:
         notes.append(
             "token ids were asked for, and are not at hand: the server says none, or its blocks are no multiple of 16"
         )
-    templated = run.order.scenario.request.endpoint != "completions"
-    if templated and run.preflight.template.exactness == "unknown":
+    templated = run.scenario.request.endpoint != "completions"
+    if templated and run.template.exactness == "unknown":
         notes.append("what the chat template adds is not known, since the server does not tokenize chats")
-    if run.preflight.template.exactness == "approximate":
+    if run.template.exactness == "approximate":
         notes.append("the chat template puts chats together in a way of its own")
-    if run.preflight.vocabulary.exactness != "exact":
+    if run.prompt_exactness != "exact":
         notes.append("prompt lengths are approximate")
-    guessed = [name for name, one in run.preflight.data.by_class.items() if one.chars_per_token and one.error != 0]
+    guessed = [name for name, one in run.data.by_class.items() if one.chars_per_token and one.error != 0]
     if guessed:
         notes.append(f"texts of {', '.join(guessed)} are counted by their characters")
     if sums.off:
@@ -256,9 +264,9 @@ def _per_turn_block(sums: SentSums) -> dict[str, Any] | None:
     }
 
 
-def _sessions(turns: pa.Table, run: EndedRun) -> Iterator[tuple[int, Mapping[str, SentTurn]]]:
+def _sessions(run_dir: Path, turns: pa.Table) -> Iterator[tuple[int, Mapping[str, SentTurn]]]:
     """Each session's turns by their ids, sessions in the order in which they were first sent."""
-    anchors = turnfile.anchors(run.place.path)
+    anchors = turnfile.anchors(run_dir)
     columns = [turns[name].to_pylist() for name in _COLUMNS]
     first_ns: dict[int, int] = {}
     found: dict[int, dict[str, SentTurn]] = {}

@@ -1,0 +1,1 @@
+"""A run directory's summary. Neither Locust nor pandas is imported here."""

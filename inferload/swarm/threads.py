@@ -1,0 +1,25 @@
+"""Calls in gevent's pool of native threads."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import gevent
+
+T = TypeVar("T")
+
+
+def in_thread(call: Callable[..., T], *arguments: object) -> T:
+    """Return the result of a call in a native thread while the greenlet waits; an exception is raised in the greenlet."""
+    outcome: tuple[list[T], Exception | None] = gevent.get_hub().threadpool.apply(_outcome_of, (call, *arguments))
+    results, error = outcome
+    if error is not None:
+        raise error
+    return results[0]
+
+
+def _outcome_of(call: Callable[..., T], *arguments: object) -> tuple[list[T], Exception | None]:
+    """Return (result, error) of a call: gevent prints a traceback for an exception that leaves its thread."""
+    try:
+        return [call(*arguments)], None
+    except Exception as error:  # noqa: BLE001  raised again in the greenlet
+        return [], error
