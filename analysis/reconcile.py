@@ -45,11 +45,9 @@ def parts(frames: RunFrames, phase: str | None = "measure") -> pd.DataFrame:
     """
     turns = frames.turns
     columns = ("turn_id", "target", "total_ms", *PARTS, "server_ms")
-    if not len(turns) or "sent_s" not in turns:
+    if not len(turns):
         return pd.DataFrame({name: pd.Series(dtype=object if name in columns[:2] else float) for name in columns})
-    wanted = turns["failure"].isna() & turns["last_s"].notna() & turns["sent_s"].notna()
-    if "finish_reason" in turns:
-        wanted &= turns["finish_reason"] != CANCELLED
+    wanted = turns["failure"].isna() & turns["e2e_ms"].notna()
     if phase is not None and "phase" in turns:
         wanted &= turns["phase"] == phase
     chosen = turns[wanted]
@@ -58,19 +56,17 @@ def parts(frames: RunFrames, phase: str | None = "measure") -> pd.DataFrame:
         missing = pd.Series(np.nan, index=chosen.index)
         return np.asarray(chosen.get(name, missing), dtype=np.float64)
 
-    planned, sent, written, last = (column(f"{name}_s") * 1e3 for name in ("planned", "sent", "written", "last"))
-    written = np.where(np.isnan(written), sent, written)
-    connect = np.nan_to_num(column("connect_ns") / 1e6)
+    connect, upload = (np.nan_to_num(column(name)) for name in ("connect_ms", "upload_ms"))
     own = [column(name) for name in ("server_queue_ms", "server_ttft_ms", "server_generation_ms")]
-    server = last - written
+    server = column("e2e_ms") - upload
     return pd.DataFrame(
         {
             "turn_id": chosen.get("turn_id", pd.Series("", index=chosen.index)).astype(object).to_numpy(),
             "target": chosen.get("target", pd.Series("", index=chosen.index)).astype(object).to_numpy(),
-            "total_ms": last - planned,
-            "client_lag_ms": sent - planned - connect,
+            "total_ms": column("e2e_planned_ms"),
+            "client_lag_ms": column("lag_ms") - connect,
             "connect_ms": connect,
-            "upload_ms": written - sent,
+            "upload_ms": upload,
             "front_end_ms": server - own[0] - own[1] - own[2],
             "queue_ms": own[0],
             "prefill_ms": own[1],
@@ -190,7 +186,7 @@ def _idle_span(frames: RunFrames, server: ServerSeries, turns: pd.DataFrame, fir
         requests=_whole(requests),
         server_means=means,
         server_e2e_ms=_mean_ms(view, names.E2E),
-        client_server_ms=float(((ours["last_s"] - ours["written_s"]) * 1e3).mean()) if whole and len(ours) else None,
+        client_server_ms=float((ours["e2e_ms"] - ours["upload_ms"]).mean()) if whole and len(ours) else None,
         input_tokens=(_sum(ours, "input_tokens"), _whole(view.delta(names.PROMPT_TOKENS))),
         output_tokens=(_sum(ours, "output_tokens"), _whole(view.delta(names.GENERATION_TOKENS))),
         waiting_mean=view.gauge(server.summed(names.WAITING))["mean"],
