@@ -17,8 +17,6 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from inferload.measure.record import CANCELLED
-
 from .frames import RunFrames
 
 Floats = npt.NDArray[np.float64]
@@ -37,19 +35,17 @@ SERVER_PARTS = ("queue_ms", "prefill_ms", "decode_ms")
 
 
 def parts(frames: RunFrames, phase: str | None = "measure") -> pd.DataFrame:
-    """Return a row for each turn that ended well and was not cancelled: `turn_id`, `target`, `total_ms`, PARTS, `server_ms`.
+    """One row per turn that ended well, cancelled ones left out: `turn_id`, `target`, `total_ms`, each of PARTS, `server_ms`.
 
-    `server_ms` is written to last: everything outside the client. Front end, queue, prefill and decode are NaN for a turn
-    without the server's own times; lag + connect + upload + server = total holds for all turns. A front end below 0 is not
-    clipped: the server then reports more time than the turn took.
+    `server_ms` is written to last, all that is not the client's. Where a turn came without the server's own times, front
+    end, queue, prefill and decode are NaN; the others always add up: lag + connect + upload + server = total. A front end
+    below 0 is kept as it is: the server then claims more time than the turn took.
     """
     turns = frames.turns
     columns = ("turn_id", "target", "total_ms", *PARTS, "server_ms")
-    if not len(turns) or "sent_s" not in turns:
+    if not len(turns):
         return pd.DataFrame({name: pd.Series(dtype=object if name in columns[:2] else float) for name in columns})
-    wanted = turns["failure"].isna() & turns["last_s"].notna() & turns["sent_s"].notna()
-    if "finish_reason" in turns:
-        wanted &= turns["finish_reason"] != CANCELLED
+    wanted = turns["failure"].isna() & turns["e2e_ms"].notna()
     if phase is not None and "phase" in turns:
         wanted &= turns["phase"] == phase
     chosen = turns[wanted]
@@ -58,19 +54,17 @@ def parts(frames: RunFrames, phase: str | None = "measure") -> pd.DataFrame:
         missing = pd.Series(np.nan, index=chosen.index)
         return np.asarray(chosen.get(name, missing), dtype=np.float64)
 
-    planned, sent, written, last = (column(f"{name}_s") * 1e3 for name in ("planned", "sent", "written", "last"))
-    written = np.where(np.isnan(written), sent, written)
-    connect = np.nan_to_num(column("connect_ns") / 1e6)
+    connect, upload = (np.nan_to_num(column(name)) for name in ("connect_ms", "upload_ms"))
     own = [column(name) for name in ("server_queue_ms", "server_ttft_ms", "server_generation_ms")]
-    server = last - written
+    server = column("e2e_ms") - upload
     return pd.DataFrame(
         {
             "turn_id": chosen.get("turn_id", pd.Series("", index=chosen.index)).astype(object).to_numpy(),
             "target": chosen.get("target", pd.Series("", index=chosen.index)).astype(object).to_numpy(),
-            "total_ms": last - planned,
-            "client_lag_ms": sent - planned - connect,
+            "total_ms": column("e2e_planned_ms"),
+            "client_lag_ms": column("lag_ms") - connect,
             "connect_ms": connect,
-            "upload_ms": written - sent,
+            "upload_ms": upload,
             "front_end_ms": server - own[0] - own[1] - own[2],
             "queue_ms": own[0],
             "prefill_ms": own[1],

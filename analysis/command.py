@@ -21,7 +21,6 @@ def register(subparsers: Any) -> None:
         "all of them side by side with throughput against latency.",
     )
     parser.add_argument("run_dirs", nargs="*", type=Path, metavar="RUN", help="run directory")
-    parser.add_argument("--png", action="store_true", help="every picture as a PNG file too, in RUN/pictures/")
     parser.add_argument(
         "--minute",
         type=int,
@@ -65,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
     from .report import Wish, make, make_of_locust  # pandas takes a second: not in the way of the other commands
 
     _check(arguments)
-    wish = Wish(arguments.minute, arguments.png, arguments.server_log, arguments.vllm_bench)
+    wish = Wish(arguments.minute, arguments.server_log, arguments.vllm_bench)
     if arguments.locust_csv is not None:
         reports = [make_of_locust(arguments.locust_csv, arguments.scrape, arguments.out, wish)]
     else:
@@ -75,8 +74,8 @@ def run(arguments: argparse.Namespace) -> int:
         _refresh_summaries(single)
         reports = [make(run_dir, wish) for run_dir in single]
     for report in reports:
-        made = (report.html, report.markdown, report.timeline, *report.pictures)
-        print("\n  ".join(escaped(str(line)) for line in (report.verdict, *made)))
+        lines = (report.verdict, report.html, report.markdown, report.timeline)
+        print("\n  ".join(escaped(str(line)) for line in lines))
     if arguments.vllm_bench is not None:
         print(f"  {arguments.vllm_bench}")
     if arguments.together is not None:

@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 
 from inferload import rundir
 from inferload.errors import UsageError
+from inferload.measure.exact import turn_columns, values_by_turn
 from inferload.measure.serverseries import ServerSeries, by_target
 from inferload.scrapefile import read_scrapes
 from inferload.turnfile import SCHEMA, strangers
@@ -49,6 +50,16 @@ _NAMED_TOO = ("cache", "tasks", "by_class", "by_target", "by_model", "tokens_per
 _SHAPES: dict[str, type] = dict.fromkeys(_LISTED, list) | dict.fromkeys((*_NAMED, *_NAMED_TOO), dict)
 
 INSTANTS = ("planned", "sent", "written", "first_event", "first", "first_visible", "last", "closed")
+MEASURES = (
+    "lag_ms",
+    "connect_ms",
+    "upload_ms",
+    "ttft_ms",
+    "first_event_ms",
+    "ttft_planned_ms",
+    "e2e_ms",
+    "e2e_planned_ms",
+)
 UNFINISHED = "unfinished"
 
 
@@ -85,7 +96,7 @@ class Events:
 
 @dataclass(frozen=True, slots=True)
 class RunFrames:
-    """Everything of one run. `turns`: one row per turn, instants as `<name>_s`; `users`: t_s, users."""
+    """The frames of one run. `turns`: one row per turn, INSTANTS as `<name>_s`, and MEASURES; `users`: t_s, users."""
 
     path: Path
     manifest: dict[str, Any]
@@ -327,7 +338,7 @@ def _turns(placed: list[_Placed]) -> pd.DataFrame:
     frames = [_turn_frame(each) for each in placed]
     if frames:
         return pd.concat(frames, ignore_index=True)
-    columns = [f"{name}_s" for name in INSTANTS]
+    columns = [*(f"{name}_s" for name in INSTANTS), *MEASURES]
     return pd.DataFrame({name: pd.Series(dtype=float) for name in columns} | {"failure": pd.Series(dtype=object)})
 
 
@@ -337,7 +348,7 @@ def _turn_frame(placed: _Placed) -> pd.DataFrame:
     for name in INSTANTS:
         frame[f"{name}_s"] = (frame.pop(f"{name}_ns").astype(float) + placed.shift_ns) / NS_PER_S
     frame["ok"] = frame["failure"].isna()
-    return frame
+    return frame.assign(**turn_columns(table, MEASURES))
 
 
 def _fresh(placed: list[_Placed]) -> list[_Placed]:
@@ -386,9 +397,9 @@ def _file_events(
     turn = np.repeat(np.arange(len(counts)), counts)
     offset_ns = lists.flatten().to_numpy(zero_copy_only=False).astype(np.int64)
     sent_ns = table["sent_ns"].fill_null(0).to_numpy()
-    gap_ms = np.diff(offset_ns, prepend=0) / 1e6
-    ok = table["failure"].is_null().to_numpy()
-    gap_ms[~ok[turn] | (np.diff(turn, prepend=-1) != 0)] = np.nan
+    gap_ms = np.full(len(turn), np.nan)
+    gap_ms[np.diff(turn, prepend=-1) == 0], _ = values_by_turn(table, "itl_ms")
+    gap_ms[~table["failure"].is_null().to_numpy()[turn]] = np.nan
     at_s = (sent_ns[turn] + offset_ns + placed.shift_ns) / NS_PER_S
     return at_s, _event_tokens(table, counts, turn), gap_ms, turn
 

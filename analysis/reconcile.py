@@ -245,7 +245,7 @@ def _idle_span(frames: RunFrames, server: ServerSeries, turns: pd.DataFrame, fir
         requests=_whole(requests),
         server_means=means,
         server_e2e_ms=_mean_ms(view, names.E2E),
-        client_server_ms=float(((ours["last_s"] - ours["written_s"]) * 1e3).mean()) if whole and len(ours) else None,
+        client_server_ms=float((ours["e2e_ms"] - ours["upload_ms"]).mean()) if whole and len(ours) else None,
         input_tokens=(_sum(ours, "input_tokens"), _whole(view.delta(names.PROMPT_TOKENS))),
         output_tokens=(_sum(ours, "output_tokens"), _whole(view.delta(names.GENERATION_TOKENS))),
         waiting_mean=view.gauge(server.summed(names.WAITING))["mean"],

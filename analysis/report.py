@@ -35,21 +35,15 @@ class Report:
     markdown: Path
     html: Path
     timeline: Path
-    pictures: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What a report is asked for beside its pages.
+    """Options of a report."""
 
-    `minute`: the one whose turns are shown as lanes. `png`: every picture as a file, too, in `pictures/`. `server_log`: vLLM's
-    log. `vllm_bench`: the file for the run in the form of `vllm bench serve --save-result`.
-    """
-
-    minute: int | None = None
-    png: bool = False
-    server_log: Path | None = None
-    vllm_bench: Path | None = None
+    minute: int | None = None  # the minute whose turns are shown as lanes
+    server_log: Path | None = None  # vLLM's log
+    vllm_bench: Path | None = None  # file to write in the format of `vllm bench serve --save-result`
 
 
 def make(run_dir: Path, wish: Wish = Wish()) -> Report:
@@ -97,17 +91,9 @@ def write(run: RunFrames, folder: Path, wish: Wish, tables: tuple[Table, ...] = 
         rundir.write_text(folder / rundir.RECONCILE, reconcile.json_text(reconciled))
         rundir.write_text(made.markdown, markdown(model, run.marks))
         rundir.write_text(made.html, html(model, run.marks, drawn))
-        return replace(made, pictures=write_pictures(drawn, folder / rundir.PICTURES)) if wish.png else made
     except OSError as error:
         raise UsageError(f"report of {folder}: {error.strerror}; make the directory writable") from error
-
-
-def write_pictures(drawn: Pictures, folder: Path) -> tuple[Path, ...]:
-    """Each picture as a PNG file of its key's name; what stood there under such a name is replaced."""
-    from .pictures.png import draw  # matplotlib takes a second
-
-    rundir.own_folder(folder)
-    return tuple(draw(picture, folder / f"{picture.key}.png") for picture in drawn.drawn)
+    return made
 
 
 def markdown(model: ReportModel, marks: list[dict[str, Any]]) -> str:

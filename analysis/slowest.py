@@ -27,18 +27,17 @@ COLUMNS = (
 
 
 def table(run: RunFrames) -> Table | None:
-    """Slowest first by E2E from the plan, of turns of the measure phase that ended well; None without any."""
+    """Slowest first by E2E from the plan, of answered turns of the measure phase; None without any."""
     turns = run.turns
     if not len(turns) or "phase" not in turns:
         return None
-    chosen = turns[turns["ok"] & (turns["phase"] == "measure") & turns["last_s"].notna()]
+    chosen = turns[turns["ok"] & (turns["phase"] == "measure") & turns["e2e_planned_ms"].notna()]
     if not len(chosen):
         return None
-    felt_s = chosen["last_s"] - chosen["planned_s"]
-    slowest = chosen.loc[felt_s.nlargest(SHOWN).index]
+    slowest = chosen.nlargest(SHOWN, "e2e_planned_ms")
     gaps_ms = _longest_gaps(run, slowest.index.to_numpy())
     rows = tuple(_row(turn, gap) for (_, turn), gap in zip(slowest.iterrows(), gaps_ms, strict=True))
-    note = "By their E2E from the plan; turns of the measure phase that ended well."
+    note = "By their E2E from the plan; turns of the measure phase that ended well, without cancelled ones."
     return Table("slowest", "The slowest turns", COLUMNS, rows, note)
 
 
@@ -49,9 +48,6 @@ def _longest_gaps(run: RunFrames, rows: np.ndarray[Any, Any]) -> list[float | No
 
 
 def _row(turn: Any, gap_ms: float | None) -> tuple[str, ...]:
-    def ms(start: str, end: str) -> str:
-        return number((turn[f"{end}_s"] - turn[f"{start}_s"]) * 1e3)
-
     def count(name: str) -> str:
         value = turn.get(name)
         return NOT_KNOWN if value is None or pd.isna(value) else f"{int(value):,}"
@@ -61,10 +57,7 @@ def _row(turn: Any, gap_ms: float | None) -> tuple[str, ...]:
         name,
         str(turn["class"]),
         f"{turn['planned_s']:.1f}",
-        ms("planned", "sent"),
-        ms("sent", "first"),
-        ms("sent", "last"),
-        ms("planned", "last"),
+        *(number(turn[name]) for name in ("lag_ms", "ttft_ms", "e2e_ms", "e2e_planned_ms")),
         number(gap_ms),
         count("input_tokens"),
         count("cached_tokens"),

@@ -17,7 +17,6 @@ import pandas as pd
 
 from inferload import rundir
 from inferload.measure import server_names as names
-from inferload.measure.record import CANCELLED
 from inferload.measure.serverseries import ServerSeries
 
 from .foreign import vllmlog
@@ -132,13 +131,12 @@ def _client(frames: RunFrames, seconds: int) -> pd.DataFrame:
     columns["output_tok"] = (
         _count(events.at_s[known], seconds, events.tokens[known]) if known.any() else np.full(seconds, np.nan)
     )
-    first, last = turns["first_s"].to_numpy(), turns["last_s"].to_numpy()
+    answered = turns[ok]
     gaps = ~np.isnan(events.gap_ms)
-    whole = ok & (turns["finish_reason"] != CANCELLED).to_numpy()
     samples = {
-        "ttft_ms": (first[ok], (first - sent)[ok] * 1e3),
+        "ttft_ms": (answered["first_s"].to_numpy(), answered["ttft_ms"].to_numpy()),
         "itl_ms": (events.at_s[gaps], events.gap_ms[gaps]),
-        "e2e_ms": (last[whole], (last - sent)[whole] * 1e3),
+        "e2e_ms": (answered["last_s"].to_numpy(), answered["e2e_ms"].to_numpy()),
     }
     for name, (at_s, values) in samples.items():
         found = quantiles_by_second(at_s, values, tuple(q for _, q in QUANTILES), seconds)

@@ -27,7 +27,6 @@ LATEST = "latest"  # beside run directories with names of their own: a link to t
 SEARCH = "search.json"  # of a folder of points, which is no run itself
 DIAGNOSIS = "diagnosis.json"
 RECONCILE = "reconcile.json"
-PICTURES = "pictures"
 TURNS = "turns"
 SERVER_METRICS = "server_metrics"
 LOCUST_STATS = "locust_stats.csv"

@@ -7,9 +7,7 @@ from typing import Any
 import pytest
 from e2e_runs import Ended, Place, Scene, Stage, check_books, scenario, scenes
 
-from inferload.cli.benchline import parse
-from inferload.cli.benchscenario import translate
-from inferload.cli.frombench import written
+from inferload.cli.from_vllm_bench import as_text, translate
 from inferload.workload.endpoints import ENDPOINTS
 from inferload.workload.models import model_of, place_of
 from inferload.workload.scenario import load
@@ -113,14 +111,13 @@ def test_a_run_on_another_endpoint(stage: Stage, scene: Scene) -> None:
 
 def pasted(place: Place) -> Ended:
     simulator = place.simulator()
-    line = parse(
+    bench = translate(
         f"vllm bench serve --backend openai-chat --base-url {simulator.url} --random-input-len 30 --random-output-len 5 "
         "--random-range-ratio 0.2 --num-prompts 12 --max-concurrency 4 --goodput ttft:60000"
     )
-    made = translate(line)
     file = place.folder / "bench.yaml"
-    file.write_text(written(line, made, str(file)))
-    fleet = place.fleet("local", *made.run, "--scenario", str(file))
+    file.write_text(as_text(bench, str(file)))
+    fleet = place.fleet("local", *bench.run, "--scenario", str(file))
     return Ended(place.run_dir, fleet.ended(), fleet.text)
 
 

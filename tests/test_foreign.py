@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -9,9 +10,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import synthetic_run as synthetic
-from inferload.analysis import frames, timeline
+from inferload.analysis import frames, slowest, timeline
 from inferload.analysis.comparison import comparable, imported, sides
 from inferload.analysis.foreign import locustcsv, vllmbench, vllmlog
 from inferload.analysis.report import Wish, make
@@ -278,6 +281,31 @@ def test_a_run_in_the_form_of_vllm_bench_reads_back_the_same(run_dir: Path, tmp_
     theirs = json.loads((Path(__file__).parent / "data" / "results" / "vllm-bench.json").read_text())
     left = {"tokenizer_mode", "endpoint_type", "max_output_tokens_per_s", "max_concurrent_requests", "rtfx", "label"}
     assert {key for key in theirs if not key.startswith("spec_decode")} - set(said) - left == set()
+
+
+def test_a_cancelled_turn_has_no_latency_in_the_vllm_bench_form(run_dir: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(run_dir, folder)
+    whole = vllmbench.document(frames.load(folder))
+    for path in (folder / "turns").glob("*.parquet"):
+        table = pq.read_table(path)
+        rows = table.to_pylist()
+        first = next(n for n, row in enumerate(rows) if row["phase"] == "measure" and row["failure"] is None)
+        reasons = ["cancelled" if n == first else row["finish_reason"] for n, row in enumerate(rows)]
+        column = table.column_names.index("finish_reason")
+        pq.write_table(table.set_column(column, "finish_reason", pa.array(reasons, pa.string())), path)
+    run = frames.load(folder)
+    said = vllmbench.document(run)
+    cancelled = int((run.turns["finish_reason"] == "cancelled").sum())
+    assert cancelled > 0
+    assert said["completed"] == whole["completed"]
+    assert said["latencies"].count(None) == whole["latencies"].count(None) + cancelled
+    assert said["mean_e2el_ms"] == pytest.approx(500)
+    assert said["ttfts"].count(None) == whole["ttfts"].count(None)
+    shown = slowest.table(run)
+    assert shown is not None
+    ids = run.turns["session_id"] + "/" + run.turns["turn_index"].astype(str)
+    assert not set(ids[run.turns["finish_reason"] == "cancelled"]) & {row[0] for row in shown.rows}
 
 
 def test_a_run_without_measured_turns_has_no_vllm_bench_form(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ import pyarrow.parquet as pq
 import pytest
 import synthetic_run as synthetic
 from inferload.analysis import frames, report
-from inferload.analysis.pictures.all import Pictures
 
 from inferload import cli, rundir, scrapefile, turnfile
 from inferload.errors import UsageError
@@ -75,12 +74,11 @@ def test_a_report_replaces_links_and_leaves_their_targets(run: Path, tmp_path: P
         assert rundir.is_plain(run / name)
 
 
-def test_pictures_are_not_written_through_a_link(run: Path, tmp_path: Path) -> None:
+def test_a_sub_folder_that_is_a_link_is_refused(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
-    (run / rundir.PICTURES).symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(UsageError, match="pictures: a link to another directory"):
-        report.write_pictures(Pictures((), None), run / rundir.PICTURES)
-    assert not list((tmp_path / "elsewhere").iterdir())
+    (tmp_path / "turns").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UsageError, match="turns: a link to another directory"):
+        rundir.own_folder(tmp_path / "turns")
 
 
 @pytest.mark.parametrize("kind", ["pipe", "link"])

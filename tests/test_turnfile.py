@@ -14,7 +14,7 @@ from records import MS, S, turn, turns
 from inferload import rundir, turnfile
 from inferload.errors import UsageError
 from inferload.measure.clock import Anchor
-from inferload.measure.exact import batched_values
+from inferload.measure.exact import batched_values, turn_columns
 from inferload.measure.measures import MEASURES
 from inferload.measure.record import Failure, TurnRecord
 from inferload.rundir import TURNS
@@ -74,6 +74,23 @@ def test_exact_values_are_those_of_the_table_of_measures(records: list[TurnRecor
     assert set(values) == {measure.name for measure in MEASURES} - {"client_delay_ms"}
     for name, found in values.items():
         assert sorted(found.tolist()) == by_the_table_of_measures(kept, name), name
+
+
+@given(st.lists(turns(), max_size=8))
+def test_columns_of_measures_have_the_value_of_each_turn(records: list[TurnRecord]) -> None:
+    table = turnfile.to_table(columns_of(records), ANCHOR, "w1")
+    of_turns = {measure.name: measure.per_turn for measure in MEASURES if measure.per_turn is not None}
+    for name, column in turn_columns(table, of_turns).items():
+        wanted = [of_turns[name](record) for record in records]
+        assert [None if np.isnan(value) else value for value in column.tolist()] == wanted, name
+
+
+def test_a_measure_without_its_column_is_unknown() -> None:
+    table = turnfile.to_table(columns_of([turn(connect_ns=MS)]), ANCHOR, "w1")
+    assert turn_columns(table, ["connect_ms"])["connect_ms"].tolist() == [1.0]
+    columns = turn_columns(table.drop_columns(["connect_ns"]), ["connect_ms", "ttft_ms"])
+    assert np.isnan(columns["connect_ms"]).all()
+    assert not np.isnan(columns["ttft_ms"]).any()
 
 
 def test_exact_values_over_many_row_groups() -> None:

@@ -6,7 +6,7 @@ import subprocess
 import pytest
 from inferload.deploy import places
 
-from inferload.cli.benchoptions import OPTIONS
+from inferload.cli.from_vllm_bench import OPTIONS
 
 pytestmark = pytest.mark.vllm
 

@@ -69,7 +69,7 @@ class Seen:
         return cls(
             events=events,
             first_s=first[by_first],
-            ttft_ms=(first - sent)[by_first] * 1e3,
+            ttft_ms=turns["ttft_ms"].to_numpy()[own][by_first],
             uncached_tokens=tokens[by_first],
             head_tokens=_queue(sent, np.where(np.isnan(first), closed, first), tokens).heads(
                 run.since_start_s(server.wall_ns), capacity(server)

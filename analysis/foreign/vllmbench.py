@@ -1,9 +1,9 @@
 """A run in the form of `vllm bench serve --save-result --save-detailed`, for those who have tools for that.
 
-Its definitions hold, not ours, where they differ: TTFT ends at the first event of any kind, TPOT is (latency - TTFT) over
-(output tokens - 1), percentiles are interpolated. Only turns of the measure phase are in it, and its duration is theirs:
-from the first that was sent to the last that ended, which lies behind the window's end. What we do not keep (the
-texts) is empty.
+Where its definitions differ from ours, its own hold: TTFT ends at the first event of any kind, TPOT is (latency - TTFT) over
+(output tokens - 1), percentiles are interpolated. A cancelled turn has no latency. Only turns of the measure phase are included,
+and the duration is theirs: from the first that was sent to the last that ended, which is after the window's end. Texts are not
+recorded, so that their list is empty.
 """
 
 import json
@@ -41,12 +41,13 @@ def document(run: RunFrames) -> dict[str, Any]:
         raise UsageError(
             f"--vllm-bench: {int(output.isna().sum())} turns came without a token count, which the form needs"
         )
-    latency_s, ttft_s = (ok["last_s"] - ok["sent_s"]).to_numpy(), (ok["first_event_s"] - ok["sent_s"]).to_numpy()
+    latency_ms, ttft_ms = ok["e2e_ms"].to_numpy(), ok["first_event_ms"].to_numpy()
     itls = _gaps_s(run, measured)
     met_per_s = ((run.summary or {}).get("rates") or {}).get("goodput_turns_per_s")  # over the window
     duration_s = float(measured["last_s"].max() - measured["sent_s"].min())
     tokens = output.to_numpy(dtype=np.float64)
-    tpot_s = (latency_s - ttft_s)[tokens > 1] / (tokens[tokens > 1] - 1)
+    tpot_ms = (latency_ms - ttft_ms)[tokens > 1] / (tokens[tokens > 1] - 1)
+    gaps_ms = [gap * 1e3 for gaps, well in zip(itls, measured["ok"], strict=True) if well for gap in gaps]
     total_in, total_out = int(ok["input_tokens"].fillna(0).sum()), int(tokens.sum())
     return {
         "date": str(run.manifest.get("started_at") or ""),
@@ -68,19 +69,17 @@ def document(run: RunFrames) -> dict[str, Any]:
         "total_token_throughput": (total_in + total_out) / duration_s,
         "input_lens": [_whole(value) for value in measured["input_tokens"]],
         "output_lens": [_whole(value) for value in measured["output_tokens"]],
-        "ttfts": _seconds(measured["first_event_s"] - measured["sent_s"]),
+        "ttfts": _seconds(measured["first_event_ms"]),
         "itls": itls,
-        "latencies": _seconds(measured["last_s"] - measured["sent_s"]),
-        "start_times": _seconds(measured["sent_s"]),
-        "queue_times": _seconds(measured["sent_s"] - measured["planned_s"]),
+        "latencies": _seconds(measured["e2e_ms"]),
+        "start_times": _seconds(measured["sent_s"] * 1e3),
+        "queue_times": _seconds(measured["lag_ms"]),
         "generated_texts": [],
         "errors": ["" if well else str(why) for well, why in zip(measured["ok"], measured["failure"], strict=True)],
-        **_figures("ttft", ttft_s),
-        **_figures("tpot", tpot_s),
-        **_figures(
-            "itl", np.array([gap for gaps, well in zip(itls, measured["ok"], strict=True) if well for gap in gaps])
-        ),
-        **_figures("e2el", latency_s),
+        **_figures("ttft", ttft_ms),
+        **_figures("tpot", tpot_ms),
+        **_figures("itl", np.array(gaps_ms)),
+        **_figures("e2el", latency_ms),
     }
 
 
@@ -104,11 +103,11 @@ def _gaps_s(run: RunFrames, measured: pd.DataFrame) -> list[list[float]]:
     return [(gap_ms[first:after] / 1e3).round(9).tolist() for first, after in zip(low, high, strict=True)]
 
 
-def _figures(name: str, seconds: Floats) -> Mapping[str, float]:
-    """As vLLM has them, in ms; nothing where there is no sample, which it would call 0."""
-    if not len(seconds):
+def _figures(name: str, values: Floats) -> Mapping[str, float]:
+    """Return vLLM's figures of the known values; none without a sample, for which vLLM writes 0."""
+    values = values[~np.isnan(values)]
+    if not len(values):
         return {}
-    values = seconds * 1e3
     found = {
         f"mean_{name}_ms": float(values.mean()),
         f"median_{name}_ms": float(np.median(values)),
@@ -117,8 +116,8 @@ def _figures(name: str, seconds: Floats) -> Mapping[str, float]:
     return found | {f"p{p}_{name}_ms": float(np.percentile(values, p)) for p in _PERCENTILES}
 
 
-def _seconds(values: "pd.Series[float]") -> list[float | None]:
-    return [None if np.isnan(value) else round(float(value), 9) for value in values.to_numpy(dtype=np.float64)]
+def _seconds(values_ms: "pd.Series[float]") -> list[float | None]:
+    return [None if np.isnan(value) else round(float(value) / 1e3, 9) for value in values_ms.to_numpy(dtype=np.float64)]
 
 
 def _whole(value: Any) -> int | None:

@@ -3,8 +3,9 @@
   "use strict";
   const root = document.documentElement;
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
-  const OPTIONS = { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"] };
+  const OPTIONS = { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d", "toImage"] };
   const MINUTE_MS = 60000, PAPER_PX = 980;  // on paper a picture is shown at seven tenths of its size (report.css)
+  const PNG_TITLE_PX = 26, PNG_SCALE = 2;
 
   // Base64 of gzip, as text.
   async function unpacked(text) {
@@ -67,6 +68,26 @@
     const layout = fitted(Object.assign({ font: { family: getComputedStyle(document.body).fontFamily, size: 12 } }, figure.layout), place.clientWidth);
     set(layout, colours(layout));
     return Plotly.react(place, figure.data, layout, Object.assign({ displayModeBar: window.innerWidth >= 640 }, OPTIONS));
+  }
+
+  // Save a chart as it is shown, with its title and the page's background.
+  function savePng(place, title) {
+    const layout = structuredClone(place.layout);
+    layout.margin = Object.assign({}, layout.margin, { t: layout.margin.t + PNG_TITLE_PX });
+    layout.title = { text: title, x: 0.01, xanchor: "left", y: 1, yref: "container", yanchor: "top", pad: { t: 10 }, font: { size: 15 } };
+    layout.paper_bgcolor = getComputedStyle(root).getPropertyValue("--card").trim();
+    const filename = `${document.title.split(" · ").pop()} ${place.dataset.picture}`.replace(/[^\w.]+/g, "-");
+    return Plotly.downloadImage({ data: place.data, layout }, { format: "png", width: place.clientWidth,
+      height: layout.height + PNG_TITLE_PX, scale: PNG_SCALE, filename });
+  }
+
+  function offerPng(place) {
+    const button = place.previousElementSibling;
+    button.addEventListener("click", async () => {
+      button.disabled = true;
+      try { await savePng(place, button.dataset.title); } finally { button.disabled = false; }
+    });
+    button.hidden = false;
   }
 
   // --- the turns of one minute -------------------------------------------------------------------------------------------
@@ -170,6 +191,7 @@
     const figure = figures[place.dataset.picture];
     if (place.dataset.picture === "lanes" && lanes) await chooser(place, figure, lanes, chosen);
     else await draw(place, figure);
+    offerPng(place);
     await new Promise((resolve) => setTimeout(resolve, 0)); // let the page be read and scrolled meanwhile
   }
   root.dataset.drawn = "all";

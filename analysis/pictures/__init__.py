@@ -1,1 +1,1 @@
-"""A report's pictures, each a plain description that plotly.js draws in the page and `png` draws as a file."""
+"""The charts of a report, as plain data that plotly.js draws in the page."""

@@ -38,7 +38,7 @@ class Lanes:
 
 
 def lanes(run: RunFrames, minute: int | None = None) -> Lanes | None:
-    """Of a run with turns; None without. The minute that is shown first is the asked one, else that with the slowest turn."""
+    """Return the lanes of a run; None without turns. `minute`: the one to show first (default: that of the slowest turn)."""
     turns = run.turns
     if not len(turns) or "session_id" not in turns:
         return None
@@ -48,10 +48,8 @@ def lanes(run: RunFrames, minute: int | None = None) -> Lanes | None:
     lane = packed(table["planned_s"].to_numpy(), table["closed_s"].to_numpy())
     minutes = (table["planned_s"] // MINUTE_S).clip(lower=0).astype(int).to_numpy()
     per_minute = np.bincount(minutes)
-    measured = (table["ok"] & (table["phase"] == "measure")).to_numpy()
-    took_s = (table["closed_s"] - table["planned_s"]).to_numpy()
-    slowest = int(minutes[int(np.argmax(np.where(measured, took_s, 0.0) if measured.any() else took_s))])
-    chosen = minute if minute is not None and minute < len(per_minute) and per_minute[minute] else slowest
+    asked = minute if minute is not None and minute < len(per_minute) and per_minute[minute] else None
+    chosen = int(minutes[_slowest(table)]) if asked is None else asked
     held = _held(per_minute, chosen)
     keep = np.isin(minutes, held)
     rows = table[keep]
@@ -62,6 +60,16 @@ def lanes(run: RunFrames, minute: int | None = None) -> Lanes | None:
     columns["input"], columns["output"] = (_whole(rows.get(f"{name}_tokens")) for name in ("input", "output"))
     columns["failure"] = [None if pd.isna(failure) else str(failure) for failure in rows["failure"]]
     return Lanes(columns, tuple(held), chosen, int(np.count_nonzero(per_minute)) - len(held), run.end_s)
+
+
+def _slowest(table: pd.DataFrame) -> int:
+    """Return the row with the longest E2E from the plan: of the turns in the table of the slowest, else of all."""
+    measured = table["ok"] & (table["phase"] == "measure")
+    e2e_ms = table["e2e_planned_ms"].to_numpy()
+    for values in (np.where(measured, e2e_ms, np.nan), e2e_ms):
+        if not np.isnan(values).all():
+            return int(np.nanargmax(values))
+    return 0
 
 
 def _held(per_minute: np.ndarray[Any, Any], chosen: int) -> list[int]:

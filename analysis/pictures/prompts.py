@@ -17,7 +17,7 @@ def picture(run: RunFrames) -> Picture | None:
         return None
     chosen = turns[turns["ok"] & (turns["phase"] == "measure")]
     tokens = chosen["input_tokens"].to_numpy(dtype=np.float64)
-    ttft_ms = ((chosen["first_s"] - chosen["sent_s"]) * 1e3).to_numpy()
+    ttft_ms = chosen["ttft_ms"].to_numpy()
     cached = (
         chosen["cached_tokens"].to_numpy(dtype=np.float64)
         if "cached_tokens" in chosen

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from inferload.measure.record import CANCELLED
-
 from ..frames import RunFrames
 from .picture import BLUE, ORANGE, Figure, Floats, Picture, decades, layout, limit_line, numbers, title
 
@@ -21,14 +19,8 @@ ENOUGH = 10.0  # effective turns above a percentile for it to be told
 _POINTS = 90
 
 _ROWS = (
-    (
-        "TTFT",
-        (("from send", "ttft_ms", "sent", "first", BLUE), ("from plan", "ttft_planned_ms", "planned", "first", ORANGE)),
-    ),
-    (
-        "E2E",
-        (("from send", "e2e_ms", "sent", "last", BLUE), ("from plan", "e2e_planned_ms", "planned", "last", ORANGE)),
-    ),
+    ("TTFT", (("from send", "ttft_ms", BLUE), ("from plan", "ttft_planned_ms", ORANGE))),
+    ("E2E", (("from send", "e2e_ms", BLUE), ("from plan", "e2e_planned_ms", ORANGE))),
 )
 _QUANTILES = (0.5, 0.9, 0.95, 0.99, 0.999, 0.9999)
 
@@ -84,14 +76,13 @@ def picture(run: RunFrames, slo: Mapping[str, float]) -> Picture | None:
     if not len(turns) or "phase" not in turns:
         return None
     measured = turns[turns["ok"] & (turns["phase"] == "measure")].sort_values("planned_s")
-    whole = measured[measured["finish_reason"] != CANCELLED]
     data: list[Figure] = []
     shapes, words, most = [], [], 2.0
     ranges: dict[str, list[float]] = {}
     for number, (name, lines) in enumerate(_ROWS):
-        axis, source = ("", measured) if number == 0 else (str(number + 1), whole)
-        for label, measure, start, end, colour in lines:
-            values = ((source[f"{end}_s"] - source[f"{start}_s"]) * 1e3).dropna().to_numpy()
+        axis = "" if number == 0 else str(number + 1)
+        for label, measure, colour in lines:
+            values = measured[measure].dropna().to_numpy()
             values = values[values > 0]
             if not len(values):
                 continue
@@ -127,7 +118,7 @@ def picture(run: RunFrames, slo: Mapping[str, float]) -> Picture | None:
         "Latency spectrum",
         note,
         {"data": data, "layout": plan},
-        tuple(m for _, row in _ROWS for _, m, *_ in row),
+        tuple(measure for _, row in _ROWS for _, measure, _ in row),
     )
 
 

@@ -21,7 +21,7 @@ BUILT_IN = {
     "run": "inferload.cli.run",
     "search": "inferload.cli.search.command",
     **dict.fromkeys(("validate", "plan", "schema", "init"), "inferload.cli.scenario"),
-    "from-vllm-bench": "inferload.cli.frombench",
+    "from-vllm-bench": "inferload.cli.from_vllm_bench",
     "doctor": "inferload.cli.doctor",
     "scrape": "inferload.cli.scrape",
     "calibrate": "inferload.cli.calibrate",

@@ -145,11 +145,11 @@ def init(arguments: argparse.Namespace) -> int:
     text = catalog.read(catalog.bundled(arguments.source))
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", file.stem).strip("-._") or "scenario"
     text = re.sub(r"(?m)^name: \S+", f"name: {name[:64]}", text, count=1)
-    if not _write_new(file, text):
+    if not write_new(file, text):
         raise UsageError(f"{file}: exists already; name another file, or remove it")
     print(f"{file}: written; change it, then: inferload validate {shlex.quote(str(file))}")
     locustfile = file.with_name("locustfile.py")
-    if _write_new(locustfile, LOCUSTFILE.replace("SCENARIO", json.dumps(file.name))):
+    if write_new(locustfile, LOCUSTFILE.replace("SCENARIO", json.dumps(file.name))):
         print(
             f"{locustfile}: written; it runs {file.name}: locust -f {shlex.quote(str(locustfile))} --host http://server:8000"
         )
@@ -160,8 +160,8 @@ def init(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _write_new(file: Path, text: str) -> bool:
-    """Whether the file was written; False where there is one of that name."""
+def write_new(file: Path, text: str) -> bool:
+    """Write a new file; False if the file exists, UsageError if it cannot be written."""
     try:
         with file.open("x", encoding="utf-8") as out:
             out.write(text)

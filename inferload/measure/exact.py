@@ -4,7 +4,7 @@ tests/test_turnfile.py holds this against the table of measures, value by value.
 file keeps only the longest per turn.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +12,9 @@ import numpy.typing as npt
 
 from inferload.measure.arrow import pa, pc
 from inferload.measure.clock import NS_PER_MS
+from inferload.measure.measures import ANSWERS, SPANS
 from inferload.measure.record import CANCELLED, INSTANTS, SERVER_TIMES
+from inferload.measure.turncolumns import SCHEMA
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -94,14 +96,30 @@ def batched_values(table: pa.Table, name: str, batches: int, class_name: str | N
 
 
 def values_by_turn(table: pa.Table, name: str) -> tuple[Floats, Ints]:
-    """All values of one measure over all turns of a table, however they ended, and the row that each belongs to."""
+    """Return all values of a measure over all turns of a table, however they ended, and the row of each.
+
+    A column of COLUMNS that the table lacks counts as unknown.
+    """
     values, rows, before = [np.zeros(0)], [np.zeros(0, dtype=np.int64)], 0
+    for name_of_column in COLUMNS:
+        if name_of_column not in table.column_names:
+            table = table.append_column(name_of_column, pa.nulls(len(table), SCHEMA.field(name_of_column).type))
     for columns in table.select(COLUMNS).to_batches():
         found, row = _OF[name](_Batch.of(columns))
         values.append(found)
         rows.append(row + before)
         before += columns.num_rows
     return np.concatenate(values), np.concatenate(rows)
+
+
+def turn_columns(table: pa.Table, names: Iterable[str]) -> dict[str, Floats]:
+    """Return measures with one value per turn as columns of a table, NaN if a turn has none."""
+    columns = {}
+    for name in names:
+        values, rows = values_by_turn(table, name)
+        columns[name] = np.full(len(table), np.nan)
+        columns[name][rows] = values
+    return columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,10 +148,11 @@ class _Batch:
         return pc.fill_null(column, 0).to_numpy(zero_copy_only=False), column.is_valid().to_numpy(zero_copy_only=False)
 
     def cancelled(self) -> Bools:
-        """Which turns their caller broke off."""
+        """Return the mask of cancelled turns; a turn that failed is not one of them."""
         reasons = pc.fill_null(self.columns.column("finish_reason"), "")
-        broken_off: Bools = pc.equal(reasons, CANCELLED).to_numpy(zero_copy_only=False)
-        return broken_off
+        ok = pc.is_null(self.columns.column("failure"))
+        cancelled: Bools = pc.and_(pc.equal(reasons, CANCELLED), ok).to_numpy(zero_copy_only=False)
+        return cancelled
 
     def tokens(self) -> tuple[Ints, Bools]:
         """Tokens of each event, 0 where nobody counted; and for each turn whether they were counted."""
@@ -153,20 +172,14 @@ def _where(has: Bools, values: Floats) -> _Valued:
     return values[has], np.flatnonzero(has)
 
 
-def _span(start: str, end: str) -> Callable[[_Batch], _Valued]:
+def _spanned(name: str) -> Callable[[_Batch], _Valued]:
+    """Return the function of a batch that computes a measure of SPANS."""
+    start, end = SPANS[name]
+
     def values(batch: _Batch) -> _Valued:
         (start_ns, started), (end_ns, ended) = batch.whole(start), batch.whole(end)
-        return _where(started & ended, (end_ns - start_ns) / NS_PER_MS)
-
-    return values
-
-
-def _answer(start: str) -> Callable[[_Batch], _Valued]:
-    """From an instant to the answer's end, of turns that had one: a cancelled turn's last event is not its answer's."""
-
-    def values(batch: _Batch) -> _Valued:
-        (start_ns, started), (end_ns, ended) = batch.whole(start), batch.whole("last_ns")
-        return _where(started & ended & ~batch.cancelled(), (end_ns - start_ns) / NS_PER_MS)
+        has = started & ended & ~batch.cancelled() if name in ANSWERS else started & ended
+        return _where(has, (end_ns - start_ns) / NS_PER_MS)
 
     return values
 
@@ -237,18 +250,11 @@ def _tpot(batch: _Batch) -> _Valued:
 
 
 _OF: dict[str, Callable[[_Batch], _Valued]] = {
-    "lag_ms": _span("planned_ns", "sent_ns"),
+    **{name: _spanned(name) for name in SPANS},
     "connect_ms": _connect,
-    "upload_ms": _span("sent_ns", "written_ns"),
-    "ttft_ms": _span("sent_ns", "first_ns"),
-    "first_event_ms": _span("sent_ns", "first_event_ns"),
-    "ttft_planned_ms": _span("planned_ns", "first_ns"),
-    "ttfo_ms": _span("sent_ns", "first_visible_ns"),
     "itl_ms": _gaps,
     "itl_token_ms": _token_gaps,
     "tpot_ms": _tpot,
-    "e2e_ms": _answer("sent_ns"),
-    "e2e_planned_ms": _answer("planned_ns"),
     "server_queue_ms": _said("server_queue_ms"),
     "server_ttft_ms": _said("server_ttft_ms"),
     "server_generation_ms": _said("server_generation_ms"),

@@ -16,7 +16,7 @@ import numpy as np
 
 from inferload.measure.clock import NS_PER_MS
 from inferload.measure.health import HealthSet
-from inferload.measure.measures import STALL_MS, Floats, Ints, differences_ms, gaps_ms, token_gaps_ms
+from inferload.measure.measures import SPANS, STALL_MS, Floats, Ints, differences_ms, gaps_ms, token_gaps_ms
 from inferload.measure.record import CANCELLED, INSTANTS, SERVER_TIMES, PhaseWindow, TurnRecord
 from inferload.measure.slo import Slo
 from inferload.measure.tally import Key, Pause, Tally, TallySet
@@ -128,19 +128,10 @@ def _count_ends(tally: Tally, turns: _Plain) -> None:
 
 
 def _count_spans(tally: Tally, turns: _Plain) -> None:
-    """What has one value a turn."""
-    spans = {
-        "lag_ms": turns.sent - turns.planned,
-        "upload_ms": turns.written - turns.sent,
-        "ttft_ms": turns.first - turns.sent,
-        "first_event_ms": turns.first_event - turns.sent,
-        "ttft_planned_ms": turns.first - turns.planned,
-        "ttfo_ms": turns.first_visible - turns.sent,
-        "e2e_ms": turns.last - turns.sent,
-        "e2e_planned_ms": turns.last - turns.planned,
-    }
-    for name, span_ns in spans.items():
-        tally.sketch(name).gather(span_ns / NS_PER_MS)
+    """Count the measures with one value per turn."""
+    for name, instants in SPANS.items():
+        start, end = (getattr(turns, instant.removesuffix("_ns")) for instant in instants)
+        tally.sketch(name).gather((end - start) / NS_PER_MS)
     after = turns.output_tokens - turns.output_tokens / turns.events
     more = after > 0
     _gather(tally, "tpot_ms", ((turns.last - turns.first) / NS_PER_MS)[more] / after[more])

@@ -9,6 +9,7 @@ import math
 from array import array
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from types import MappingProxyType
 
 import numpy as np
@@ -21,6 +22,21 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 STALL_MS = 250.0  # a longer gap between two output events is a stall
+
+# The instants from which to which a measure lies. Those of ANSWERS span a whole answer: a cancelled turn has none.
+SPANS: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        "lag_ms": ("planned_ns", "sent_ns"),
+        "upload_ms": ("sent_ns", "written_ns"),
+        "ttft_ms": ("sent_ns", "first_ns"),
+        "first_event_ms": ("sent_ns", "first_event_ns"),
+        "ttft_planned_ms": ("planned_ns", "first_ns"),
+        "ttfo_ms": ("sent_ns", "first_visible_ns"),
+        "e2e_ms": ("sent_ns", "last_ns"),
+        "e2e_planned_ms": ("planned_ns", "last_ns"),
+    }
+)
+ANSWERS = frozenset({"e2e_ms", "e2e_planned_ms"})
 
 PEERS = ("vllm bench serve", "GuideLLM", "AIPerf", "genai-bench")
 
@@ -42,9 +58,14 @@ def span_ms(start_ns: int | None, end_ns: int | None) -> float | None:
     return None if start_ns is None or end_ns is None else (end_ns - start_ns) / NS_PER_MS
 
 
-def answer_ms(record: TurnRecord, start_ns: int | None) -> float | None:
-    """From an instant to the answer's last event; None where its caller went away before it."""
-    return None if record.cancelled else span_ms(start_ns, record.last_ns)
+def _spanned(name: str) -> Callable[[TurnRecord], float | None]:
+    """Return the function of a record that computes a measure of SPANS."""
+    instants, answer = attrgetter(*SPANS[name]), name in ANSWERS
+
+    def value(record: TurnRecord) -> float | None:
+        return None if answer and record.cancelled else span_ms(*instants(record))
+
+    return value
 
 
 def gaps_ms(record: TurnRecord) -> Floats:
@@ -143,7 +164,7 @@ MEASURES: tuple[Measure, ...] = (
         "lag_ms",
         "ms",
         "sent - planned: how late the request left, its connection's set-up included",
-        lambda r: span_ms(r.planned_ns, r.sent_ns),
+        _spanned("lag_ms"),
         None,
         _called("client queue time", "request dispatch delay", "credit drop latency (in part)", "-"),
     ),
@@ -159,7 +180,7 @@ MEASURES: tuple[Measure, ...] = (
         "upload_ms",
         "ms",
         "written - sent: until the whole request was handed to the kernel",
-        lambda r: span_ms(r.sent_ns, r.written_ns),
+        _spanned("upload_ms"),
         None,
         _called("-", "-", "http_req_sending", "-"),
     ),
@@ -168,7 +189,7 @@ MEASURES: tuple[Measure, ...] = (
         "ms",
         "time to first token: first - sent, where `first` is the first event that carries output (content, reasoning or a "
         "tool call)",
-        lambda r: span_ms(r.sent_ns, r.first_ns),
+        _spanned("ttft_ms"),
         None,
         _called("- (see first_event_ms)", "TTFT", "Time to First Token", "TTFT"),
     ),
@@ -176,7 +197,7 @@ MEASURES: tuple[Measure, ...] = (
         "first_event_ms",
         "ms",
         "first_event - sent: the first event of any kind, the one that only names the role included",
-        lambda r: span_ms(r.sent_ns, r.first_event_ns),
+        _spanned("first_event_ms"),
         None,
         _called("TTFT", "-", "-", "-"),
     ),
@@ -184,7 +205,7 @@ MEASURES: tuple[Measure, ...] = (
         "ttft_planned_ms",
         "ms",
         "first - planned: TTFT as the caller felt it; a client that falls behind cannot hide in it",
-        lambda r: span_ms(r.planned_ns, r.first_ns),
+        _spanned("ttft_planned_ms"),
         None,
         _NOBODY,
     ),
@@ -192,7 +213,7 @@ MEASURES: tuple[Measure, ...] = (
         "ttfo_ms",
         "ms",
         "time to first visible output: first_visible - sent; reasoning is not visible",
-        lambda r: span_ms(r.sent_ns, r.first_visible_ns),
+        _spanned("ttfo_ms"),
         None,
         _called("-", "Time to First Output Token", "Time to First Output Token", "-"),
     ),
@@ -227,7 +248,7 @@ MEASURES: tuple[Measure, ...] = (
         "e2e_ms",
         "ms",
         "last - sent: until the last event that carried output",
-        lambda r: answer_ms(r, r.sent_ns),
+        _spanned("e2e_ms"),
         None,
         _called("E2EL", "Request Latency", "Request Latency", "E2E Latency"),
     ),
@@ -235,7 +256,7 @@ MEASURES: tuple[Measure, ...] = (
         "e2e_planned_ms",
         "ms",
         "last - planned: the whole wait as the caller felt it",
-        lambda r: answer_ms(r, r.planned_ns),
+        _spanned("e2e_planned_ms"),
         None,
         _called("E2EL including client queue", "request scheduled latency", "effective latency", "-"),
     ),

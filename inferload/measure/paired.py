@@ -8,13 +8,12 @@ import numpy as np
 import numpy.typing as npt
 
 from inferload.measure.arrow import pa, pc
-from inferload.measure.clock import NS_PER_MS
+from inferload.measure.exact import values_by_turn
 
 Floats = npt.NDArray[np.float64]
 
 COLUMNS = ("turn_id", "phase", "failure", "finish_reason", "sent_ns", "first_ns", "last_ns")
-# Measures that are compared, by the instants between which they lie.
-_SPANS = {"ttft_ms": ("sent_ns", "first_ns"), "e2e_ms": ("sent_ns", "last_ns")}
+_MEASURES = ("ttft_ms", "e2e_ms")
 
 
 def paired(before: pa.Table, after: pa.Table) -> dict[str, Any]:
@@ -25,7 +24,7 @@ def paired(before: pa.Table, after: pa.Table) -> dict[str, Any]:
     ok_before, ok_after = _measured(before), _measured(after)
     asked_before = set(before["turn_id"].to_pylist())
     asked_after = ok_after["turn_id"].to_pylist()
-    measures = {name: _compared(_values(ok_before, *span), _values(ok_after, *span)) for name, span in _SPANS.items()}
+    measures = {name: _compared(_values(ok_before, name), _values(ok_after, name)) for name in _MEASURES}
     return {"only_after": sum(turn not in asked_before for turn in asked_after), "measures": measures}
 
 
@@ -34,10 +33,9 @@ def _measured(table: pa.Table) -> pa.Table:
     return table.filter(pc.and_(ended, pc.not_equal(pc.fill_null(table["finish_reason"], ""), "cancelled")))
 
 
-def _values(table: pa.Table, start: str, end: str) -> dict[str, float]:
-    whole = table.filter(pc.and_(pc.is_valid(table[start]), pc.is_valid(table[end])))
-    spans = pc.subtract(whole[end], whole[start]).to_numpy() / NS_PER_MS
-    return dict(zip(whole["turn_id"].to_pylist(), spans.tolist(), strict=True))
+def _values(table: pa.Table, name: str) -> dict[str, float]:
+    values, rows = values_by_turn(table, name)
+    return dict(zip(table["turn_id"].take(pa.array(rows)).to_pylist(), values.tolist(), strict=True))
 
 
 def _compared(before: dict[str, float], after: dict[str, float]) -> dict[str, Any]:

@@ -1,0 +1,674 @@
+"""`inferload from-vllm-bench`: turn a `vllm bench serve` command line into a scenario file.
+
+`OPTIONS` maps each option of vLLM 0.32 and of its predecessor benchmark_serving.py to the scenario key that it sets. Options
+that only make sense together (target, data set, arrivals) are read by one function each.
+"""
+
+import argparse
+import ast
+import difflib
+import json
+import math
+import re
+import shlex
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, NoReturn
+
+from inferload.cli.scenario import write_new
+from inferload.errors import UsageError
+from inferload.workload.endpoints import Endpoint
+from inferload.workload.scenario import from_text
+from inferload.workload.scenariofields import RESERVED, secret_header
+from inferload.workload.scenariotext import as_yaml
+
+_PROMPTS = 1000  # vLLM's default
+_RAMP_SEGMENTS = 20
+_BACKENDS: Mapping[str, Endpoint] = {
+    "openai": "completions",
+    "vllm": "completions",
+    "openai-chat": "chat",
+    "openai-responses": "responses",
+    "sglang": "completions",
+    "lmdeploy": "completions",
+    "scalellm": "completions",
+}
+_GOODPUT = {"ttft": "ttft_ms", "tpot": "tpot_ms", "e2el": "e2e_ms"}
+_FORCED_LENGTHS = ("random", "random-mm", "timed_trace")  # vLLM sets ignore_eos for these data sets
+_TRACE_FORMATS = {(512, 0.001): "mooncake", (16, 1.0): "bailian"}  # (tokens per block, seconds per unit of timestamp)
+
+
+# -- values of options
+
+
+def _value(read: Callable[[str], Any], fits: Callable[[Any], bool], expected: str) -> Callable[[str], Any]:
+    """Return a reader of a word; its error names what is expected."""
+
+    def checked(word: str) -> Any:
+        try:
+            value = read(word)
+            if fits(value):
+                return value
+        except (ValueError, KeyError, TypeError, AttributeError, SyntaxError, MemoryError, RecursionError):
+            pass
+        raise argparse.ArgumentTypeError(f"must be {expected}, not {word}")
+
+    return checked
+
+
+def _whole(least: int) -> Callable[[str], Any]:
+    return _value(int, lambda value: value >= least, f"a whole number, {least} or more")
+
+
+def _one_of(names: Iterable[str]) -> Callable[[str], Any]:
+    return _value(str, lambda word: word in names, f"one of {', '.join(names)}")
+
+
+def _header(word: str) -> tuple[str, str]:
+    name, separator, value = word.partition("=")
+    if not separator:
+        raise argparse.ArgumentTypeError("must be KEY=VALUE")  # without the word, which may be a secret
+    return name.strip(), value.strip()
+
+
+def _objective(word: str) -> tuple[str, float]:
+    name, _, value = word.partition(":")
+    return _GOODPUT[name], float(value)
+
+
+def _ratios(word: str) -> tuple[float, float]:
+    value = json.loads(word)
+    return (float(value["input"]), float(value["output"])) if isinstance(value, dict) else (float(value), float(value))
+
+
+def _buckets(word: str) -> dict[tuple[int, ...], float]:
+    sizes = {
+        (int(height), int(width), int(frames)): share
+        for (height, width, frames), share in ast.literal_eval(word).items()
+    }
+    return {size: float(share) for size, share in sizes.items() if share > 0}
+
+
+_COUNT, _POSITIVE_COUNT = _whole(0), _whole(1)
+_NUMBER = _value(float, lambda value: not math.isnan(value), "a number")
+_POSITIVE = _value(float, lambda value: value > 0, "greater than 0")
+_JSON_OBJECT = _value(
+    json.loads, lambda value: isinstance(value, dict), "a JSON object in single quotes, as '{\"key\": 1}'"
+)
+_OBJECTIVE = _value(_objective, lambda _: True, f"NAME:MILLISECONDS with a name of {', '.join(_GOODPUT)}")
+_RATIOS = _value(
+    _ratios,
+    lambda ratios: all(0 <= ratio < 1 for ratio in ratios),
+    'a number from 0 to below 1, or {"input": 0.3, "output": 0.5}',
+)
+_BUCKETS = _value(
+    _buckets,
+    lambda sizes: bool(sizes) and all(min(size) >= 1 and size[2] == 1 for size in sizes),
+    "sizes and shares of images, as '{(256, 256, 1): 1.0}' (no videos)",
+)
+
+
+def _scenario_name(label: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", label).strip("-._")[:64] or "bench"
+
+
+def _equal_shares(names: Sequence[str]) -> list[dict[str, Any]]:
+    """Return equal shares that add up to 1: the last one absorbs the rounding."""
+    names = tuple(dict.fromkeys(names))
+    share = round(1 / len(names), 6)
+    shares = [share] * (len(names) - 1) + [round(1 - share * (len(names) - 1), 6)]
+    return [{"name": name, "share": share} for name, share in zip(names, shares, strict=True)]
+
+
+@dataclass(slots=True)
+class Translation:
+    """A command line and the scenario that sends the same load."""
+
+    words: list[str]  # as read, with options in their form `--name value`
+    script: bool  # benchmark_serving.py instead of `vllm bench serve`
+    options: dict[str, Any]  # the values of the options that are given
+    document: dict[str, Any] = field(default_factory=dict)
+    run: list[str] = field(default_factory=list)  # options of `inferload run`
+    notes: dict[str, list[str]] = field(default_factory=dict)  # by top-level key of the document
+    unsupported: list[str] = field(default_factory=list)
+
+    def note(self, key: str, line: str) -> None:
+        """Add a comment above a top-level key."""
+        self.notes.setdefault(key, []).append(line)
+
+
+# -- data sets
+
+
+def _path(bench: Translation) -> str:
+    path = bench.options.get("dataset-path") or bench.options.get("dataset")
+    if path is None:
+        raise UsageError(f"--dataset-path: missing; --dataset-name {bench.options['dataset-name']} needs it")
+    return str(path)
+
+
+def _ordered(bench: Translation, source: dict[str, Any]) -> dict[str, Any]:
+    return source | ({"shuffle": False} if "disable-shuffle" in bench.options else {})
+
+
+def _random(bench: Translation) -> dict[str, Any]:
+    options = bench.options
+    prompt = options.get("input-len") or options.get("random-input-len", 1024)
+    answer = options.get("output-len") or options.get("random-output-len", 128)
+    prefix = options.get("random-prefix-len", 0)
+    of_prompt, of_answer = options.get("random-range-ratio", (0.0, 0.0))
+    if of_prompt == of_answer:
+        more = {"range_ratio": of_prompt, "prefix_tokens": prefix}
+        source = {"kind": "random", "input_tokens": prompt, "output_tokens": answer}
+        return {"source": source | {key: value for key, value in more.items() if value}}
+    lengths = {"prompt_tokens": _around(prompt, of_prompt), "output_tokens": _around(answer, of_answer)}
+    return lengths | ({"system_prompt_tokens": prefix} if prefix else {})
+
+
+def _around(mean: int, ratio: float) -> int | dict[str, Any]:
+    if not ratio:
+        return mean
+    return {"dist": "uniform", "min": max(1, math.floor(mean * (1 - ratio))), "max": math.ceil(mean * (1 + ratio))}
+
+
+def _random_images(bench: Translation) -> dict[str, Any]:
+    options = bench.options
+    count = options.get("random-mm-base-items-per-request", 1)
+    if not count:
+        return _random(bench)
+    buckets = options.get("random-mm-bucket-config", {(256, 256, 1): 0.5, (720, 1280, 1): 0.5})
+    height, width, _ = max(buckets, key=buckets.__getitem__)
+    if len(buckets) > 1:
+        bench.unsupported.append(
+            f"--random-mm-bucket-config: all images have one size, {width} x {height}; here are {len(buckets)}"
+        )
+    return _random(bench) | {"images": {"per_message": count, "width_px": width, "height_px": height}}
+
+
+def _prefix_repetition(bench: Translation) -> dict[str, Any]:
+    options, name = bench.options, "prefix-repetition"
+    source = {
+        "kind": "prefix_repetition",
+        "prefix_tokens": options.get(f"{name}-prefix-len", 256),
+        "suffix_tokens": options.get(f"{name}-suffix-len", 256),
+        "prefixes": options.get(f"{name}-num-prefixes", 10),
+        "output_tokens": options.get("output-len") or options.get(f"{name}-output-len", 128),
+    }
+    return {"source": source}
+
+
+def _sharegpt(bench: Translation) -> dict[str, Any]:
+    source = _ordered(bench, {"kind": "sharegpt", "path": _path(bench), "sampler": "first_two"})
+    length = bench.options.get("output-len") or bench.options.get("sharegpt-output-len")
+    if length is None:
+        return {"source": source}
+    longest = min(1024, 2048 - length)  # vLLM's limits of a prompt, and of prompt and answer
+    if longest < 4:
+        raise UsageError(f"--output-len {length}: must be 2044 or less; vLLM's benchmark filters all prompts out")
+    filters = {"min_prompt_tokens": 4, "max_prompt_tokens": longest}
+    return {"source": source | {"filters": filters}, "output_tokens": length}
+
+
+def _custom(bench: Translation) -> dict[str, Any]:
+    source = _ordered(bench, {"kind": "jsonl", "path": _path(bench)})
+    length = bench.options.get("output-len") or bench.options.get("custom-output-len", 256)
+    if length == -1:
+        return {"source": source}
+    return {"source": source, "output_tokens": length}
+
+
+def _hub(bench: Translation) -> dict[str, Any]:
+    source = {"kind": "huggingface", "dataset": bench.options.get("hf-name") or _path(bench)}
+    source |= {key: bench.options[f"hf-{key}"] for key in ("subset", "split") if f"hf-{key}" in bench.options}
+    bench.unsupported.append(
+        "--dataset-name hf: name the data set's columns in source.columns; vLLM knows some by name"
+    )
+    length = bench.options.get("output-len") or bench.options.get("hf-output-len")
+    return {"source": _ordered(bench, source)} | ({} if length is None else {"output_tokens": length})
+
+
+def _burstgpt(bench: Translation) -> dict[str, Any]:
+    bench.unsupported.append(
+        "--dataset-name burstgpt: all rows in their order; vLLM draws rows of GPT-4 at random. Remove the other rows for "
+        "GPT-4 alone"
+    )
+    return {"kind": "replay", "path": _path(bench), "format": "burstgpt-1", "pacing": "none"}
+
+
+def _timed_trace(bench: Translation) -> dict[str, Any]:
+    options = bench.options
+    form = options.get("timed-trace-chunk-hash-size", 16), options.get("timed-trace-sec-multiplier", 1.0)
+    path = _path(bench)
+    if form not in _TRACE_FORMATS:
+        raise UsageError(
+            "--dataset-name timed_trace: blocks and times must be 512 tokens and 0.001 s (mooncake) or 16 tokens and 1 s "
+            "(bailian); write other traces as jsonl, see the docs of replays"
+        )
+    return {"kind": "replay", "path": path, "format": _TRACE_FORMATS[form]}
+
+
+_DATASETS: Mapping[str, Callable[[Translation], dict[str, Any]]] = {
+    "random": _random,
+    "random-mm": _random_images,
+    "sharegpt": _sharegpt,
+    "prefix_repetition": _prefix_repetition,
+    "custom": _custom,
+    "hf": _hub,
+    "burstgpt": _burstgpt,
+    "timed_trace": _timed_trace,
+}
+
+
+# -- arrivals and phases
+
+
+def _arrivals(bench: Translation, timed: bool) -> dict[str, Any]:
+    options = bench.options
+    limit = options.get("max-concurrency")
+    rate = options.get("request-rate", math.inf)
+    if not timed and "ramp-up-strategy" not in options and math.isinf(rate):
+        prompts = options.get("num-prompts", _PROMPTS)
+        users = min(limit or prompts, prompts)
+        if limit is None:
+            bench.note("arrivals", "All requests at once: as many users as prompts.")
+        return {"kind": "closed", "users": users, "spawn_per_s": max(users, 100)}
+    if timed:
+        arrivals: dict[str, Any] = {"kind": "trace"}
+    elif "ramp-up-strategy" in options:
+        arrivals = {"kind": "poisson", **_burstiness(options), "profile": _ramp(bench)}
+    else:
+        arrivals = {"kind": "poisson", **_burstiness(options), "sessions_per_s": rate}
+    if limit is None:
+        return arrivals
+    bench.note("arrivals", "Requests above max_in_flight wait and are late; ttft_planned_ms includes that wait.")
+    return arrivals | {"max_in_flight": limit, "when_full": "delay"}
+
+
+def _burstiness(options: Mapping[str, Any]) -> dict[str, Any]:
+    shape = options.get("burstiness", 1.0)
+    if math.isinf(shape):
+        return {"kind": "constant"}
+    return {} if shape == 1 else {"kind": "gamma", "burstiness": shape}
+
+
+def _ramp(bench: Translation) -> dict[str, Any]:
+    """Return vLLM's ramp as a piecewise-linear function of time; vLLM defines it by the number of the request."""
+    options = bench.options
+    strategy = options["ramp-up-strategy"]
+    first, last = options.get("ramp-up-start-rps"), options.get("ramp-up-end-rps")
+    if first is None or last is None or first > last or "request-rate" in options:
+        raise UsageError(
+            "--ramp-up-strategy: needs --ramp-up-start-rps, a --ramp-up-end-rps that is not below it, and no --request-rate"
+        )
+    duration_s = ramp_s(strategy, first, last, options.get("num-prompts", _PROMPTS))
+    bench.note("arrivals", f"vLLM's {strategy} ramp goes by the number of the request; this is the same over time.")
+    shares = [index / _RAMP_SEGMENTS for index in range(_RAMP_SEGMENTS + 1)]
+    points = [
+        {"time_s": round(duration_s * share, 3), "sessions_per_s": round(ramp_rate(strategy, first, last, share), 3)}
+        for share in shares
+    ]
+    return {"kind": "points", "points": points}
+
+
+def ramp_s(strategy: str, first: float, last: float, prompts: int) -> float:
+    """Return the duration of vLLM's ramp: the sum of 1 / rate over its requests, as an integral."""
+    if first == last:
+        return prompts / first
+    log = math.log(last / first)
+    return prompts * log / (last - first) if strategy == "linear" else prompts * (1 / first - 1 / last) / log
+
+
+def ramp_rate(strategy: str, first: float, last: float, share: float) -> float:
+    """Return the rate after a share of the ramp's duration.
+
+    A rate that is linear in the number of the request is exponential in time; one that is exponential has a linear 1 / rate.
+    """
+    if strategy == "linear":
+        return float(first * (last / first) ** share)
+    return 1 / ((1 - share) / first + share / last)
+
+
+def _warmup(bench: Translation) -> None:
+    turns = bench.options.get("num-warmups", 0)
+    if not turns:
+        return
+    arrivals = bench.document["arrivals"]
+    burst = arrivals["kind"] == "closed" and "max-concurrency" not in bench.options
+    if burst or arrivals["kind"] == "trace" or "profile" in arrivals:
+        bench.unsupported.append(
+            "--num-warmups: a burst, a ramp or a trace has no warmup; run inferload run smoke before it"
+        )
+        return
+    bench.note("phases", "Warmup turns are like the others; vLLM's benchmark repeats its first prompt, then cached.")
+    bench.document["phases"].update(warmup_s=600, warmup_turns=turns)
+
+
+# -- the table
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """An option of `vllm bench serve`. Without a key, a note and a reason, one of the functions below reads it."""
+
+    read: Callable[[str], Any] | None = str  # None: a switch
+    key: str = ""  # the scenario key that takes the value
+    to: Callable[[Any], Any] = lambda value: value  # from the option's value to the key's
+    many: bool = False
+    note: str = ""  # the reason why the scenario needs no key for it
+    unsupported: str = ""  # the reason why it has no equivalent, or what to do instead
+
+
+def _each(names: str, option: Option) -> dict[str, Option]:
+    return dict.fromkeys(names.split(), option)
+
+
+_SAMPLING = "temperature top-p min-p frequency-penalty presence-penalty repetition-penalty"
+_PATH = "the run directory holds all records and the summary; see --run-dir"
+_TOKENIZER = "the server's own tokenizer counts the lengths"
+_REPORT = "the report has the timeline, and every measure with the percentiles that the samples support"
+_DATA = "belongs to a data set that has no equivalent"
+
+OPTIONS: Mapping[str, Option] = {
+    # target
+    **_each("backend endpoint-type", Option(_one_of(_BACKENDS))),
+    **_each("base-url host endpoint model served-model-name", Option()),
+    "port": Option(_POSITIVE_COUNT),
+    "insecure": Option(None),
+    "lora-modules": Option(key="request.models", to=_equal_shares, many=True),
+    "lora-assignment": Option(note="each session draws its adapter, with equal shares"),
+    # data set
+    "dataset-name": Option(_one_of(_DATASETS)),
+    **_each("dataset dataset-path hf-name hf-subset hf-split", Option()),
+    **_each("disable-shuffle skip-chat-template self-timed no-self-timed", Option(None)),
+    **_each(
+        "input-len random-input-len prefix-repetition-prefix-len prefix-repetition-suffix-len "
+        "output-len random-output-len prefix-repetition-output-len sharegpt-output-len hf-output-len "
+        "prefix-repetition-num-prefixes timed-trace-chunk-hash-size",
+        Option(_POSITIVE_COUNT),
+    ),
+    "custom-output-len": Option(_whole(-1)),
+    "random-prefix-len": Option(_COUNT),
+    "random-range-ratio": Option(_RATIOS),
+    "timed-trace-sec-multiplier": Option(_POSITIVE),
+    **{
+        f"timed-trace-label-{column.replace('_', '-')}": Option(_one_of((column,)))
+        for column in ("timestamp", "input_length", "output_length", "hash_ids")
+    },
+    "random-mm-base-items-per-request": Option(_COUNT),
+    "random-mm-num-mm-items-range-ratio": Option(unsupported="each message has the same number of images"),
+    "random-mm-bucket-config": Option(_BUCKETS),
+    # arrivals and phases
+    "num-prompts": Option(_POSITIVE_COUNT, "phases.sessions"),
+    "num-warmups": Option(_COUNT),
+    **_each("request-rate burstiness", Option(_POSITIVE)),
+    "ramp-up-strategy": Option(_one_of(("linear", "exponential"))),
+    **_each("max-concurrency ramp-up-start-rps ramp-up-end-rps", Option(_POSITIVE_COUNT)),
+    # requests
+    "label": Option(key="name", to=_scenario_name),
+    "seed": Option(_COUNT, "seed"),
+    "ignore-eos": Option(None, "request.ignore_eos"),
+    **{name: Option(_NUMBER, f"request.extra_body.{name.replace('-', '_')}") for name in _SAMPLING.split()},
+    "top-k": Option(_whole(-1), "request.extra_body.top_k"),
+    "logprobs": Option(_COUNT),
+    "extra-body": Option(_JSON_OBJECT),
+    "header": Option(_header, many=True),
+    "goodput": Option(_OBJECTIVE, "slo", dict, many=True),
+    # not needed
+    **_each("percentile-metrics metric-percentiles timeline-itl-thresholds", Option(note=_REPORT)),
+    "plot-timeline": Option(None, note=_REPORT),
+    **_each("save-result save-detailed append-result", Option(None, note=_PATH)),
+    **_each("result-dir result-filename", Option(note=_PATH)),
+    **_each("tokenizer tokenizer-mode", Option(note=_TOKENIZER)),
+    **_each("skip-tokenizer-init trust-remote-code", Option(None, note=_TOKENIZER)),
+    "disable-tqdm": Option(None, note="a run has no such progress bar"),
+    "no-stream": Option(None, note="concerns only how vLLM loads a data set"),
+    "no-oversample": Option(None, note="an exhausted data set starts again; inferload plan says when"),
+    "plot-dataset-stats": Option(None, note="inferload plan prints the lengths"),
+    "random-mm-limit-mm-per-prompt": Option(note="each message has the images that the scenario asks for"),
+    "ready-check-timeout-sec": Option(note="the preflight check sends one turn before any load"),
+    "use-beam-search": Option(None, note="vLLM's benchmark ignores it"),
+    # without an equivalent
+    "metadata": Option(many=True, unsupported="put it into the name of --run-dir"),
+    "request-id-prefix": Option(unsupported="the server's request ids are recorded"),
+    "profile": Option(None, unsupported="call the server's /start_profile and /stop_profile by hand"),
+    "probe-request-rate": Option(unsupported="add a class of short requests to a workload of kind mix"),
+    "chat-template-kwargs": Option(unsupported="put chat_template_kwargs into request.extra_body"),
+    "best-of": Option(unsupported="a turn has one answer"),
+    **_each("enable-multimodal-chat custom-ensure-client-side-data no-reranker", Option(None, unsupported=_DATA)),
+    **_each(
+        "spec-bench-output-len spec-bench-category speed-bench-dataset-subset speed-bench-output-len speed-bench-category "
+        "blazedit-min-distance blazedit-max-distance asr-max-audio-len-sec asr-min-audio-len-sec bfcl-categories "
+        "random-batch-size sonnet-input-len sonnet-output-len sonnet-prefix-len",
+        Option(unsupported=_DATA),
+    ),
+}
+
+
+# -- the command line
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message.removeprefix("argument "))
+
+
+@cache
+def _parser() -> _Parser:
+    parser = _Parser(add_help=False, allow_abbrev=False, argument_default=argparse.SUPPRESS)
+    for name, option in OPTIONS.items():
+        if option.read is None:
+            parser.add_argument(f"--{name}", action="store_true")
+        else:
+            parser.add_argument(f"--{name}", type=option.read, nargs="+" if option.many else None)
+    return parser
+
+
+def parse(text: str) -> Translation:
+    """Split the command line as a shell and vLLM do; UsageError has one line for each unknown option."""
+    script, words = _after_command(_shell_words(text))
+    parsed, unknown = _parser().parse_known_args(words)
+    faults = []
+    for index, word in enumerate(unknown):
+        if word.startswith("--"):
+            near = difflib.get_close_matches(word[2:], OPTIONS, n=1)
+            hint = f"; did you mean --{near[0]}?" if near else ""
+            faults.append(f"{word}: vllm bench serve has no such option{hint}")
+        elif not index or not unknown[index - 1].startswith("--"):  # else the value of an unknown option
+            faults.append(f"{word}: belongs to no option; quote values that contain blanks")
+    if faults:
+        raise UsageError("\n".join(faults))
+    return Translation(words, script, {name.replace("_", "-"): value for name, value in vars(parsed).items()})
+
+
+def _shell_words(text: str) -> list[str]:
+    """Return the words of one command that may span several lines, each with a comment behind its backslash."""
+    lines = [re.sub(r"\\\s*(#.*)?$", "", line) for line in text.strip().splitlines()]
+    try:
+        words = shlex.split(" ".join(lines), comments=True)
+    except ValueError as error:
+        raise UsageError(f"the command line cannot be read: {error}; paste it whole, quotes included") from None
+    ends = (index for index, word in enumerate(words) if re.fullmatch(r"\||\|\||&|&&|;|[0-9&]*>.*", word))
+    return words[: next(ends, len(words))]
+
+
+def _after_command(words: Sequence[str]) -> tuple[bool, list[str]]:
+    """Return (benchmark_serving.py is called, its options as `--name value` with dashes)."""
+    for index, word in enumerate(words):
+        script = bool(re.search(r"benchmark_serving(\.py)?$|^vllm\.benchmarks?\.serve$", word))
+        if script or words[index : index + 2] == ["bench", "serve"]:
+            return script, [part for word in words[index + 2 - script :] for part in _dashed(word)]
+        if word == "bench" and words[index + 1 : index + 2]:
+            raise UsageError(
+                f"vllm bench {words[index + 1]}: only serve is translated; see inferload throughput, inferload sweep"
+            )
+    raise UsageError(
+        "no `vllm bench serve` and no benchmark_serving.py in it; paste the whole command, in quotes: "
+        "inferload from-vllm-bench 'vllm bench serve --model ...'"
+    )
+
+
+def _dashed(word: str) -> tuple[str, ...]:
+    if not word.startswith("--"):
+        return (word,)
+    name, equals, value = word.partition("=")
+    return (name.replace("_", "-"), value) if equals else (name.replace("_", "-"),)
+
+
+# -- the scenario
+
+
+def translate(text: str) -> Translation:
+    """Return the scenario that sends the load of a command line; UsageError if there is none."""
+    bench = parse(text)
+    options = bench.options
+    data = options.get("dataset-name") or ("sharegpt" if options.get("dataset") else "random")
+    bench.document = {
+        "schema": 1,
+        "name": f"bench-{data}",
+        "workload": {"kind": "chat", **_DATASETS[data](bench)},
+        "arrivals": _arrivals(bench, data == "timed_trace" and "no-self-timed" not in options),
+        "phases": {"warmup_s": 0, "sessions": _PROMPTS, "drain_s": 600},
+        "request": {"endpoint": _endpoint(bench, data), "ignore_eos": data in _FORCED_LENGTHS},
+        "cache": {"isolate": "run"},
+        "seed": 0,
+    }
+    for name, value in options.items():
+        option = OPTIONS[name]
+        if option.key:
+            _set(bench.document, option.key, option.to(value))
+        if option.note:
+            bench.note("schema", f"--{name}: {option.note}")
+        if option.unsupported:
+            bench.unsupported.append(f"--{name}: {option.unsupported}")
+    _warmup(bench)
+    _request(bench)
+    _target(bench)
+    bench.note(
+        "cache", "In vLLM's benchmark a second run finds the first one's prompts cached; isolate: none does so too."
+    )
+    return bench
+
+
+def _set(document: dict[str, Any], key: str, value: Any) -> None:
+    *parents, last = key.split(".")
+    for parent in parents:
+        document = document.setdefault(parent, {})
+    document[last] = value
+
+
+def _endpoint(bench: Translation, data: str) -> Endpoint:
+    backend = bench.options.get("backend") or bench.options.get("endpoint-type") or "openai"
+    endpoint = _BACKENDS[backend]
+    if data == "random-mm" and endpoint != "chat":
+        raise UsageError(f"--backend {backend}: images need --backend openai-chat")
+    if data in ("custom", "hf") and "skip-chat-template" not in bench.options and endpoint == "completions":
+        bench.note("request", "vLLM's benchmark applies the chat template to these prompts; here the server does.")
+        return "chat"
+    return endpoint
+
+
+def _target(bench: Translation) -> None:
+    options = bench.options
+    for name in ("base-url", "host", "endpoint"):
+        if "@" in options.get(name, ""):
+            raise UsageError(f"--{name}: contains a user or a password; remove it, and give a key by --api-key-file")
+    path = options.get("endpoint", "/v1/completions")
+    host = options.get("base-url") or f"http://{options.get('host', '127.0.0.1')}:{options.get('port', 8000)}"
+    if "/v1/" not in path or "://" in path:
+        raise UsageError(f"--endpoint {path}: must be a path with /v1/; --base-url takes a URL")
+    if host.partition("://")[0].lower() not in ("http", "https"):
+        raise UsageError(f"--base-url {host}: must start with http:// or https://, as http://server:8000")
+    bench.run += ["--host", host.rstrip("/") + path.partition("/v1/")[0]]
+    model = options.get("served-model-name") or options.get("model")
+    if model is not None and "models" not in bench.document["request"]:
+        bench.run += ["--model", model]
+    if "insecure" in options:
+        bench.run.append("--insecure")
+
+
+def _request(bench: Translation) -> None:
+    options, request = bench.options, bench.document["request"]
+    body = request.pop("extra_body", {}) | _logprobs(bench) | options.get("extra-body", {})
+    for key in sorted(body.keys() & RESERVED.keys()):
+        bench.unsupported.append(f"--extra-body {key}: {RESERVED[key]}")
+        del body[key]
+    if "temperature" not in body and bench.script:
+        bench.note("request", "benchmark_serving.py sends a temperature of 0 by default.")
+        body["temperature"] = 0.0
+    elif "temperature" not in body:
+        bench.note("request", "No temperature: the server's default, as with `vllm bench serve`.")
+    headers = dict(options.get("header", ()))
+    for name in [name for name in headers if secret_header(name)]:
+        bench.unsupported.append(f"--header {name}: a scenario holds no keys; use --api-key-file or OPENAI_API_KEY")
+        del headers[name]
+    request.update({key: value for key, value in (("extra_body", body), ("headers", headers)) if value})
+
+
+def _logprobs(bench: Translation) -> dict[str, Any]:
+    count = bench.options.get("logprobs")
+    endpoint = bench.document["request"]["endpoint"]
+    if count is None:
+        return {}
+    if endpoint == "responses":
+        return {"top_logprobs": count, "include": ["message.output_text.logprobs"]}
+    return {"logprobs": True, "top_logprobs": count} if endpoint == "chat" else {"logprobs": count}
+
+
+# -- the command
+
+
+def register(commands: Any) -> None:
+    """Add the sub-command."""
+    parser = commands.add_parser(
+        "from-vllm-bench",
+        description="Turn a `vllm bench serve` command line (or one of benchmark_serving.py) into a scenario file. Options without "
+        "an equivalent are listed in the file and on stderr. Reads the options of vLLM 0.32. Sends nothing.",
+        epilog="Example: inferload from-vllm-bench --into mine.yaml "
+        "'vllm bench serve --backend openai-chat --dataset-name random --request-rate 4 --num-prompts 200'",
+    )
+    parser.add_argument("command", metavar="COMMAND", help="the whole command line, in quotes; - reads it from stdin")
+    parser.add_argument("--into", metavar="FILE", help="the new file to write (default: stdout)")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print or write the scenario; print the options without an equivalent to stderr."""
+    bench = translate(sys.stdin.read() if arguments.command == "-" else arguments.command)
+    text = as_text(bench, arguments.into or "bench.yaml")
+    from_text(text, arguments.into or "scenario")
+    if arguments.into is None:
+        print(text, end="")
+    elif write_new(Path(arguments.into), text):
+        print(f"{arguments.into}: written; next: inferload plan {arguments.into}", file=sys.stderr)
+    else:
+        raise UsageError(f"{arguments.into}: exists already; name another file, or remove it")
+    for line in bench.unsupported:
+        print(f"inferload: {line}", file=sys.stderr)
+    return 0
+
+
+def as_text(bench: Translation, file: str) -> str:
+    """Return the scenario file: origin, how to run it, options without an equivalent, and the commented document."""
+    origin = [*(["benchmark_serving.py"] if bench.script else ["vllm", "bench", "serve"]), *_masked(bench.words)]
+    head = ["Made of", f"  {shlex.join(origin)}", "Run it with", f"  inferload run {file} {shlex.join(bench.run)}"]
+    if bench.unsupported:
+        head += ["No equivalent:", *(f"  {line}" for line in bench.unsupported)]
+    if notes := bench.notes.pop("schema", None):
+        head += ["Not needed:", *(f"  {line}" for line in notes)]
+    keys = (_comments(bench.notes.get(key, ())) + as_yaml({key: value}) for key, value in bench.document.items())
+    return _comments(head) + "\n" + "".join(keys)
+
+
+def _comments(lines: Iterable[str]) -> str:
+    return "".join(f"# {line}\n" for line in lines)
+
+
+def _masked(words: Iterable[str]) -> Iterable[str]:
+    """Yield the words without the values of headers, which may be keys."""
+    option = ""
+    for word in words:
+        option = word if word.startswith("--") else option
+        yield f"{word.partition('=')[0]}=..." if option == "--header" != word else word
