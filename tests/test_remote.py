@@ -158,7 +158,7 @@ def test_what_goes_wrong_is_one_line(deploy: Run, here: Path, capsys: pytest.Cap
     assert deploy("down", "--port", "1") == 2
     assert "ssh://machine-a: port 1: nothing was started there" in one_line(capsys.readouterr().err)
     assert deploy("up", "tiny") == 2
-    assert "tiny: a bare model has no place on another machine" in one_line(capsys.readouterr().err)
+    assert "tiny: a bare model cannot be started on another machine" in one_line(capsys.readouterr().err)
     assert cli.main(["deploy", "up", "tiny-all", "--tunnel"]) == 2
     assert "--tunnel, --listen, --program: for a server on another machine" in one_line(capsys.readouterr().err)
     assert cli.main(["deploy", "status", "--host", "box"]) == 2
