@@ -15,12 +15,12 @@ from inferload.errors import UsageError
 from . import procfs
 
 DEFAULT_UTILIZATION = 0.92  # vLLM's --gpu-memory-utilization
-_KEPT_FREE = 0.1  # of a GPU's memory: what is taken already by others beyond this is said
+_KEPT_FREE = 0.1  # tolerated share of a GPU's memory that other programs hold
 
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """What a variant needs. `gpus` 0: runs on the CPU; `memory_gib`: of each GPU, else of the machine."""
+    """The hardware that a variant needs. `gpus` 0: runs on the CPU; `memory_gib`: of each GPU, else of the machine."""
 
     gpu: str
     gpus: int
@@ -42,7 +42,7 @@ class Hardware:
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One GPU; memory in GiB, None where the driver does not say: one that shares the machine's memory has `[N/A]`."""
+    """One GPU; memory in GiB, None if the driver reports `[N/A]`, as for a GPU that shares the machine's memory."""
 
     name: str
     total_gib: float | None
@@ -126,7 +126,7 @@ def check_gpus(
 
 
 def check_memory(hardware: Hardware, name: str) -> None:
-    """UsageError where the machine's own memory is short, for a server on the CPU."""
+    """UsageError if the machine's memory is too small for a server on the CPU."""
     free_gib = procfs.available_bytes() / 2**30
     if not hardware.gpus and free_gib < hardware.memory_gib:
         raise UsageError(
@@ -135,7 +135,7 @@ def check_memory(hardware: Hardware, name: str) -> None:
 
 
 def check_disk(folder: Path, needed_gib: float, what: str, remedy: str = "make room, or set XDG_CACHE_HOME") -> None:
-    """UsageError where the disk of a folder, which need not exist yet, has no room for something or cannot be written to."""
+    """UsageError if the disk of a folder, which need not exist yet, is too small or not writable."""
     there = next(parent for parent in (folder, *folder.parents) if parent.exists())
     if not os.access(there, os.W_OK):
         raise UsageError(f"{folder}: cannot be written to, and {what} has to go there; {remedy}")

@@ -1,4 +1,4 @@
-"""`inferload deploy`: start a server, see what is up, read its log, stop it."""
+"""`inferload deploy`: start a server, list the servers, show a log, stop a server."""
 
 import argparse
 import math
@@ -30,14 +30,14 @@ Examples:
   inferload deploy up t4-all --engine vllm --host user@gpu-box --tunnel
   inferload deploy status
   inferload deploy down
-What follows -- goes to the engine as it is, after the launcher's own flags."""
+Words behind -- are passed to the engine, after the launcher's own flags."""
 
 
 def register(subparsers: Any) -> None:
     """Add the sub-command."""
     parser = subparsers.add_parser(
         "deploy",
-        description="Start a server, see what is up, read its log, stop it.",
+        description="Start a server, list the servers, show a log, stop a server.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -46,7 +46,7 @@ def register(subparsers: Any) -> None:
     add_show(actions)
     add_render(actions)
     _add_up(actions)
-    status = actions.add_parser("status", help="the servers that were started here; 1 where none is up")
+    status = actions.add_parser("status", help="the servers that were started here; exit code 1 if none is up")
     _add_name(status)
     status.add_argument("--port", type=int, help="this one only")
     remotecommand.add_machine(status)
@@ -61,7 +61,7 @@ def register(subparsers: Any) -> None:
     _add_name(down)
     down.add_argument("--port", type=int, help="which; needed when several are up")
     remotecommand.add_machine(down)
-    down.add_argument("--all", action="store_true", help="every one that was started here")
+    down.add_argument("--all", action="store_true", help="all servers that were started here")
     down.set_defaults(run=down_with)
 
 
@@ -108,8 +108,8 @@ def core_list(text: str) -> tuple[int, ...]:
     """`1`, `0,2` or `2-3,5` as core numbers; UsageError for anything else."""
     cores: set[int] = set()
     for part in text.split(","):
-        found = re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip())
-        low, high = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
+        span = re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip())
+        low, high = (int(span[1]), int(span[2] or span[1])) if span else (1, 0)
         if low > high:
             raise UsageError(f"--cores {text}: not a list of cores such as 1 or 2-3,5")
         cores.update(range(low, high + 1))
@@ -146,13 +146,13 @@ def bring_up(arguments: argparse.Namespace) -> int:
         cores=None if arguments.cores is None else core_list(arguments.cores),
         extra=arguments.extra,
     )
-    launch.refuse_taken(wanted)  # at once: what the engine is asked may take a while
+    launch.refuse_taken(wanted)  # first: the checks below may take a while
     command = command_of(wanted)
     server = launch.start(wanted, command)
     try:
         took_s = launch.wait(server, arguments.ready_s or command.ready_s)
         running.remember(described(server, took_s, named_prices.over(UNPRICED if variant is None else variant.prices)))
-    except BaseException:  # Ctrl-C too: a server in a session of its own hears nothing of it
+    except BaseException:  # Ctrl-C too: a server in a session of its own gets no SIGINT
         launch.stop(server)
         raise
     shown = server.model if variant is None else f"{variant.name} ({server.model})"
@@ -164,7 +164,7 @@ def bring_up(arguments: argparse.Namespace) -> int:
 
 
 def _name_to_port(arguments: argparse.Namespace) -> None:
-    """Replace the name of a variant by the place of its server; UsageError lists the servers where it is not one."""
+    """Replace the name of a variant by machine and port of its server; UsageError lists the servers if it has none."""
     if arguments.name is None:
         return
     if arguments.port is not None or arguments.host is not None or getattr(arguments, "all", False):
@@ -187,7 +187,7 @@ def _variant_of(server: Server | remote.Remote) -> str:
 
 
 def chosen(port: int | None) -> Server:
-    """The server of that port, or the only one; UsageError names the choice."""
+    """The server of that port, or the only server; UsageError lists the choice."""
     known = running.remembered()
     found = [server for server in known if port in (None, server.port)]
     if len(found) == 1:
@@ -207,7 +207,7 @@ def _line(server: Server, state: str) -> str:
 
 
 def status_of(arguments: argparse.Namespace) -> int:
-    """`status`: one line per server; 0 where one that was asked for is up."""
+    """`status`: a line for each server; 0 if at least one of them is up."""
     _name_to_port(arguments)
     machine = remotecommand.wanted(arguments)
     if machine is not None:
@@ -228,7 +228,7 @@ def status_of(arguments: argparse.Namespace) -> int:
 
 
 def _far(arguments: argparse.Namespace) -> tuple[Machine, int] | None:
-    """Machine and port where a server on another machine is meant: by --host, or because none here is."""
+    """Machine and port of a server on another machine, if --host names it or no server here fits; else None."""
     machine = remotecommand.wanted(arguments)
     known = remote.found(arguments.port, [] if machine is None else [machine])
     here = [server for server in running.remembered() if arguments.port in (None, server.port)]
@@ -263,9 +263,9 @@ def down_with(arguments: argparse.Namespace) -> int:
         ended = launch.stop(server)
         print(f"{server.engine} on port {server.port}: {'stopped' if ended else 'had ended already'}")
     left: list[str] = []
-    for one in remote.remembered() if arguments.all else []:
+    for far_server in remote.remembered() if arguments.all else []:
         try:
-            print(f"{one.machine}: {remote.stop(one.where, one.port)}")
+            print(f"{far_server.machine}: {remote.stop(far_server.where, far_server.port)}")
         except UsageError as error:
             left.append(str(error))
     if left:

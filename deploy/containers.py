@@ -41,7 +41,7 @@ class Images:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A server and a run against it. `scenario`: a bundled one's name where `scenario_text` is None, else a file with that text."""
+    """A server and a run against it. `scenario_text` None: `scenario` is bundled; else it is a file with that text."""
 
     variant: Variant
     engine: str
@@ -68,7 +68,7 @@ class Plan:
 
     @property
     def scenario_argument(self) -> str:
-        """What --scenario is given inside a container."""
+        """The value of --scenario inside a container."""
         return self.scenario if self.scenario_text is None else SCENARIO
 
     def server_command(self) -> list[str]:
@@ -128,7 +128,7 @@ def _filled(part: Any, values: Mapping[str, Any]) -> Any:
 
 
 def plan_of(variant: Variant, engine: str, scenario: str, workers: int, images: Images) -> Plan:
-    """The plan; UsageError for what cannot run in containers."""
+    """The plan; UsageError for a variant or a scenario that cannot run in containers."""
     if workers < 1:
         raise UsageError(f"--workers {workers}: at least one")
     if engine == "vllm" and not variant.hardware.gpus:
@@ -139,7 +139,7 @@ def plan_of(variant: Variant, engine: str, scenario: str, workers: int, images: 
 
 
 def _scenario(given: str) -> tuple[str, str | None]:
-    """Name and text. A scenario that reads other files goes by name where the image holds both."""
+    """Name and text; no text for a bundled scenario that reads other bundled files, which the image holds."""
     path, scenario = catalog.resolve(given), load_scenario(given)
     own = path.parent.resolve() != catalog.folder().resolve()
     if reads := _files(scenario):
@@ -184,13 +184,13 @@ _Dumper.add_representer(str, _text)
 
 
 def as_yaml(*documents: dict[str, Any], head: str = "") -> str:
-    """Documents of one file, keys in their order, behind a comment."""
+    """The documents of one file after a comment; the order of keys is kept."""
     comment = "".join(f"# {line}\n" for line in head.splitlines())
     return comment + yaml.dump_all(documents, Dumper=_Dumper, sort_keys=False, width=10_000)
 
 
 def write(folder: Path, files: dict[str, str]) -> None:
-    """Files into a folder that is made where it is not there; UsageError where that cannot be."""
+    """Write files into a folder, which is created if it is missing; UsageError if it is not writable."""
     try:
         for name, text in files.items():
             path = folder / name

@@ -1,4 +1,4 @@
-"""The engines that can be started here, each a function from what is wanted to a command line.
+"""The engines, each a function from a wanted server to its command line.
 
 An engine is `simulator` (this package's own server), `vllm` (the vLLM of this machine, for its GPUs) or `vllm-cpu` (real
 vLLM with a tiny model that is built on the spot). Flags after ours win, since all parsers take the last one.
@@ -50,7 +50,7 @@ ELSEWHERE = {
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A server to be started; `cores` is None for all cores, `extra` are the engine's own flags."""
+    """A server to start. `cores` None: all; `extra`: the engine's own flags."""
 
     engine: str = "simulator"
     model: str = "tiny"
@@ -73,8 +73,8 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What an engine runs, with nothing of this machine looked at. `defaults`: variables that one's own override;
-    `fixed`: the variant's, which override one's own."""
+    """An engine's command line, without checks of this machine. `defaults`: variables that the environment overrides;
+    `fixed`: the variant's, which override the environment."""
 
     argv: tuple[str, ...]
     defaults: Mapping[str, str]
@@ -86,7 +86,7 @@ class Line:
 
 
 def command_of(wanted: Wanted) -> Command:
-    """What to run for a server; UsageError names what it asks of this machine, or of the engine, and cannot have."""
+    """The command of a server, after the checks of the machine and of the engine; UsageError for the first that fails."""
     engine = ENGINES.get(wanted.engine)
     if engine is None:
         raise UsageError(f"--engine {wanted.engine}: not known; choose from {', '.join(ENGINES)}")
@@ -100,7 +100,7 @@ def command_of(wanted: Wanted) -> Command:
 
 
 def check_extra(extra: Sequence[str]) -> None:
-    """UsageError for what cannot stand behind `--`: a flag of ELSEWHERE, or a word that belongs to no flag."""
+    """UsageError for words that must not follow `--`: a flag of ELSEWHERE, or a word that belongs to no flag."""
     refuse_elsewhere(extra, "after --")
     if extra and not extra[0].startswith("-"):
         raise UsageError(
@@ -109,7 +109,7 @@ def check_extra(extra: Sequence[str]) -> None:
 
 
 def refuse_elsewhere(argv: Sequence[str], where: str) -> None:
-    """UsageError for a flag of ELSEWHERE, in either of vLLM's spellings; its value, which may be a key, is not told."""
+    """UsageError for a flag of ELSEWHERE, in either of vLLM's spellings, without its value, which may be a key."""
     for word in argv:
         name = word.partition("=")[0].replace("_", "-")
         if name in ELSEWHERE:
@@ -117,7 +117,7 @@ def refuse_elsewhere(argv: Sequence[str], where: str) -> None:
 
 
 def line_of(wanted: Wanted) -> Line:
-    """The command line that an engine has for a variant, whether or not it can run here."""
+    """An engine's command line for a variant, even if it cannot run here."""
     return LINES[wanted.engine](wanted)
 
 
@@ -139,10 +139,7 @@ def simulator(wanted: Wanted) -> Command:
     """The simulator, once it takes the flags."""
     if wanted.model_path is not None:
         raise UsageError(f"--model-path {wanted.model_path}: the simulator has no model; use --engine vllm or vllm-cpu")
-    from .simulator import (
-        flags,
-        server_config,  # only where one is started
-    )
+    from .simulator import flags, server_config  # not needed to list variants
 
     line = simulator_line(wanted)
     try:
@@ -204,12 +201,12 @@ def _cpu_line(wanted: Wanted, folder: Path) -> Line:
     base = (str(python), "-m", "vllm.entrypoints.cli.main", "serve", str(folder), *_place(wanted))
     flags: tuple[str, ...] = (
         *served_name(wanted.model, (*(wanted.variant.argv if wanted.variant is not None else ()), *wanted.extra)),
-        # Weights of the tiny model are made up; a model of one's own is served as it is.
+        # The tiny model has random weights; a model of --model-path has its own.
         *(("--load-format", "dummy", "--max-model-len", str(CONTEXT)) if wanted.model_path is None else ()),
         "--enforce-eager",
     )
     variant = wanted.variant
-    # What makes each turn's own truth visible on its answer; a variant has it by itself.
+    # Per-request times and cached tokens on each answer; every variant has these flags.
     own = ("--enable-per-request-metrics", "--enable-prompt-tokens-details") if variant is None else variant.argv
     return Line(
         (*base, *flags, *own, *wanted.extra), VLLM_CPU_ENVIRONMENT, {} if variant is None else variant.environment
@@ -248,7 +245,7 @@ def _remedy() -> str:
 
 
 def is_made_here(model: str) -> bool:
-    """Whether a model's name is one of the tiny ones that are made on the spot; UsageError for one of a size that is none."""
+    """True for the name of a tiny model that is made on the spot; UsageError for one of an invalid size."""
     try:
         Shape.of(model)
     except ValueError as error:
@@ -259,7 +256,7 @@ def is_made_here(model: str) -> bool:
 
 
 def tiny_model(python: Path, name: str) -> Path:
-    """Folder of the tiny model of that name, built by vLLM's interpreter where it is not there yet."""
+    """Folder of the tiny model of that name; vLLM's interpreter builds a missing one."""
     try:
         Shape.of(name)
     except ValueError as error:

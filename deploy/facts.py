@@ -18,7 +18,7 @@ from .running import Server
 if TYPE_CHECKING:
     from inferload.measure.cost import Prices
 
-# vLLM gathers what it knows of the machine before it answers with its configuration.
+# vLLM collects information on the machine before it answers with its configuration.
 _INFO_S = 60.0
 MIB = 1.048576  # MB
 
@@ -59,7 +59,7 @@ def told(host: str, port: int) -> dict[str, Any]:
     info = _asked(host, port, "/server_info?config_format=json", _INFO_S)
     if isinstance(info, dict):
         config["server"] = info.get("vllm_config", info)
-    facts["config"] = {name: said for name, said in config.items() if said}
+    facts["config"] = {name: value for name, value in config.items() if value}
     return facts
 
 
@@ -76,7 +76,7 @@ def memory_mb(server: Server) -> float:
 
 
 def gpu_memory_mb(server: Server) -> dict[str, float]:
-    """GPU memory of its processes by the GPU's id, in MB; empty where there is no GPU or nobody can tell."""
+    """GPU memory of its processes by the GPU's id, in MB; empty without GPUs or without an answer of nvidia-smi."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return {}
@@ -91,7 +91,7 @@ def gpu_memory_mb(server: Server) -> dict[str, float]:
 
 
 def _by_gpu(rows: Iterable[tuple[str, str]]) -> dict[str, float]:
-    """MB by GPU from (GPU, MiB) rows; a GPU of which one row is no number, such as `[N/A]`, is left out whole."""
+    """MB by GPU from (GPU, MiB) rows; a GPU with a row that is no number, such as `[N/A]`, is left out."""
     taken: dict[str, float | None] = {}
     for gpu, mib in rows:
         before = taken.get(gpu, 0.0)
@@ -100,7 +100,7 @@ def _by_gpu(rows: Iterable[tuple[str, str]]) -> dict[str, float]:
 
 
 def cache_config(host: str, port: int) -> dict[str, str]:
-    """The labels of `vllm:cache_config_info`; empty where there is no such page."""
+    """The labels of `vllm:cache_config_info`; empty if the server has no such metric."""
     try:
         page = probe.text(host, port, "/metrics")
     except (OSError, http.client.HTTPException, UsageError):

@@ -8,6 +8,7 @@ its command line alone. The standard library is enough for everything but `start
 other machines.
 """
 
+import contextlib
 import dataclasses
 import fcntl
 import http.client
@@ -43,7 +44,7 @@ Say = Callable[[str], None]
 
 
 def to_stderr(text: str) -> None:
-    """Progress for a person, beside what a command prints as its result."""
+    """Print progress to stderr; results go to stdout."""
     print(text, file=sys.stderr, flush=True)
 
 
@@ -100,7 +101,8 @@ def _one_at_a_time() -> Iterator[None]:
     except OSError as error:
         raise running.not_written(folder, error) from error
     try:
-        fcntl.flock(held, fcntl.LOCK_EX)
+        with contextlib.suppress(OSError):  # NFS locks no folder; then two starts at the same moment are not kept apart
+            fcntl.flock(held, fcntl.LOCK_EX)
         yield
     finally:
         os.close(held)
@@ -166,7 +168,7 @@ def on_cores(cores: Sequence[int] | None) -> Iterator[None]:
         raise UsageError(f"--cores {cores_text(cores)}: only Linux can pin a process to cores")
     before = os.sched_getaffinity(0)
     if not cores or not before.issuperset(cores):
-        raise UsageError(f"--cores {cores_text(cores)}: not to be had here; choose from {cores_text(sorted(before))}")
+        raise UsageError(f"--cores {cores_text(cores)}: not available here; choose from {cores_text(sorted(before))}")
     os.sched_setaffinity(0, cores)
     try:
         yield
@@ -245,7 +247,7 @@ def why(server: Server) -> str:
 
 
 def tail(log: Path, size: int = TAIL_BYTES) -> str:
-    """The last bytes of a log as text; empty where there is none."""
+    """The last bytes of a log as text; empty if there is no log."""
     try:
         with log.open("rb") as stream:
             stream.seek(max(0, log.stat().st_size - size))

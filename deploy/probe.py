@@ -18,7 +18,7 @@ FIRST_TOKEN_S = 120.0
 
 
 def key() -> str | None:
-    """The API key of servers that are started here, from the environment; None where none is asked for."""
+    """The API key of servers that are started here, from the environment, if any."""
     return os.environ.get("VLLM_API_KEY") or None
 
 
@@ -31,7 +31,7 @@ def text(
     *,
     method: str | None = None,
 ) -> str:
-    """One exchange: the answer as text; OSError or HTTPException where there is no answer, UsageError where it is not 200.
+    """One exchange: the answer as text; OSError or HTTPException without an answer, UsageError for a status other than 200.
 
     `method` None: POST where there is a body, else GET.
     """
@@ -51,7 +51,7 @@ def text(
 
 
 def ask(host: str, port: int, path: str, body: dict[str, Any] | None = None, timeout_s: float = TIMEOUT_S) -> Any:
-    """One exchange: the JSON of the answer, None for an empty one; as `text` where there is none."""
+    """One exchange: the JSON of the answer, None for an empty one. Errors as `text`."""
     content = text(host, port, path, body, timeout_s)
     try:
         return json.loads(content) if content.strip() else None
@@ -60,7 +60,7 @@ def ask(host: str, port: int, path: str, body: dict[str, Any] | None = None, tim
 
 
 def empty_prefix_cache(host: str, port: int) -> bool:
-    """Have a server forget what it has cached of prompts; whether it did: vLLM wants VLLM_SERVER_DEV_MODE=1 for that."""
+    """Empty a server's prefix cache; True if it did. vLLM needs VLLM_SERVER_DEV_MODE=1 for that."""
     try:
         text(host, port, "/reset_prefix_cache", method="POST")
     except (OSError, http.client.HTTPException, UsageError):
@@ -69,7 +69,7 @@ def empty_prefix_cache(host: str, port: int) -> bool:
 
 
 def healthy(host: str, port: int) -> bool:
-    """Whether /health answers 200."""
+    """True if /health answers 200."""
     try:
         ask(host, port, "/health")
     except (OSError, http.client.HTTPException, UsageError):
@@ -87,7 +87,7 @@ def model(host: str, port: int) -> str:
 
 
 def first_token(host: str, port: int) -> str:
-    """Have the server generate one token; the name of the model that did. UsageError where none came."""
+    """Generate one token; returns the name of the model. UsageError if none came."""
     name = model(host, port)
     body = {"model": name, "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 1}
     answer = ask(host, port, "/v1/chat/completions", body, FIRST_TOKEN_S)
@@ -98,7 +98,7 @@ def first_token(host: str, port: int) -> str:
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """A port that nobody listens on now."""
+    """A port that is free now."""
     with socket.socket() as probe:
         probe.bind((host, 0))
         return int(probe.getsockname()[1])
@@ -115,12 +115,12 @@ def _is_port(port: int) -> bool:
 
 
 def is_free(host: str, port: int) -> bool:
-    """Whether a server could listen there: sockets of connections that were closed lately do not count."""
+    """True if a server could listen there; sockets of recently closed connections do not count."""
     return why_not_free(host, port) is None
 
 
 def why_not_free(host: str, port: int) -> str | None:
-    """Why a server could not listen there, in words; None where it could."""
+    """The reason why a server cannot listen there; None if it can."""
     if not _is_port(port):
         return _PORTS
     family = socket.AF_INET6 if ":" in host else socket.AF_INET

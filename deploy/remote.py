@@ -29,7 +29,7 @@ from .variant import Variant, document
 REACH_S = 15.0  # the limit for reaching a started server from here
 _READY_S = {"vllm": 1800.0, "simulator": 30.0}
 
-# What runs there: onhost and the modules that it imports, in an order in which each finds those before it.
+# The modules that run there: onhost and its imports, each after those that it imports.
 _MODULES = (
     *("inferload.errors", "inferload.deployed"),
     *(
@@ -105,18 +105,19 @@ def remember(server: Remote) -> None:
 
 def remembered() -> list[Remote]:
     """Every server with a state file; UsageError if a file is none."""
-    found: list[Remote] = []
-    for path in sorted((places.state_dir() / deployed.REMOTE).glob("*.json")):
-        said = rundir.read_json(path)
-        own = {each.name for each in dataclasses.fields(Remote)} - {"facts"}
-        known = {key: said[key] for key in running.FACTS if key in said}
-        try:
-            made = Remote(**{key: said[key] for key in own & said.keys()}, facts=known)
-        except TypeError as error:
-            raise UsageError(f"{path}: not a server's state ({error}); remove the file") from error
-        tunnel = None if made.tunnel is None else (made.tunnel[0], made.tunnel[1])  # JSON makes lists of both
-        found.append(dataclasses.replace(made, argv=tuple(made.argv), tunnel=tunnel))
-    return found
+    return [_recall(path) for path in sorted((places.state_dir() / deployed.REMOTE).glob("*.json"))]
+
+
+def _recall(path: Path) -> Remote:
+    document = rundir.read_json(path)
+    names = {each.name for each in dataclasses.fields(Remote)} - {"facts"}
+    known = {key: document[key] for key in running.FACTS if key in document}
+    try:
+        server = Remote(**{key: document[key] for key in names & document.keys()}, facts=known)
+    except TypeError as error:
+        raise UsageError(f"{path}: not a server's state ({error}); remove the file") from error
+    tunnel = None if server.tunnel is None else (server.tunnel[0], server.tunnel[1])  # JSON has lists for both
+    return dataclasses.replace(server, argv=tuple(server.argv), tunnel=tunnel)
 
 
 def close_tunnel(server: Remote) -> None:
@@ -321,7 +322,7 @@ def machine_of(host: str | None, config: str | None) -> Machine | None:
     """The machine that --host and --ssh-config name, if any."""
     if host is None or not ssh.is_machine(host, config):
         if config is not None:
-            raise UsageError("--ssh-config: says how to reach a machine; name one with --host")
+            raise UsageError("--ssh-config: is for another machine; name it with --host")
         return None
     if not host.removeprefix("ssh://").rpartition("@")[2].strip("/"):
         raise UsageError(f"--host {host}: names no machine; user@machine, or ssh://name")
@@ -333,4 +334,4 @@ def machine_of(host: str | None, config: str | None) -> Machine | None:
 def found(port: int | None, machines: Sequence[Machine] = ()) -> list[Remote]:
     """The recorded servers on a port of these machines; None: any port, no machines: all."""
     names = {machine.name for machine in machines}
-    return [one for one in remembered() if port in (None, one.port) and (not names or one.machine in names)]
+    return [each for each in remembered() if port in (None, each.port) and (not names or each.machine in names)]

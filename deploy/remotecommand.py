@@ -15,13 +15,13 @@ _CONFIG = "ssh's configuration, where it is not your own"
 
 
 def add_machine(parser: argparse.ArgumentParser) -> None:
-    """The options that say which machine, for the verbs that watch and stop."""
+    """Add the options that name the machine of `status`, `logs` and `down`."""
     parser.add_argument("--host", metavar="USER@MACHINE", help="a server on another machine, by ssh")
     parser.add_argument("--ssh-config", metavar="FILE", help=_CONFIG)
 
 
 def add_up(parser: argparse.ArgumentParser) -> None:
-    """What `up` needs to know of another machine."""
+    """Add the options of `up` for another machine."""
     there = parser.add_argument_group("on another machine (--host user@machine, or ssh://name)")
     there.add_argument("--ssh-config", metavar="FILE", help=_CONFIG)
     there.add_argument(
@@ -41,7 +41,7 @@ def add_up(parser: argparse.ArgumentParser) -> None:
 def up(arguments: argparse.Namespace, machine: Machine, variant: Variant | None, named: Prices) -> int:
     """Start it there; it goes on when this returns."""
     if variant is None:
-        raise UsageError(f"{arguments.what}: a bare model has no place on another machine; name a variant")
+        raise UsageError(f"{arguments.what}: a bare model cannot be started on another machine; name a variant")
     if arguments.engine == "vllm-cpu":
         raise UsageError("--engine vllm-cpu: on another machine it is --engine vllm with --program and --model-path")
     if arguments.cores:
@@ -85,7 +85,7 @@ def shown(server: Remote) -> tuple[str, str]:
 
 
 def chosen(known: list[Remote], machine: Machine | None, port: int | None) -> tuple[Machine, int]:
-    """Machine and port of the one that is meant; UsageError names the choice."""
+    """Machine and port of the chosen server; UsageError lists the choice."""
     if machine is not None and port is not None:
         mine = [server for server in known if server.machine == machine.name and server.port == port]
         return (mine[0].where if mine and machine.config is None else machine), port
@@ -96,7 +96,7 @@ def chosen(known: list[Remote], machine: Machine | None, port: int | None) -> tu
 
 
 def wanted(arguments: argparse.Namespace) -> Machine | None:
-    """The machine that a verb is about; UsageError where --host is none."""
+    """The machine of a verb; UsageError if --host names none."""
     machine = remote.machine_of(arguments.host, arguments.ssh_config)
     if machine is None and arguments.host is not None:
         raise UsageError(f"--host {arguments.host}: write a machine as user@machine, or ssh://name")

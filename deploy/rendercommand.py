@@ -8,6 +8,7 @@ from inferload.errors import UsageError
 
 from . import compose, containers, kubernetes, shell
 from .containers import Images, Plan
+from .variant import Variant
 from .variantcommand import add_variant, chosen
 
 _EPILOG = """\
@@ -52,14 +53,14 @@ def render(arguments: argparse.Namespace) -> int:
         return 0
     if arguments.output is None:
         raise UsageError(f"--format {arguments.format}: name a folder for the files with -o")
-    plan = _plan(arguments)
+    plan = _plan(arguments, variant)
     files = compose.files(plan) if arguments.format == "compose" else kubernetes.files(plan, arguments.shared_runs)
     containers.write(arguments.output, files)
     print("\n".join(str(arguments.output / name) for name in files))
     return 0
 
 
-def _plan(arguments: argparse.Namespace) -> Plan:
+def _plan(arguments: argparse.Namespace, variant: Variant) -> Plan:
     standard = Images()
     images = Images(vllm=arguments.vllm_image or standard.vllm, inferload=arguments.image or standard.inferload)
-    return containers.plan_of(chosen(arguments), arguments.engine, arguments.scenario, arguments.workers, images)
+    return containers.plan_of(variant, arguments.engine, arguments.scenario, arguments.workers, images)

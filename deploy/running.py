@@ -45,12 +45,12 @@ class Server:
 
     @property
     def url(self) -> str:
-        """Where a client on this machine reaches it."""
+        """The URL for clients on this machine."""
         return f"http://{reachable(self.host)}:{self.port}"
 
 
 def reachable(host: str) -> str:
-    """The address to connect to for one that a server listens on."""
+    """The address to connect to for the address that a server listens on."""
     return {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
 
 
@@ -71,7 +71,7 @@ def remember(server: Server) -> None:
 
 
 def write_state(path: Path, document: dict[str, Any]) -> None:
-    """Write a server's state file; UsageError where its folder cannot be written to."""
+    """Write a server's state file; UsageError if its folder is not writable."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         whole = path.with_name(f"{path.name}.part")
@@ -82,7 +82,7 @@ def write_state(path: Path, document: dict[str, Any]) -> None:
 
 
 def not_written(folder: Path, error: OSError) -> UsageError:
-    """What to say where the folder of states and logs cannot be written to."""
+    """The error for a folder of states and logs that is not writable."""
     return UsageError(f"{folder}: cannot be written to ({error.strerror}); make room there, and see to its rights")
 
 

@@ -1,4 +1,4 @@
-"""TERM and HUP taken as Ctrl-C is, so that what was started ends too."""
+"""SIGTERM and SIGHUP raise KeyboardInterrupt, so that started processes are stopped. Standard library only."""
 
 import signal
 from collections.abc import Iterator
@@ -7,12 +7,12 @@ from typing import Any
 
 
 class Ended(KeyboardInterrupt):
-    """A signal that ends what is under way as Ctrl-C does."""
+    """Raised for SIGTERM and SIGHUP, with the signal's number."""
 
 
 @contextmanager
 def signals_interrupt() -> Iterator[None]:
-    """TERM and a closed terminal interrupt too, once: what they set off takes its time, and a second one must not cut it."""
+    """Raise Ended for SIGTERM and SIGHUP in the block, once: a second one must not interrupt the clean-up."""
 
     def end(number: int, _frame: Any) -> None:
         signal.signal(number, signal.SIG_IGN)

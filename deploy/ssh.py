@@ -61,14 +61,14 @@ class Machine:
             done = subprocess.run([*self.command, "-G", *self.destination], capture_output=True, text=True, check=False)
         except OSError as error:
             raise no_client(error) from error
-        found = re.search(r"^hostname (.+)$", done.stdout, re.MULTILINE)
-        if done.returncode or found is None:
+        hostname = re.search(r"^hostname (.+)$", done.stdout, re.MULTILINE)
+        if done.returncode or hostname is None:
             raise UsageError(_lost(self, done.stderr))
-        return found[1]
+        return hostname[1]
 
 
 def is_machine(host: str, config: str | None) -> bool:
-    """Whether --host means another machine rather than an address to listen on."""
+    """True if --host names another machine and not an address to listen on."""
     return config is not None or "@" in host or host.startswith("ssh://")
 
 
@@ -134,8 +134,8 @@ def _listen(lines: Iterable[str], errors: list[str], say: Say) -> None:
             say(line.rstrip())
 
 
-def _lost(machine: Machine, said: str) -> str:
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+def _lost(machine: Machine, errors: str) -> str:
+    lines = [line.strip() for line in errors.splitlines() if line.strip()]
     for pattern, text in _REASONS:
         for line in reversed(lines):
             if re.search(pattern, line):
@@ -151,7 +151,7 @@ def _forward(local: int, remote: int) -> str:
 
 
 def open_tunnel(machine: Machine, local: int, remote: int, log: Path) -> int:
-    """Start an ssh that forwards a port of this machine to one there and goes on; its process id. It may not forward yet."""
+    """Start an ssh in the background that forwards a port of this machine to one there; returns its process id at once."""
     log.parent.mkdir(parents=True, exist_ok=True)
     options = ["-N", "-o", "ExitOnForwardFailure=yes", "-o", "ServerAliveInterval=15"]
     with log.open("wb") as sink:
@@ -167,7 +167,7 @@ def open_tunnel(machine: Machine, local: int, remote: int, log: Path) -> int:
 
 
 def tunnel(pid: int, local: int, remote: int) -> psutil.Process | None:
-    """The process of a tunnel, whoever started it; None where it has ended, whoever has its number now."""
+    """The process of a tunnel; None if it has ended, even if another process has its id now."""
     with contextlib.suppress(ChildProcessError):
         os.waitpid(pid, os.WNOHANG)
     try:

@@ -1,4 +1,4 @@
-"""`inferload deploy list` and `show`: which variants there are, and what exactly one of them runs."""
+"""`inferload deploy list` and `show`: the variants, and the exact command line of one."""
 
 import argparse
 import json
@@ -39,7 +39,7 @@ def add_show(actions: Any) -> None:
 
 
 def add_variant(parser: argparse.ArgumentParser) -> None:
-    """The argument and the option that say which variant."""
+    """Add the argument and the option that choose a variant."""
     parser.add_argument("variant", help="its name (inferload deploy list), or FILE.yaml:NAME")
     parser.add_argument(
         "--set", action="append", default=[], metavar="FLAG=VALUE", help="change an argument; FLAG= drops it"
@@ -114,7 +114,7 @@ def show(arguments: argparse.Namespace) -> int:
 
 
 def _command(variant: Variant, engine: str | None, line: Line | None) -> tuple[str, list[str]]:
-    """What a command line is for, and the lines that show it."""
+    """The use of a command line, and the lines that show it."""
     if line is None:
         return f"for vLLM {VLLM}", _wrapped(["vllm", "serve", variant.model, *variant.argv], 3)
     words = [f"{name}={value}" for name, value in line.defaults.items()]

@@ -1,4 +1,4 @@
-"""A model's weights on disk: how much room they take, and whether they are there already or have to be fetched first.
+"""A model's weights on disk: their size, and a check that they are there or can be downloaded. Standard library only.
 
 Sizes are estimates by a model's name: so many parameters, of so many bytes. They are for saying that a disk is too small
 before a download has filled it, and for nothing else.
@@ -18,7 +18,7 @@ _PLAIN_BYTES = 2.0
 
 
 def size_gib(model: str) -> float | None:
-    """Weights of a model by its name, in GiB: `Qwen/Qwen3-4B` is 7.5; None where the name says no size."""
+    """Weights of a model by its name, in GiB: `Qwen/Qwen3-4B` is 7.5; None if the name has no size."""
     said = re.findall(r"(?<![A-Za-z0-9.])(\d+(?:\.\d+)?)[bB](?![A-Za-z0-9])", model)
     if not said:
         return None
@@ -27,7 +27,7 @@ def size_gib(model: str) -> float | None:
 
 
 def hub_folder(environment: Mapping[str, str]) -> Path:
-    """Where downloaded models are kept, as the Hugging Face libraries find it."""
+    """The folder of downloaded models, by the rules of the Hugging Face libraries."""
     if named := environment.get("HF_HUB_CACHE"):
         return Path(named)
     if home := environment.get("HF_HOME"):
@@ -36,13 +36,13 @@ def hub_folder(environment: Mapping[str, str]) -> Path:
 
 
 def fetched(model: str, hub: Path) -> bool:
-    """Whether a download of the model has weights in it."""
+    """True if a download of the model holds weights."""
     snapshots = hub / f"models--{model.replace('/', '--')}" / "snapshots"
     return any(path.exists() for suffix in ("safetensors", "bin") for path in snapshots.glob(f"*/*.{suffix}"))
 
 
 def check(model: str, environment: Mapping[str, str]) -> None:
-    """UsageError where a model is neither here nor to be had, or its download does not fit."""
+    """UsageError if a model is not here and cannot be downloaded, or if its download does not fit."""
     if model.startswith((".", "/", "~")):
         if not (Path(model).expanduser() / "config.json").is_file():
             raise UsageError(f"model {model}: no config.json there; name a model's folder with --model-path")

@@ -158,7 +158,7 @@ def test_what_goes_wrong_is_one_line(deploy: Run, here: Path, capsys: pytest.Cap
     assert deploy("down", "--port", "1") == 2
     assert "ssh://machine-a: port 1: nothing was started there" in one_line(capsys.readouterr().err)
     assert deploy("up", "tiny") == 2
-    assert "tiny: a bare model has no place on another machine" in one_line(capsys.readouterr().err)
+    assert "tiny: a bare model cannot be started on another machine" in one_line(capsys.readouterr().err)
     assert cli.main(["deploy", "up", "tiny-all", "--tunnel"]) == 2
     assert "--tunnel, --listen, --program: for a server on another machine" in one_line(capsys.readouterr().err)
     assert cli.main(["deploy", "status", "--host", "box"]) == 2
@@ -202,12 +202,17 @@ def test_a_server_whose_start_cannot_be_reported_is_stopped(program: str, here: 
     text = remote.program({"verb": "up", **remote._request(order, "mine")})
     reader, writer = os.pipe()
     os.close(reader)  # what sshd leaves of a connection that has ended
-    done = subprocess.run([sys.executable, "-I", "-S", "-"], input=text.encode(), stdout=writer, check=False)
-    os.close(writer)
-    (log,) = (here / "there").iterdir()
-    assert "inferload simulator on" in log.read_text()
-    assert probe.is_free("127.0.0.1", order.port)
-    assert done.returncode
+    python = [sys.executable, "-I", "-S", "-"]
+    try:
+        done = subprocess.run(python, input=text.encode(), stdout=writer, check=False)
+        (log,) = (here / "there").iterdir()
+        assert "inferload simulator on" in log.read_text()
+        assert probe.is_free("127.0.0.1", order.port)
+        assert done.returncode
+    finally:
+        os.close(writer)
+        down = remote.program({"verb": "down", "port": order.port, "start_id": ""})
+        subprocess.run(python, input=down.encode(), stdout=subprocess.DEVNULL, check=True)
 
 
 def test_a_server_key_is_in_the_program_and_not_in_the_command(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,7 +26,7 @@ _DESCRIPTION = """An OpenAI-compatible server behind vLLM 0.32's names and flags
 what each step computes, and a step takes what it would on the --hardware chosen. With --ttft-ms or --itl-ms events are
 paced by absolute due times instead. GET /simulator/stats says how late it was itself. One word between blanks is one
 token."""
-_EPILOG = """Other flags of vLLM 0.32 are accepted where they change nothing here, and named at the start; what is not modelled
+_EPILOG = """Common flags of vLLM 0.32 that change nothing here are accepted, and named at the start; what is not modelled
 (LoRA, pipeline and data parallelism, KV transfer, priorities, ...) is refused.
 
 Faults: POST /chaos takes a plan, GET shows what is active, DELETE drops it.
