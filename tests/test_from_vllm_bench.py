@@ -13,7 +13,8 @@ from inferload.cli.benchnumbers import ratios
 from inferload.cli.benchoptions import NEVER, OPTIONS
 from inferload.cli.benchscenario import translate
 from inferload.errors import UsageError
-from inferload.workload.scenario import from_text, load
+from inferload.workload.arrivalkinds import Rated
+from inferload.workload.scenario import from_data, from_text, load
 
 # Name of the golden file -> what was pasted.
 LINES = {
@@ -260,6 +261,14 @@ def test_a_ramp_takes_as_long_as_its_requests(strategy: str, first: int, last: i
     else:
         rates = [first * (last / first) ** share for share in progress]
     assert ramp_s(strategy, first, last, prompts) == pytest.approx(sum(1 / rate for rate in rates), rel=2e-3)
+
+
+@pytest.mark.parametrize(("name", "prompts"), [("ramp-linear", 1000), ("ramp-exponential", 300)])
+def test_the_points_of_a_ramp_hold_its_requests(name: str, prompts: int) -> None:
+    made = from_data(translate(parse(LINES[name])).document, name)
+    assert isinstance(made.arrivals, Rated)
+    assert made.arrivals.profile is not None
+    assert made.arrivals.curve(0.0).area(made.arrivals.profile.ends_s) == pytest.approx(prompts, rel=0.01)
 
 
 def test_ratios_of_two_kinds() -> None:

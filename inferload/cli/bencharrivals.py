@@ -52,7 +52,7 @@ def _capped(most: int | None, made: Translated) -> dict[str, Any]:
 
 
 def _ramp(line: BenchLine, made: Translated) -> dict[str, Any]:
-    """The ramp over time. vLLM's goes by the number of the request: its linear one is exponential in time, exactly."""
+    """The ramp over time. vLLM's goes by the number of the request: its linear one is exponential in time."""
     if "request-rate" in line.given:
         raise UsageError("--request-rate: stands beside --ramp-up-strategy; vLLM's benchmark takes one of them")
     first, last = whole(line, "ramp-up-start-rps"), whole(line, "ramp-up-end-rps")
@@ -61,19 +61,16 @@ def _ramp(line: BenchLine, made: Translated) -> dict[str, Any]:
     if first > last or first < 1:
         raise UsageError(f"--ramp-up-start-rps {first}: must be 1 or more, and not above --ramp-up-end-rps {last}")
     prompts = whole(line, "num-prompts", PROMPTS, 1) or PROMPTS
-    lasts_s = ramp_s(line.word("ramp-up-strategy") or "", first, last, prompts)
-    ends = {"from_sessions_per_s": first, "to_sessions_per_s": last, "end_s": round(lasts_s, 3)}
-    if line.word("ramp-up-strategy") == "linear":
-        made.say(
-            "arrivals", "vLLM's linear ramp goes by the number of the request: over time that is an exponential one."
-        )
-        return {"kind": "exponential", **ends}
+    strategy = line.word("ramp-up-strategy") or ""
+    lasts_s = ramp_s(strategy, first, last, prompts)
+    rates = [first * math.pow(last / first, number / _POINTS) for number in range(_POINTS + 1)]
     points = [
-        {"time_s": round(lasts_s * place / _POINTS, 3), "sessions_per_s": round(_hyperbola(first, last, place), 3)}
-        for place in range(_POINTS + 1)
+        {"time_s": round(lasts_s * _time_share(strategy, first, last, rate), 3), "sessions_per_s": round(rate, 3)}
+        for rate in (rates if first < last else rates[:1])
     ]
+    over_time = "that is an exponential one" if strategy == "linear" else "it is steeper"
     made.say(
-        "arrivals", "vLLM's exponential ramp goes by the number of the request: over time it is steeper, as drawn here."
+        "arrivals", f"vLLM's {strategy} ramp goes by the number of the request: over time {over_time}, drawn by points."
     )
     return {"kind": "points", "points": points}
 
@@ -91,10 +88,13 @@ def ramp_s(strategy: str, first: float, last: float, prompts: int) -> float:
     return prompts * log / (last - first) if strategy == "linear" else prompts * (1 / first - 1 / last) / log
 
 
-def _hyperbola(first: float, last: float, place: int) -> float:
-    """1 / rate falls in a straight line where the rate grows by a factor with each request."""
-    share = place / _POINTS
-    return 1 / ((1 - share) / first + share / last)
+def _time_share(strategy: str, first: int, last: int, rate: float) -> float:
+    """Share of the ramp's time after which a rate is reached: its logarithm or its inverse changes in a straight line."""
+    if rate == first:
+        return 0.0
+    if strategy == "linear":
+        return math.log(rate / first) / math.log(last / first)
+    return (1 / first - 1 / rate) / (1 / first - 1 / last)
 
 
 def phases(line: BenchLine, made: Translated, coming: Mapping[str, Any]) -> dict[str, Any]:
