@@ -130,8 +130,8 @@ class Sessions:
         """
         if not self.repeatable:
             return True
-        firsts = (next(outline(self.begin(index).script, index), None) for index in range(_LOOKED_AT))
-        return any(turn is not None and _shares(turn.ask.messages[0]) for turn in firsts)
+        firsts = (turn for index in range(_LOOKED_AT) for turn in outline(self.begin(index).script, index, most=1))
+        return any(_shares(turn.ask.messages[0]) for turn in firsts)
 
     def _place(self, index: int) -> int:
         """Place of session `index`'s class: by its own die, so that no other session's class depends on it."""
