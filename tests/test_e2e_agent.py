@@ -24,7 +24,7 @@ def played(place: Place, mode: str = "local", report: bool = False, **workload: 
         "phases": {"sessions": 8, "drain_s": 60},
     }
     file = scenario(place.folder, **changes)
-    words = ["--host", simulator.url, "--scenario", str(file), "--on-invalid", "warn"]
+    words = ["--host", simulator.url, "--scenario", str(file), "--on-invalid", "warn", "--details"]
     fleet = place.fleet(mode, *words, report=report)
     code = fleet.ended()
     return Ended(place.run_dir, code, fleet.text, simulator.stats()["requests"])

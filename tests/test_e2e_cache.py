@@ -38,7 +38,7 @@ def _run(place: Place, mode: str, name: str, report: bool = False, **changes: An
 def _again(place: Place, url: str, mode: str, name: str, report: bool = False, **changes: Any) -> Ended:
     place.run_dir = place.folder / name
     path = scenario(place.folder / f"{name}-scenario", **TALK, **changes)
-    fleet = place.fleet(mode, "--host", url, "--scenario", str(path), report=report)
+    fleet = place.fleet(mode, "--host", url, "--scenario", str(path), "--details", report=report)
     code = fleet.ended()
     return Ended(place.run_dir, code, place.text)
 

@@ -16,7 +16,6 @@ from inferload.workload.bodies import isolation
 from inferload.workload.expectedhits import ASSUMED_BLOCK
 from inferload.workload.idhits import IdHits
 from inferload.workload.senthits import SentHits, SentSums, SentTurn
-from inferload.workload.sessions import Sessions
 
 _COLUMNS = (
     "turn_id",
@@ -80,8 +79,8 @@ def figures(run: EndedRun, turns: pa.Table | None) -> CacheFigures:
                 "per_turn": _per_turn_block(by_ids.sums),
             }
             return CacheFigures(document, by_ids.sums, by_ids)
-    source_of = Sessions(run.order.scenario, run.preflight.data)
-    if turns is None or not source_of.repeatable:
+    sessions = run.preflight.sessions
+    if turns is None or not sessions.repeatable:
         return CacheFigures(document)
     earlier = run.earlier
     if earlier is None:
@@ -93,7 +92,7 @@ def figures(run: EndedRun, turns: pa.Table | None) -> CacheFigures:
     hits.begin()
     for index, sent in _sessions(turns, run):
         apart = isolation(cache.isolate, run.salt, index, run.preflight.salts)
-        hits.session(index, source_of.begin(index).script, apart, sent)
+        hits.session(index, sessions.begin(index).script, apart, sent)
     sums = hits.sums
     document |= {
         "expected": _expected_block(sums, _notes(run, sums, source), "plan"),

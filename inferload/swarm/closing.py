@@ -24,7 +24,6 @@ from inferload.workload.arrivalkinds import OpenArrivals, Rated, TraceTimes
 from inferload.workload.idhits import IdHits
 from inferload.workload.profiles import Steps
 from inferload.workload.senthits import SentHits
-from inferload.workload.sessions import Sessions
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +209,7 @@ def _warm_cache_share(run: EndedRun, turns: pa.Table | None, cache: CacheFigures
         return None  # it is meant to be
     if cache.unexpected_share is not None:
         return cache.unexpected_share
-    if turns is None or Sessions(run.order.scenario, run.preflight.data).first_turns_share():
+    if turns is None or run.preflight.sessions.first_turns_share():
         return None
     known = pc.and_(pc.equal(turns["turn_index"], 0), pc.is_valid(turns["cached_tokens"]))
     first = turns.filter(pc.and_(known, pc.is_valid(turns["input_tokens"])))

@@ -33,6 +33,7 @@ from inferload.workload import scenario as scenarios
 from inferload.workload.chattemplate import ChatTemplate
 from inferload.workload.data import Data
 from inferload.workload.prompts import Vocabulary
+from inferload.workload.sessions import Sessions
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,16 +207,15 @@ def recall(path: Path) -> EndedRun:
 
 def _recalled(path: Path, document: Mapping[str, Any]) -> EndedRun:
     origin = document["scenario"]["origin"]
+    scenario = scenarios.from_text(document["scenario"]["text"], origin)
     targets = tuple(Target.parse(url) for url in document["targets"])
     earlier = document["earlier"]
     seen = Seen(TallySet.from_wire(document["tallies"]), HealthSet.from_wire(document["health"]))
     seen.errors.absorb(document.get("first_errors") or {})
     return EndedRun(
         about=document["run"],
-        order=Order(
-            scenarios.from_text(document["scenario"]["text"], origin), origin, targets, None, None, 0, 0.0, overrides={}
-        ),
-        preflight=_preflight(document, origin),
+        order=Order(scenario, origin, targets, None, None, 0, 0.0, overrides={}),
+        preflight=_preflight(document, Sessions(scenario, Data.from_wire(document["data"], origin))),
         place=Place(path),
         anchor=Anchor(**document["anchor"]),
         windows=tuple(PhaseWindow(*window) for window in document["windows"]),
@@ -235,14 +235,14 @@ def _recalled(path: Path, document: Mapping[str, Any]) -> EndedRun:
     )
 
 
-def _preflight(document: Mapping[str, Any], origin: str) -> Preflight:
+def _preflight(document: Mapping[str, Any], sessions: Sessions) -> Preflight:
     template = document["template"]
     ids = {part: {role: tuple(one) for role, one in template[part].items()} for part in ("first", "opens", "closes")}
     return Preflight(
         targets=tuple(ServerFacts(**{**facts, "models": tuple(facts["models"])}) for facts in document["servers"]),
         vocabulary=Vocabulary.from_wire(document["vocabulary"]),
         metrics_urls=tuple(document["metrics_urls"]),
-        data=Data.from_wire(document["data"], origin),
+        sessions=sessions,
         template=ChatTemplate(**ids, tail=tuple(template["tail"]), exactness=template["exactness"]),
     )
 

@@ -11,7 +11,6 @@ import locust
 from inferload import __version__, deployed, rundir
 from inferload.swarm.ended import models_of
 from inferload.swarm.masterrun import MasterRun
-from inferload.workload.sessions import Sessions
 
 
 def versions(run: MasterRun) -> dict[str, str | None]:
@@ -125,7 +124,7 @@ def manifest(run: MasterRun, counts: dict[str, Any] | None) -> dict[str, Any]:
             "by": "salt" if run.preflight.salts else "first_line",
         },
         "workload": {
-            "data": {name: one.facts() for name, one in Sessions(order.scenario, run.preflight.data).open().items()},
+            "data": {name: one.facts() for name, one in run.preflight.sessions.open().items()},
             "notes": dict(run.notes) if counts is not None else None,
         },
         "prompt_tokens": {"exactness": vocabulary.exactness, "error": vocabulary.error},

@@ -13,7 +13,6 @@ from inferload.workload.arrivalkinds import Closed, OpenArrivals, Rated, TraceTi
 from inferload.workload.profiles import Steps
 from inferload.workload.scenario import Scenario
 from inferload.workload.schedules import times_digest, units_of
-from inferload.workload.sessions import Sessions
 from inferload.workload.userprofiles import UserSteps
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ def check(run: "MasterRun") -> None:
     """UsageError where the arrivals cannot be made, or a limit on turns in flight leaves a worker without any."""
     scenario, workers = run.order.scenario, len(run.roster)
     if isinstance(scenario.arrivals, TraceTimes):
-        units_of(scenario, Sessions(scenario, run.preflight.data))
+        units_of(scenario, run.preflight.sessions)
     arrivals = scenario.arrivals
     most = arrivals.max_in_flight if isinstance(arrivals, OpenArrivals) else None
     if most is not None and most < workers:

@@ -48,7 +48,7 @@ class Sessions:
 
     def __init__(self, scenario: Scenario, data: Data | None = None) -> None:
         self._seed = scenario.seed
-        self._data = replace(data or Data(), seed=scenario.seed)
+        self.data = replace(data or Data(), seed=scenario.seed)
         self._opened: dict[str, Opened] = {}
         self.notes = Notes()
         self._only: str | None = None
@@ -65,7 +65,7 @@ class Sessions:
     @property
     def origin(self) -> str:
         """The scenario file, from which paths may count."""
-        return self._data.origin
+        return self.data.origin
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -109,7 +109,7 @@ class Sessions:
 
     def _open(self, class_name: str, workload: Single | Tasks) -> Opened:
         if class_name not in self._opened:
-            self._opened[class_name] = OPENERS[workload.kind](workload, class_name, self._data)
+            self._opened[class_name] = OPENERS[workload.kind](workload, class_name, self.data)
         return self._opened[class_name]
 
     def arrivals_s(self) -> Iterator[float]:
