@@ -4,11 +4,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from inferload.numbers import number
+
 from .comparison.tables import matrix
 from .pages import shell
 from .recommend import THROUGHPUT, TTFT, Recommendation
 from .recommendtext import DECISIONS, decisions, fronts, notes, standings
-from .wording import number
 
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM = 520, 260, 62, 44
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from inferload import rundir
 from inferload.errors import UsageError
+from inferload.numbers import number
 
 from .recommend import Advice
-from .wording import number
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,10 @@ from typing import Any
 
 from inferload.measure.texttable import align, piped
 from inferload.measure.untrusted import markdown as plain
+from inferload.numbers import number
 
 from .comparison.tables import matrix
 from .recommend import THROUGHPUT, TPOT, TTFT, Advice, Recommendation
-from .wording import number
 
 NOT_MEASURED = "not measured"
 NO_DIFFERENCE = "no difference shown"

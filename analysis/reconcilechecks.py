@@ -6,10 +6,11 @@ from typing import Literal
 
 import pandas as pd
 
+from inferload.numbers import number
+
 from .comparison import imported, plausible
 from .frames import RunFrames
 from .reconcile import SERVER_PARTS, SLACK_MS, SLACK_SHARE, IdleSpan, idle_spans, parts
-from .wording import number
 
 Outcome = Literal["adds up", "does not add up", "not known"]
 

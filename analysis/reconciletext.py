@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from inferload.measure.texttable import align
+from inferload.numbers import NOT_KNOWN, number
 
 from .reconcile import PARTS, Band, IdleSpan, bands
 from .reconcilechecks import Check, Reconciled
 from .reporttables import Table
-from .wording import NOT_KNOWN, number
 
 TITLES = {
     "client_lag_ms": "client lag",

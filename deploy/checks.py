@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 
 from inferload.errors import UsageError
+from inferload.numbers import percent
 
 from .variant import Hardware, Variant
 
@@ -97,7 +98,7 @@ def check_gpus(variant: Variant, found: list[Gpu], visible: str | None = None) -
         if gpu.free_gib < utilization * gpu.total_gib * (1 - _KEPT_FREE):
             raise UsageError(
                 f"{variant.name}: {gpu.name} has {gpu.free_gib:.1f} of {gpu.total_gib:.1f} GiB free, and the server takes "
-                f"{utilization:.0%}; stop what runs there, or --set gpu-memory-utilization=..."
+                f"{percent(utilization)}; stop what runs there, or --set gpu-memory-utilization=..."
             )
 
 

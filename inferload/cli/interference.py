@@ -8,7 +8,8 @@ from inferload import rundir, turnfile
 from inferload.errors import UsageError
 from inferload.measure.arrow import pa, pc
 from inferload.measure.paired import COLUMNS, paired
-from inferload.measure.texttable import align, short
+from inferload.measure.texttable import align
+from inferload.numbers import short
 from inferload.workload import scenario as scenarios
 
 _EPILOG = """\

@@ -6,11 +6,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from inferload.errors import UsageError
+from inferload.numbers import duration, number, plural
 from inferload.workload.arrivalkinds import Arrivals, Closed, Rated
 from inferload.workload.data import Data
 from inferload.workload.describe import Expected, drawn_load_rows, fixed_load_rows, row_text
 from inferload.workload.faults import ScenarioError
-from inferload.workload.numberwords import number, plural, seconds
 from inferload.workload.profiles import LinearRamp, RateProfile, Steps
 from inferload.workload.scenario import Scenario, from_text
 from inferload.workload.userprofiles import UserProfile, UserSteps
@@ -116,7 +116,7 @@ def _user_profile(profile: UserProfile | None) -> str:
         return ""
     if isinstance(profile, UserSteps):
         return _in_steps([step.for_s for step in profile.steps])
-    return f"in {seconds(profile.end_s - profile.start_s)}"
+    return f"in {duration(profile.end_s - profile.start_s)}"
 
 
 def _rate_profile(profile: RateProfile | None) -> str:
@@ -124,12 +124,12 @@ def _rate_profile(profile: RateProfile | None) -> str:
         return ""
     if isinstance(profile, Steps):
         return _in_steps([step.for_s for step in profile.steps])
-    return f"in {seconds(profile.end_s - profile.start_s)}" if isinstance(profile, LinearRamp) else "by a profile"
+    return f"in {duration(profile.end_s - profile.start_s)}" if isinstance(profile, LinearRamp) else "by a profile"
 
 
 def _in_steps(lengths_s: Sequence[float]) -> str:
     steps = f"in {plural(len(lengths_s), 'step')}"
-    return f"{steps} of {seconds(lengths_s[0])}" if len(set(lengths_s)) == 1 else steps
+    return f"{steps} of {duration(lengths_s[0])}" if len(set(lengths_s)) == 1 else steps
 
 
 def _lengths(sample: Expected | None) -> str:
