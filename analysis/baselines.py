@@ -15,10 +15,10 @@ from typing import Any
 from inferload import rundir
 from inferload.errors import UsageError
 from inferload.measure.occasions import FEWEST
+from inferload.numbers import number, plural
 
 from .comparison.compare import shared_starts
 from .comparison.sides import NAMES, Run, Side, read_side
-from .wording import number
 
 KIND = "inferload baseline"
 FORMAT = 1
@@ -189,7 +189,7 @@ def _from(entry: Mapping[str, Any]) -> Run:
 def summary_lines(side: Side) -> list[str]:
     """What a file holds, for a terminal: occasions, days, spread of the figures."""
     days = {run.started_at[:10] for run in side.runs if run.started_at}
-    lines = [f"{side.label}: {_plural(len(side.runs), 'occasion')} on {_plural(len(days), 'day')}"]
+    lines = [f"{side.label}: {plural(len(side.runs), 'occasion')} on {plural(len(days), 'day')}"]
     if len(side.runs) < FEWEST:
         lines.append(
             f"  {FEWEST - len(side.runs)} more before it carries a verdict: the spread is learned from {FEWEST}"
@@ -201,7 +201,7 @@ def summary_lines(side: Side) -> list[str]:
         lines.append(f"  {weaker}")
     unknown = sum(run.start is None for run in side.runs)
     if unknown:
-        lines.append(f"  no verdict: the server start is not known of {_plural(unknown, 'occasion')}")
+        lines.append(f"  no verdict: the server start is not known of {plural(unknown, 'occasion')}")
     for name in NAMES:
         found = [run.value(name) for run in side.runs]
         known = [value for value in found if value is not None]
@@ -210,7 +210,3 @@ def summary_lines(side: Side) -> list[str]:
                 f"  {name}: {number(min(known))} to {number(max(known))}, mean {number(sum(known) / len(known))}"
             )
     return lines
-
-
-def _plural(count: int, word: str) -> str:
-    return f"{count} {word}" if count == 1 else f"{count} {word}s"

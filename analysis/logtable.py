@@ -2,9 +2,10 @@
 
 import numpy as np
 
+from inferload.numbers import NOT_KNOWN, number, percent
+
 from .foreign.vllmlog import ServerLog
 from .reporttables import Table
-from .wording import NOT_KNOWN, number, percent
 
 _ROWS = (
     ("prompt tok/s computed", "prompt_tok_computed_per_s", False),

@@ -13,12 +13,12 @@ from typing import Literal
 from inferload import rundir
 from inferload.errors import UsageError
 from inferload.measure.pairedruns import holm, p_against, pairs_needed
+from inferload.numbers import number
 
 from .comparison import costs
 from .comparison.compare import ALPHA, PAIRS_WANTED, Comparison, compare
 from .comparison.figures import Figure
 from .comparison.sides import Level, Run, Side
-from .wording import number
 
 Certainty = Literal["certain", "not certain", "not tested", "counted", "none"]
 

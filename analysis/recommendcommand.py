@@ -10,6 +10,7 @@ from inferload import prices, rundir
 from inferload.errors import UsageError
 from inferload.measure.texttable import align, piped
 from inferload.measure.untrusted import markdown as plain
+from inferload.numbers import number
 
 from .comparison import sweepfolder
 from .comparison.output import named_side, write_forms
@@ -17,7 +18,6 @@ from .comparison.page import Part, html
 from .comparison.sides import NAMES, Side, priced
 from .comparison.tables import matrix
 from .recommend import THROUGHPUT, TPOT, TTFT, Advice, Recommendation, read_search, recommend, with_searches
-from .wording import number
 
 TITLE = "Best variant for each aim"
 NOT_MEASURED = "not measured"

@@ -15,11 +15,11 @@ from inferload.measure import server_names as names
 from inferload.measure.record import CANCELLED
 from inferload.measure.servers import View
 from inferload.measure.serverseries import ServerSeries
+from inferload.numbers import NOT_KNOWN, number
 
 from .breakdown import PARTS, SERVER_PARTS, TITLES, Band, bands, parts
 from .frames import RunFrames
 from .reporttables import Table
-from .wording import NOT_KNOWN, number
 
 Outcome = Literal["adds up", "does not add up", "not known"]
 

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from inferload.measure.outcome import of_summary
+from inferload.numbers import NOT_KNOWN, duration, number, percent
 from inferload.workload.loadtext import LoadText, recorded_load
 
 from .damaged import Notes
 from .reporttables import Table, class_tables, run_tables
-from .wording import NOT_KNOWN, duration, number, percent
 
 _LEVELS = {
     "valid": "The measurement is valid",

@@ -8,9 +8,10 @@ from typing import Any
 from inferload.measure.console import TASK_ROWS, step_level, step_range
 from inferload.measure.measures import MEASURES
 from inferload.measure.untrusted import escaped
+from inferload.numbers import NOT_KNOWN, number, percent
 
 from .damaged import Notes
-from .wording import NOT_KNOWN, bracket, interval_text, mean_max, number, percent, sureness, words
+from .wording import bracket, interval_text, mean_max, sureness, words
 
 STATISTICS = ("count", "mean", "p50", "p90", "p95", "p99", "p999", "min", "max")
 

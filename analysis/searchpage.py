@@ -7,7 +7,7 @@ from typing import Any
 from inferload import rundir
 from inferload.errors import UsageError
 from inferload.measure.search.knee import Knee
-from inferload.measure.texttable import short
+from inferload.numbers import NOT_KNOWN, duration, number, percent, short
 
 from . import searchcharts
 from .comparison.curves import curve
@@ -17,7 +17,6 @@ from .pictures import load
 from .pictures.load import FIGURES
 from .pictures.picture import Picture
 from .reporttables import Table
-from .wording import NOT_KNOWN, duration, number, percent
 
 _POINTS = "turns/s: ended well in the window. Goodput: planned in it, and kept every limit; in a short window that may be more."
 _SURE = (

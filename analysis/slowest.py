@@ -5,9 +5,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from inferload.numbers import NOT_KNOWN, number
+
 from .frames import RunFrames
 from .reporttables import Table
-from .wording import NOT_KNOWN, number
 
 SHOWN = 15
 COLUMNS = (

@@ -1,50 +1,9 @@
-"""Numbers as people read them: three significant digits, units apart, and `not known` for what is not known."""
+"""Intervals, brackets and gauges as text: `not known` for what is not known."""
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
-NOT_KNOWN = "not known"
-
-
-def number(value: float | None, digits: int = 3) -> str:
-    """Three significant digits, thousands apart; whole numbers whole."""
-    if value is None or not math.isfinite(value):
-        return NOT_KNOWN
-    if value == 0:
-        return "0"
-    if float(value).is_integer() or abs(value) >= 10 ** (digits - 1):
-        return f"{value:,.0f}"
-    decimals = max(0, digits - 1 - math.floor(math.log10(abs(float(f"{value:.{digits}g}")))))
-    if decimals > 5:
-        return f"{value:.2g}"
-    return f"{value:,.{decimals}f}"
-
-
-def percent(share: float | None) -> str:
-    """A share of 1 as a percentage; what is close to all or nothing is not rounded to all or nothing."""
-    if share is None or not math.isfinite(share):
-        return NOT_KNOWN
-    shown = share * 100
-    if shown in (0, 100):
-        return f"{shown:.0f} %"
-    if shown < 0.01:
-        return "under 0.01 %"
-    if 99.995 < shown < 100:
-        return "over 99.99 %"
-    return f"{shown:.2f} %" if shown < 1 or shown > 99 else f"{shown:.1f} %"
-
-
-def duration(seconds: float | None) -> str:
-    """Seconds as minutes and hours where they are many."""
-    if seconds is None:
-        return NOT_KNOWN
-    if seconds < 120:
-        return f"{number(seconds)} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    parts = [f"{hours} h" if hours else "", f"{minutes} min" if minutes else "", f"{rest} s" if rest else ""]
-    return " ".join(part for part in parts if part)
+from inferload.numbers import NOT_KNOWN, number, percent
 
 
 def bracket(bounds: list[float | None] | None) -> str:

@@ -14,7 +14,6 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -83,7 +82,7 @@ def _cost(scenario: Scenario, data: Data, turns: int) -> dict[str, float]:
     done = tokens = index = 0
     while done < turns:
         began_s = time.process_time()
-        drawn = list(islice(outline(sessions.begin(index).script, index), turns - done))
+        drawn = outline(sessions.begin(index).script, index, turns - done)
         planned_s += time.process_time() - began_s
         writer = BodyWriter(texts, settings, Isolation("salt", "bench"))
         began_s = time.process_time()
@@ -99,7 +98,7 @@ def _drawn(sessions: Sessions, turns: int) -> None:
     """Draw the same sessions once before: what is made once in a run, tools and documents say, is made then."""
     done = index = 0
     while done < turns:
-        done += sum(1 for _ in islice(outline(sessions.begin(index).script, index), turns - done))
+        done += len(outline(sessions.begin(index).script, index, turns - done))
         index += 1
 
 

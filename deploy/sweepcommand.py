@@ -13,6 +13,7 @@ from inferload import prices
 from inferload.errors import UsageError
 from inferload.measure.cost import Prices
 from inferload.measure.untrusted import markdown
+from inferload.numbers import plural
 from inferload.workload import scenario as scenarios
 from inferload.workload.scenario import Scenario
 
@@ -137,11 +138,10 @@ def _names(loaded: Mapping[str, Scenario]) -> dict[str, str]:
 
 
 def _said(sweep: Sweep, plan: Sequence[Start], names: Sequence[str], left: str) -> list[str]:
-    counted = sweepplan.counted
-    runs = counted(sum(len(start.runs) for start in plan), "run")
+    runs = plural(sum(len(start.runs) for start in plan), "run")
     lines = [
-        f"sweep {sweep.name}: {counted(len(sweep.variants), 'variant')} against {sweep.baseline} on {', '.join(names)}",
-        *prose("  ", f"{runs} on {counted(len(plan), 'start')} of {sweep.engine}, {left}"),
+        f"sweep {sweep.name}: {plural(len(sweep.variants), 'variant')} against {sweep.baseline} on {', '.join(names)}",
+        *prose("  ", f"{runs} on {plural(len(plan), 'start')} of {sweep.engine}, {left}"),
         *prose("  ", sweepplan.outlook(sweep)),
     ]
     for name in sweep.variants:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from random import Random
 
 from inferload.measure import pairedruns
+from inferload.numbers import percent, plural
 
 from .sweepfile import Sweep, label
 from .variant import check_name
@@ -60,21 +61,16 @@ def starts(sweep: Sweep, names: Mapping[str, str]) -> list[Start]:
     return found
 
 
-def counted(number: int, word: str) -> str:
-    """`1 pair`, `2 pairs`."""
-    return f"{number} {word}" if number == 1 else f"{number} {word}s"
-
-
 def outlook(sweep: Sweep) -> str:
     """What so many pairs can find, in words."""
     if sweep.restart == "once":
         return "one start a variant: differences are shown, and judged for these starts only"
     size = pairedruns.detectable(sweep.sd_log, sweep.pairs)
     if sweep.pairs < 3 or size is None:
-        return f"{counted(sweep.pairs, 'pair')} of runs show a difference and carry no verdict; 6 or more do"
+        return f"{plural(sweep.pairs, 'pair')} of runs show a difference and carry no verdict; 6 or more do"
     words = (
-        f"{sweep.pairs} pairs find a change of {size:.1%} with a power of {pairedruns.POWER:g}, if pairs scatter by "
-        f"{sweep.sd_log:.1%} (assumed: sd_log)"
+        f"{sweep.pairs} pairs find a change of {percent(size)} with a power of {pairedruns.POWER:g}, if pairs scatter by "
+        f"{percent(sweep.sd_log)} (assumed: sd_log)"
     )
     if sweep.pairs < 6:
         words += "; the sign-flip test cannot reject with fewer than 6"

@@ -9,7 +9,7 @@ from typing import Any
 from inferload import rundir
 from inferload.errors import UsageError
 from inferload.measure import clock
-from inferload.workload.numberwords import seconds
+from inferload.numbers import duration
 
 from . import facts, launch, probe, running, runprocess
 from .engines import Wanted, command_of
@@ -135,7 +135,7 @@ def _remaining(began_ns: int, begun_at: int, done: int, total: int) -> str:
     if done == begun_at:
         return ""
     each_s = (clock.now_ns() - began_ns) / 1e9 / (done - begun_at)
-    return f", about {seconds(round(each_s * (total - done)))} left"
+    return f", about {duration(round(each_s * (total - done)))} left"
 
 
 def _last_line(log: Path) -> str:

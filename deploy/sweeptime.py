@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean
 
+from inferload.numbers import duration, listed
 from inferload.workload.data import Data
-from inferload.workload.numberwords import listed, seconds
 from inferload.workload.plannedload import Sample, planned_end_s
 from inferload.workload.scenario import Scenario
 from inferload.workload.sessions import Sessions
@@ -76,4 +76,4 @@ def _done(journal: Journal, run: PlannedRun, retry: bool) -> bool:
 
 
 def _rounded(total_s: float) -> str:
-    return seconds(round(total_s))
+    return duration(round(total_s))

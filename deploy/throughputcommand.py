@@ -11,6 +11,7 @@ from typing import Any
 from inferload import rundir
 from inferload.errors import UsageError
 from inferload.measure.texttable import align
+from inferload.numbers import number, percent
 
 from . import launch
 from .engines import ENGINES, Wanted, is_made_here
@@ -152,13 +153,19 @@ def page(name: str, limit: Limit, served: Served | None) -> list[str]:
         "",
     ]
     if served is None:
-        rows = [["", "limit"], *([key, _figure(value)] for key, value in rates_of(limit).items())]
+        rows = [["", "limit"], *([key, number(value)] for key, value in rates_of(limit).items())]
     else:
         rows = [["", "limit", "served", "served / limit"]]
         for key, value in rates_of(limit).items():
             rate = served.rates[key]
-            share = _NO_SHARE if not _compare(limit, served) else "not known" if rate is None else f"{rate / value:.1%}"
-            rows.append([key, _figure(value), _figure(rate), share])
+            share = (
+                _NO_SHARE
+                if not _compare(limit, served)
+                else "not known"
+                if rate is None
+                else f"{percent(rate / value)}"
+            )
+            rows.append([key, number(value), number(rate), share])
     lines.append(align(rows, "l" + "r" * (len(rows[0]) - 1)))
     if limit.left_out:
         lines += ["", f"left out, of a server only: {' '.join(limit.left_out)}"]
@@ -186,12 +193,6 @@ def _remarks(name: str, limit: Limit, served: Served) -> list[str]:
 def _compare(limit: Limit, served: Served) -> bool:
     """Whether both are of a simulator, or of a real engine."""
     return (served.engine == "simulator") == (limit.engine == "simulator")
-
-
-def _figure(value: float | None) -> str:
-    if value is None:
-        return "not known"
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def document(name: str, limit: Limit, served: Served | None) -> dict[str, Any]:

@@ -16,9 +16,10 @@ from inferload.errors import UsageError
 from inferload.measure import failures
 from inferload.measure.console import interval_text
 from inferload.measure.outcome import Outcome, State, of_summary
-from inferload.measure.texttable import piped, short
+from inferload.measure.texttable import piped
 from inferload.measure.untrusted import code_span, escaped, escaped_lines
 from inferload.measure.untrusted import markdown as plain
+from inferload.numbers import short
 
 _GITHUB_ESCAPES = {"%": "%25", "\n": "%0A"}
 _PROPERTIES = ("scenario", "target", "model", "engine", "seed")

@@ -22,7 +22,7 @@ from inferload.analysis.damaged import Notes
 from inferload.analysis.pictures.all import pictures
 from inferload.analysis.reportmodel import build
 from inferload.analysis.reporttables import run_tables
-from inferload.analysis.wording import NOT_KNOWN, bracket, duration, mean_max, number, percent
+from inferload.analysis.wording import bracket, mean_max
 from msgspec.structs import replace
 from records import S, turns
 
@@ -32,6 +32,7 @@ from inferload.errors import UsageError
 from inferload.measure.clock import Anchor
 from inferload.measure.record import PhaseWindow, TurnRecord
 from inferload.measure.within import within
+from inferload.numbers import NOT_KNOWN
 from inferload.scrapefile import write_part
 from inferload.turnfile import TurnColumns, to_table
 
@@ -277,26 +278,8 @@ def test_the_command_names_what_it_made(tmp_path: Path, capsys: pytest.CaptureFi
     assert [Path(line.strip()).is_file() for line in said[1:]] == [True] * 3
 
 
-def test_unknown_is_never_zero() -> None:
-    assert {number(None), percent(None), duration(None), bracket(None), mean_max(None), mean_max({"mean": None})} == {
-        NOT_KNOWN
-    }
-    assert number(float("nan")) == NOT_KNOWN
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(0, "0"), (3, "3"), (0.04123, "0.0412"), (9.876, "9.88"), (98.76, "98.8"), (987.6, "988"), (12345.6, "12,346"),
-     (1e-7, "1e-07"), (-2.5, "-2.50"), (0.99999, "1.00"), (1e6, "1,000,000")],
-)  # fmt: skip
-def test_numbers_have_sensible_digits(value: float, text: str) -> None:
-    assert number(value) == text
-
-
-def test_shares_durations_and_brackets_in_words() -> None:
-    assert [percent(share) for share in (0, 1, 0.5, 0.00001, 0.999999, 0.004)] == [
-        "0 %", "100 %", "50.0 %", "under 0.01 %", "over 99.99 %", "0.40 %"]  # fmt: skip
-    assert [duration(seconds) for seconds in (0.5, 60, 300, 3661)] == ["0.500 s", "60 s", "5 min", "1 h 1 min 1 s"]
+def test_what_is_not_known_is_said_so() -> None:
+    assert {bracket(None), mean_max(None), mean_max({"mean": None})} == {NOT_KNOWN}
     assert (bracket([80.0, 100.0]), bracket([250.0, None])) == ("80 to 100", "over 250")
 
 

@@ -101,7 +101,7 @@ def test_what_explains_an_outcome_is_short() -> None:
         "first connect at 1.0 s: it connect",
         "and 2 more in the report",
     ]
-    assert ci.explanation(document, 5)[0] == "4 of 5 turns failed (80.0 %): connect 3, cut 1"
+    assert ci.explanation(document, 5)[0] == "4 of 5 turns failed (80 %): connect 3, cut 1"
 
 
 def test_runs_of_a_sweep_that_are_called_the_same_are_all_written(tmp_path: Path) -> None:

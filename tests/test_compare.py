@@ -166,8 +166,8 @@ def test_what_a_million_tokens_and_good_turns_cost() -> None:
     rows = costs.table([priced(one, named) for one in (plain, cached, slow)])
     assert rows is not None
     assert [row[3:] for row in rows[1:]] == [
-        ["1.389", "", "138.9", "", "100.0% of uncached"],
-        ["0.6944", "-50.0%", "55.56", "-60.0%", "19.0% of uncached"],
+        ["1.389", "", "138.9", "", "100 % of uncached"],
+        ["0.6944", "-50.0%", "55.56", "-60.0%", "19 % of uncached"],
         ["2.778", "+100.0%", "none met the SLO", "", "not measured"],
     ]
     on_cpu = replace(plain.runs[0], server={"variant": {"hardware": {"gpus": 0}}})

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from inferload.measure.record import PhaseWindow, stepped
 from inferload.workload.arrivalkinds import Closed, Rated
 from inferload.workload.arrivals import Schedule, unit_process
-from inferload.workload.curves import FOREVER, Curve, Exponential, Linear, Sine, flat
+from inferload.workload.curves import FOREVER, Curve, Linear, flat
 from inferload.workload.describe import describe
 from inferload.workload.faults import ScenarioError
 from inferload.workload.scenario import Scenario, from_text
@@ -23,18 +23,8 @@ pieces = st.one_of(
     st.builds(Linear, lengths, st.just(0.0), rates),
     st.builds(Linear, lengths, rates, st.just(0.0)),
     st.builds(flat, lengths, st.just(0.0)),
-    st.builds(Exponential, lengths, rates, rates).filter(lambda piece: abs(piece.growth) * piece.lasts_s > 1e-6),
 )
-lasts = st.one_of(
-    st.builds(flat, st.just(FOREVER), rates),
-    st.builds(
-        lambda mean, share, period, peak: Sine(mean, mean * share, period, peak),
-        rates,
-        st.floats(0, 1),
-        lengths,
-        lengths,
-    ),
-)
+lasts = st.builds(flat, st.just(FOREVER), rates)
 curves = st.builds(lambda some, last: Curve([*some, last]), st.lists(pieces, max_size=5), lasts)
 
 
@@ -165,17 +155,10 @@ PROFILES = {
         "{kind: linear, from_sessions_per_s: 0, to_sessions_per_s: 10, start_s: 10, end_s: 60}",
         {0: 0, 20: 0, 45: 5, 70: 10},
     ),
-    "exponential": (
-        "{kind: exponential, from_sessions_per_s: 1, to_sessions_per_s: 16, end_s: 40}",
-        {10: 1, 20: 2, 30: 4, 60: 16},
-    ),
-    "spike": (
-        "{kind: spike, sessions_per_s: 2, peak_sessions_per_s: 20, start_s: 30, for_s: 5}",
+    "a spike of points": (
+        "{kind: points, between: hold, points: "
+        "[{time_s: 0, sessions_per_s: 2}, {time_s: 30, sessions_per_s: 20}, {time_s: 35, sessions_per_s: 2}]}",
         {39: 2, 41: 20, 46: 2},
-    ),
-    "sine": (
-        "{kind: sine, sessions_per_s: 5, amplitude_sessions_per_s: 4, period_s: 40, peak_s: 20}",
-        {0: 1, 10: 1, 30: 9, 50: 1},
     ),
     "points": (
         "{kind: points, points: [{time_s: 0, sessions_per_s: 2}, {time_s: 30, sessions_per_s: 8}]}",
@@ -263,12 +246,20 @@ def test_a_file_of_rates_that_is_none(content: str | None, said: str, tmp_path: 
             "arrivals.profile.steps[1].sessions_per_s: must be greater than 0, is 0",
         ),
         (
-            "{kind: poisson, profile: {kind: sine, sessions_per_s: 1, amplitude_sessions_per_s: 2}}",
-            "arrivals.profile: amplitude_sessions_per_s 2 is above the mean, sessions_per_s 1: the rate would fall below 0",
+            "{kind: poisson, profile: {kind: sine, sessions_per_s: 4, amplitude_sessions_per_s: 2, period_s: 20}}",
+            "arrivals.profile: kind sine was removed; use kind: points with a point for each bend",
         ),
         (
-            "{kind: poisson, profile: {kind: spyke, sessions_per_s: 1}}",
-            "arrivals.profile.kind: is 'spyke'; did you mean spike?",
+            "{kind: gamma, burstiness: 1, profile: {kind: exponential, from_sessions_per_s: 1, to_sessions_per_s: 2, end_s: 9}}",
+            "arrivals.profile: kind exponential was removed; use kind: points with a point for each bend",
+        ),
+        (
+            "{kind: constant, profile: {kind: spike, sessions_per_s: 1, peak_sessions_per_s: 2, start_s: 1, for_s: 1}}",
+            "arrivals.profile: kind spike was removed; use kind: points with between: hold",
+        ),
+        (
+            "{kind: poisson, profile: {kind: stops, sessions_per_s: 1}}",
+            "arrivals.profile.kind: is 'stops'; did you mean steps?",
         ),
         (
             "{kind: closed, users: 3, spawn_per_s: 1, profile: {kind: steps, steps: [{users: 4, for_s: 5}]}}",

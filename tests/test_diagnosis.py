@@ -236,9 +236,9 @@ def test_the_headroom_is_of_the_places_and_the_cache() -> None:
     assert found.code == "kept-up"
     assert found.said == (
         "3.20 turns/s offered, 3.19/s ended",
-        "requests wait for capacity at 0% of the scrapes",
-        "at most 48 of 64 places are taken (75%), 29 on average",
-        "KV-cache usage is 40% at most",
+        "requests wait for capacity at 0 % of the scrapes",
+        "at most 48 of 64 places are taken (75 %), 29 on average",
+        "KV-cache usage is 40 % at most",
         "the mean ITL is 11 ms, 9.8 ms in its quietest second",
     )
 
@@ -293,15 +293,15 @@ def test_a_killed_run_has_its_failures_too(tmp_path: Path) -> None:
 def test_an_open_loop_that_grows_is_overloaded(tmp_path: Path, state: str, code: str, probable: bool) -> None:
     (finding,) = diagnose(run_with(tmp_path / "run", growth=GROWTH | {"state": state})).run
     assert (finding.code, finding.probable) == (code, probable)
-    assert finding.said[0].startswith("12 turns/s offered, 3.20/s ended; the number of turns in flight grew by 8.80/s")
+    assert finding.said[0].startswith("12 turns/s offered, 3.2/s ended; the number of turns in flight grew by 8.8/s")
 
 
 def test_the_capacity_is_of_turns_that_ended_well(tmp_path: Path) -> None:
     grew = GROWTH | {"state": "overloaded", "step": 2, "failed_per_s": 0.2, "kept_up_per_s": 3.1}
     (finding,) = diagnose(run_with(tmp_path / "run", growth=grew)).run
-    assert finding.said[0].startswith("in step 2: 12 turns/s offered, 3.20/s ended (0.200/s of them failed); ")
+    assert finding.said[0].startswith("in step 2: 12 turns/s offered, 3.2/s ended (0.2/s of them failed); ")
     assert "the capacity for turns of this kind is about 3/s" in finding.said
-    assert "the highest step without growth offered 3.10 turns/s" in finding.said
+    assert "the highest step without growth offered 3.1 turns/s" in finding.said
 
 
 def test_an_open_loop_without_metrics_can_keep_up(tmp_path: Path) -> None:

@@ -65,8 +65,9 @@ def test_every_line_is_one_of_the_plan(name: str) -> None:
             "session starts; in 40 s; ",
         ),
         (
-            "{kind: poisson, profile: {kind: sine, sessions_per_s: 4, amplitude_sessions_per_s: 2, period_s: 20}}",
-            "at most 6/s Poisson",
+            "{kind: poisson, profile: {kind: points, scale: 2, points: [{time_s: 0, sessions_per_s: 3}, {time_s: 9, "
+            "sessions_per_s: 1}, {time_s: 12, sessions_per_s: 3}]}}",
+            "2 to 6/s Poisson",
             "session starts; by a profile; ",
         ),
     ],

@@ -20,10 +20,11 @@ from hypothesis import strategies as st
 from locust_process import ROOT, summary_of
 from simulator_process import Simulator
 
-from inferload.measure.progressline import Snapshot, clock, lines
+from inferload.measure.progressline import Snapshot, lines
 from inferload.measure.recent import SPAN_S, Recent, RecentFigures
 from inferload.measure.sketch import rank
 from inferload.measure.tally import TallySet
+from inferload.numbers import clock
 from inferload.swarm import progress
 
 FIGURES = RecentFigures(10, 2.0, 1.9, 3.85, 412.3, (43.21, 80.5), (12.5, 14.0))
@@ -55,7 +56,7 @@ def test_lost_workers_are_left_out_last() -> None:
 
 def test_a_figure_that_does_not_fit_is_left_out_as_a_whole() -> None:
     now = Snapshot("measure", 42.9, 47.2, None, 12, 0, FIGURES, kv_cache_usage=0.434, waiting=3.0)
-    assert lines(now, 73)[2] == "TTFT p50 43.2 p95 80.5 ms · ITL p50 12.5 p95 14 ms · KV 43.4 %"
+    assert lines(now, 74)[2] == "TTFT p50 43.21 p95 80.5 ms · ITL p50 12.5 p95 14 ms · KV 43.4 %"
 
 
 @given(st.integers(0, 10**7))

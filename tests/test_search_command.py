@@ -151,7 +151,7 @@ def test_a_search_goes_on_with_the_budget_that_is_given_now(tmp_path: Path, caps
     begun(tmp_path)
     same = ["--point", "40s", "--slo", SLO, "--start", "2", "--model", "m", "--budget", "2h"]
     assert cli.main(["search", "--resume", str(tmp_path), *same, "--dry-run"]) == 0
-    assert "at most 120 min" in capsys.readouterr().out
+    assert "at most 2 h" in capsys.readouterr().out
     assert cli.main(["search", "--resume", str(tmp_path), "--dry-run"]) == 0
     assert "at most 10 min" in capsys.readouterr().out
 

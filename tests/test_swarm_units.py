@@ -392,7 +392,7 @@ def test_only_servers_that_the_command_line_names_get_the_key_and_the_headers() 
 def test_a_page_without_an_address_listens_on_loopback_alone() -> None:
     for given, expected in (("", "127.0.0.1"), ("*", "*"), ("10.0.0.1", "10.0.0.1")):
         found = parsed(web_host=given)
-        plugin._look(found)
+        plugin._Plugin().check(found)
         assert found.web_host == expected
 
 

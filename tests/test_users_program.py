@@ -129,7 +129,7 @@ def test_an_unknown_scenario_names_its_class() -> None:
         scenario = "smok"
 
     with pytest.raises(UsageError, match=r"^Typo: scenario smok: .* did you mean smoke\?"):
-        program.check([Typo])
+        Program.of([Typo]).load("")
 
 
 def test_the_client_of_an_http_user_is_not_there() -> None:

@@ -6,8 +6,8 @@ from typing import Any
 
 from inferload.errors import UsageError
 from inferload.measure.cost import Prices, per_million, prompt_price_share
+from inferload.numbers import NOT_KNOWN, number, percent
 
-from ..wording import NOT_KNOWN, number
 from .sides import Side
 
 NOT_MEASURED = "not measured"
@@ -80,7 +80,7 @@ def _row(cost: Cost, base: Cost) -> list[str]:
         _change(cost.per_million_output_tokens, base.per_million_output_tokens),
         "none met the SLO" if cost.no_turn_was_good else _money(cost.per_million_good_turns),
         _change(cost.per_million_good_turns, base.per_million_good_turns),
-        NOT_MEASURED if share is None else f"{share:.1%} of uncached",
+        NOT_MEASURED if share is None else f"{percent(share)} of uncached",
     ]
 
 

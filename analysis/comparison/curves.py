@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from inferload.measure.texttable import short
+from inferload.numbers import short
 
 from ..pictures.load import FIGURES, Curve, Point
 from .sides import Level, Side

@@ -8,8 +8,8 @@ from typing import Any
 
 from inferload.errors import UsageError
 from inferload.measure.gates import GateError
+from inferload.numbers import number
 
-from ..wording import number
 from .figures import figure
 from .sides import Side
 

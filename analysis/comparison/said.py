@@ -9,8 +9,8 @@ from inferload.measure.occasions import FEWEST
 from inferload.measure.pairedruns import POWER
 from inferload.measure.texttable import piped
 from inferload.measure.untrusted import markdown as plain
+from inferload.numbers import NOT_KNOWN, number, plural
 
-from ..wording import NOT_KNOWN, number
 from . import costs
 from .compare import ALPHA, PAIRS_WANTED, Comparison, Row
 from .figures import TABLE, Figure
@@ -36,8 +36,8 @@ def headline(comparison: Comparison) -> str:
 def _basis(comparison: Comparison) -> str:
     if comparison.occasions is not None:
         weaker = " of a weaker baseline (shared server starts)" if comparison.weaker else ""
-        return f"against {_plural(comparison.occasions, 'occasion')}{weaker}"
-    return f"over {_plural(len(comparison.pairs), 'pair')}"
+        return f"against {plural(comparison.occasions, 'occasion')}{weaker}"
+    return f"over {plural(len(comparison.pairs), 'pair')}"
 
 
 def _change_words(row: Row) -> str:
@@ -58,7 +58,7 @@ def _interval(row: Row) -> str:
 def _why_not_tested(comparison: Comparison) -> str:
     if comparison.occasions is not None and comparison.occasions < FEWEST:
         return (
-            f"no verdict: {_plural(comparison.occasions, 'occasion')} in {comparison.baseline.label}, and how much days and "
+            f"no verdict: {plural(comparison.occasions, 'occasion')} in {comparison.baseline.label}, and how much days and "
             f"restarts differ is learned from {FEWEST}; add more (inferload baseline add), or compare with pairs of runs"
         )
     if comparison.conditional:
@@ -66,7 +66,7 @@ def _why_not_tested(comparison: Comparison) -> str:
     pairs = len(comparison.pairs)
     if not pairs:
         return "no verdict: no run of one side has the seed of one of the other"
-    return f"a difference between {_plural(pairs, 'pair')} of runs, no verdict: {PAIRS_WANTED} pairs or more carry one"
+    return f"a difference between {plural(pairs, 'pair')} of runs, no verdict: {PAIRS_WANTED} pairs or more carry one"
 
 
 def _could_have_found(row: Row) -> str:
@@ -82,10 +82,6 @@ def _p(p: float | None) -> str:
 
 def _p_is(p: float | None) -> str:
     return f"p {_p(p)}" if p is not None and p < 0.001 else f"p = {_p(p)}"
-
-
-def _plural(count: int, word: str) -> str:
-    return f"{count} {word}" if count == 1 else f"{count} {word}s"
 
 
 Cells = Sequence[Sequence[str]]

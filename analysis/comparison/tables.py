@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from ..wording import number
+from inferload.numbers import number
+
 from .sides import Side
 
 NOT_MEASURED = "not measured"

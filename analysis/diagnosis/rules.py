@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from inferload.numbers import number, percent
+
 from .evidence import Evidence
 
 QUEUES = 0.2  # from this part of the scrapes on a window has a queue
@@ -45,9 +47,9 @@ def _client(evidence: Evidence) -> Finding | None:
     delay, gap, share = evidence.client_delay_p99_ms, evidence.client_itl_p50_ms, evidence.client_cpu_share
     delayed = delay is not None and gap is not None and delay > 0.5 * gap
     if delayed:
-        said.append(f"p99 of the client's own delay is {delay:.3g} ms at a median gap of {gap:.3g} ms")
+        said.append(f"p99 of the client's own delay is {number(delay)} ms at a median gap of {number(gap)} ms")
     if share is not None and share > 0.85:
-        said.append(f"the client's busiest process used {share:.0%} of its core")
+        said.append(f"the client's busiest process used {percent(share)} of its core")
     reasons = evidence.client_reasons
     said += [one.text.partition(";")[0] for one in reasons if one.code != "client_delay" or not delayed]
     spoilt = (
@@ -68,7 +70,9 @@ def _front_end(evidence: Evidence) -> Finding | None:
         )
     client, server = evidence.client_ttft_ms, evidence.server_ttft_ms
     if client is not None and server is not None and client - server > max(10.0, 0.1 * server):
-        said.append(f"mean TTFT is {client:.4g} ms at the client and {server:.4g} ms by the server's own histogram")
+        said.append(
+            f"mean TTFT is {number(client)} ms at the client and {number(server)} ms by the server's own histogram"
+        )
     if evidence.server_cpu_share is not None and evidence.server_cpu_share > 0.9:
         said.append(f"the process that serves the API used {evidence.server_cpu_share:.2f} of a core")
     return Finding("front-end-bound", 2.0, tuple(said)) if said else None
@@ -97,7 +101,7 @@ def _cap(evidence: Evidence) -> Finding | None:
     waits = scrapes.waits
     usage = _mean(scrapes.kv_usage[waits])
     running = scrapes.running[waits]
-    queue = f"somebody waits at {evidence.waiting_share:.0%} of the scrapes"
+    queue = f"requests wait at {percent(evidence.waiting_share)} of the scrapes"
     at_cap = _at_cap(evidence)
     if at_cap is not None and evidence.max_num_seqs is not None:
         if at_cap < 0.5:
@@ -105,7 +109,7 @@ def _cap(evidence: Evidence) -> Finding | None:
         # The places are looked at first, so where all are taken they bind, whatever the cache holds.
         sure = at_cap >= AT_CAP and (usage is None or usage < KV_FULL) and evidence.engines == 1
         places = evidence.max_num_seqs * evidence.engines
-        said = (queue, f"{at_cap:.0%} of them with all {places} places taken", _usage(usage))
+        said = (queue, f"{percent(at_cap)} of them with all {places} places taken", _usage(usage))
         return Finding("queue-bound", 4.0 if sure else 3.2, said, probable=not sure)
     if usage is not None and usage >= KV_FULL:
         return None
@@ -134,7 +138,7 @@ def _mean(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float | None:
 
 
 def _usage(usage: float | None) -> str:
-    return "KV-cache usage is not known" if usage is None else f"KV-cache usage is {usage:.0%} then"
+    return "KV-cache usage is not known" if usage is None else f"KV-cache usage is {percent(usage)} then"
 
 
 def _room(evidence: Evidence) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
@@ -157,7 +161,8 @@ def _kv(evidence: Evidence) -> Finding | None:
     if evidence.waiting_share < QUEUES or _thrash(evidence) is not None or _cap(evidence) is not None:
         return None
     waits = scrapes.waits
-    queue = f"somebody waits at {evidence.waiting_share:.0%} of the scrapes, with {_mean(scrapes.running[waits]) or 0:.3g} running"
+    running = number(_mean(scrapes.running[waits]) or 0)
+    queue = f"requests wait at {percent(evidence.waiting_share)} of the scrapes, with {running} running"
     usage, lacks = _mean(scrapes.kv_usage[waits]), _head_lacks(evidence)
     if lacks is None and usage is not None and usage >= KV_FULL:
         said = (queue, _usage(usage), "how long the prompt at the head of the queue is, nobody knows")
@@ -172,7 +177,7 @@ def _kv(evidence: Evidence) -> Finding | None:
         4.0,
         (
             queue,
-            f"at {short:.0%} of these the head of the queue needs more "
+            f"at {percent(short)} of these the head of the queue needs more "
             f"({float(np.median(head[known])):,.0f} tokens) than is free "
             f"({float(np.median(room[known])):,.0f} of {evidence.cache_tokens:,})",
             f"{_usage(usage)}: a whole prompt must fit before it is let in",
@@ -190,7 +195,9 @@ def _prefill(evidence: Evidence) -> Finding | None:
         at_cap, lacks = _at_cap(evidence), _head_lacks(evidence)
         shown = at_cap is not None and lacks is not None  # that there are places, and room
         why = "there are places and room" if shown else "no other cause shows"
-        said = (f"somebody waits at {evidence.waiting_share:.0%} of the scrapes, {why}: the budget of a step is left",)
+        said = (
+            f"requests wait at {percent(evidence.waiting_share)} of the scrapes, {why}: the budget of a step is left",
+        )
         return Finding("prefill-bound", 3.5 if shown else 2.4, (*said, *_computed(evidence)), probable=not shown)
     decode = evidence.decode_ms or 0.0
     if prefill is None or prefill / (queue + prefill) <= 0.7 or prefill <= 0.5 * (prefill + decode):
@@ -199,7 +206,7 @@ def _prefill(evidence: Evidence) -> Finding | None:
         "prefill-bound",
         2.5,
         (
-            f"hardly anybody waits, and {prefill:.4g} ms of a request go into its prompt ({decode:.4g} ms into its answer)",
+            f"hardly anybody waits, and {number(prefill)} ms of a request go into its prompt ({number(decode)} ms into its answer)",
             *_computed(evidence),
         ),
     )
@@ -226,12 +233,12 @@ def _decode(evidence: Evidence) -> Finding | None:
     over = itl is not None and limit is not None and itl > limit
     if not (over or rises or slow):
         return None
-    said = [f"hardly anybody waits, and {evidence.decode_ms / whole:.0%} of a request's time is its answer"]
+    said = [f"hardly anybody waits, and {percent(evidence.decode_ms / whole)} of a request's time is its answer"]
     if itl is not None:
-        said.append(f"the server's mean ITL is {itl:.3g} ms" + (f", the limit {limit:g} ms" if over else ""))
+        said.append(f"the server's mean ITL is {number(itl)} ms" + (f", the limit {limit:g} ms" if over else ""))
     if rises and evidence.itl_by_running is not None:
         said.append(
-            f"the gap grows with the load: {evidence.itl_by_running[0]:.3g} to {evidence.itl_by_running[1]:.3g} ms"
+            f"the gap grows with the load: {number(evidence.itl_by_running[0])} to {number(evidence.itl_by_running[1])} ms"
         )
     return Finding("decode-bound", 2.2 if over else 1.8, tuple(said))
 
@@ -244,7 +251,8 @@ def _cache_miss(evidence: Evidence) -> Finding | None:
         "cache-miss-bound",
         2.8,
         (
-            f"{counted:.1%} of the prompt tokens were found in the prefix cache, an endless one would have held {expected:.1%}",
+            f"{percent(counted)} of the prompt tokens were found in the prefix cache, "
+            f"an endless one would have held {percent(expected)}",
         ),
         probable=True,
     )
@@ -269,7 +277,7 @@ def _deferred(evidence: Evidence) -> Finding | None:
     waiting = deferred + (np.nansum(evidence.scrapes.capacity) if len(evidence.scrapes.capacity) else 0.0)
     if not waiting or deferred / waiting <= 0.2:
         return None
-    return Finding("deferred", 3.0, (f"{deferred / waiting:.0%} of those who wait do not wait for capacity",))
+    return Finding("deferred", 3.0, (f"{percent(deferred / waiting)} of those who wait do not wait for capacity",))
 
 
 def _unbalanced(evidence: Evidence) -> Finding | None:
@@ -277,7 +285,7 @@ def _unbalanced(evidence: Evidence) -> Finding | None:
     alone = len(waiting) > 1 and max(waiting) > 0.5 and sorted(waiting)[-2] < 0.05
     if (spread is None or spread <= 0.3) and not alone:
         return None
-    said = [] if spread is None else [f"KV-cache usage differs by {spread:.0%} between engines"]
+    said = [] if spread is None else [f"KV-cache usage differs by {percent(spread)} between engines"]
     return Finding("engines-unbalanced", 2.6, (*said, *(["one engine alone has a queue"] if alone else [])))
 
 
@@ -289,7 +297,7 @@ def _kept_up(evidence: Evidence) -> Finding | None:
         return None
     said = [] if evidence.rates is None else [evidence.rates]
     if evidence.waiting_known:
-        said.append(f"requests wait for capacity at {evidence.waiting_share:.0%} of the scrapes")
+        said.append(f"requests wait for capacity at {percent(evidence.waiting_share)} of the scrapes")
     return Finding("kept-up", 0.1, (*said, *_headroom(evidence), *_steady(evidence)))
 
 
@@ -299,15 +307,15 @@ def _headroom(evidence: Evidence) -> list[str]:
     if len(running) and evidence.max_num_seqs is not None:
         places = evidence.max_num_seqs * evidence.engines
         said.append(
-            f"at most {running.max():.0f} of {places} places are taken ({running.max() / places:.0%}), "
-            f"{running.mean():.3g} on average"
+            f"at most {running.max():.0f} of {places} places are taken ({percent(running.max() / places)}), "
+            f"{number(running.mean())} on average"
         )
     elif len(running):
         said.append(
-            f"at most {running.max():.0f} requests run, {running.mean():.3g} on average; the number of places is not known"
+            f"at most {running.max():.0f} requests run, {number(running.mean())} on average; the number of places is not known"
         )
     if len(usage):
-        said.append(f"KV-cache usage is {usage.max():.0%} at most")
+        said.append(f"KV-cache usage is {percent(usage.max())} at most")
     return said
 
 
@@ -316,8 +324,8 @@ def _steady(evidence: Evidence) -> list[str]:
     if itl is None or alone is None:
         return []
     if itl <= 1.1 * alone:
-        return [f"the ITL is that of its quietest second ({itl:.3g} against {alone:.3g} ms)"]
-    return [f"the mean ITL is {itl:.3g} ms, {alone:.3g} ms in its quietest second"]
+        return [f"the ITL is that of its quietest second ({number(itl)} against {number(alone)} ms)"]
+    return [f"the mean ITL is {number(itl)} ms, {number(alone)} ms in its quietest second"]
 
 
 RULES: tuple[Rule, ...] = (

@@ -8,10 +8,10 @@ import numpy as np
 
 from inferload.measure.failures import lines, stopped_by_target
 from inferload.measure.serverseries import ServerSeries
+from inferload.numbers import number, percent
 from inferload.workload.yamltext import data_of
 
 from ..frames import UNFINISHED, RunFrames
-from ..wording import number
 from .advice import Advice
 from .evidence import Evidence
 from .rules import QUEUES, Finding
@@ -77,7 +77,7 @@ RUN_RULES = (
     RunRule(
         "saturated",
         "Saturated",
-        f"closed loop: requests wait for capacity at {QUEUES:.0%} of the scrapes or more",
+        f"closed loop: requests wait for capacity at {percent(QUEUES)} of the scrapes or more",
         (
             Advice(
                 "fewer users",
@@ -219,7 +219,7 @@ def _saturated(run: RunFrames, servers: Sequence[Evidence]) -> Finding | None:
         400.0,
         (
             f"closed loop{f' of {users} users' if isinstance(users, int) else ''}: requests wait for capacity at "
-            f"{worst.waiting_share:.0%} of the scrapes, {number(float(np.nanmean(worst.scrapes.capacity)))} on average",
+            f"{percent(worst.waiting_share)} of the scrapes, {number(float(np.nanmean(worst.scrapes.capacity)))} on average",
             f"throughput ({number(rates.get('turns_per_s'))} turns/s, {number(rates.get('output_tok_per_s'))} output tok/s) is "
             "the server's limit, latency is set by the number of users",
         ),

@@ -15,11 +15,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from inferload.errors import UsageError
 from inferload.measure import server_names
 from inferload.measure.serverseries import ServerSeries, by_target
+from inferload.numbers import number
 from inferload.scrapefile import SCHEMA, ScrapeColumns
 
 from ..frames import RunFrames, nothing_of_turns
 from ..reporttables import Table
-from ..wording import number
 
 ONLY = (
     "Locust's CSV files alone: no turn was timed by inferload, so TTFT, ITL and token figures are not known, and there is "

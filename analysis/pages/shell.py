@@ -13,9 +13,9 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from inferload.measure import untrusted
+from inferload.numbers import NOT_KNOWN
 
 from ..pictures.picture import Picture
-from ..wording import NOT_KNOWN
 from .terms import Terms
 
 _PLAIN = 60_000  # characters; a longer document is packed

@@ -11,7 +11,7 @@ import numpy as np
 
 from inferload.measure.console import step_level
 from inferload.measure.search.knee import Knee, knee
-from inferload.measure.texttable import short
+from inferload.numbers import short
 
 from .picture import (
     BLUE,

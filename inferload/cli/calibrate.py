@@ -14,6 +14,7 @@ from typing import Any
 from inferload.errors import UsageError
 from inferload.measure import calibration
 from inferload.measure.calibration import Calibration, Machine, Pace, Point, Seen
+from inferload.numbers import percent, short
 
 LADDER, SECONDS = (50, 100, 200, 400, 800), 8.0
 QUICK_LADDER, QUICK_SECONDS = (50, 200, 400), 4.0
@@ -86,31 +87,27 @@ def climb(
 
 
 HEAD = (
-    f"{'streams':>7} {'tok/s':>8} {'TTFT error':>11} {'ITL p99 error':>14} {'delay p99':>10} {'loop lag':>15} {'CPU':>5} "
+    f"{'streams':>7} {'tok/s':>8} {'TTFT error':>11} {'ITL p99 error':>14} {'delay p99':>10} {'loop lag':>15} {'CPU':>8} "
     f"{'server late':>12}  verdict\n"
-    f"{'':>7} {'':>8} {'mean, ms':>11} {'ms':>14} {'ms':>10} {'ms':>15} {'':>5} {'p99, ms':>12}"
+    f"{'':>7} {'':>8} {'mean, ms':>11} {'ms':>14} {'ms':>10} {'ms':>15} {'':>8} {'p99, ms':>12}"
 )
 
 
 def row(point: Point) -> str:
     """A size's line of the table."""
     seen = point.seen
-    lag = "?" if seen.loop_lag_ms is None else f"{seen.loop_lag_ms:.2f} ({seen.loop_lag_at})"
-    cpu = "?" if seen.cpu_share is None else f"{seen.cpu_share:.0%}"
-    rate = "?" if seen.output_tok_per_s is None else f"{seen.output_tok_per_s:,.0f}"
+    lag = "-" if seen.loop_lag_ms is None else f"{short(seen.loop_lag_ms)} ({seen.loop_lag_at})"
+    cpu = percent(seen.cpu_share, "-")
     return (
-        f"{point.streams:>7} {rate:>8} {_signed(point.ttft_error_ms):>11} {_signed(point.itl_p99_error_ms):>14} "
-        f"{_plain(seen.delay_p99_ms):>10} {lag:>15} {cpu:>5} {_plain(seen.server_late_p99_ms):>12}  {point.outcome}"
+        f"{point.streams:>7} {short(seen.output_tok_per_s):>8} "
+        f"{_signed(point.ttft_error_ms):>11} {_signed(point.itl_p99_error_ms):>14} "
+        f"{short(seen.delay_p99_ms):>10} {lag:>15} {cpu:>8} {short(seen.server_late_p99_ms):>12}  {point.outcome}"
         + (f": {point.why}" if point.why else "")
     )
 
 
 def _signed(value: float | None) -> str:
-    return "?" if value is None else f"{value:+.2f}"
-
-
-def _plain(value: float | None) -> str:
-    return "?" if value is None else f"{value:.2f}"
+    return "-" if value is None else f"{value:+.2f}"
 
 
 def _stored(made: Calibration) -> Path:

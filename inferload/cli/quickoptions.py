@@ -3,9 +3,9 @@
 import argparse
 from collections.abc import Callable
 
+from inferload.numbers import seconds_of
 from inferload.workload import overrides
 from inferload.workload import scenario as scenarios
-from inferload.workload.numberwords import seconds_of
 from inferload.workload.overrides import Override
 from inferload.workload.scenario import Scenario
 

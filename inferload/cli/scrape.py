@@ -12,7 +12,7 @@ from typing import Any
 
 from inferload.errors import UsageError
 from inferload.measure.clock import NS_PER_S, now_ns
-from inferload.measure.progressline import clock
+from inferload.numbers import clock
 from inferload.runoptions import API_KEY_VARIABLE, RUN_OPTIONS
 
 EXIT_INCOMPLETE = 1

@@ -7,8 +7,9 @@ from typing import Any
 
 from inferload.measure import failures, outcome
 from inferload.measure.console import figure
-from inferload.measure.texttable import align, short
+from inferload.measure.texttable import align
 from inferload.measure.untrusted import escaped, mapped
+from inferload.numbers import percent, short
 
 _MEASURES = {"ttft_ms": "TTFT ms", "itl_ms": "ITL ms", "tpot_ms": "TPOT ms", "e2e_ms": "E2E ms"}
 _STATISTICS = ("mean", "p50", "p90", "p95", "p99")
@@ -100,15 +101,16 @@ def _load_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("tokens", f"{short(rates['output_tok_per_s'])}/s output, {short(rates['input_tok_per_s'])}/s input"),
     ]
     if rates["slo_attainment"] is not None:
-        share = short(rates["slo_attainment"] * 100)
-        rows.append(("SLO", f"{share} % of turns met it; goodput {short(rates['goodput_turns_per_s'])} turns/s"))
+        share = percent(rates["slo_attainment"])
+        rows.append(("SLO", f"{share} of turns met it; goodput {short(rates['goodput_turns_per_s'])} turns/s"))
     return rows
 
 
 def _client(client: Mapping[str, Any]) -> str:
-    share = None if client["cpu_share"] is None else client["cpu_share"] * 100
     delay_ms, lag_ms = (short(client[name]["p99"]) for name in ("delay_ms", "loop_lag_ms"))
-    return f"CPU {short(share)} % of a core; p99: read delay {delay_ms} ms, event loop lag {lag_ms} ms"
+    return (
+        f"CPU {percent(client['cpu_share'], '-')} of a core; p99: read delay {delay_ms} ms, event loop lag {lag_ms} ms"
+    )
 
 
 def _server_rows(servers: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
@@ -120,11 +122,10 @@ def _server_rows(servers: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
 
 
 def _server(server: Mapping[str, Any]) -> str:
-    hit_rate = server.get("prefix_cache_hit_rate")
     return (
         f"KV {_mean_max(server.get('kv_cache_usage'), 100)} %, running {_mean_max(server.get('requests_running'))}, "
         f"waiting {_mean_max(server.get('requests_waiting'))} (mean/max), "
-        f"hits {short(None if hit_rate is None else hit_rate * 100)} %, preemptions {short(server.get('preemptions'))}"
+        f"hits {percent(server.get('prefix_cache_hit_rate'), '-')}, preemptions {short(server.get('preemptions'))}"
     )
 
 

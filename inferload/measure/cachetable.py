@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from inferload.measure.texttable import align, short
+from inferload.measure.texttable import align
+from inferload.numbers import short
 
 
 def cache_table(summary: Mapping[str, Any]) -> str:

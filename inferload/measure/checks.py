@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from inferload.measure.reasons import RULES
+from inferload.numbers import percent
 
 Status = Literal["ok", "warn", "fail"]
 
@@ -184,7 +185,7 @@ def steal(before: Ticks | None, after: Ticks | None) -> Check:
     passed = after.total - before.total
     lately = (after.stolen - before.stolen) / passed if passed > 0 else 0.0
     boot = after.stolen / after.total if after.total else 0.0
-    said = f"{lately:.1%} while this looked, {boot:.1%} since boot"
+    said = f"{percent(lately)} while this looked, {percent(boot)} since boot"
     if max(lately, boot) > suspect_limit("steal"):
         return Check("warn", "steal", said, "other guests take this machine's time: use one with processors of its own")
     return Check("ok", "steal", said)

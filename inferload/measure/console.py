@@ -10,8 +10,9 @@ from inferload.measure.cachetable import cache_table
 from inferload.measure.gates import ONE_SIDED
 from inferload.measure.measures import MEASURES
 from inferload.measure.summary import QUANTILES, is_marked
-from inferload.measure.texttable import align, short
+from inferload.measure.texttable import align
 from inferload.measure.untrusted import escaped, escaped_lines, mapped
+from inferload.numbers import percent, short
 
 _COLUMNS = ("count", "mean", *QUANTILES, "max")
 _HEADS = {"p999": "p99.9"}
@@ -112,8 +113,8 @@ def _gates_error(gates: Sequence[Mapping[str, Any]]) -> str:
     count = sum(gate.get("low") is not None or gate.get("high") is not None for gate in gates)
     if not count:
         return ""
-    family = f", one of these {count} in at most {min(1, count * ONE_SIDED):.1%}" if count > 1 else ""
-    return f"\n  a gate that its interval decides is wrong in at most {ONE_SIDED:.1%} of such runs{family}"
+    family = f", one of these {count} in at most {percent(min(1, count * ONE_SIDED))}" if count > 1 else ""
+    return f"\n  a gate that its interval decides is wrong in at most {percent(ONE_SIDED)} of such runs{family}"
 
 
 def _latency(summary: Mapping[str, Any]) -> str:
@@ -253,10 +254,10 @@ def _tasks_of(summary: Mapping[str, Any], name: str, block: Mapping[str, Any]) -
         f"tasks of {name}{_warning(summary)}: {block['begun']} begun, {block['done']} done, {block['stalled']} of these "
         "with a stall",
         *([align([["", *_TASK_COLUMNS], *rows], "l" + "r" * len(_TASK_COLUMNS))] if rows else []),
-        f"  {short(block['input_per_output'])} tokens in for one out, {_percent(block['cached_share'])} of them cached",
+        f"  {short(block['input_per_output'])} tokens in for one out, {percent(block['cached_share'], '-')} of them cached",
     ]
     if block["cached_share"] is not None:
-        shares = [f"{step_range(row)}: {_percent(row['share'])}" for row in block["cached_share_by_step"]]
+        shares = [f"{step_range(row)}: {percent(row['share'], '-')}" for row in block["cached_share_by_step"]]
         lines.append(f"  cached by step {', '.join(shares)}")
     return "\n".join(lines)
 
@@ -267,21 +268,17 @@ def step_range(row: Mapping[str, Any]) -> str:
     return f"{first}+" if last is None else str(first) if last + 1 == first else f"{first}-{last + 1}"
 
 
-def _percent(share: float | None) -> str:
-    return "-" if share is None else f"{short(share * 100)} %"
-
-
 def _client(summary: Mapping[str, Any]) -> str:
     client = summary["client"]
-    share = None if client["cpu_share"] is None else client["cpu_share"] * 100
     rows = [
         *(
             [name, *(figure(client[name], statistic) for statistic in ("p50", "p99", "max"))]
             for name in ("delay_ms", "loop_lag_ms", "gc_pause_ms")
         ),
     ]
-    stolen = f", {short(client['steal_share'] * 100)} % stolen by the hypervisor" if client["steal_share"] else ""
-    title = f"client: {short(share)} % of a core (worst worker){stolen}, {client['stamps'] or 'no'} receive stamps"
+    stolen = f", {percent(client['steal_share'])} stolen by the hypervisor" if client["steal_share"] else ""
+    core, stamps = percent(client["cpu_share"], "-"), client["stamps"] or "no"
+    title = f"client: {core} of a core (worst worker){stolen}, {stamps} receive stamps"
     return f"{title}\n" + align([["", "p50", "p99", "max"], *rows], "lrrr")
 
 

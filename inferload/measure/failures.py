@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from inferload.measure.record import Failure
 from inferload.measure.untrusted import escaped
+from inferload.numbers import percent
 
 MOST_MESSAGES = 50  # different messages of exceptions that are kept
 MOST_CHARACTERS = 300  # of a message that is kept
@@ -126,10 +127,8 @@ def failed_text(by_failure: Mapping[str, int]) -> str:
 
 
 def share_text(failed: int, finished: int) -> str:
-    """`26 of 26 turns failed (100 %)`. A share that is neither none nor all is not rounded to either."""
-    share = failed / finished if finished else 0.0
-    percent = f"{share:.1%}" if 0 < share < 1 else f"{share:.0%}"
-    return f"{failed} of {finished} turns failed ({percent.replace('%', ' %')})"
+    """`26 of 26 turns failed (100 %)`."""
+    return f"{failed} of {finished} turns failed ({percent(failed / finished if finished else 0.0)})"
 
 
 def lines(summary: Mapping[str, Any]) -> list[str]:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, cast, get_args
 
 from inferload.measure.record import Phase
-from inferload.measure.texttable import short
+from inferload.numbers import short
 
 State = Literal["failed", "stopped early", "invalid", "suspect", "passed"]  # worst first
 

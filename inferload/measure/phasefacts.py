@@ -7,6 +7,7 @@ from typing import Literal
 
 from inferload.measure.overload import Growth
 from inferload.measure.record import Phase
+from inferload.numbers import number
 
 Stamps = Literal["kernel", "user"]
 
@@ -80,7 +81,9 @@ def client_delay(e: Evidence) -> float | None:
 
 def client_delay_text(e: Evidence) -> str:
     """That delay in words."""
-    return f"the client added up to {short(e.delay_p99_ms)} ms to 1 % of the gaps, whose median is {short(e.itl_ms)} ms"
+    return (
+        f"the client added up to {number(e.delay_p99_ms)} ms to 1 % of the gaps, whose median is {number(e.itl_ms)} ms"
+    )
 
 
 def dropped_share(e: Evidence) -> float | None:
@@ -150,10 +153,10 @@ def littles_law(e: Evidence) -> float | None:
 def littles_law_text(e: Evidence) -> str:
     """The greater of the two differences in words."""
     if _apart(e.in_flight_mean, e.server_in_flight_mean) > _apart(e.in_flight_mean, e.rate_times_time):
-        other = f"the server's own queues held {short(e.server_in_flight_mean)}"
+        other = f"the server's own queues held {number(e.server_in_flight_mean)}"
     else:
-        other = f"their rate times their duration is {short(e.rate_times_time)}"
-    return f"{short(e.in_flight_mean)} turns were in flight on average, but {other}"
+        other = f"their rate times their duration is {number(e.rate_times_time)}"
+    return f"{number(e.in_flight_mean)} turns were in flight on average, but {other}"
 
 
 def _tokens_of_turns(e: Evidence) -> float | None:
@@ -177,8 +180,8 @@ def token_balance_text(e: Evidence) -> str:
     window_s = e.window_s or 1.0
     ended, streamed = (_tokens_of_turns(e) or 0.0) / window_s, (e.streamed_tokens or 0) / window_s
     return (
-        f"{short(e.turns_per_s)} turns/s x {short(e.tokens_per_turn)} tokens per turn = {short(ended)} tok/s, but "
-        f"{short(streamed)} output tok/s streamed; the window's edges explain {short(e.edge_tokens / window_s)} tok/s"
+        f"{number(e.turns_per_s)} turns/s x {number(e.tokens_per_turn)} tokens per turn = {number(ended)} tok/s, but "
+        f"{number(streamed)} output tok/s streamed; the window's edges explain {number(e.edge_tokens / window_s)} tok/s"
     )
 
 
@@ -194,10 +197,10 @@ def overload_text(e: Evidence) -> str:
     grew = e.growth
     assert grew is not None
     step = "" if grew.step is None else f" in step {grew.step}"
-    failed = f" ({short(grew.failed_per_s)}/s of them failed)" if grew.failed_per_s else ""
+    failed = f" ({number(grew.failed_per_s)}/s of them failed)" if grew.failed_per_s else ""
     rates = (
-        f"{short(grew.offered_per_s)} turns/s offered{step}, {short(grew.ended_per_s)}/s ended{failed}; the number in flight grew "
-        f"by {short(grew.growth_per_s)}/s (95 %: {short(grew.low_per_s)} to {short(grew.high_per_s)})"
+        f"{number(grew.offered_per_s)} turns/s offered{step}, {number(grew.ended_per_s)}/s ended{failed}; "
+        f"the number in flight grew by {number(grew.growth_per_s)}/s (95 %: {number(grew.low_per_s)} to {number(grew.high_per_s)})"
     )
     if grew.state == "unsettled":
         return f"overloaded, or not settled yet: {rates}, and the window is too short beside a turn to tell which"
@@ -207,13 +210,3 @@ def overload_text(e: Evidence) -> str:
 def stamped_share(e: Evidence) -> float | None:
     """Share of reads with a kernel stamp, where the system gives any."""
     return None if e.stamps == "user" else e.stamped_share
-
-
-def short(value: float | None) -> str:
-    """A figure to three digits; a question mark where it is not known."""
-    return "?" if value is None else f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
-
-
-def percent(value: float | None) -> str:
-    """A share in per cent, to three digits."""
-    return "?" if value is None else f"{value * 100:.3g} %"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from inferload.measure.recent import RecentFigures
-from inferload.measure.texttable import short
 from inferload.measure.untrusted import escaped
+from inferload.numbers import clock, percent, short
 
 _NAMED = 3  # workers
 
@@ -41,18 +41,6 @@ def _fitted(words: list[str], width: int) -> str:
     return escaped(" · ".join(words))[:width]
 
 
-def _figure(value: float | None) -> str:
-    """To three digits, which is all that a glance takes in."""
-    return short(None if value is None else float(f"{value:.3g}"))
-
-
-def clock(seconds: float) -> str:
-    """1:05, or 1:01:05."""
-    minutes, left = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{left:02}" if hours else f"{minutes}:{left:02}"
-
-
 def _state(now: Snapshot) -> list[str]:
     words = [f"{now.phase or 'about to begin'} {clock(now.elapsed_s)}"]
     if now.lost:  # so far in front that it is left out last
@@ -76,19 +64,18 @@ def _lost(workers: tuple[str, ...]) -> str:
 def _load(now: Snapshot) -> list[str]:
     recent = now.recent
     return [
-        f"sessions/s {_figure(recent.offered_sessions_per_s)} offered, {_figure(recent.achieved_sessions_per_s)} achieved",
-        f"ended {_figure(recent.turns_per_s)} turns/s",
-        f"{_figure(recent.output_tok_per_s)} output tok/s",
+        f"sessions/s {short(recent.offered_sessions_per_s)} offered, {short(recent.achieved_sessions_per_s)} achieved",
+        f"ended {short(recent.turns_per_s)} turns/s",
+        f"{short(recent.output_tok_per_s)} output tok/s",
     ]
 
 
 def _latency(now: Snapshot) -> list[str]:
     server = ["no metrics"]
     if now.scraped:
-        usage = None if now.kv_cache_usage is None else now.kv_cache_usage * 100
-        server = [f"KV {_figure(usage)} %", f"waiting {short(now.waiting)}"]
+        server = [f"KV {percent(now.kv_cache_usage, '-')}", f"waiting {short(now.waiting)}"]
     pairs = [
-        f"{name} p50 {_figure(values[0])} p95 {_figure(values[1])} ms"
+        f"{name} p50 {short(values[0])} p95 {short(values[1])} ms"
         for name, values in (("TTFT", now.recent.ttft_ms), ("ITL", now.recent.itl_ms))
     ]
     return [*pairs, *server]

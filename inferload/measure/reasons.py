@@ -22,14 +22,13 @@ from inferload.measure.phasefacts import (
     overload_share,
     overload_text,
     own_lag_ms,
-    percent,
-    short,
     stamped_share,
     token_balance,
     token_balance_text,
     unfinished_share,
 )
 from inferload.measure.record import PHASES, Phase
+from inferload.numbers import number, percent
 
 Level = Literal["suspect", "invalid"]
 
@@ -108,7 +107,7 @@ RULES: tuple[Rule, ...] = (
         0.25,
         "mean lag without connecting over the mean time of a turn",
         lambda e: (
-            f"turns left {short(own_lag_ms(e))} ms late on average, and take {short((e.turn_mean_s or 0) * 1e3)} ms"
+            f"turns left {number(own_lag_ms(e))} ms late on average, and take {number((e.turn_mean_s or 0) * 1e3)} ms"
         ),
         "the client was busy when they were due, so the server had less to do than was asked",
         "use more workers, each on a core of its own, or fewer streams",
@@ -119,7 +118,7 @@ RULES: tuple[Rule, ...] = (
         5,
         50,
         "ms, p99 of the worst worker",
-        lambda e: f"a worker's event loop was {short(e.loop_lag_p99_ms)} ms late in 1 % of its beats",
+        lambda e: f"a worker's event loop was {number(e.loop_lag_p99_ms)} ms late in 1 % of its beats",
         "the event loop was held up: what arrives together is read as one, and large requests leave late "
         "(not looked at where a thread of its own reads and requests leave in one piece)",
         "use more workers, each on a core of its own; look for other work on the machine",
@@ -130,7 +129,7 @@ RULES: tuple[Rule, ...] = (
         250,
         1000,
         "ms, longest of the worst worker",
-        lambda e: f"a worker stood still for {short(e.pause_max_ms)} ms",
+        lambda e: f"a worker stood still for {number(e.pause_max_ms)} ms",
         "what arrived meanwhile was read at once, dated by the last of it: gaps and stalls of that time are the client's",
         "look for what stopped the process: other work on the machine, a paused guest, a listener that blocks",
     ),
@@ -160,7 +159,7 @@ RULES: tuple[Rule, ...] = (
         50,
         250,
         "ms, longest of the worst worker",
-        lambda e: f"a garbage collection stopped a worker for {short(e.gc_pause_max_ms)} ms",
+        lambda e: f"a garbage collection stopped a worker for {number(e.gc_pause_max_ms)} ms",
         "a stop as long as a stall looks like one of the server's",
         "use more workers; look for a locustfile that keeps much in memory",
     ),
@@ -254,7 +253,7 @@ RULES: tuple[Rule, ...] = (
         5,
         None,
         "ms, worst worker",
-        lambda e: f"a worker's clock is known to within {short(e.clock_uncertainty_ms)} ms only",
+        lambda e: f"a worker's clock is known to within {number(e.clock_uncertainty_ms)} ms only",
         "durations are right, but workers' and servers' curves may lie side by side by that much",
         "use a quieter network between master and workers",
     ),

@@ -9,17 +9,6 @@ from inferload.measure.untrusted import escaped, markdown
 Row = Sequence[str]
 
 
-def short(value: float | None) -> str:
-    """Three or more leading digits, never an exponent; a dash where there is no value."""
-    if value is None:
-        return "-"
-    if isinstance(value, int) or abs(value) >= 1000:
-        return f"{value:.0f}"
-    digits = 1 if abs(value) >= 100 else 2 if abs(value) >= 1 else 3
-    text = f"{value:.{digits}f}"
-    return text.rstrip("0").rstrip(".") if "." in text else text
-
-
 def align(rows: Sequence[Row], sides: str) -> str:
     """Rows in columns, each as wide as its widest cell, to the left (l) or to the right (r). Cells are escaped."""
     rows = [[escaped(cell) for cell in row] for row in rows]

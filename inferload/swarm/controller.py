@@ -177,7 +177,7 @@ class Controller:
 
     def form_values(self, scenario: str) -> FormValues:
         """The values that the start form shows for a scenario; UsageError if it cannot be loaded."""
-        return self.given.form(self._wish().program, scenario)
+        return self.given.form(self._wish().program.load(scenario, self.given.settings))
 
     def wish_for(self, users: int, spawn_rate: float) -> Wish:
         """Return the request that the options and the form express now."""

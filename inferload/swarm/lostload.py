@@ -5,7 +5,6 @@ from inferload.swarm.limits import Quota
 from inferload.swarm.masterrun import MasterRun
 from inferload.swarm.roster import Member
 from inferload.workload.schedules import schedule_of
-from inferload.workload.sessions import Sessions
 
 
 def count_lost_arrivals(run: MasterRun) -> int:
@@ -23,8 +22,7 @@ def _of_worker(run: MasterRun, member: Member, first_rate: float) -> int:
     end_ns = next((w.end_ns for w in run.windows if w.phase == "measure"), None)
     if end_ns is None:
         return 0
-    scenario = run.order.scenario
-    sessions = Sessions(scenario, run.preflight.data)
+    scenario, sessions = run.order.scenario, run.preflight.sessions
     schedule = schedule_of(scenario, sessions, first_rate, member.stripe, len(run.roster))
     for at_ns, rate in run.steering.rate_changes:
         schedule.set_rate(max(0.0, (at_ns - start_ns) / NS_PER_S), rate)

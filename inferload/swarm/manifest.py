@@ -12,7 +12,6 @@ from inferload import __version__, deployed, rundir
 from inferload.swarm.masterrun import MasterRun
 from inferload.swarm.order import Order
 from inferload.swarm.preflight import Preflight
-from inferload.workload.sessions import Sessions
 
 
 def models_of(order: Order, preflight: Preflight) -> list[str]:
@@ -131,7 +130,7 @@ def manifest(run: MasterRun, counts: dict[str, Any] | None) -> dict[str, Any]:
             "by": "salt" if run.preflight.salts else "first_line",
         },
         "workload": {
-            "data": {name: one.facts() for name, one in Sessions(order.scenario, run.preflight.data).open().items()},
+            "data": {name: one.facts() for name, one in run.preflight.sessions.open().items()},
             "notes": dict(run.notes) if counts is not None else None,
         },
         "prompt_tokens": {"exactness": vocabulary.exactness, "error": vocabulary.error},

@@ -43,7 +43,6 @@ from inferload.swarm.steering import ChangedBy, Steering
 from inferload.swarm.turnreceiver import TurnReceiver
 from inferload.workload.data import Notes
 from inferload.workload.schedules import step_bounds_s
-from inferload.workload.sessions import Sessions
 
 logger = logging.getLogger(__name__)
 
@@ -68,7 +67,7 @@ class MasterRun:
         self.salt = order.scenario.cache.salt or self.run_id  # what keeps its prompts apart from other runs'
         self.marks = Marks(place.path / rundir.MARKS, self.anchor, own.redaction)
         self.seen = Seen()
-        self._names = BoundedNames(Sessions(order.scenario).classes)
+        self._names = BoundedNames(preflight.sessions.classes)
         self.recent = Recent()
         self.abort_watch = AbortWatch(order.scenario.abort_on)
         self.aborted: AbortReached | None = None

@@ -22,7 +22,7 @@ from inferload.runoptions import (
 from inferload.swarm import order
 from inferload.swarm.compat import AnyOf
 from inferload.swarm.own import OwnSettings
-from inferload.swarm.program import Program
+from inferload.swarm.program import Named, Program
 from inferload.wire import given
 from inferload.wire.client import Credentials
 from inferload.wire.dial import TlsSettings
@@ -30,7 +30,6 @@ from inferload.wire.redaction import without_userinfo
 from inferload.wire.scrapehttp import MetricsUrl
 from inferload.wire.target import Target
 from inferload.workload import catalog, overrides
-from inferload.workload import scenario as scenarios
 from inferload.workload.data import Data
 from inferload.workload.sessions import Sessions
 
@@ -80,22 +79,23 @@ def bind_to_loopback(options: Any) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What the command line came to, once nothing in it is wrong."""
+    """Result of a valid command line."""
 
     own: OwnSettings
-    scenario: scenarios.Scenario
+    named: Named
 
 
 def check(options: Any, program: Program = _ANY) -> Checked:
     """Look at everything that can be known before a run; UsageError names the option and the remedy."""
     own = own_settings(options)
     settings = overrides.parse_settings(options.set)
-    scenario = program.load(options.scenario, settings)
+    named = program.read(options.scenario, settings)
+    scenario = named.scenario
     seed_of(options.seed)
     seconds_of("--warmup", options.warmup)
     metrics_urls(options.metrics_url)
     if options.worker:
-        return Checked(own, scenario)
+        return Checked(own, named)
     abort_on(options.abort_on)
     order.more_gates(scenario, options.gate or ())
     if options.only:
@@ -115,7 +115,7 @@ def check(options: Any, program: Program = _ANY) -> Checked:
     own.tls.context()
     own.outputs.prepare()
     Sessions(scenario, Data(options.scenario)).open()
-    return Checked(own, scenario)
+    return Checked(own, named)
 
 
 def _appendable(path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from inferload.errors import UsageError
 from inferload.measure import gates
-from inferload.swarm.program import Program
+from inferload.swarm.program import Named, Program
 from inferload.wire.target import Target
 from inferload.workload.arrivalkinds import Closed
 from inferload.workload.describearrivals import arrivals_in_words
@@ -35,9 +35,8 @@ class GivenLoad:
     run_time_s: float | None
     settings: tuple[Override, ...]
 
-    def form(self, program: Program, name: str) -> FormValues:
-        """The values that a run of a scenario would use; UsageError if it cannot be loaded."""
-        scenario = program.load(name, self.settings)
+    def form(self, scenario: Scenario) -> FormValues:
+        """The values that a run of a scenario would use."""
         users, spawn_per_s = nominal_users(scenario)
         return FormValues(
             users=users if self.users is None else self.users,
@@ -49,7 +48,10 @@ class GivenLoad:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """Options and form values beside the scenario; None if not given. `settings`: keys of the scenario that --set changes."""
+    """Options and form values beside the scenario; None if not given. `settings`: keys of the scenario that --set changes.
+
+    `named`: the scenario, where it has been read already.
+    """
 
     scenario: str
     host: str
@@ -66,6 +68,7 @@ class Wish:
     gates: tuple[str, ...] = ()  # beside the scenario's
     settings: tuple[Override, ...] = ()
     program: Program = field(default_factory=Program)
+    named: Named | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +146,8 @@ def resolve(wish: Wish) -> Order:
     """Resolve a request to a run; UsageError if it cannot be run."""
     if not wish.host:
         raise UsageError("host: missing; say which server, as http://server:8000")
-    scenario = wish.program.load(wish.scenario, wish.settings)
-    named_digest = wish.program.load(wish.scenario).digest
+    named = wish.named or wish.program.read(wish.scenario, wish.settings)
+    scenario = named.scenario
     models = [one.name for one in scenario.request.models]
     if wish.model and models:
         raise UsageError(f"--model {wish.model}: the scenario names its models ({', '.join(models)}); leave one out")
@@ -165,7 +168,7 @@ def resolve(wish: Wish) -> Order:
         users=users,
         spawn_per_s=spawn_per_s,
         overrides={each.key: each.value for each in wish.settings} | changes,
-        named_digest=named_digest,
+        named_digest=named.digest,
     )
 
 

@@ -17,6 +17,7 @@ from inferload.measure.untrusted import escaped
 from inferload.swarm import adaptations, compat, faultlogs, logs, options, program, webpage
 from inferload.swarm.agent import Agent
 from inferload.swarm.controller import CTRL_C, Controller
+from inferload.swarm.options import Checked
 from inferload.swarm.order import GivenLoad, Wish
 from inferload.swarm.own import OwnSettings
 from inferload.swarm.program import Program
@@ -28,14 +29,15 @@ logger = logging.getLogger(__name__)
 LOOPBACK = "127.0.0.1"  # of the web UI, where --web-host names no other address: it has no login, and starts load
 
 
-_installed: list[bool] = []
+_installed: list["_Plugin"] = []
 
 
 def install() -> None:
     """Add the options and the event listeners to Locust. Idempotent; `inferload.users` calls it."""
     if _installed:
         return
-    _installed.append(True)
+    plugin = _Plugin()
+    _installed.append(plugin)
     try:
         compat.check_patched()
         adaptations.apply()
@@ -43,9 +45,9 @@ def install() -> None:
         print(f"inferload: {escaped(str(error))}", file=sys.stderr)
         sys.exit(2)
     faultlogs.install()
-    compat.check_after_parsing(_look)
+    compat.check_after_parsing(plugin.check)
     events.init_command_line_parser.add_listener(_add_options)
-    events.init.add_listener(begin)
+    events.init.add_listener(plugin.begin)
     events.report_to_master.add_listener(compat.complete_early_report)
 
 
@@ -64,37 +66,38 @@ def _program(user_classes: Iterable[type]) -> Program:
     return Program.of(user_classes, Program.of(_classes()).default)
 
 
-def begin(environment: Any, runner: Any, web_ui: Any, **_others: Any) -> None:
-    """Set this process up as what Locust made it: a worker, a master, or both in one."""
-    parsed = environment.parsed_options
-    own = options.own_settings(parsed)
-    options.forget_private(parsed)
-    logs.protect(own.redaction)
-    if isinstance(runner, locust.runners.WorkerRunner):
-        _begin_worker(environment, own, _named_scenario(parsed, _program(environment.user_classes)))
-        return
-    adaptations.log_differences()
-    controller = _begin_master(environment, own)
-    if not hasattr(runner, "clients"):
-        environment.inferload_agent = Agent(environment, own)
-    if web_ui is not None:
-        webpage.attach(web_ui, controller, own.redaction)
+class _Plugin:
+    """Checks the command line before Locust forks, and sets up each process with the result."""
 
+    def __init__(self) -> None:
+        self._checked: Checked | None = None
 
-def _look(parsed: Any) -> None:
-    """Before Locust forks, and makes a worker of every child: check and complete the options, note whether --worker is one."""
-    chosen = [one for one in _classes() if not parsed.user_classes or one.__name__ in parsed.user_classes]
-    program.check(chosen)
-    options.check(parsed, _program(chosen))
-    options.bind_to_loopback(parsed)
-    parsed.web_host = parsed.web_host or LOOPBACK
-    parsed.told_to_be_worker = bool(parsed.worker)
+    def check(self, parsed: Any) -> None:
+        """Check and complete the options; note whether --worker is one, since Locust makes a worker of every child."""
+        chosen = [one for one in _classes() if not parsed.user_classes or one.__name__ in parsed.user_classes]
+        program.check(chosen)
+        self._checked = options.check(parsed, _program(chosen))
+        options.bind_to_loopback(parsed)
+        parsed.web_host = parsed.web_host or LOOPBACK
+        parsed.told_to_be_worker = bool(parsed.worker)
 
-
-def _named_scenario(parsed: Any, asked: Program) -> str | None:
-    """Digest of the scenario that a worker's own command line names; None where it names none, or is its master's too."""
-    named = parsed.scenario if parsed.told_to_be_worker and parsed.scenario != asked.default else None
-    return None if named is None else asked.load(named).digest
+    def begin(self, environment: Any, runner: Any, web_ui: Any, **_others: Any) -> None:
+        """Set this process up as a worker, a master, or both in one."""
+        parsed, checked = environment.parsed_options, self._checked
+        assert checked is not None
+        own = checked.own
+        options.forget_private(parsed)
+        logs.protect(own.redaction)
+        if isinstance(runner, locust.runners.WorkerRunner):
+            named = parsed.told_to_be_worker and parsed.scenario != _program(environment.user_classes).default
+            _begin_worker(environment, own, checked.named.digest if named else None)
+            return
+        adaptations.log_differences()
+        controller = _begin_master(environment, checked)
+        if not hasattr(runner, "clients"):
+            environment.inferload_agent = Agent(environment, own)
+        if web_ui is not None:
+            webpage.attach(web_ui, controller, own.redaction)
 
 
 def _begin_worker(environment: Any, own: OwnSettings, scenario: str | None) -> None:
@@ -123,10 +126,10 @@ def _on_signals(interrupt: Callable[[str], None]) -> None:
             gevent.signal_handler(number, interrupt, name)
 
 
-def _begin_master(environment: Any, own: OwnSettings) -> Controller:
+def _begin_master(environment: Any, checked: Checked) -> Controller:
     parsed = environment.parsed_options
     given = GivenLoad(parsed.num_users, parsed.spawn_rate, parsed.run_time, parse_settings(parsed.set))
-    shown = given.form(_program(environment.user_classes), parsed.scenario)
+    shown = given.form(checked.named.scenario)
     expected = compat.take_options_over(parsed, shown.users, shown.spawn_per_s)
     if parsed.processes:
         atexit.register(compat.end_forked_workers)
@@ -149,9 +152,10 @@ def _begin_master(environment: Any, own: OwnSettings) -> Controller:
             abort_on=options.abort_on(parsed.abort_on),
             gates=tuple(parsed.gate or ()),
             settings=given.settings,
+            named=checked.named if parsed.headless else None,  # the start form reads the file anew for each run
         )
 
-    controller = Controller(environment, own, wish, given, expected)
+    controller = Controller(environment, checked.own, wish, given, expected)
     environment.inferload_controller = controller
     environment.events.quitting.add_listener(controller.quitting)
     _on_signals(controller.interrupt)

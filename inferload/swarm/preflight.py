@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from inferload.errors import UsageError
 from inferload.measure import server_names
@@ -27,18 +27,23 @@ NO_PROMETHEUS_PAGE = "not a Prometheus page"
 
 @dataclass(frozen=True, slots=True)
 class Preflight:
-    """What came of it."""
+    """Findings of the look at the server. `sessions`: of the run, opened with what was found of their data."""
 
     targets: tuple[ServerFacts, ...]  # in the order of the run's targets
     vocabulary: Vocabulary
     metrics_urls: tuple[str, ...]  # those that answer, or were named
-    data: Data = field(default_factory=Data)  # what the workload's data is, and how its tokens are counted
+    sessions: Sessions
     template: ChatTemplate = NO_TEMPLATE
 
     @property
     def facts(self) -> ServerFacts:
         """Of the first target."""
         return self.targets[0]
+
+    @property
+    def data(self) -> Data:
+        """What the workload's data is, and how its tokens are counted."""
+        return self.sessions.data
 
     @property
     def salts(self) -> bool:
@@ -94,9 +99,11 @@ def _preflight(order: Order, own: OwnSettings) -> Preflight:
             )
     else:
         logger.warning("%s has no /tokenize: prompt lengths are approximate", order.target.url)
-    _check_length(order, targets, vocabulary)
+    _check_length(order, sessions, targets, vocabulary)
     pages = _metrics(order, own)
-    return Preflight(_named(targets, pages.values()), vocabulary, tuple(pages), data, template)
+    return Preflight(
+        _named(targets, pages.values()), vocabulary, tuple(pages), Sessions(order.scenario, data), template
+    )
 
 
 def _named(targets: Sequence[ServerFacts], engines: Iterable[str | None]) -> tuple[ServerFacts, ...]:
@@ -108,12 +115,12 @@ def _named(targets: Sequence[ServerFacts], engines: Iterable[str | None]) -> tup
     return tuple(replace(facts, engine=engine) if facts.engine == "unknown" else facts for facts in targets)
 
 
-def _check_length(order: Order, targets: Sequence[ServerFacts], vocabulary: Vocabulary) -> None:
+def _check_length(order: Order, sessions: Sessions, targets: Sequence[ServerFacts], vocabulary: Vocabulary) -> None:
     """UsageError where a planned turn is longer than a model takes; a warning where its length is an estimate."""
     limits = [facts.max_model_len for facts in targets if facts.max_model_len is not None]
     if not limits:
         return
-    found = too_long(order.scenario, Sessions(order.scenario, Data(order.origin)), min(limits))
+    found = too_long(order.scenario, sessions, min(limits))
     if found is None:
         return
     if found.made_up and vocabulary.exactness == "exact":

@@ -32,6 +32,14 @@ class Player:
 
 
 @dataclass(frozen=True, slots=True)
+class Named:
+    """A scenario as it was read, with the changes of --set, and its digest without these."""
+
+    scenario: Scenario
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
 class Program:
     """The classes that play scenarios, and whether others send turns by tasks of their own.
 
@@ -63,20 +71,32 @@ class Program:
         """The scenario that is meant; "" for none, and for several."""
         return self.default if name in ("", self.offered) else name
 
-    def load(self, name: str, settings: Sequence[Override] = ()) -> Scenario:
-        """The scenario of a run, edited by --set. `name`: of --scenario, "" for what the classes ask for.
+    def read(self, name: str, settings: Sequence[Override] = ()) -> Named:
+        """Read the scenario of a run. `name`: of --scenario, "" for what the classes ask for; UsageError if they do not fit."""
+        scenario = self.load(name, settings)
+        return Named(scenario, (self.load(name) if settings else scenario).digest)
 
-        UsageError where they do not fit.
-        """
+    def load(self, name: str, settings: Sequence[Override] = ()) -> Scenario:
+        """Read the scenario of a run, edited by --set; UsageError if the classes do not fit it."""
         name = self.named(name)
         if name:
-            scenario = scenarios.load(name, settings)
+            scenario = self._loaded(name, settings)
             self._check(name, scenario)
             return scenario
         if not self.players:
             return scenarios.from_text(tasks.SCENARIO, "tasks", settings)
         changes = {each.key: each.value for each in settings}
         return self._together().changed(changes, "--set") if changes else self._together()
+
+    def _loaded(self, name: str, settings: Sequence[Override] = ()) -> Scenario:
+        """Read one file; an error names the class that plays it."""
+        try:
+            return scenarios.load(name, settings)
+        except UsageError as error:
+            player = next((player for player in self.players if player.scenario == name), None)
+            if player is None or name == self.offered:
+                raise
+            raise UsageError(f"{player.name}: {error}") from error
 
     def _check(self, name: str, scenario: Scenario) -> None:
         who = ", ".join(one.name for one in self.players)
@@ -93,7 +113,7 @@ class Program:
 
     def _together(self) -> Scenario:
         """One scenario of several: a mix whose classes have the names of the user classes."""
-        parts = [scenarios.load(one.scenario) for one in self.players]
+        parts = [self._loaded(player.scenario) for player in self.players]
         first, named = parts[0], self.players[0]
         for player, part in zip(self.players, parts, strict=True):
             if not isinstance(part.arrivals, Closed) or part.arrivals.profile is not None or part.phases.counted:
@@ -164,11 +184,6 @@ def check(user_classes: Iterable[type]) -> None:
             raise UsageError(
                 f"{one.__name__}: task {found} is an async def, and Locust's tasks are plain functions; remove async and await"
             )
-        if issubclass(one, ScenarioUser):
-            try:
-                scenarios.load(_scenario_name(one))
-            except UsageError as error:
-                raise UsageError(f"{one.__name__}: {error}") from error
 
 
 def _coroutine(tasks: Iterable[Any]) -> str | None:

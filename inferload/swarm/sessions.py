@@ -47,7 +47,7 @@ def _converse(run: Host, index: int, planned_ns: int, admitted: bool) -> int:
     ended = Talk(run, session, separate, planned_ns).perform()
     if ended.complete:
         run.tallies.session_completed(window.phase, session.class_name, step=window.step)
-    return ended.at_ns
+    return ended.at
 
 
 def _begun(run: Host, index: int) -> Session:

@@ -12,7 +12,6 @@ from inferload.measure.console import step_level
 from inferload.workload.arrivalkinds import Closed, OpenArrivals, TraceTimes
 from inferload.workload.scenario import Scenario
 from inferload.workload.schedules import step_bounds_s, step_levels, times_digest, units_of
-from inferload.workload.sessions import Sessions
 
 if TYPE_CHECKING:
     from inferload.swarm.masterrun import MasterRun
@@ -24,7 +23,7 @@ def check(run: "MasterRun") -> None:
     """UsageError where the arrivals cannot be made, or a limit on turns in flight leaves a worker without any."""
     scenario, workers = run.order.scenario, len(run.roster)
     if isinstance(scenario.arrivals, TraceTimes):
-        units_of(scenario, Sessions(scenario, run.preflight.data))
+        units_of(scenario, run.preflight.sessions)
     arrivals = scenario.arrivals
     most = arrivals.max_in_flight if isinstance(arrivals, OpenArrivals) else None
     if most is not None and most < workers:

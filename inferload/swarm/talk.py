@@ -1,9 +1,9 @@
-"""One session on the wire: its script says what to ask next, this sends it in time and says what came back."""
+"""One session of a worker: sends the turns of its script in time, and passes the answers back to the script."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -15,21 +15,12 @@ from inferload.swarm.host import Admitted, Host, entered, sleep_until
 from inferload.wire.turn import TurnRequest, TurnResult
 from inferload.workload.bodies import BodyWriter, Isolation, Settings
 from inferload.workload.models import model_of
-from inferload.workload.script import Ask, Fork, Reply, Script, Sent, Session, Work, Worked
+from inferload.workload.script import Ask, Ended, Reply, Session, Sink, Step, Work, Worked, interpret
 
 logger = logging.getLogger(__name__)
 
 # A person whose request failed does not ask again at once; without this a server that is down would be asked in a loop.
 AFTER_FAILURE_NS = NS_PER_S
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """How a script ended: since when its caller is free, whether it was run to its end, and its last reply."""
-
-    at_ns: int
-    complete: bool
-    last: Reply | None = None
 
 
 class Talk:
@@ -48,11 +39,11 @@ class Talk:
         self._undo: list[Callable[[], Any]] = []  # what is to be done when it is over
         self._headers = ((affinity, f"{run.assignment.run_id}-s{session.index}"),) if affinity else ()
 
-    def perform(self) -> Ended:
+    def perform(self) -> Ended[int]:
         """Run the session's script to its end, to the first failed turn, or until the run takes no more turns."""
         closing: gevent.Greenlet | None = None
         try:
-            ended = self._script(self._session.script, "", self._arrived_ns)
+            ended = interpret(self._session.script, _Wire(self, ""), self._arrived_ns)
         finally:
             self._leave()
             if self._undo:  # a user who is stopped does not wait for it
@@ -67,51 +58,51 @@ class Talk:
             if outcome.error is not None:
                 self._noted("exceptions when a session's own code was closed", outcome.error)
 
-    def _script(self, script: Script, path: str, at_ns: int) -> Ended:
-        """One script from an instant on; a fork's child has a path of its own."""
-        bodies = BodyWriter(self._run.texts, self._settings, self._isolated)
-        sent: Sent = None
-        last: Reply | None = None
-        number = 0
-        while True:
-            try:
-                effect = script.send(sent)
-            except StopIteration:
-                return Ended(at_ns, complete=True, last=last)
-            except Exception as error:  # noqa: BLE001  whatever it is: the session ends, and its books show it
-                return self._unmade(error, path, number, at_ns)
-            if isinstance(effect, Work):
-                if not effect.pure:
-                    self._leave()
-                outcome = self._work(effect)
-                at_ns = at_ns if effect.pure else now_ns() - outcome.waited_ns
-                if outcome.error is not None:
-                    return self._broken(outcome.error, path, number, at_ns)
-                sent = Worked(outcome.value)
-                continue
-            if isinstance(effect, Fork):
-                children = self._fork(effect, path, at_ns)
-                at_ns = max(child.at_ns for child in children)
-                if not all(child.complete for child in children):
-                    return Ended(at_ns, complete=False)
-                sent = tuple(child.last for child in children)
-                continue
-            planned_ns = self._planned(effect, at_ns)
-            admitted = self._admitted(planned_ns)
-            if admitted is None:
-                return Ended(now_ns(), complete=False)
-            try:
-                result = self._ask(self._request(effect, path, number, planned_ns, bodies.body(effect)), effect)
-            except Exception as error:  # noqa: BLE001  as above
-                return self._unmade(error, path, number, planned_ns)
-            finally:
-                admitted.leave()
-            record = result.record
-            if record.failure is not None:
-                return Ended(record.closed_ns + AFTER_FAILURE_NS, complete=False)
-            sent = last = _reply(result)
-            at_ns = record.closed_ns
-            number += 1
+    def bodies(self) -> BodyWriter:
+        """Return a writer for the request bodies of one script."""
+        return BodyWriter(self._run.texts, self._settings, self._isolated)
+
+    def turn(self, ask: Ask, path: str, number: int, at_ns: int, bodies: BodyWriter) -> Step[int]:
+        """Send one turn in time and wait for its answer."""
+        planned_ns = self._planned(ask, at_ns)
+        admitted = self._admitted(planned_ns)
+        if admitted is None:
+            return Step(now_ns())
+        try:
+            result = self._ask(self._request(ask, path, number, planned_ns, bodies.body(ask)), ask)
+        except Exception as error:  # noqa: BLE001  the session ends, and its failed turn is counted
+            return Step(self.unmade(error, path, number, planned_ns))
+        finally:
+            admitted.leave()
+        record = result.record
+        if record.failure is not None:
+            return Step(record.closed_ns + AFTER_FAILURE_NS)
+        return Step(record.closed_ns, _reply(result))
+
+    def work(self, work: Work, path: str, number: int, at_ns: int) -> Step[int]:
+        """Do a session's own work in a thread."""
+        if not work.pure:
+            self._leave()
+        outcome = self._work(work)
+        at_ns = at_ns if work.pure else now_ns() - outcome.waited_ns
+        if outcome.error is not None:
+            return Step(self._broken(outcome.error, path, number, at_ns))
+        return Step(at_ns, Worked(outcome.value))
+
+    def together(self, scripts: Sequence[Callable[[], Ended[int]]]) -> list[Ended[int]]:
+        """Run scripts at the same time, each in a greenlet."""
+        self._leave()
+        greenlets = [gevent.spawn(script) for script in scripts]
+        try:
+            gevent.joinall(greenlets, raise_error=True)
+        finally:  # a user who is stopped meanwhile takes its sub-agents along
+            gevent.killall([greenlet for greenlet in greenlets if not greenlet.dead], block=False)
+        return [greenlet.value for greenlet in greenlets]
+
+    def unmade(self, error: Exception, path: str, number: int, planned_ns: int) -> int:
+        """Count a turn that could not be made; return when its caller is free."""
+        self._noted("turns that could not be made", error)
+        return self._broken(error, path, number, planned_ns)
 
     def _work(self, work: Work) -> _Outcome:
         """What a work came to, done in a thread."""
@@ -132,24 +123,11 @@ class Talk:
             logger.error("%s: %s; more like this are only counted", name, what, exc_info=error)
         notes[note] += 1
 
-    def _unmade(self, error: Exception, path: str, number: int, planned_ns: int) -> Ended:
-        self._noted("turns that could not be made", error)
-        return self._broken(error, path, number, planned_ns)
-
-    def _broken(self, error: Exception, path: str, number: int, planned_ns: int) -> Ended:
-        """A turn that could not be made has failed, by a fault on this side, and ends its session."""
+    def _broken(self, error: Exception, path: str, number: int, planned_ns: int) -> int:
+        """Record a turn that could not be made as failed by a fault on this side; return when its caller is free."""
         request = self._request(None, path, number, planned_ns)
         self._run.fail_turn(request, self._session.index, f"{type(error).__name__}: {error}")
-        return Ended(now_ns() + AFTER_FAILURE_NS, complete=False)
-
-    def _fork(self, fork: Fork, path: str, at_ns: int) -> list[Ended]:
-        self._leave()
-        greenlets = [gevent.spawn(self._script, child, f"{path}/{name}", at_ns) for name, child in fork.children]
-        try:
-            gevent.joinall(greenlets, raise_error=True)
-        finally:  # a user who is stopped meanwhile takes its sub-agents along
-            gevent.killall([greenlet for greenlet in greenlets if not greenlet.dead], block=False)
-        return [greenlet.value for greenlet in greenlets]
+        return now_ns() + AFTER_FAILURE_NS
 
     def _planned(self, ask: Ask, at_ns: int) -> int:
         """When a turn is to be sent: after the answer before it and a pause, or when a trace says, if that is later."""
@@ -212,6 +190,30 @@ class Talk:
         place, self._place, self._first = self._place, None, False
         if place is not None:
             place.leave()
+
+
+class _Wire(Sink[int]):
+    """Sends the turns of one script of a session; times are nanoseconds of this process's clock."""
+
+    def __init__(self, talk: Talk, path: str) -> None:
+        self._talk = talk
+        self._path = path
+        self._bodies = talk.bodies()
+
+    def ask(self, ask: Ask, number: int, at: int) -> Step[int]:
+        return self._talk.turn(ask, self._path, number, at, self._bodies)
+
+    def work(self, work: Work, number: int, at: int) -> Step[int]:
+        return self._talk.work(work, self._path, number, at)
+
+    def child(self, name: str) -> _Wire:
+        return _Wire(self._talk, f"{self._path}/{name}")
+
+    def together(self, scripts: Sequence[Callable[[], Ended[int]]]) -> list[Ended[int]]:
+        return self._talk.together(scripts)
+
+    def raised(self, error: Exception, number: int, at: int) -> int:
+        return self._talk.unmade(error, self._path, number, at)
 
 
 @dataclass(slots=True)

@@ -51,8 +51,7 @@ class Rated(OpenArrivals):
     )
     profile: Profile | None = Field(
         default=None,
-        description="how the rate changes from the start of the measure phase: "
-        "{kind: steps | linear | exponential | spike | sine | points, ...}",
+        description="how the rate changes from the start of the measure phase: {kind: steps | linear | points, ...}",
     )
 
     @model_validator(mode="after")

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from inferload.numbers import number, percent
 from inferload.workload.data import Found
 from inferload.workload.prompts import Tokenize
 
@@ -28,11 +29,11 @@ class Counting:
 
     def in_words(self) -> str:
         """For people: how, and how well."""
-        per_token = f"{self.chars_per_token:.3g} characters a token"
+        per_token = f"{number(self.chars_per_token)} characters a token"
         return {
             "exact": "counted by the tokenizer that the scenario names",
             "measured": f"estimated at {per_token}, as measured on the server"
-            + ("" if self.error is None else f" (a text's count is off by {self.error:.0%} on average)"),
+            + ("" if self.error is None else f" (a text's count is off by {percent(self.error)} on average)"),
             "given": f"estimated at {per_token}, as the scenario says",
             "assumed": f"estimated at {per_token}, assumed: the server's tokenizer was not asked",
         }[self.how]

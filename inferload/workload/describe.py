@@ -8,10 +8,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from inferload.numbers import duration, listed, number, plural, spread
 from inferload.workload.arrivalkinds import Closed, Rated, TraceTimes
 from inferload.workload.data import Data
 from inferload.workload.describearrivals import arrivals_in_words
-from inferload.workload.numberwords import listed, number, plural, seconds, spread
 from inferload.workload.plancache import PlannedCache
 from inferload.workload.plannedload import (
     Certainty,
@@ -174,7 +174,7 @@ def _started(scenario: Scenario, load: PlannedLoad) -> list[str]:
         return []
     sessions = f"{_BOUND[load.session_certainty]}{plural(load.session_count, 'session')}"
     if phases.measure_s and not phases.counted:
-        return [f"with this seed {sessions} start in the first {seconds(phases.warmup_s + phases.measure_s)}"]
+        return [f"with this seed {sessions} start in the first {duration(phases.warmup_s + phases.measure_s)}"]
     where = "in all" if load.warmup_known else "in the measure phase"
     return [f"{sessions} {where}, and the run ends with the last of them"]
 
@@ -263,7 +263,7 @@ def _in_all(load: PlannedLoad) -> list[str]:
 
 def _phases(scenario: Scenario) -> list[str]:
     phases = scenario.phases
-    drain = f"drain at most {seconds(phases.drain_s)}"
+    drain = f"drain at most {duration(phases.drain_s)}"
     counts = [plural(n, word) for n, word in ((phases.sessions, "session"), (phases.turns, "turn")) if n is not None]
     done = f"until {' or '.join(counts)} are over" if counts else "until stopped (web UI only)"
     if not counts and isinstance(scenario.arrivals, TraceTimes):
@@ -272,16 +272,16 @@ def _phases(scenario: Scenario) -> list[str]:
         return [f"warm-up {_warmup(phases)}, measure {done}, {drain}"]
     whole_s = phases.warmup_s + phases.measure_s + phases.drain_s
     at_most = f"{done}, at most " if counts else ""
-    parts = f"warm-up {_warmup(phases)}, measure {at_most}{seconds(phases.measure_s)}, {drain}"
-    return [f"{parts}: {seconds(whole_s)} at most"]
+    parts = f"warm-up {_warmup(phases)}, measure {at_most}{duration(phases.measure_s)}, {drain}"
+    return [f"{parts}: {duration(whole_s)} at most"]
 
 
 def _warmup(phases: Phases) -> str:
     if phases.warmup_until:
-        return f"until TTFT is steady, at most {seconds(phases.warmup_s)}"
+        return f"until TTFT is steady, at most {duration(phases.warmup_s)}"
     if phases.warmup_turns is not None:
-        return f"until {plural(phases.warmup_turns, 'turn')} are over, at most {seconds(phases.warmup_s)}"
-    return seconds(phases.warmup_s)
+        return f"until {plural(phases.warmup_turns, 'turn')} are over, at most {duration(phases.warmup_s)}"
+    return duration(phases.warmup_s)
 
 
 def _numbers(scenario: Scenario, load: PlannedLoad, sample: Expected) -> list[str]:
@@ -297,7 +297,7 @@ def _numbers(scenario: Scenario, load: PlannedLoad, sample: Expected) -> list[st
         lines.append(f"too few for {listed(missing)}; {missing[0]} needs {_WANTED_TURNS[missing[0]]:,} turns")
     elif missing and scenario.phases.measure_s:
         needed_s = scenario.phases.measure_s * _WANTED_TURNS[missing[0]] / turns
-        lines.append(f"too few for {listed(missing)}; {missing[0]} needs a measure_s of about {seconds(needed_s)}")
+        lines.append(f"too few for {listed(missing)}; {missing[0]} needs a measure_s of about {duration(needed_s)}")
     return lines
 
 

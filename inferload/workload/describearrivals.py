@@ -4,16 +4,13 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from inferload.numbers import duration, number, plural
 from inferload.workload.arrivalkinds import Closed, ConstantRate, Gamma, OpenArrivals, Poisson, Rated, TraceTimes
-from inferload.workload.numberwords import number, plural, seconds
 from inferload.workload.profiles import (
-    ExponentialRamp,
     LinearRamp,
     Points,
     RateProfile,
-    Spike,
     Steps,
-    Wave,
 )
 from inferload.workload.scenario import Scenario
 from inferload.workload.userprofiles import UserProfile, UserSteps
@@ -33,7 +30,7 @@ def _closed(arrivals: Closed, scenario: Scenario) -> list[str]:
         return [f"closed loop: {_users(arrivals.profile)}", *_beyond(arrivals.profile.ends_s, scenario), waits]
     ramp_s = spawn_duration_s(arrivals.users, arrivals.spawn_per_s)
     rate = f"{number(arrivals.spawn_per_s)} started a second"
-    spawned = f"{rate}, all there after {seconds(ramp_s)}" if ramp_s else "all started at once"
+    spawned = f"{rate}, all there after {duration(ramp_s)}" if ramp_s else "all started at once"
     return [f"closed loop: {plural(arrivals.users, 'user')}, {spawned}", waits]
 
 
@@ -45,8 +42,9 @@ def spawn_duration_s(users: int, spawn_per_s: float) -> float:
 
 def _users(profile: UserProfile) -> str:
     if isinstance(profile, UserSteps):
-        return ", then ".join(f"{plural(one.users, 'user')} for {seconds(one.for_s)}" for one in profile.steps)
-    return f"{profile.from_users} to {plural(profile.to_users, 'user')} from {seconds(profile.start_s)} to {seconds(profile.end_s)}"
+        return ", then ".join(f"{plural(one.users, 'user')} for {duration(one.for_s)}" for one in profile.steps)
+    users = f"{profile.from_users} to {plural(profile.to_users, 'user')}"
+    return f"{users} from {duration(profile.start_s)} to {duration(profile.end_s)}"
 
 
 def _rated(how: str, arrivals: Rated) -> str:
@@ -91,38 +89,27 @@ def _profile(arrivals: OpenArrivals, scenario: Scenario) -> list[str]:
     return [f"{words}{scaled}; the first rate holds in the warm-up", *_beyond(profile.ends_s, scenario)]
 
 
-def _beyond(ends_s: float | None, scenario: Scenario) -> list[str]:
-    """What of a profile the measure phase is too short for, or holds after its end."""
+def _beyond(ends_s: float, scenario: Scenario) -> list[str]:
+    """A profile that ends after the measure phase or before it."""
     measure_s = scenario.phases.measure_s
-    if ends_s is None or measure_s is None or ends_s == measure_s:
+    if measure_s is None or ends_s == measure_s:
         return []
     if ends_s > measure_s:
-        return [f"the profile takes {seconds(ends_s)}: what comes after measure_s, {seconds(measure_s)}, is cut off"]
-    return [f"the profile is over after {seconds(ends_s)}: its last value holds for the rest of the measure phase"]
+        return [f"the profile takes {duration(ends_s)}: what comes after measure_s, {duration(measure_s)}, is cut off"]
+    return [f"the profile is over after {duration(ends_s)}: its last value holds for the rest of the measure phase"]
 
 
 def _steps(profile: Steps) -> str:
-    return ", then ".join(f"{number(one.sessions_per_s)}/s for {seconds(one.for_s)}" for one in profile.steps)
+    return ", then ".join(f"{number(one.sessions_per_s)}/s for {duration(one.for_s)}" for one in profile.steps)
 
 
-def _ramp(profile: LinearRamp | ExponentialRamp) -> str:
-    how = "in a straight line" if isinstance(profile, LinearRamp) else "by the same factor each second"
+def _ramp(profile: LinearRamp) -> str:
     rates = f"{number(profile.from_sessions_per_s)}/s to {number(profile.to_sessions_per_s)}/s"
-    return f"{rates} {how}, from {seconds(profile.start_s)} to {seconds(profile.end_s)}"
-
-
-def _spike(profile: Spike) -> str:
-    spike = f"{number(profile.peak_sessions_per_s)}/s from {seconds(profile.start_s)} for {seconds(profile.for_s)}"
-    return f"{number(profile.sessions_per_s)}/s, with a spike of {spike}"
-
-
-def _wave(profile: Wave) -> str:
-    wave = f"a wave of {number(profile.amplitude_sessions_per_s)}/s around it, {seconds(profile.period_s)} long"
-    return f"{number(profile.sessions_per_s)}/s with {wave}, first at its peak after {seconds(profile.peak_s)}"
+    return f"{rates} in a straight line, from {duration(profile.start_s)} to {duration(profile.end_s)}"
 
 
 def _points(profile: Points) -> str:
-    rates = [point.sessions_per_s for point in profile.points]
+    rates = profile.rates_per_s
     where = f" of {profile.path}" if profile.path else ""
     return f"rates by {plural(len(rates), 'point')}{where}, {number(min(rates))}/s to {number(max(rates))}/s"
 
@@ -130,9 +117,6 @@ def _points(profile: Points) -> str:
 _PROFILES: Mapping[type[RateProfile], Callable[[Any], str]] = {
     Steps: _steps,
     LinearRamp: _ramp,
-    ExponentialRamp: _ramp,
-    Spike: _spike,
-    Wave: _wave,
     Points: _points,
 }
 

@@ -6,12 +6,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from inferload.errors import UsageError
+from inferload.numbers import duration, number, plural
 from inferload.workload.arrivalkinds import Arrivals, Closed, Rated
 from inferload.workload.data import Data
 from inferload.workload.describe import Expected, drawn_load_rows, fixed_load_rows, row_text
 from inferload.workload.faults import ScenarioError
-from inferload.workload.numberwords import number, plural, seconds
-from inferload.workload.profiles import Points, Ramp, RateProfile, Steps
+from inferload.workload.profiles import LinearRamp, RateProfile, Steps
 from inferload.workload.scenario import Scenario, from_text
 from inferload.workload.userprofiles import UserProfile, UserSteps
 
@@ -95,12 +95,11 @@ def _load(arrivals: Arrivals, changes: Sequence[Mapping[str, Any]]) -> tuple[str
         return most if low == high else f"{number(low)} to {most}", _user_profile(profile)
     if not isinstance(arrivals, Rated):
         return "recorded times", "" if arrivals.speed == 1 else f"{number(arrivals.speed)} times as fast"
-    rates = [arrivals.rate] if arrivals.profile is None else _planned_rates(arrivals.profile)
+    curve = arrivals.profile
+    rates = [arrivals.rate] if curve is None else [curve.scale * rate for rate in curve.rates_per_s]
     low, high = _ends([*rates, *_numbers(changes, "sessions_per_s")])
     from_to = number(high) if low == high else f"{number(low)} to {number(high)}"
-    if arrivals.profile is not None and low == high:
-        from_to = f"at most {from_to}"  # of a spike or a wave only the highest rate is known
-    return f"{from_to}/s {_KINDS[arrivals.kind]}", _rate_profile(arrivals.profile)
+    return f"{from_to}/s {_KINDS[arrivals.kind]}", _rate_profile(curve)
 
 
 _KINDS = {"constant": "constant", "poisson": "Poisson", "gamma": "gamma"}
@@ -114,23 +113,12 @@ def _numbers(changes: Sequence[Mapping[str, Any]], key: str) -> list[float]:
     return [mark[key] for mark in changes if isinstance(mark.get(key), int | float)]
 
 
-def _planned_rates(profile: RateProfile) -> list[float]:
-    """The lowest and the highest rate, or several between them; of a spike or a wave the highest alone."""
-    if isinstance(profile, Ramp):
-        rates = [profile.curve().rate(at_s) for at_s in (profile.start_s, profile.end_s)]
-    elif isinstance(profile, Steps | Points):
-        rates = [one.sessions_per_s for one in (profile.steps if isinstance(profile, Steps) else profile.points)]
-    else:
-        rates = [profile.curve().highest]
-    return [profile.scale * rate for rate in rates]
-
-
 def _user_profile(profile: UserProfile | None) -> str:
     if profile is None:
         return ""
     if isinstance(profile, UserSteps):
         return _in_steps([step.for_s for step in profile.steps])
-    return f"in {seconds(profile.end_s - profile.start_s)}"
+    return f"in {duration(profile.end_s - profile.start_s)}"
 
 
 def _rate_profile(profile: RateProfile | None) -> str:
@@ -138,12 +126,12 @@ def _rate_profile(profile: RateProfile | None) -> str:
         return ""
     if isinstance(profile, Steps):
         return _in_steps([step.for_s for step in profile.steps])
-    return f"in {seconds(profile.end_s - profile.start_s)}" if isinstance(profile, Ramp) else "by a profile"
+    return f"in {duration(profile.end_s - profile.start_s)}" if isinstance(profile, LinearRamp) else "by a profile"
 
 
 def _in_steps(lengths_s: Sequence[float]) -> str:
     steps = f"in {plural(len(lengths_s), 'step')}"
-    return f"{steps} of {seconds(lengths_s[0])}" if len(set(lengths_s)) == 1 else steps
+    return f"{steps} of {duration(lengths_s[0])}" if len(set(lengths_s)) == 1 else steps
 
 
 def _lengths(sample: Expected | None) -> str:

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
+from inferload.numbers import number, percent, plural
 from inferload.workload.bodies import isolation
 from inferload.workload.expectedhits import ASSUMED_BLOCK, Hits, PlannedHits
-from inferload.workload.numberwords import plural
 from inferload.workload.plannedload import PlannedSession
 from inferload.workload.scenario import Cache, Scenario
 from inferload.workload.workloads import Mix
@@ -66,12 +66,12 @@ class PlannedCache:
     def _class_line(self, name: str) -> str:
         one, drawn = self.sums[name], self._drawn
         if not one.turns:
-            return f"{name}: {one.sessions / drawn:.0%} of the sessions, whose turns cannot be planned"
+            return f"{name}: {percent(one.sessions / drawn)} of the sessions, whose turns cannot be planned"
         turns = max(1, one.turns)
         return (
-            f"{name}: {one.sessions / drawn:.0%} of the sessions, {one.turns / one.sessions:.3g} turns each, "
+            f"{name}: {percent(one.sessions / drawn)} of the sessions, {number(one.turns / one.sessions)} turns each, "
             f"{one.input_tokens / turns:,.0f} tokens in and {one.output_tokens / turns:,.0f} out a turn, "
-            f"{_percent(self.hits.by_class[name].rate)} of the input cached"
+            f"{percent(self.hits.by_class[name].rate, 'none')} of the input cached"
         )
 
     def cache_lines(self) -> list[str]:
@@ -82,7 +82,7 @@ class PlannedCache:
     def _expected(self, total: Hits) -> list[str]:
         said = "" if self._scenario.cache.block_size else " (assumed; cache.block_size says another)"
         lines = [
-            f"expected hits {_percent(total.rate)} of the input tokens and {_percent(total.of_cacheable)} of the "
+            f"expected hits {percent(total.rate, 'none')} of the input tokens and {percent(total.of_cacheable, 'none')} of the "
             f"cacheable ones, of the {plural(self._drawn, 'session')} drawn here,",
             f"in an endless cache with blocks of {self.hits.block} tokens{said}, the chat template's tokens left out",
         ]
@@ -95,7 +95,3 @@ def _salted(cache: Cache) -> str:
     if cache.salt is None or cache.isolate == "none":
         return ""
     return f"; but those of runs with the salt {cache.salt!r} are"
-
-
-def _percent(share: float | None) -> str:
-    return "none" if share is None else f"{share * 100:.3g} %"

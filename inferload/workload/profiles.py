@@ -1,4 +1,4 @@
-"""How a load changes, as a scenario file says it: steps, ramps, a spike, a wave, points. Times count from the measure phase."""
+"""How the rate of an open loop changes: steps, a linear ramp, points. Times count from the start of the measure phase."""
 
 import csv
 import math
@@ -6,10 +6,10 @@ from abc import abstractmethod
 from itertools import accumulate, pairwise
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationInfo, model_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 
 from inferload.errors import UsageError
-from inferload.workload.curves import FOREVER, Curve, Exponential, Linear, Piece, Sine, flat
+from inferload.workload.curves import FOREVER, Curve, Linear, flat
 from inferload.workload.distributions import NonNegative, Positive
 from inferload.workload.files import find
 from inferload.workload.parts import Part
@@ -29,9 +29,14 @@ class RateProfile(Part):
         return ()
 
     @property
-    def ends_s(self) -> float | None:
-        """From when on nothing changes any more; None: it always does."""
-        return None
+    @abstractmethod
+    def ends_s(self) -> float:
+        """Time of the last change."""
+
+    @property
+    @abstractmethod
+    def rates_per_s(self) -> tuple[float, ...]:
+        """Rates in sessions per second, without the factor; the lowest and the highest are among them."""
 
 
 class RateStep(Part):
@@ -64,36 +69,28 @@ class Steps(RateProfile):
         """The end of the last step."""
         return sum(one.for_s for one in self.steps)
 
+    @property
+    def rates_per_s(self) -> tuple[float, ...]:
+        """The rate of each step."""
+        return tuple(step.sessions_per_s for step in self.steps)
 
-class Ramp(RateProfile):
-    """What both ramps have. The first rate holds until `start_s`, the last one from `end_s` on."""
 
+class LinearRamp(RateProfile):
+    """From one rate to another in a straight line; one of them may be 0. The first holds until `start_s`."""
+
+    kind: Literal["linear"] = Field(description="linear: from one rate to another in a straight line")
+    from_sessions_per_s: NonNegative = Field(description="the first rate")
+    to_sessions_per_s: NonNegative = Field(description="the last rate")
     start_s: NonNegative = Field(default=0.0, description="when the rate begins to change")
     end_s: Positive = Field(description="when it has come to its last value")
 
     @model_validator(mode="after")
-    def _forward(self) -> "Ramp":
+    def _forward(self) -> "LinearRamp":
         if self.end_s <= self.start_s:
             raise ValueError(
                 f"end_s {self.end_s:g} is not after start_s {self.start_s:g}; a ramp starts before it ends"
             )
         return self
-
-    @property
-    def ends_s(self) -> float:
-        """The ramp's end."""
-        return self.end_s
-
-    def _around(self, middle: Piece, first: float, last: float) -> Curve:
-        return Curve([flat(self.start_s, first), middle, flat(FOREVER, last)])
-
-
-class LinearRamp(Ramp):
-    """From one rate to another in a straight line; one of them may be 0."""
-
-    kind: Literal["linear"] = Field(description="linear: from one rate to another in a straight line")
-    from_sessions_per_s: NonNegative = Field(description="the first rate")
-    to_sessions_per_s: NonNegative = Field(description="the last rate")
 
     @model_validator(mode="after")
     def _some_rate(self) -> "LinearRamp":
@@ -103,71 +100,19 @@ class LinearRamp(Ramp):
 
     def curve(self) -> Curve:
         """The ramp between two flats."""
-        first, last = self.from_sessions_per_s, self.to_sessions_per_s
-        return self._around(Linear(self.end_s - self.start_s, first, last), first, last)
-
-
-class ExponentialRamp(Ramp):
-    """From one rate to another by the same factor in each second."""
-
-    kind: Literal["exponential"] = Field(description="exponential: by the same factor in each second")
-    from_sessions_per_s: Positive = Field(description="the first rate")
-    to_sessions_per_s: Positive = Field(description="the last rate")
-
-    def curve(self) -> Curve:
-        """The ramp between two flats."""
-        first, last = self.from_sessions_per_s, self.to_sessions_per_s
-        lasts_s = self.end_s - self.start_s
-        middle = flat(lasts_s, first) if first == last else Exponential(lasts_s, first, last)
-        return self._around(middle, first, last)
-
-
-class Spike(RateProfile):
-    """A rate that jumps and comes back."""
-
-    kind: Literal["spike"] = Field(description="spike: a rate that jumps and comes back")
-    sessions_per_s: Positive = Field(description="the rate before and after")
-    peak_sessions_per_s: Positive = Field(description="the rate in the spike")
-    start_s: NonNegative = Field(description="when the spike begins")
-    for_s: Positive = Field(description="how long it lasts")
-
-    def curve(self) -> Curve:
-        """Flat, higher, flat."""
-        return Curve(
-            [
-                flat(self.start_s, self.sessions_per_s),
-                flat(self.for_s, self.peak_sessions_per_s),
-                flat(FOREVER, self.sessions_per_s),
-            ]
-        )
+        first, last = self.rates_per_s
+        ramp = Linear(self.end_s - self.start_s, first, last)
+        return Curve([flat(self.start_s, first), ramp, flat(FOREVER, last)])
 
     @property
     def ends_s(self) -> float:
-        """The spike's end."""
-        return self.start_s + self.for_s
+        """The ramp's end."""
+        return self.end_s
 
-
-class Wave(RateProfile):
-    """A sine, as the day makes it."""
-
-    kind: Literal["sine"] = Field(description="sine: a wave, as day and night make it")
-    sessions_per_s: Positive = Field(description="the mean rate")
-    amplitude_sessions_per_s: Positive = Field(description="how far it goes above and below the mean")
-    period_s: Positive = Field(default=86_400.0, description="from peak to peak; a day unless it says otherwise")
-    peak_s: NonNegative = Field(default=43_200.0, description="when the first peak is; noon of a day that begins at 0")
-
-    @model_validator(mode="after")
-    def _never_below_zero(self) -> "Wave":
-        if self.amplitude_sessions_per_s > self.sessions_per_s:
-            raise ValueError(
-                f"amplitude_sessions_per_s {self.amplitude_sessions_per_s:g} is above the mean, sessions_per_s "
-                f"{self.sessions_per_s:g}: the rate would fall below 0"
-            )
-        return self
-
-    def curve(self) -> Curve:
-        """The wave."""
-        return Curve([Sine(self.sessions_per_s, self.amplitude_sessions_per_s, self.period_s, self.peak_s)])
+    @property
+    def rates_per_s(self) -> tuple[float, float]:
+        """First and last rate."""
+        return self.from_sessions_per_s, self.to_sessions_per_s
 
 
 class Point(Part):
@@ -205,14 +150,14 @@ class Points(RateProfile):
         for number, (one, other) in enumerate(pairwise(times_s), 1):
             if other <= one:
                 raise ValueError(f"points[{number}].time_s {other:g} is not after the one before it, {one:g}")
-        if not any(point.sessions_per_s for point in self.points):
+        if not any(self.rates_per_s):
             raise ValueError("every point's sessions_per_s is 0: nothing would ever start")
         return self
 
     def curve(self) -> Curve:
         """A piece for each pair of neighbours."""
         hold = self.between == "hold"
-        pieces: list[Piece] = [
+        pieces = [
             Linear(b.time_s - a.time_s, a.sessions_per_s, a.sessions_per_s if hold else b.sessions_per_s)
             for a, b in pairwise(self.points)
         ]
@@ -220,8 +165,13 @@ class Points(RateProfile):
 
     @property
     def ends_s(self) -> float:
-        """The last point."""
+        """The last point's time."""
         return self.points[-1].time_s
+
+    @property
+    def rates_per_s(self) -> tuple[float, ...]:
+        """The rate of each point."""
+        return tuple(point.sessions_per_s for point in self.points)
 
 
 def read_points(path: str, origin: str) -> list[dict[str, float]]:
@@ -251,7 +201,22 @@ def read_points(path: str, origin: str) -> list[dict[str, float]]:
     return points
 
 
+_REMOVED = {
+    "sine": "kind: points with a point for each bend",
+    "spike": "kind: points with between: hold",
+    "exponential": "kind: points with a point for each bend",
+}
+
+
+def _not_removed(data: Any) -> Any:
+    """Refuse a kind that earlier versions had, in one line with its replacement."""
+    kind = data.get("kind") if isinstance(data, dict) else None
+    if isinstance(kind, str) and kind in _REMOVED:
+        raise ValueError(f"kind {kind} was removed; use {_REMOVED[kind]}")
+    return data
+
+
 Profile = Annotated[
-    Steps | LinearRamp | ExponentialRamp | Spike | Wave | Points,
-    Field(discriminator="kind"),
+    Annotated[Steps | LinearRamp | Points, Field(discriminator="kind")],
+    BeforeValidator(_not_removed),
 ]

@@ -8,10 +8,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from inferload.numbers import plural
 from inferload.workload.data import Data, Notes, same_as_master
 from inferload.workload.files import find
 from inferload.workload.messages import BLOCK, Message, Piece, first_tokens
-from inferload.workload.numberwords import plural
 from inferload.workload.replaykind import Replay
 from inferload.workload.script import Ask, Fork, Reply, Script, Sent, Work, Worked
 from inferload.workload.traces.formats import FORMATS

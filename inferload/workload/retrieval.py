@@ -6,6 +6,7 @@ from functools import lru_cache
 from itertools import accumulate
 from random import Random
 
+from inferload.numbers import percent
 from inferload.workload.chatkind import Documents
 from inferload.workload.distributions import draw_count
 from inferload.workload.messages import SHARED, Piece
@@ -51,5 +52,5 @@ class Shelf:
         most = 1 / self._sums[-1]
         return (
             f"{documents.per_turn} of {documents.count:,} documents {documents.position} each question; "
-            f"the one most used is drawn {100 * most:.2g} % of the time"
+            f"the one most used is drawn {percent(most)} of the time"
         )

@@ -1,14 +1,15 @@
-"""A session as a script: a generator that says what to ask next and is told what came back. Pure: no clock, no sockets.
+"""A session as a script: a generator that yields effects and receives their results. Pure: no clock, no sockets.
 
-Whoever runs a script does what it yields: an `Ask` is one turn, and the script goes on with its `Reply`; a `Fork` is
-several scripts at once, and the script goes on with their last replies once all are over; a `Work` is somebody's code that is
-run beside the load. Scripts can be run against a server (`inferload.swarm`), or against their own plan (`outline`), which
-tells what a scenario will do before it does it.
+An `Ask` is one turn, and the script goes on with its `Reply`; a `Fork` is several scripts at once, and the script goes on
+with their last replies once all are over; a `Work` is user code that runs beside the load. `interpret` runs a script and
+passes its effects to a sink: a server (`inferload.swarm`), a plan (`outline`), or a record of what was sent (`senthits`).
 """
 
-from collections.abc import Callable, Generator, Iterator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from functools import partial
+from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 
@@ -93,6 +94,7 @@ Effect = Ask | Fork | Work
 # What a script is sent: None to begin with, a Reply after an Ask, the children's last replies after a Fork, a Worked.
 Sent = Reply | tuple[Reply | None, ...] | Worked | None
 Script = Generator[Effect, Sent, None]
+At = TypeVar("At", int, float)
 
 
 class Session(msgspec.Struct, frozen=True):
@@ -135,37 +137,107 @@ class PlannedTurn(msgspec.Struct, frozen=True):
         return total
 
 
-def outline(script: Script, index: int, path: str = "", at_s: float = 0.0) -> Iterator[PlannedTurn]:
-    """The turns of a script where every answer is as long as planned; a fork's children one after the other.
+@dataclass(frozen=True, slots=True)
+class Step(Generic[At]):
+    """Result of one effect. `sent` None: the script ends here, incomplete."""
 
-    `at_s`: start of the script after the session's arrival.
+    at: At
+    sent: Reply | Worked | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ended(Generic[At]):
+    """The end of a script: its time, whether the script ran to its end, and its last reply if it did."""
+
+    at: At
+    complete: bool
+    last: Reply | None = None
+
+
+class Sink(ABC, Generic[At]):
+    """Receiver of the effects of one script. A forked child has a sink of its own.
+
+    `At`: time in the sink's unit. Each method takes the end of the effect before it and returns its own.
     """
+
+    @abstractmethod
+    def ask(self, ask: Ask, number: int, at: At) -> Step[At]:
+        """Handle turn `number` of the script."""
+
+    @abstractmethod
+    def child(self, name: str) -> "Sink[At]":
+        """Return the sink of a forked child."""
+
+    def work(self, work: Work, number: int, at: At) -> Step[At]:
+        """Handle work before turn `number`. Default: do pure work, end the script at any other."""
+        return Step(at, Worked(work.call()) if work.pure else None)
+
+    def together(self, scripts: Sequence[Callable[[], Ended[At]]]) -> list[Ended[At]]:
+        """Run forked scripts. Default: one after the other."""
+        return [script() for script in scripts]
+
+    def raised(self, error: Exception, number: int, at: At) -> At:
+        """Handle an exception of the script before turn `number`. Default: raise it."""
+        raise error
+
+
+def interpret(script: Script, sink: Sink[At], at: At) -> Ended[At]:
+    """Run a script from a time on: to its end, or until the sink ends it or one of its forked children."""
     sent: Sent = None
+    last: Reply | None = None
     number = 0
     while True:
         try:
             effect = script.send(sent)
         except StopIteration:
-            return
-        if isinstance(effect, Ask):
-            at_s = at_s + effect.pause_s if effect.due_s is None else max(at_s, effect.due_s)
-            turn = PlannedTurn(effect, path, number, at_s)
-            yield turn
-            sent = planned_reply(turn, index)
+            return Ended(at, complete=True, last=last)
+        except Exception as error:  # noqa: BLE001  the code of a session may raise anything
+            return Ended(sink.raised(error, number, at), complete=False)
+        if isinstance(effect, Fork):
+            children = sink.together(
+                [partial(interpret, child, sink.child(name), at) for name, child in effect.children]
+            )
+            at = max((child.at for child in children), default=at)
+            if not all(child.complete for child in children):
+                return Ended(at, complete=False)
+            sent = tuple(child.last for child in children)
+            continue
+        step = sink.work(effect, number, at) if isinstance(effect, Work) else sink.ask(effect, number, at)
+        at, sent = step.at, step.sent
+        if sent is None:
+            return Ended(at, complete=False)
+        if isinstance(sent, Reply):
+            last = sent
             number += 1
-        elif isinstance(effect, Work):
-            if not effect.pure:
-                return
-            sent = Worked(effect.call())
-        else:
-            last: list[Reply | None] = []
-            forked_s = at_s
-            for name, child in effect.children:
-                turns = [*outline(child, index, f"{path}/{name}", forked_s)]
-                yield from turns
-                at_s = max(at_s, *(turn.at_s for turn in turns), forked_s)
-                last.append(planned_reply(turns[-1], index) if turns else None)
-            sent = tuple(last)
+
+
+def outline(script: Script, index: int, most: int | None = None) -> list[PlannedTurn]:
+    """The turns of session `index` where every answer is as long as planned; a fork's children one after the other.
+
+    `most`: number of turns after which to stop.
+    """
+    turns: list[PlannedTurn] = []
+    interpret(script, _Plan(index, "", turns, most), 0.0)
+    return turns
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan(Sink[float]):
+    """Collects the turns of a script, in seconds after the session's arrival."""
+
+    index: int
+    path: str
+    turns: list[PlannedTurn]
+    most: int | None
+
+    def ask(self, ask: Ask, number: int, at: float) -> Step[float]:
+        at = at + ask.pause_s if ask.due_s is None else max(at, ask.due_s)
+        turn = PlannedTurn(ask, self.path, number, at)
+        self.turns.append(turn)
+        return Step(at, None if len(self.turns) == self.most else planned_reply(turn, self.index))
+
+    def child(self, name: str) -> "_Plan":
+        return _Plan(self.index, f"{self.path}/{name}", self.turns, self.most)
 
 
 def planned_reply(turn: PlannedTurn, index: int) -> Reply:

@@ -5,8 +5,8 @@ taken for the same tokens. Where it does not, the server's cache has the prompt 
 answer at most what both readings could have in common: the expected hits then lie between two bounds.
 """
 
-from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field, replace
 
 from inferload.measure.record import CANCELLED
 from inferload.workload.bodies import Isolation
@@ -20,7 +20,7 @@ from inferload.workload.expectedhits import (
     computed_answer,
     tokens_of,
 )
-from inferload.workload.script import Ask, Fork, Reply, Script, Sent, Work, Worked, answer_key
+from inferload.workload.script import Ask, Reply, Script, Sink, Step, answer_key, interpret
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +81,30 @@ class _Session:
     generated: dict[Hashable, SentTurn] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class _Sent(Sink[int]):
+    """Books the recorded turns of a script and replies with their recorded lengths; its times are not used."""
+
+    book: Callable[[_Session, Ask, SentTurn, str], None]
+    session: _Session
+    path: str
+
+    def ask(self, ask: Ask, number: int, at: int) -> Step[int]:
+        session = self.session
+        turn = session.turns.get(f"s{session.index}{self.path}.{number}")
+        if turn is None:
+            return Step(at)
+        key = answer_key(session.index, self.path, number)
+        self.book(session, ask, turn, key)
+        if not turn.goes_on:
+            return Step(at)
+        reason = CANCELLED if turn.cancelled else "stop" if turn.ended_itself else None
+        return Step(at, Reply(None, turn.output_tokens, key=key, finish_reason=reason))
+
+    def child(self, name: str) -> "_Sent":
+        return replace(self, path=f"{self.path}/{name}")
+
+
 class SentHits:
     """Takes sessions in their order of arrival; `sums` are those since `begin`."""
 
@@ -101,39 +125,7 @@ class SentHits:
 
     def session(self, index: int, script: Script, isolated: Isolation, turns: Mapping[str, SentTurn]) -> None:
         """Book a session's turns, by their ids, as far as they were sent."""
-        self._follow(_Session(index, Layout(self.template, isolated), turns), script, "")
-
-    def _follow(self, session: _Session, script: Script, path: str) -> tuple[bool, Reply | None]:
-        """(Whether the script went on to its end, its last reply)."""
-        sent: Sent = None
-        last: Reply | None = None
-        number = 0
-        while True:
-            try:
-                effect = script.send(sent)
-            except StopIteration:
-                return True, last
-            if isinstance(effect, Work):
-                if not effect.pure:
-                    return False, last
-                sent = Worked(effect.call())
-                continue
-            if isinstance(effect, Fork):
-                ended = [self._follow(session, child, f"{path}/{name}") for name, child in effect.children]
-                if not all(complete for complete, _reply in ended):
-                    return False, last
-                sent = tuple(reply for _complete, reply in ended)
-                continue
-            turn = session.turns.get(f"s{session.index}{path}.{number}")
-            if turn is None:
-                return False, last
-            key = answer_key(session.index, path, number)
-            self._book(session, effect, turn, key)
-            if not turn.goes_on:
-                return False, last
-            reason = CANCELLED if turn.cancelled else "stop" if turn.ended_itself else None
-            sent = last = Reply(None, turn.output_tokens, key=key, finish_reason=reason)
-            number += 1
+        interpret(script, _Sent(self._book, _Session(index, Layout(self.template, isolated), turns), ""), 0)
 
     def _book(self, session: _Session, ask: Ask, turn: SentTurn, key: str) -> None:
         row, fresh = self._with_answers(session, session.layout.prompt(ask, turn.partition))

@@ -48,7 +48,7 @@ class Sessions:
 
     def __init__(self, scenario: Scenario, data: Data | None = None) -> None:
         self._seed = scenario.seed
-        self._data = replace(data or Data(), seed=scenario.seed)
+        self.data = replace(data or Data(), seed=scenario.seed)
         self._opened: dict[str, Opened] = {}
         self.notes = Notes()
         self._only: str | None = None
@@ -65,7 +65,7 @@ class Sessions:
     @property
     def origin(self) -> str:
         """The scenario file, from which paths may count."""
-        return self._data.origin
+        return self.data.origin
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -109,7 +109,7 @@ class Sessions:
 
     def _open(self, class_name: str, workload: Single | Tasks) -> Opened:
         if class_name not in self._opened:
-            self._opened[class_name] = OPENERS[workload.kind](workload, class_name, self._data)
+            self._opened[class_name] = OPENERS[workload.kind](workload, class_name, self.data)
         return self._opened[class_name]
 
     def arrivals_s(self) -> Iterator[float]:
@@ -130,8 +130,8 @@ class Sessions:
         """
         if not self.repeatable:
             return True
-        firsts = (next(outline(self.begin(index).script, index), None) for index in range(_LOOKED_AT))
-        return any(turn is not None and _shares(turn.ask.messages[0]) for turn in firsts)
+        firsts = (turn for index in range(_LOOKED_AT) for turn in outline(self.begin(index).script, index, most=1))
+        return any(_shares(turn.ask.messages[0]) for turn in firsts)
 
     def _place(self, index: int) -> int:
         """Place of session `index`'s class: by its own die, so that no other session's class depends on it."""

@@ -12,11 +12,11 @@ from inferload.errors import UsageError
 from inferload.measure.search import wanted
 from inferload.measure.search.plan import Settings
 from inferload.measure.search.wanted import Condition, SloError
+from inferload.numbers import seconds_of
 from inferload.runoptions import RUN_OPTIONS, RunOption
 from inferload.workload import files
 from inferload.workload import scenario as scenarios
 from inferload.workload.arrivalkinds import Closed, OpenArrivals, Rated, TraceTimes
-from inferload.workload.numberwords import seconds_of
 from inferload.workload.scenario import Scenario
 from inferload.workload.scenariofields import secret_header
 from inferload.workload.scenariotext import as_yaml

@@ -17,7 +17,7 @@ from inferload.measure.search.answer import document
 from inferload.measure.search.judged import Look, Point
 from inferload.measure.search.plan import Settings, Why
 from inferload.measure.search.said import line, summed_up
-from inferload.workload.numberwords import seconds
+from inferload.numbers import duration
 from inferload.workload.scenario import Scenario
 
 _EPILOG = """\
@@ -108,14 +108,14 @@ def _wanted(arguments: argparse.Namespace) -> tuple[Asked, Scenario, Path]:
 
 
 def _plan(said: Asked, scenario: Scenario, settings: Settings) -> list[str]:
-    at_once = f"{seconds(said.warmup_s)} of warm-up and {seconds(said.window_s)} measured"
+    at_once = f"{duration(said.warmup_s)} of warm-up and {duration(said.window_s)} measured"
     if said.rates:
         loads = ", ".join(f"{rate:g}" for rate in said.rates)
         lines = [f"sweep of {scenario.name} at {loads} {unit(scenario)} against {said.slo}"]
     else:
         lines = [
             f"search for the most {unit(scenario)} of {scenario.name} that hold {said.slo}",
-            f"  from {said.guess:g} {unit(scenario)}, at most {seconds(said.budget_s)}: about "
+            f"  from {said.guess:g} {unit(scenario)}, at most {duration(said.budget_s)}: about "
             f"{int(said.budget_s / settings.look_s)} points",
         ]
     return [*lines, f"  each point: {at_once}", f"  cache: {said_cache(scenario)}"]

@@ -23,14 +23,14 @@ from inferload.cli.search.asked import Asked, at, unit
 from inferload.errors import UsageError
 from inferload.measure import clock
 from inferload.measure.exact import COLUMNS
-from inferload.measure.progressline import clock as elapsed
 from inferload.measure.search import divergence, fromturns, judged
 from inferload.measure.search.judged import Look
 from inferload.measure.search.plan import Settings
 from inferload.measure.search.said import going
 from inferload.measure.search.seen import Window
 from inferload.measure.search.wanted import Condition
-from inferload.measure.texttable import short
+from inferload.numbers import clock as elapsed
+from inferload.numbers import short
 from inferload.runoptions import RUN_OPTIONS
 from inferload.workload import catalog
 from inferload.workload.scenario import Scenario

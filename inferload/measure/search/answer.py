@@ -12,7 +12,7 @@ from inferload.measure.search.judged import BROKEN, Bounds, Point, bounds
 from inferload.measure.search.knee import Knee, knee
 from inferload.measure.search.plan import Settings, Why, crossing, edge_of, pinned
 from inferload.measure.search.wanted import text_of
-from inferload.measure.texttable import short
+from inferload.numbers import short
 
 FORMAT = 1
 _ENDS: dict[Why, str] = {

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from math import isfinite
 from typing import Any
 
-from inferload.measure.progressline import clock
 from inferload.measure.search.attainment import Held
 from inferload.measure.search.judged import Point
-from inferload.measure.texttable import short
+from inferload.numbers import clock, duration, percent, short
 
 
 def line(point: Point, number: int, used_s: float, unit: str) -> str:
@@ -74,13 +73,6 @@ def _condition(one: Held) -> str:
     return f"{label} {figure}: {kept}"
 
 
-def percent(share: float) -> str:
-    """A share in percent, with the digits that tell it from 100."""
-    digits = 2 if 0.99 < share < 1 else 1
-    text = f"{share * 100:.{digits}f}"
-    return (text.rstrip("0").rstrip(".") if "." in text else text) + " %"
-
-
 def summed_up(found: Mapping[str, Any]) -> list[str]:
     """The answer, the knee and what it took."""
     spent = found["spent"]
@@ -100,6 +92,6 @@ def summed_up(found: Mapping[str, Any]) -> list[str]:
         lines.append(
             f"  measured with doubts: {doubted} of {spent['loads']} loads; search.md says which, and what to do"
         )
-    budget = "" if spent["budget_s"] is None else f" of {spent['budget_s'] / 60:.3g}"
-    lines.append(f"  {spent['looks']} runs at {spent['loads']} loads took {spent['used_s'] / 60:.3g}{budget} min")
+    budget = "" if spent["budget_s"] is None else f" of {duration(spent['budget_s'])}"
+    lines.append(f"  {spent['looks']} runs at {spent['loads']} loads took {duration(spent['used_s'])}{budget}")
     return lines

@@ -8,11 +8,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from inferload.errors import UsageError
+from inferload.numbers import plural
 from inferload.workload import files
 from inferload.workload.counting import SAMPLES, Counting, counting
 from inferload.workload.data import Data, same_as_master
 from inferload.workload.messages import Message, Piece
-from inferload.workload.numberwords import plural
 from inferload.workload.sources.documents import DocumentError, Exchange, Skip, Talk, talk_of
 from inferload.workload.sources.given import Answers, Given, GivenTurn, literal
 from inferload.workload.sources.index import Index, Ints, build
