@@ -102,7 +102,7 @@ def share_interval(
     """
     from scipy.special import betaincinv, ndtri, stdtrit
 
-    if freedom < 1 or not effective > 0:
+    if freedom < 1 or not effective > 0 or min(tails) <= 0:
         return 0.0, 1.0
     below, above = (effective * float(ndtri(tail) / stdtrit(freedom, tail)) ** 2 for tail in tails)
     inner, outer = (0.0, 1.0) if exact else (0.5, 0.5)
@@ -115,28 +115,48 @@ def _counts(slices: Sequence[Floats]) -> Floats:
     return np.array([len(one) for one in slices], dtype=np.float64)
 
 
-def _error(sums: Floats, counts: Floats) -> tuple[float, int | None]:
-    """Standard error of sum / count over slices, with its degrees of freedom. Freedom is None if the run is too short.
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Standard error of a ratio of sums with its degrees of freedom. `fitting`: number of independent batches."""
+
+    error: float
+    freedom: int
+    fitting: float
+
+
+def spread(sums: Floats, counts: Floats) -> Spread:
+    """Standard error of sum / count over consecutive slices.
 
     The error is that of batches or of pairs of batches, the one with the wider interval: correlated batches are too short
     to count as independent. If batches last less than five relaxation times, the error by the autocovariances of the slices
-    is a third candidate; if they last far less, the run is too short.
+    is a third candidate.
     """
     from scipy.special import stdtrit
 
     rests = sums - float(sums.sum()) / float(counts.sum()) * counts
     _, long_run = autocovariance([rests])
     alone = sqrt(len(rests) * long_run) / float(counts.sum())
-    fitting = len(rests) / (_RELAXATIONS * relaxation([rests]))
+    fitting = fitting_batches([rests])
     errors = [(alone, max(4, int(fitting) - 1))] if fitting < BATCHES else []
     for batches in (BATCHES, BATCHES // 2):
-        parts = [(np.array([part.sum() for part in np.array_split(one, batches)])) for one in (sums, counts)]
+        parts = [(np.array([part.sum() for part in np.array_split(values, batches)])) for values in (sums, counts)]
         full = parts[1] > 0
         if np.count_nonzero(full) >= min(_FEWEST, batches):
             errors.append((_ratio_error(parts[0][full], parts[1][full]), int(np.count_nonzero(full)) - 1))
     error, freedom = max(errors, key=lambda pair: pair[0] * float(stdtrit(pair[1], 1 - _TAIL)), default=(alone, 0))
-    enough = fitting >= _FITTING and np.count_nonzero(counts) >= BATCHES
-    return error, freedom if enough else None
+    return Spread(error, freedom, fitting)
+
+
+def fitting_batches(series: Sequence[Floats]) -> float:
+    """Number of independent batches that series of equal slices have room for."""
+    return sum(len(values) for values in series) / (_RELAXATIONS * relaxation(series))
+
+
+def _error(sums: Floats, counts: Floats) -> tuple[float, int | None]:
+    """Standard error and degrees of freedom of sum / count. Freedom is None if the run is too short."""
+    found = spread(sums, counts)
+    enough = found.fitting >= _FITTING and np.count_nonzero(counts) >= BATCHES
+    return found.error, found.freedom if enough else None
 
 
 def _ratio_error(sums: Floats, counts: Floats) -> float:
