@@ -130,16 +130,10 @@ _TASKS = (
 )  # fmt: skip
 
 _SEARCH = (
-    ("load", "", "what was asked for: sessions per second in an open loop, users in a closed one"),
-    ("verdict", "", "holds or breaks: the whole interval lies on one side of the condition; undecided: it does not; diverged: "
-     "turns in flight grew without end, so that there is no steady value"),
-    ("mean turn, s", "s", "send to end, mean of the turns inside the window"),
+    ("load", "", "sessions per second in an open loop, users in a closed loop"),
+    ("verdict", "", "holds or breaks: the whole interval lies on one side of the condition; undecided: it does not; overloaded: "
+     "turns in flight grew, so that there is no steady value"),
     ("measured", "s", "length of the window"),
-    ("values", "", "samples inside the window"),
-    ("effective", "", "so many independent samples would say as much"),
-    ("relaxation", "s", "time after which a sample says nothing of the next"),
-    ("turns in flight grew", "1/s", "slope of the turns in flight over the window, and the chance of such a one by luck"),
-    ("condition", "", "one part of the SLO; for a percentile the share of turns within the limit, with its interval"),
     ("run", "", "the directory below points/ that holds the point's run"),
 )  # fmt: skip
 
@@ -173,11 +167,6 @@ _JUDGED = tuple((rule.code, "", rule.means) for rule in reasons.RULES) + tuple(
     (rule.code, "", f"{rule.looks_like}; {rule.limits}") for rule in causes.RULES
 )
 
-_LOAD = (
-    ("knee", "", "the load with the most turns per second over their mean E2E (Kleinrock's power): below it more load buys more "
-     "throughput than it costs in waiting, above it less. At an end of what was tried it may lie beyond"),
-)  # fmt: skip
-
 _PARTS = (
     ("client lag", "ms", "plan to send, without connecting: our own lateness"),
     ("connect", "ms", "DNS, TCP and TLS, where a connection was opened"),
@@ -190,7 +179,7 @@ _PARTS = (
 
 DEFINITIONS: tuple[tuple[str, str, str], ...] = (
     *((measure.name, measure.unit, measure.text) for measure in MEASURES),
-    *_STATISTICS, *_RATES, *_BOOKS, *_SERVERS, *_CLIENT, *_CACHE, *_LOAD, *_PARTS,
+    *_STATISTICS, *_RATES, *_BOOKS, *_SERVERS, *_CLIENT, *_CACHE, *_PARTS,
     *_TURNS, *_TASKS, *_SEARCH, *_COMPARED, *_AGREE, *_LOCUST, *_JUDGED,
 )  # fmt: skip
 
@@ -222,7 +211,7 @@ SAME = {
     **{f"{name} {q}, ms": f"{name.lower()}_ms" for name in ("TTFT", "ITL") for q in ("mean", "p50", "p95", "p99")},
     "offered sessions/s": "offered sessions per s", "achieved sessions/s": "achieved sessions per s",
     "output tok/s": "output tok per s", "turns/s": "turns per s", "failed turns": "turns failed", "ok": "turns ok",
-    "failed": "turns failed", "unfinished": "turns unfinished", "hit rate": "prefix cache hit rate", "Knee": "knee",
+    "failed": "turns failed", "unfinished": "turns unfinished", "hit rate": "prefix cache hit rate",
     "sessions/s": "load", "users": "load", "goodput, turns/s": "goodput turns per s",
     "Seed": "seed", "Workers": "workers", "Phases": "phases", "Measured window": "window, s", "Percentiles from": "p50",
     **{name: name.replace("_", " ") for name in RATE_NAMES}, **SERVER_METRICS,

@@ -6,9 +6,8 @@ from typing import Any
 from .pictures.picture import BLUE, GREEN, GREY, ORANGE, RED, VIOLET, Figure, Picture
 
 _NOTE = (
-    "Bars: intervals at the error that each look may spend. Cross: turns in flight grew without end. Green: the highest load that "
-    "is sure to hold; red: the lowest that is sure not to; blue, dashed: where the fit loses the SLO; grey, dotted: the knee. "
-    "Dashed across: the SLO."
+    "Bars: intervals at the error of the load's latest run. Cross: turns in flight grew. Green: the highest load that holds the "
+    "SLO; red: the lowest that does not; blue, dashed: the estimate. Dashed across: the SLO."
 )
 _COLOURS = (BLUE, ORANGE, GREEN, VIOLET, RED)
 _KEPT, _FIGURES, _RATES = "", "2", "3"  # the panels, by the ends of their axes' names
@@ -31,8 +30,8 @@ def picture(found: Mapping[str, Any]) -> Picture | None:
         data += [trace for trace in (_attainment(rows, label, colour), _figures(rows, label, colour)) if trace["x"]]
     panels = _panels(found)
     data += _throughput(points)
-    data += _diverged(points, panels[0])
-    terms = ("turns per s", "goodput turns per s", *(["knee"] if found["knee"] else []))
+    data += _overloaded(points, panels[0])
+    terms = ("turns per s", "goodput turns per s")
     return Picture("curve", "Over the load", _NOTE, {"data": data, "layout": _layout(found, points, panels)}, terms)
 
 
@@ -117,16 +116,16 @@ def _throughput(points: list[dict[str, Any]]) -> list[Figure]:
     return found
 
 
-def _diverged(points: list[dict[str, Any]], panel: str) -> list[Figure]:
+def _overloaded(points: list[dict[str, Any]], panel: str) -> list[Figure]:
     """Loads above the server's capacity have no value: a cross at that edge of the first panel where nothing is kept."""
-    levels = [point["level"] for point in points if point["verdict"] == "diverged"]
+    levels = [point["level"] for point in points if point["verdict"] == "overloaded"]
     if not levels:
         return []
     marker = {"color": RED, "symbol": "x", "size": 10}
     place = {"xaxis": "x", "yaxis": f"y{panel}", "legend": f"legend{panel}", "cliponaxis": False}
-    place |= {"hovertemplate": "turns in flight grow without end"}
+    place |= {"hovertemplate": "turns in flight grew"}
     data = {"x": levels, "y": [0.0 if panel == _KEPT else _TOP] * len(levels), "marker": marker}
-    return [{"type": "scatter", "mode": "markers", "name": "diverged", **data, **place}]
+    return [{"type": "scatter", "mode": "markers", "name": "overloaded", **data, **place}]
 
 
 def _layout(found: Mapping[str, Any], points: list[dict[str, Any]], panels: list[str]) -> Figure:
@@ -166,22 +165,17 @@ def _lines(found: Mapping[str, Any]) -> list[Figure]:
     shapes = [_across("y2", 100.0)]
     wanted = {one["share"] for point in found["points"] for one in point["conditions"] if one["share"] is not None}
     shapes += [_across("y", 100 * share) for share in sorted(wanted)]
-    answer, knee = found["answer"] or {}, found["knee"] or {}
+    answer = found["answer"] or {}
     for level, colour, dash in (
         (answer.get("holds"), GREEN, "solid"),
         (answer.get("breaks"), RED, "solid"),
         (answer.get("estimate"), BLUE, "dash"),
-        (knee.get("level"), GREY, "dot"),
     ):
         if level is not None:
             line = {"color": colour, "width": 1.4, "dash": dash}
             shapes.append(
                 {"type": "line", "xref": "x", "yref": "paper", "x0": level, "x1": level, "y0": 0, "y1": 1, "line": line}
             )
-    if answer.get("interval"):
-        low, high = answer["interval"]
-        band = {"fillcolor": BLUE, "opacity": 0.1, "line": {"width": 0}, "layer": "below"}
-        shapes.append({"type": "rect", "xref": "x", "yref": "paper", "x0": low, "x1": high, "y0": 0, "y1": 1, **band})
     return shapes
 
 

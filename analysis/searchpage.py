@@ -6,7 +6,6 @@ from typing import Any
 
 from inferload import rundir
 from inferload.errors import UsageError
-from inferload.measure.search.knee import Knee
 from inferload.numbers import NOT_KNOWN, duration, number, percent, short
 
 from . import searchcharts
@@ -18,22 +17,11 @@ from .pictures.load import FIGURES
 from .pictures.picture import Picture
 from .reporttables import Table
 
-_POINTS = "turns/s: ended well in the window. Goodput: planned in it, and kept every limit; in a short window that may be more."
-_SURE = (
-    "Turns share a queue and its luck: the effective number says how many independent ones would say as much. A window holds or "
-    "breaks a condition only where its whole interval does."
+_POINTS = (
+    "turns/s: turns that ended well in the window. Goodput: those of them that met every limit of a single turn. A load holds or "
+    "breaks the SLO only if whole intervals do; they use the number of independent turns with the same spread."
 )
-_SURE_COLUMNS = (
-    "load",
-    "condition",
-    "verdict",
-    "values",
-    "effective",
-    "relaxation",
-    "error by",
-    "turns in flight grew",
-)
-_UNSTEADY = ("diverged", "invalid", "failed")
+_UNSTEADY = ("overloaded", "invalid", "failed")
 _WORDS = {"invalid": "not valid", "failed": "could not be made"}
 
 
@@ -76,19 +64,7 @@ def _throughput(found: Mapping[str, Any], folder: Path) -> Picture | None:
     if not whole:
         return None
     drawn = curve(Side("", tuple(read_run(path, FIGURES) for path in whole)))
-    return load.picture([drawn], _limits(found), "load", knees(found, drawn))
-
-
-def knees(found: Mapping[str, Any], drawn: load.Curve) -> dict[str, Knee]:
-    """The search's own knee, where its load is on the curve.
-
-    A run's E2E begins at the send, and so a knee by it may be another than that of the time from a turn's plan to its end.
-    """
-    bend = found["knee"]
-    point = next((one for one in found["points"] if bend and one["level"] == bend["level"]), None)
-    if point is None or not any(one.load == bend["level"] for one in drawn.points):
-        return {}
-    return {drawn.label: Knee(bend["level"], bend["below"], bend["above"], point["turns_per_s"], point["turn_mean_s"])}
+    return load.picture([drawn], _limits(found), "load")
 
 
 def _limits(found: Mapping[str, Any]) -> dict[str, float]:
@@ -117,17 +93,17 @@ def _model(found: Mapping[str, Any]) -> dict[str, Any]:
     ]
     if answer is not None:
         facts.append(("ended because", answer["ended_text"]))
-        facts.append(("error", f"{percent(spent['error'])} spent of {percent(spent['error_allowed'])}, over all looks"))
-    columns = (found["unit"], "verdict", *labels, "turns/s", "goodput, turns/s", "mean turn, s", "measured", "run")
+        facts.append(
+            ("error", f"the two decided loads are wrong in at most {percent(1 - answer['level'])} of searches")
+        )
+    columns = (found["unit"], "verdict", *labels, "turns/s", "goodput, turns/s", "measured", "run")
     return {
         "title": f"Search: {found['scenario']['name']}" if answer else f"Sweep: {found['scenario']['name']}",
         "headline": headline(found),
         "level": "valid" if answer is None or answer["resolved"] else "suspect",
-        "knee": found["knee"] and found["knee"]["text"],
         "facts": facts,
         "notes": notes,
         "points": Table("points", "Points", columns, tuple(_row(point, labels) for point in found["points"]), _POINTS),
-        "sure": Table("sure", "How sure", _SURE_COLUMNS, _details(found), _SURE),
     }
 
 
@@ -139,7 +115,6 @@ def _row(point: Mapping[str, Any], labels: list[str]) -> tuple[str, ...]:
         *(_held(held.get(label), point) for label in labels),
         number(point["turns_per_s"]),
         number(point["goodput_turns_per_s"]),
-        number(point["turn_mean_s"]),
         duration(point["measured_s"]),
         ", ".join(run.rpartition("/")[2] for run in point["runs"]),
     )
@@ -147,7 +122,7 @@ def _row(point: Mapping[str, Any], labels: list[str]) -> tuple[str, ...]:
 
 def _held(one: Mapping[str, Any] | None, point: Mapping[str, Any]) -> str:
     if one is None:
-        return "no steady value" if point["verdict"] == "diverged" else NOT_KNOWN
+        return "no steady value" if point["verdict"] == "overloaded" else NOT_KNOWN
     if not one["values"]:
         return "not measured"
     figure = "beyond all that ended" if one["figure"] is None else number(one["figure"])
@@ -156,22 +131,3 @@ def _held(one: Mapping[str, Any] | None, point: Mapping[str, Any]) -> str:
             return f"{figure} (no interval yet)"
         return f"{figure} ({number(one['low'])} to {number(one['high'])})"
     return f"{figure}; {percent(one['value'])} within ({percent(one['low'])} to {percent(one['high'])})"
-
-
-def _details(found: Mapping[str, Any]) -> tuple[tuple[str, ...], ...]:
-    """How sure each value is, and why."""
-    rows: list[tuple[str, ...]] = []
-    for point in found["points"]:
-        growth = point["in_flight_growth"]
-        grown = NOT_KNOWN if growth is None else f"{number(growth['per_s'])} a second (p {number(growth['p'])})"
-        for one in point["conditions"]:
-            how = f"{one['batches']} batches" if one["batches"] else "effective number"
-            rows.append(
-                (
-                    *(short(point["level"]), one["condition"], one["verdict"], f"{one['values']:,}"),
-                    *(number(one["effective"]), f"{number(one['relaxation_s'])} s", how, grown),
-                )
-            )
-        if not point["conditions"]:
-            rows.append((short(point["level"]), "", point["verdict"], "", "", "", "", grown))
-    return tuple(rows)

@@ -15,7 +15,8 @@ from inferload.measure.health import HealthSet
 from inferload.measure.manyturns import fold_many
 from inferload.measure.phasefacts import token_balance
 from inferload.measure.record import Failure, Phase, PhaseWindow, TurnRecord
-from inferload.measure.search import fromturns, wanted
+from inferload.measure.search import slo
+from inferload.measure.search.window import of_turns
 from inferload.measure.tally import Tally, TallySet, books
 from inferload.measure.validity import judge
 from inferload.turnfile import TurnColumns, to_table
@@ -121,7 +122,7 @@ def test_rates_of_random_runs_are_those_of_their_rows_and_agree_with_each_other(
     measured = tallies.total("measure")
     document = summary.figures_of(measured, SECONDS["measure"]) | {"window_s": SECONDS["measure"]}
     recomputed.check_rates(document, MANIFEST, rows, {})
-    searched = fromturns.window(table, {"w1": -10 * S}, SECONDS["measure"], wanted.parse("p95(ttft_ms) < 800"))
+    searched = of_turns(table, {"w1": -10 * S}, SECONDS["measure"], slo.parse("p95(ttft_ms) < 800"))
     assert searched.turns_per_s == pytest.approx(document["rates"]["turns_per_s"])
     assert books(tallies) == []
     for one in evidence.gather(tallies, HealthSet(), SECONDS, evidence.RunFacts(stamps=None)):

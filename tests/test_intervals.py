@@ -1,5 +1,7 @@
 """Intervals of one run's figures: they cover as often as they say, and gates answer by them."""
 
+import subprocess
+import sys
 from math import comb
 from typing import Any
 
@@ -10,7 +12,14 @@ from hypothesis import strategies as st
 from scipy import signal, stats
 
 from inferload.measure.gates import Policy, evaluate, parse
-from inferload.measure.intervals import SLICES, Interval, mean_interval, order_interval, quantile_interval, student_t
+from inferload.measure.intervals import (
+    SLICES,
+    Interval,
+    mean_interval,
+    order_interval,
+    quantile_interval,
+    share_interval,
+)
 
 SIGMA = 0.6  # of the logs
 
@@ -60,9 +69,24 @@ def test_turns_that_hang_together_count_for_fewer() -> None:
     assert 1000 < alone.effective <= 2000
 
 
-def test_students_t_is_that_of_the_tables() -> None:
-    for freedom in (4, 9, 19, 200):
-        assert student_t(freedom) == pytest.approx(stats.t.ppf(0.975, freedom), rel=3e-3)
+@pytest.mark.parametrize(("kept", "count"), [(0, 30), (1, 30), (15, 30), (30, 30)])
+def test_a_share_has_the_interval_of_jeffreys(kept: int, count: int) -> None:
+    low, high = stats.beta(kept + 0.5, count - kept + 0.5).interval(0.95)
+    found = share_interval(kept / count, count, 10**9, (0.025, 0.025))
+    assert found == pytest.approx((low if kept else 0.0, high if kept < count else 1.0), rel=1e-6)
+
+
+@pytest.mark.parametrize(("kept", "count"), [(0, 30), (1, 30), (15, 30), (30, 30)])
+def test_a_shares_interval_is_the_exact_binomial_one(kept: int, count: int) -> None:
+    exact = stats.binomtest(kept, count).proportion_ci(0.95)
+    found = share_interval(kept / count, count, 10**9, (0.025, 0.025), exact=True)
+    assert found == pytest.approx((exact.low, exact.high), rel=1e-6)
+
+
+def test_a_share_with_fewer_degrees_of_freedom_has_a_wider_interval() -> None:
+    narrow, wide = (share_interval(0.9, 200.0, freedom, (0.025, 0.025)) for freedom in (1000, 5))
+    assert wide[0] < narrow[0] < 0.9 < narrow[1] < wide[1]
+    assert share_interval(0.9, 200.0, 0, (0.025, 0.025)) == (0.0, 1.0)
 
 
 @pytest.mark.parametrize("q", [None, 0.5])
@@ -146,3 +170,8 @@ def test_ranks_of_a_percentile_hold_it_in_95_of_100_samples(count: int, q: float
 def test_one_sample_has_no_upper_end() -> None:
     assert order_interval(1, 0.99) == (1, None)
     assert order_interval(1000, 0.99) == (983, 997)
+
+
+def test_processes_that_generate_load_do_not_import_scipy_at_start_up() -> None:
+    code = "import sys, inferload.swarm.plugin, inferload.users; sys.exit('scipy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -24,9 +24,7 @@ from inferload.measure.console import TASK_ROWS
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> frames.RunFrames:
     summary = copy.deepcopy(synthetic.SUMMARY)
-    summary["steps"] = [
-        step(users, 100.0 * users / (1 + users / 8), 300.0 + 20 * users**1.5) for users in (1, 4, 8, 16)
-    ]
+    summary["steps"] = [step(users, 100.0 * users / (1 + users / 8)) for users in (1, 4, 8, 16)]
     rates = {"expected": {"hit_rate": 0.5, "cached_tokens": 500, "hit_rate_at_most": 0.6, "cached_tokens_at_most": 600}}
     summary["cache"] = rates | {"counted": {"hit_rate": 0.4, "hits": 400}, "per_turn": None}
     text = "schema: 1\nname: chat\nslo: {ttft_ms: 150, tpot_ms: 30}\n"
@@ -34,13 +32,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> frames.RunFrames:
     return frames.load(synthetic.write(tmp_path_factory.mktemp("runs") / "run", summary, scenario=scenario))
 
 
-def step(users: int, tok_per_s: float, e2e_ms: float) -> dict[str, Any]:
-    latency = {
-        name: {"mean": value, "p50": value, "p95": value * 1.5}
-        for name, value in (("ttft_ms", 90.0), ("e2e_ms", e2e_ms))
-    }
-    rates = {"output_tok_per_s": tok_per_s, "turns_per_s": tok_per_s / 50}
-    return {"step": 0, "users": users, "rates": rates, "latency": latency}
+def step(users: int, tok_per_s: float) -> dict[str, Any]:
+    latency = {"ttft_ms": {"p50": 90.0, "p95": 135.0}}
+    return {"step": 0, "users": users, "rates": {"output_tok_per_s": tok_per_s}, "latency": latency}
 
 
 @pytest.fixture(scope="module")
@@ -95,36 +89,24 @@ def test_an_interval_of_a_median_holds_it_in_95_of_100() -> None:
     assert 0.925 <= coverage(1000) <= 0.975
 
 
-def test_the_knee_is_that_of_searches_and_says_where_nothing_beyond_was_tried(drawn: Pictures) -> None:
+def test_throughput_against_latency_has_the_limits_of_the_slo(drawn: Pictures) -> None:
     picture = drawn.of("load")
     assert picture is not None
-    assert [words["text"] for words in picture.figure["layout"]["annotations"]] == [
-        "SLO ttft_ms 150",
-        "SLO tpot_ms 30",
-        "knee: 4 users",
-    ]
-    assert picture.note == "A point is a step. Knee: 4 users; 1 and 8 users were tried beside it."
-    rising = load.of_steps([step(users, 100.0 * users, 300.0) for users in (4, 1, 8)])
-    edge = load.picture([rising], {})
-    assert edge is not None
-    assert [words["text"] for words in edge.figure["layout"]["annotations"]] == ["knee: 8 users, the highest tried"]
-    assert "try higher loads" in edge.note
-    two = load.picture([load.of_steps([step(1, 100.0, 300.0), step(2, 150.0, 300.0)])], {})
-    assert two is not None
-    assert "takes three loads" in two.note
-    assert load.picture([load.of_steps([step(1, 100.0, 300.0)])], {}) is None
+    assert [words["text"] for words in picture.figure["layout"]["annotations"]] == ["SLO ttft_ms 150", "SLO tpot_ms 30"]
+    assert picture.note == "A point is a step."
+    assert load.picture([load.of_steps([step(1, 100.0), step(2, 150.0)])], {}) is not None
+    assert load.picture([load.of_steps([step(1, 100.0)])], {}) is None
 
 
 def test_several_configurations_are_a_curve_each() -> None:
     curves = [
-        load.Curve(name, "users", load.of_steps([step(n, 90.0 * n * faster, 300.0 * n) for n in (1, 2, 4)]).points)
+        load.Curve(name, "users", load.of_steps([step(n, 90.0 * n * faster) for n in (1, 2, 4)]).points)
         for name, faster in (("base", 1.0), ("fast", 1.5))
     ]
     picture = load.picture(curves, {"ttft_ms": 150}, "load")
     assert picture is not None
     assert [trace["name"] for trace in picture.figure["data"]] == ["base", "base", "fast", "fast"]
     assert len({trace["line"]["color"] for trace in picture.figure["data"]}) == 4
-    assert "Knee of fast: 1 user, the lowest that was tried" in picture.note
 
 
 def test_cache_hits_stand_beside_what_was_expected(drawn: Pictures) -> None:
@@ -179,7 +161,7 @@ def test_lanes_keep_to_what_a_page_can_hold(run: frames.RunFrames, monkeypatch: 
 def page_with_everything(folder: Path) -> str:
     """A report whose tables have every row that there is."""
     summary = copy.deepcopy(synthetic.SUMMARY)
-    summary["steps"] = [step(users, 100.0 * users, 300.0) for users in (1, 4, 8)]
+    summary["steps"] = [step(users, 100.0 * users) for users in (1, 4, 8)]
     counted = {"hit_rate": 0.4, "hits": 400, "queries": 1000}
     told = {"hit_rate": 0.4, "cached_tokens": 400, "input_tokens": 1000}
     expected = told | {"hit_rate_at_most": 0.6, "cached_tokens_at_most": 600, "exactness": "exact"}

@@ -18,19 +18,18 @@ import numpy as np
 import pytest
 import synthetic_run
 from inferload.analysis import searchcharts, searchpage
-from inferload.analysis.pictures import load
 
 from inferload import cli, rundir, turnfile
 from inferload.cli.ending import end
 from inferload.cli.foot import Foot
 from inferload.cli.search import asked, points
 from inferload.errors import UsageError
-from inferload.measure.search import plan, wanted
+from inferload.measure.search import bracket, slo
 from inferload.measure.search.answer import document
-from inferload.measure.search.judged import Look
-from inferload.measure.search.plan import Settings
-from inferload.measure.search.said import going, line, summed_up
-from inferload.measure.search.seen import Samples, Window
+from inferload.measure.search.bracket import Settings
+from inferload.measure.search.point import Look
+from inferload.measure.search.text import going, line, summed_up
+from inferload.measure.search.window import Samples, Window
 from inferload.workload import scenario as scenarios
 from inferload.workload.scenariotext import as_yaml
 
@@ -180,7 +179,7 @@ def test_a_search_does_not_go_on_with_a_changed_scenario(tmp_path: Path, capsys:
 
 def test_a_window_is_read_from_a_run_with_workers_on_clocks_of_their_own(tmp_path: Path) -> None:
     run_dir = synthetic_run.write(tmp_path / "run")
-    seen = points.window(run_dir, wanted.parse("p95(ttft_ms) < 800 and mean(tpot_ms) < 50 and failed_ratio < 0.5"))
+    seen = points.window(run_dir, slo.parse("p95(ttft_ms) < 800 and mean(tpot_ms) < 50 and failed_ratio < 0.5"))
     ttft, tpot, failed = seen.samples
     assert np.median(ttft.value) == pytest.approx(100, abs=1)
     assert np.isinf(ttft.value).sum() == np.isinf(failed.value).sum() == 1
@@ -189,12 +188,12 @@ def test_a_window_is_read_from_a_run_with_workers_on_clocks_of_their_own(tmp_pat
     assert ttft.at_s.min() >= 0
     assert ttft.at_s.max() < seen.lasts_s
     assert seen.good == len(ttft.value) - 1
-    assert points.window(run_dir, wanted.parse("mean(ttft_ms) < 800")).good is None
+    assert points.window(run_dir, slo.parse("mean(ttft_ms) < 800")).good is None
 
 
 def test_a_point_is_not_judged_by_a_part_of_its_turns(tmp_path: Path) -> None:
     run_dir = synthetic_run.write(tmp_path / "run")
-    conditions = wanted.parse("p95(ttft_ms) < 800")
+    conditions = slo.parse("p95(ttft_ms) < 800")
     manifest = json.loads((run_dir / "run.json").read_text())
     for worker in manifest["workers"]:
         worker["turns"] = turnfile.rows_of(run_dir / rundir.TURNS, worker["name"])
@@ -207,7 +206,7 @@ def test_a_point_is_not_judged_by_a_part_of_its_turns(tmp_path: Path) -> None:
 
 def test_sessions_that_were_dropped_kept_no_limit(tmp_path: Path) -> None:
     run_dir = synthetic_run.write(tmp_path / "run")
-    conditions = wanted.parse("p95(ttft_ms) < 800 and failed_ratio < 0.5")
+    conditions = slo.parse("p95(ttft_ms) < 800 and failed_ratio < 0.5")
     for before, after in zip(
         points.window(run_dir, conditions).samples, points.window(run_dir, conditions, 7).samples, strict=True
     ):
@@ -223,8 +222,8 @@ def test_what_is_doubtful_in_a_point_is_said_with_it() -> None:
     remarks = points.remarks_of({"verdict": {"reasons": reasons}})
     at_s = np.arange(0, 60, 0.05)
     window = Window(60.0, (Samples(at_s, np.full(len(at_s), 10.0)),), at_s, at_s + 0.1)
-    settings = Settings(wanted.parse(SLO), 20.0, 1000.0, 60.0, 5.0)
-    (point,) = plan.points_of(settings, [Look(20.0, (window,), 65.0, remarks=remarks)])
+    settings = Settings(slo.parse(SLO), 20.0, 1000.0, 60.0, 5.0)
+    (point,) = bracket.points_of(settings, [Look(20.0, (window,), 65.0, remarks=remarks)])
     assert point.remarks == ("a worker was busy; use more workers",)
     assert line(point, 1, 65.0, "sessions/s").endswith("; but a worker was busy")
     twice = replace(point, remarks=(*remarks, "the clock jumped; set it"))
@@ -232,7 +231,7 @@ def test_what_is_doubtful_in_a_point_is_said_with_it() -> None:
     told = document(settings, [point], "budget", "sessions/s")
     assert told["points"][0]["remarks"] == list(point.remarks)
     assert any("measured with doubts: 1 of 1 loads" in text for text in summed_up(told))
-    (lost,) = plan.points_of(settings, [Look(20.0, (), 65.0, invalid=True, cause="it was late; use more workers")])
+    (lost,) = bracket.points_of(settings, [Look(20.0, (), 65.0, invalid=True, cause="it was late; use more workers")])
     assert line(lost, 1, 65.0, "sessions/s").endswith("no limit of the server: it was late")
 
 
@@ -292,15 +291,6 @@ def test_a_second_interrupt_leaves_no_run_behind() -> None:
         signal.signal(signal.SIGINT, before)
 
 
-def test_turns_that_pile_up_are_seen_in_a_progress_file() -> None:
-    rng = np.random.default_rng(1)
-    steady = [(float(s), 10.0 * s, 20 + float(rng.integers(-4, 5))) for s in range(40)]
-    growing = [(float(s), 10.0 * s, 20 + 4.0 * s + float(rng.integers(-4, 5))) for s in range(40)]
-    assert not points.grows(steady, 0.001)
-    assert points.grows(growing, 0.001)
-    assert not points.grows(growing[:5], 0.001)
-
-
 @pytest.mark.soak
 def test_a_server_that_is_not_there_is_said_by_the_first_point(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
@@ -311,8 +301,8 @@ def test_a_server_that_is_not_there_is_said_by_the_first_point(
 
 
 def found(kept: dict[float, float]) -> dict[str, Any]:
-    """A search.json over loads and the shares that kept the limit; the highest load diverged, one was not valid."""
-    settings = Settings(wanted.parse(SLO), 4.0, 3600.0, 400.0, 10.0)
+    """A search.json over loads and the shares that kept the limit; the highest load overloads the server, one run was not valid."""
+    settings = Settings(slo.parse(SLO), 4.0, 3600.0, 400.0, 10.0)
     looks = []
     for number, (level, share) in enumerate(kept.items()):
         rng = np.random.default_rng(number)
@@ -323,9 +313,9 @@ def found(kept: dict[float, float]) -> dict[str, Any]:
         looks.append(Look(level, (window,), 410.0, runs=(f"points/{number + 1:02}",)))
     at_s = np.arange(0, 100, 0.02)
     over = Window(100.0, (Samples(at_s, at_s * 100),), at_s, at_s * 2 + 1, 10)
-    looks.append(Look(50.0, (over,), 110.0, ended_early=True, runs=("points/05",)))
+    looks.append(Look(50.0, (over,), 110.0, runs=("points/05",)))
     looks.append(Look(90.0, (), 410.0, invalid=True, cause="a worker used 99 % of a core", runs=("points/06",)))
-    made = document(settings, plan.points_of(settings, looks), "budget", "sessions/s")
+    made = document(settings, bracket.points_of(settings, looks), "budget", "sessions/s")
     facts = {
         "scenario": {"name": "chat-open"},
         "target": "http://server:8000",
@@ -350,35 +340,17 @@ def test_a_sweep_has_no_answer_and_a_page_all_the_same() -> None:
     assert "Sweep: chat-open" in searchpage.markdown(plain)
 
 
-def test_a_page_tells_of_one_knee_though_runs_measure_from_the_send() -> None:
-    """By the runs' own E2E the knee would be the lowest load: the page keeps to the search's, from plan to end."""
-    told = found({4.0: 0.995, 8.0: 0.985, 12.0: 0.95, 16.0: 0.7})
-    figures = {load.THROUGHPUT: 1.0, load.RATE: 1.0}
-    drawn = load.Curve(
-        "",
-        "sessions/s",
-        tuple(load.Point(f"{n}", n, figures | {load.WHOLE: n * 100.0}) for n in (4.0, 8.0, 12.0, 16.0)),
-    )
-    assert drawn.knee is not None
-    assert drawn.knee.level != told["knee"]["level"]
-    kept = searchpage.knees(told, drawn)
-    assert (kept[""].level, kept[""].below, kept[""].above) == tuple(
-        told["knee"][n] for n in ("level", "below", "above")
-    )
-    assert searchpage.knees(told | {"knee": None}, drawn) == {}
-
-
 def test_an_slo_of_means_alone_has_no_picture_of_shares() -> None:
-    settings = Settings(wanted.parse("mean(ttft_ms) < 100"), 10.0, 1000.0, 60.0, 5.0)
+    settings = Settings(slo.parse("mean(ttft_ms) < 100"), 10.0, 1000.0, 60.0, 5.0)
     at_s = np.arange(0, 60, 0.05)
     steady = Window(60.0, (Samples(at_s, np.full(len(at_s), 50.0)),), at_s, at_s + 0.1)
     over = Window(60.0, (Samples(at_s, at_s * 100),), at_s, at_s * 2 + 1)
     looks = [Look(4.0, (steady,), 65.0), Look(8.0, (over,), 65.0)]
-    picture = searchcharts.picture(document(settings, plan.points_of(settings, looks), "budget", "sessions/s"))
+    picture = searchcharts.picture(document(settings, bracket.points_of(settings, looks), "budget", "sessions/s"))
     assert picture is not None
     assert {trace["yaxis"] for trace in picture.figure["data"]} == {"y2", "y3"}
     assert "yaxis" not in picture.figure["layout"]
-    (cross,) = (trace for trace in picture.figure["data"] if trace["name"] == "diverged")
+    (cross,) = (trace for trace in picture.figure["data"] if trace["name"] == "overloaded")
     assert (cross["x"], cross["y"]) == ([8.0], [300.0])
 
 

@@ -1,4 +1,4 @@
-"""Throughput against latency over the loads that were tried, with the knee and the limits of the SLO.
+"""Throughput against latency over the loads that were tried, with the limits of the SLO.
 
 A curve is one configuration over its loads: the steps of a run, the points of a search, or runs at several loads.
 """
@@ -10,13 +10,10 @@ from typing import Any
 import numpy as np
 
 from inferload.measure.console import step_level
-from inferload.measure.search.knee import Knee, knee
-from inferload.numbers import short
 
 from .picture import (
     BLUE,
     GREEN,
-    GREY,
     ORANGE,
     PALE_BLUE,
     PALE_GREEN,
@@ -37,9 +34,9 @@ from .picture import (
 )
 
 KEY = "load"
-THROUGHPUT, RATE, WHOLE = "output_tok_per_s", "turns_per_s", "mean(e2e_ms)"
+THROUGHPUT = "output_tok_per_s"
 _PANELS = (("TTFT", "p50(ttft_ms)", "p95(ttft_ms)", ""), ("ITL", "p50(itl_ms)", "p95(itl_ms)", "2"))
-FIGURES = (THROUGHPUT, RATE, WHOLE, *(name for panel in _PANELS for name in panel[1:3]))  # what a point is made of
+FIGURES = (THROUGHPUT, *(name for panel in _PANELS for name in panel[1:3]))  # what a point is made of
 
 _ALONE = ((BLUE, PALE_BLUE), (ORANGE, PALE_ORANGE))  # of the two panels, where there is one curve
 _COLOURS = (
@@ -66,22 +63,6 @@ class Curve:
     unit: str
     points: tuple[Point, ...]
 
-    @property
-    def knee(self) -> Knee | None:
-        """Where throughput over the mean time of a turn is greatest; None where fewer than three loads are known."""
-        known = [(point.load, point.figures.get(RATE), point.figures.get(WHOLE)) for point in self.points]
-        return knee(
-            [
-                (load, rate, None if e2e_ms is None else e2e_ms / 1e3)
-                for load, rate, e2e_ms in known
-                if load is not None and rate is not None
-            ]
-        )
-
-    def at(self, load: float) -> Point:
-        """The point of a load that was tried."""
-        return next(point for point in self.points if point.load == load)
-
 
 def of_steps(steps: Sequence[Mapping[str, Any]]) -> Curve:
     """The steps of a run, from its summary.json."""
@@ -96,8 +77,8 @@ def of_steps(steps: Sequence[Mapping[str, Any]]) -> Curve:
 
 def _figures(block: Mapping[str, Any]) -> dict[str, float | None]:
     rates, latency = block.get("rates") or {}, block.get("latency") or {}
-    found = {name: _number(rates.get(name)) for name in (THROUGHPUT, RATE)}
-    for name in FIGURES[len(found) :]:
+    found = {THROUGHPUT: _number(rates.get(THROUGHPUT))}
+    for name in FIGURES[1:]:
         statistic, _, measure = name.rstrip(")").partition("(")
         found[name] = _number((latency.get(measure) or {}).get(statistic))
     return found
@@ -107,35 +88,18 @@ def _number(value: Any) -> float | None:
     return float(value) if isinstance(value, int | float) else None
 
 
-def picture(
-    curves: Sequence[Curve],
-    slo: Mapping[str, float],
-    point: str = "step",
-    told: Mapping[str, Knee] | None = None,
-) -> Picture | None:
-    """None where fewer than two points are known of all.
-
-    `point`: what one is called. `told`: the knees of the curves, by label, where somebody has found them already, so that
-    two are never told of the same loads; None: those of the curves themselves.
-    """
+def picture(curves: Sequence[Curve], slo: Mapping[str, float], point: str = "step") -> Picture | None:
+    """Chart of all curves; None if fewer than two points are known. `point`: name of a point in the note."""
     data = [trace for place, curve in enumerate(curves) for trace in _lines(curve, place, len(curves))]
     shown = {name for trace in data for name in trace["text"]}
     if len(shown) < 2:
         return None
     plan = _layout(data, len(curves))
     shapes, words = _limits(slo, plan)
-    own = {curve.label: found for curve in curves if (found := curve.knee) is not None}
-    bends = own if told is None else told
-    for curve in curves:
-        if curve.label in bends:
-            shapes.append(_knee_line(curve, bends[curve.label], len(curves)))
-            words += _knee_words(curve, bends[curve.label]) if len(curves) == 1 else []
     plan |= {"shapes": shapes, "annotations": words}
-    terms = ("output tok per s", "ttft_ms", "itl_ms", *(["knee"] if bends else []))
-    return Picture(
-        *(KEY, "Throughput against latency", _note(curves, bends, point, told is not None)),
-        *({"data": data, "layout": plan}, terms),
-    )
+    note = f"A point is a {point}." + (" Dark: p95, pale: p50." if len(curves) > 1 else "")
+    terms = ("output tok per s", "ttft_ms", "itl_ms")
+    return Picture(KEY, "Throughput against latency", note, {"data": data, "layout": plan}, terms)
 
 
 def _lines(curve: Curve, place: int, count: int) -> Iterator[Figure]:
@@ -194,46 +158,3 @@ def _limits(slo: Mapping[str, float], plan: Figure) -> tuple[list[Figure], list[
             shapes.append(shape)
             words.append(text | ({"y": float(np.log10(slo[name]))} if log else {}))
     return shapes, words
-
-
-def _knee_line(curve: Curve, found: Knee, count: int) -> Figure:
-    x = _throughput_at(curve, found)
-    line = {"color": GREEN if count == 1 else GREY, "width": 1.4, "dash": "dot"}
-    return {"type": "line", "xref": "x", "x0": x, "x1": x, "yref": "paper", "y0": 0, "y1": 0.96, "line": line}
-
-
-def _knee_words(curve: Curve, found: Knee) -> list[Figure]:
-    text = f"knee: {curve.at(found.level).name}" + ("" if found.enclosed else f", the {_edge(found)} tried")
-    place = {"xref": "x", "x": _throughput_at(curve, found), "yref": "paper", "y": 0.96, "yanchor": "bottom"}
-    return [place | {"text": text, "showarrow": False, "font": {"size": 11, "color": GREEN}}]
-
-
-def _throughput_at(curve: Curve, found: Knee) -> float:
-    return float(f"{curve.at(found.level).figures.get(THROUGHPUT) or 0.0:.4g}")
-
-
-def _edge(found: Knee) -> str:
-    return "lowest" if found.below is None else "highest"
-
-
-def _note(curves: Sequence[Curve], bends: Mapping[str, Knee], point: str, told: bool) -> str:
-    said = [f"A point is a {point}."]
-    if len(curves) > 1:
-        said.append("Dark: p95, pale: p50.")
-    for curve in curves:
-        if curve.label in bends:
-            said.append(_bend(curve, bends[curve.label]))
-    if not bends and not told:
-        said.append("No knee can be told: it takes three loads or more of one configuration.")
-    return " ".join(said)
-
-
-def _bend(curve: Curve, found: Knee) -> str:
-    """Where the knee lies, and how far that can be trusted."""
-    name = f" of {curve.label}" if curve.label else ""
-    at = curve.at(found.level).name
-    if found.enclosed:
-        between = f"{short(found.below)} and {short(found.above)} {curve.unit} were tried beside it"
-        return f"Knee{name}: {at}; {between}."
-    side, further = _edge(found), "lower" if found.below is None else "higher"
-    return f"Knee{name}: {at}, the {side} that was tried, so it may lie {further} still: try {further} loads."

@@ -9,6 +9,7 @@ from importlib import metadata
 from pathlib import Path
 
 import psutil
+from packaging.requirements import Requirement
 
 from inferload.measure import checks
 from inferload.measure.checks import Check, Package, Ticks
@@ -16,7 +17,6 @@ from inferload.measure.clock import now_ns
 from inferload.wire import checkup, readers
 
 LOOK_S = 0.5
-_REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)\s*\(?([<>=!~][^;)]*)?\)?")
 _PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _QUOTA = Path("/sys/fs/cgroup/cpu.max")
 _MEMORY_LIMIT = Path("/sys/fs/cgroup/memory.max")
@@ -60,14 +60,13 @@ def packages() -> list[Package]:
     return [own, *(_package(text) for text in wanted if "extra ==" not in text)]
 
 
-def _package(requirement: str) -> Package:
-    found = _REQUIREMENT.match(requirement)
-    assert found is not None, requirement
-    name = found[1]
+def _package(text: str) -> Package:
+    requirement = Requirement(text)
+    wanted = str(requirement.specifier)
     try:
-        return Package(name, (found[2] or "").strip(), metadata.version(name))
+        return Package(requirement.name, wanted, metadata.version(requirement.name))
     except metadata.PackageNotFoundError:
-        return Package(name, (found[2] or "").strip(), None)
+        return Package(requirement.name, wanted, None)
 
 
 def cores() -> tuple[int, int, float | None]:

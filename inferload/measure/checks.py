@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
+
+from packaging.specifiers import SpecifierSet
 
 from inferload.measure.reasons import RULES
 from inferload.numbers import percent
@@ -87,29 +88,15 @@ def python(version: tuple[int, ...]) -> Check:
 def packages(found: Sequence[Package]) -> Check:
     """The libraries, as inferload's own metadata asks for them."""
     missing = [package.name for package in found if package.version is None]
-    wrong = [f"{p.name} {p.version} (wanted {p.wanted})" for p in found if p.version and not fits(p.version, p.wanted)]
+    wrong = [
+        f"{package.name} {package.version} (wanted {package.wanted})"
+        for package in found
+        if package.version and not SpecifierSet(package.wanted).contains(package.version, prereleases=True)
+    ]
     if missing or wrong:
         said = "; ".join([f"missing: {', '.join(missing)}"] * bool(missing) + wrong)
         return Check("fail", "packages", said, "pip install --upgrade inferload")
     return Check("ok", "packages", ", ".join(f"{package.name} {package.version}" for package in found))
-
-
-def fits(version: str, wanted: str) -> bool:
-    """Whether a version meets every clause of ">=2.47,<2.48"; only releases are compared, and only these two signs known."""
-    for clause in filter(None, wanted.split(",")):
-        sign, least = re.match(r"\s*([<>=!~]*)\s*(.*)", clause).groups()  # type: ignore[union-attr]
-        if sign == ">=" and _release(version) < _release(least):
-            return False
-        if sign == "<" and _release(version) >= _release(least):
-            return False
-    return True
-
-
-def _release(version: str) -> tuple[int, ...]:
-    numbers = [int(part) for part in re.findall(r"\d+", re.split(r"[a-z+]", version, maxsplit=1)[0])]
-    while numbers and numbers[-1] == 0:
-        numbers.pop()
-    return tuple(numbers)
 
 
 def open_files(soft: int, hard: int) -> Check:

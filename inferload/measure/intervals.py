@@ -1,9 +1,9 @@
-"""How sure a figure of one run is: intervals of a percentile and of a mean, from batches of turns that follow each other.
+"""Confidence intervals of a percentile, a mean and a share in one run, from batches of consecutive turns.
 
-Turns are not independent: those that wait in one queue wait together. So the spread is taken between batches of time, and
-comes out as an effective number of samples, the number of independent ones that would scatter as much. A percentile's interval is
-one of order statistics at that number: the ranks that a Wilson score interval of the share below it has (Wilson 1927; with an
-effective n as Korn and Graubard 1998 have it for surveys). Pure maths.
+Turns that wait in one queue are not independent. The spread is therefore taken between batches of time and expressed as an
+effective number of samples: the number of independent samples with the same spread. A percentile's interval has the ranks of
+the interval of the share below it, at the effective number. Pure maths; scipy is imported by the functions, because processes
+that generate load import this module.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _RELAXATIONS = 5  # a batch should last so many relaxation times
 _FITTING = 16  # such batches; with fewer even a wider interval errs too often
 _FEWEST = 10  # batches with values in them; with fewer nobody can tell how they scatter
 _BEYOND = 10  # effective samples that must lie beyond a percentile for that end of its interval to be known
-_Z = 1.959964  # of the normal distribution, two-sided 0.95
+_TAIL = 0.025  # error at each end of a 95 % interval
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +50,11 @@ def quantile_interval(slices: Sequence[Floats], q: float) -> Interval | None:
         return None
     limit = values[rank(q, count) - 1]
     below = np.array([np.count_nonzero(one <= limit) for one in slices], dtype=np.float64)
-    error, t = _error(below, _counts(slices))
+    error, freedom = _error(below, _counts(slices))
     effective = min(float(count), q * (1 - q) / error**2) if error > 0 else float(count)
-    if t is None:
+    if freedom is None:
         return Interval(None, None, effective)
-    low_q, high_q = _wilson(q, effective, t)
+    low_q, high_q = share_interval(q, effective, freedom, (_TAIL, _TAIL))
     low = float(values[max(1, floor(count * low_q)) - 1]) if effective * q >= _BEYOND else None
     high = float(values[min(count, ceil(count * high_q) + 1) - 1]) if effective * (1 - q) >= _BEYOND else None
     return Interval(low, high, effective)
@@ -80,36 +80,83 @@ def mean_interval(slices: Sequence[Floats]) -> Interval | None:
     if not len(values):
         return None
     mean, variance = float(values.mean()), float(values.var())
-    error, t = _error(np.array([float(one.sum()) for one in slices]), _counts(slices))
+    error, freedom = _error(np.array([float(part.sum()) for part in slices]), _counts(slices))
     error = max(error, sqrt(variance / len(values)))
     effective = variance / error**2 if error > 0 else float(len(values))
-    return Interval(None, None, effective) if t is None else Interval(mean - t * error, mean + t * error, effective)
+    if freedom is None:
+        return Interval(None, None, effective)
+    from scipy.special import stdtrit
+
+    half = float(stdtrit(freedom, 1 - _TAIL)) * error
+    return Interval(mean - half, mean + half, effective)
+
+
+def share_interval(
+    share: float, effective: float, freedom: int, tails: tuple[float, float], exact: bool = False
+) -> tuple[float, float]:
+    """Interval of a share of `effective` independent values, corrected for `freedom` (Korn and Graubard 1998).
+
+    `freedom`: degrees of freedom of the variance that `effective` comes from. `tails`: error below and above. The interval
+    is that of Jeffreys, which covers the share as often as stated on average, or with `exact` that of Clopper and Pearson,
+    which covers every share at least as often.
+    """
+    from scipy.special import betaincinv, ndtri, stdtrit
+
+    if freedom < 1 or not effective > 0 or min(tails) <= 0:
+        return 0.0, 1.0
+    below, above = (effective * float(ndtri(tail) / stdtrit(freedom, tail)) ** 2 for tail in tails)
+    inner, outer = (0.0, 1.0) if exact else (0.5, 0.5)
+    low = betaincinv(share * below + inner, (1 - share) * below + outer, tails[0]) if share > 0 else 0.0
+    high = betaincinv(share * above + outer, (1 - share) * above + inner, 1 - tails[1]) if share < 1 else 1.0
+    return float(low), float(high)
 
 
 def _counts(slices: Sequence[Floats]) -> Floats:
     return np.array([len(one) for one in slices], dtype=np.float64)
 
 
-def _error(sums: Floats, counts: Floats) -> tuple[float, float | None]:
-    """Standard error of sum / count over slices, and the t that goes with it; None: the run is too short to tell.
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Standard error of a ratio of sums with its degrees of freedom. `fitting`: number of independent batches."""
 
-    It is that of batches or of pairs of them, whichever makes the interval wider: batches that still hang together are too
-    short to count as independent. Where batches last less than five relaxation times the autocovariances of the slices
-    have a say too; where far less, nothing is to be trusted.
+    error: float
+    freedom: int
+    fitting: float
+
+
+def spread(sums: Floats, counts: Floats) -> Spread:
+    """Standard error of sum / count over consecutive slices.
+
+    The error is that of batches or of pairs of batches, the one with the wider interval: correlated batches are too short
+    to count as independent. If batches last less than five relaxation times, the error by the autocovariances of the slices
+    is a third candidate.
     """
+    from scipy.special import stdtrit
+
     rests = sums - float(sums.sum()) / float(counts.sum()) * counts
     _, long_run = autocovariance([rests])
     alone = sqrt(len(rests) * long_run) / float(counts.sum())
-    fitting = len(rests) / (_RELAXATIONS * relaxation([rests]))
-    found = [(alone, student_t(max(4, int(fitting) - 1)))] if fitting < BATCHES else []
+    fitting = fitting_batches([rests])
+    errors = [(alone, max(4, int(fitting) - 1))] if fitting < BATCHES else []
     for batches in (BATCHES, BATCHES // 2):
-        parts = [(np.array([part.sum() for part in np.array_split(one, batches)])) for one in (sums, counts)]
+        parts = [(np.array([part.sum() for part in np.array_split(values, batches)])) for values in (sums, counts)]
         full = parts[1] > 0
         if np.count_nonzero(full) >= min(_FEWEST, batches):
-            found.append((_ratio_error(parts[0][full], parts[1][full]), student_t(int(np.count_nonzero(full)) - 1)))
-    error, t = max(found, key=lambda pair: pair[0] * pair[1], default=(alone, 0.0))
-    enough = fitting >= _FITTING and np.count_nonzero(counts) >= BATCHES
-    return error, t if enough else None
+            errors.append((_ratio_error(parts[0][full], parts[1][full]), int(np.count_nonzero(full)) - 1))
+    error, freedom = max(errors, key=lambda pair: pair[0] * float(stdtrit(pair[1], 1 - _TAIL)), default=(alone, 0))
+    return Spread(error, freedom, fitting)
+
+
+def fitting_batches(series: Sequence[Floats]) -> float:
+    """Number of independent batches that series of equal slices have room for."""
+    return sum(len(values) for values in series) / (_RELAXATIONS * relaxation(series))
+
+
+def _error(sums: Floats, counts: Floats) -> tuple[float, int | None]:
+    """Standard error and degrees of freedom of sum / count. Freedom is None if the run is too short."""
+    found = spread(sums, counts)
+    enough = found.fitting >= _FITTING and np.count_nonzero(counts) >= BATCHES
+    return found.error, found.freedom if enough else None
 
 
 def _ratio_error(sums: Floats, counts: Floats) -> float:
@@ -117,19 +164,3 @@ def _ratio_error(sums: Floats, counts: Floats) -> float:
     batches, total = len(sums), float(counts.sum())
     residuals = sums - float(sums.sum()) / total * counts
     return sqrt(batches / (batches - 1) * float((residuals**2).sum())) / total
-
-
-def student_t(freedom: int) -> float:
-    """The two-sided 0.95 point of Student's t, to 0.1 % from 4 degrees on (Cornish and Fisher's expansion)."""
-    z = _Z
-    first = (z**3 + z) / 4
-    second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
-    third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
-    return z + first / freedom + second / freedom**2 + third / freedom**3
-
-
-def _wilson(share: float, count: float, z: float) -> tuple[float, float]:
-    """Wilson's score interval of a share."""
-    centre = (share + z**2 / (2 * count)) / (1 + z**2 / count)
-    half = z / (1 + z**2 / count) * sqrt(share * (1 - share) / count + z**2 / (4 * count**2))
-    return centre - half, centre + half

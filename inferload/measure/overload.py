@@ -18,7 +18,6 @@ import numpy.typing as npt
 
 from inferload.measure.arrow import pa, pc
 from inferload.measure.clock import NS_PER_S
-from inferload.measure.intervals import student_t
 from inferload.measure.record import Failure, PhaseWindow
 from inferload.measure.sketch import rank
 
@@ -118,11 +117,13 @@ def _settled_s(planned_s: Floats, ended_s: Floats, lasts_s: float) -> float:
 
 def _over(planned_s: Floats, ended_s: Floats, start_s: float, end_s: float) -> Growth:
     """Growth from `start_s` to `end_s`, without regard to how long the load has lasted."""
+    from scipy.special import stdtrit  # not at start-up: processes that generate load import this module
+
     lasts_s = end_s - start_s
     offered = int(np.count_nonzero((planned_s >= start_s) & (planned_s < end_s)))
     ends, _ = np.histogram(ended_s, bins=BLOCKS, range=(start_s, end_s))
     more = offered - int(ends.sum())
-    half = student_t(BLOCKS - 1) * sqrt(BLOCKS) * float(ends.std(ddof=1))
+    half = float(stdtrit(BLOCKS - 1, 0.975)) * sqrt(BLOCKS) * float(ends.std(ddof=1))
     grew = more >= _LEAST_TURNS and more > LEAST_SHARE * offered and more > half
     return Growth(
         lasts_s,

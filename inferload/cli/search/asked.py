@@ -9,9 +9,9 @@ from typing import Any
 
 from inferload import rundir
 from inferload.errors import UsageError
-from inferload.measure.search import wanted
-from inferload.measure.search.plan import Settings
-from inferload.measure.search.wanted import Condition, SloError
+from inferload.measure.search import slo
+from inferload.measure.search.bracket import Settings
+from inferload.measure.search.slo import Condition, SloError
 from inferload.numbers import seconds_of
 from inferload.runoptions import RUN_OPTIONS, RunOption
 from inferload.workload import files
@@ -181,7 +181,7 @@ def asked(arguments: argparse.Namespace) -> tuple[Asked, Scenario]:
     if isinstance(scenario.arrivals, OpenArrivals) and scenario.arrivals.max_in_flight is not None:
         raise UsageError(
             "scenario: arrivals.max_in_flight keeps load from a server that is full, so that every rate would hold; "
-            "set it to null: a point at which turns pile up is ended by itself"
+            "set it to null"
         )
     options = {option.name: getattr(arguments, option.name) for option in PASSED_ON}
     seed = scenario.seed if arguments.seed is None else arguments.seed
@@ -200,10 +200,10 @@ def asked(arguments: argparse.Namespace) -> tuple[Asked, Scenario]:
     return said, scenario
 
 
-def conditions_of(slo: str) -> tuple[Condition, ...]:
-    """The SLO, read; UsageError where it cannot be."""
+def conditions_of(text: str) -> tuple[Condition, ...]:
+    """Parse an SLO; UsageError if it is not valid."""
     try:
-        return wanted.parse(slo)
+        return slo.parse(text)
     except SloError as error:
         raise UsageError(f"--slo: {error}") from None
 
@@ -287,8 +287,3 @@ def said_cache(scenario: Scenario) -> str:
         else "each point is warmed by itself first"
     )
     return f"{how} (cache.isolate: {cache.isolate}, cache.arm: {cache.arm})"
-
-
-def listed(conditions: Sequence[Condition]) -> str:
-    """For messages."""
-    return wanted.text_of(conditions)

@@ -12,11 +12,11 @@ from inferload import rundir
 from inferload.cli.search.asked import PASSED_ON, Asked, asked, gone_on, said_cache, unit
 from inferload.cli.search.points import JOURNAL, Journal, Performer
 from inferload.errors import UsageError
-from inferload.measure.search import plan
+from inferload.measure.search import bracket
 from inferload.measure.search.answer import document
-from inferload.measure.search.judged import Look, Point
-from inferload.measure.search.plan import Settings, Why
-from inferload.measure.search.said import line, summed_up
+from inferload.measure.search.bracket import Settings, Why
+from inferload.measure.search.point import Look, Point
+from inferload.measure.search.text import line, summed_up
 from inferload.numbers import duration
 from inferload.workload.scenario import Scenario
 
@@ -86,7 +86,7 @@ def run(arguments: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         print(f"interrupted; go on with: inferload search --resume {folder}", file=sys.stderr)
         return 130
-    points = plan.points_of(settings, looks)
+    points = bracket.points_of(settings, looks)
     found = _document(said, scenario, settings, points, why)
     rundir.write_json(folder / rundir.SEARCH, found)
     _pages(folder)
@@ -130,7 +130,7 @@ class _Teller:
 
     def told(self, looks: Sequence[Look]) -> None:
         """The last of them, with all that is known of its load."""
-        points = plan.points_of(self._settings, looks)
+        points = bracket.points_of(self._settings, looks)
         point = next(one for one in points if one.level == looks[-1].level)
         print(line(point, len(looks), sum(look.spent_s for look in looks), self._unit), flush=True)
 
@@ -146,7 +146,7 @@ def _search(
         tell.told(done)
         return look
 
-    made, ended = plan.search(settings, measure, looks)
+    made, ended = bracket.search(settings, measure, looks)
     return made, ended.why
 
 

@@ -5,15 +5,12 @@ import contextlib
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from inferload import rundir, turnfile
 from inferload.cli.ending import end
@@ -23,12 +20,12 @@ from inferload.cli.search.asked import Asked, at, unit
 from inferload.errors import UsageError
 from inferload.measure import clock
 from inferload.measure.exact import COLUMNS
-from inferload.measure.search import divergence, fromturns, judged
-from inferload.measure.search.judged import Look
-from inferload.measure.search.plan import Settings
-from inferload.measure.search.said import going
-from inferload.measure.search.seen import Window
-from inferload.measure.search.wanted import Condition
+from inferload.measure.search import window as windows_of
+from inferload.measure.search.bracket import Settings
+from inferload.measure.search.point import Look
+from inferload.measure.search.slo import Condition
+from inferload.measure.search.text import going
+from inferload.measure.search.window import Window
 from inferload.numbers import clock as elapsed
 from inferload.numbers import short
 from inferload.runoptions import RUN_OPTIONS
@@ -46,7 +43,6 @@ _END_S = 20.0  # for a run that is told to end
 _PREFIX = re.compile(r"^\[[^]]*\] \S+: ")  # of a line of the log: when, where, how grave
 _PATIENCE_S = 180.0  # for all of a run but its phases
 _TAIL_BYTES = 1024  # of a progress file, with its last line
-_NOW_S = 3.0  # after an early end, what is in flight is given up
 
 
 class Journal:
@@ -96,14 +92,13 @@ class Performer:
         origin = str(catalog.resolve(self.said.scenario))
         file.write_text(at(self.scenario, origin, self.said, load, self.said.seed + number), encoding="utf-8")
         began_ns = clock.now_ns()
-        code, early = self._run(file, run_dir, self._teller(load, number, run_dir))
+        code = self._run(file, run_dir, self._teller(load, number, run_dir))
         entry: dict[str, Any] = {
             "kind": "look",
             "level": load,
             "run": f"{POINTS}/{name}",
             "exit_code": code,
             "spent_s": (clock.now_ns() - began_ns) / clock.NS_PER_S,
-            "ended_early": early,
         }
         if code not in _MADE or not (run_dir / rundir.SUMMARY).is_file():
             entry["cause"] = _last_line(run_dir.with_suffix(".log"))
@@ -124,14 +119,13 @@ class Performer:
                 invalid = cause is not None
                 if not invalid:
                     windows = (window(run_dir, self.settings.conditions, summary["sessions"]["dropped"]),)
-                    remarks = () if entry["ended_early"] else remarks_of(summary)
+                    remarks = remarks_of(summary)
             except UsageError as error:
                 cause = str(error)
         return Look(
             level=entry["level"],
             windows=windows,
             spent_s=entry["spent_s"],
-            ended_early=bool(entry["ended_early"]) and bool(windows),
             invalid=invalid,
             cause=cause,
             runs=(entry["run"],),
@@ -151,8 +145,8 @@ class Performer:
 
         return tell if self.foot.wanted else lambda: None
 
-    def _run(self, file: Path, run_dir: Path, tell: Callable[[], None]) -> tuple[int | None, bool]:
-        """(exit code, whether it was ended early)."""
+    def _run(self, file: Path, run_dir: Path, tell: Callable[[], None]) -> int | None:
+        """Exit code; None if the run exceeded its time."""
         progress = run_dir.with_suffix(".progress")
         progress.unlink(missing_ok=True)
         given = {option.name: option.default for option in RUN_OPTIONS} | self.said.options
@@ -173,7 +167,7 @@ class Performer:
                 start_new_session=True,  # Ctrl-C is ours: the run is ended as a run is
             )
         try:
-            return self._watch(process, progress, tell)
+            return self._watch(process, tell)
         except KeyboardInterrupt:
             self.foot.clear()
             print(f"the run ends, in {_END_S:.0f} s at most; Ctrl-C again ends it at once", file=sys.stderr)
@@ -182,35 +176,16 @@ class Performer:
             end(process, _END_S)
             self.foot.clear()
 
-    def _watch(
-        self, process: subprocess.Popen[bytes], progress: Path, tell: Callable[[], None]
-    ) -> tuple[int | None, bool]:
-        phases, waiting = self.scenario.phases, list(judged.EARLY)
-        limit_s = self.said.warmup_s + self.said.window_s + phases.drain_s + _PATIENCE_S
+    def _watch(self, process: subprocess.Popen[bytes], tell: Callable[[], None]) -> int | None:
+        limit_s = self.said.warmup_s + self.said.window_s + self.scenario.phases.drain_s + _PATIENCE_S
         if self.scenario.cache.arm != "cold":
-            waiting, limit_s = [], 2 * limit_s  # the run is made twice, and the first time does not count
-        alpha = judged.early_alpha(self.settings.spent(self.settings.look_s))
+            limit_s *= 2  # the run has a pass that warms the cache
         began_ns = clock.now_ns()
         while (clock.now_ns() - began_ns) / clock.NS_PER_S < limit_s:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                return process.wait(_POLL_S), False
+                return process.wait(_POLL_S)
             tell()
-            seconds = _seconds(progress) if waiting and self.settings.whole is False else []
-            if not seconds or seconds[-1][0] < waiting[0] * self.said.window_s:
-                continue
-            waiting = [part for part in waiting if part * self.said.window_s > seconds[-1][0]]
-            if grows(seconds, alpha):
-                return _end_early(process), True
-        return None, False
-
-
-def grows(seconds: list[tuple[float, float, float]], alpha: float) -> bool:
-    """Whether turns pile up, from (seconds measured, turns begun, turns in flight) of each second."""
-    if len(seconds) <= divergence.BLOCKS:
-        return False
-    lasts_s, begun = seconds[-1][0] - seconds[0][0], seconds[-1][1] - seconds[0][1]
-    in_flight = np.array([one[2] for one in seconds], dtype=np.float64)
-    return divergence.growth(in_flight, lasts_s, begun / lasts_s, alpha).diverged
+        return None
 
 
 def window(run_dir: Path, conditions: tuple[Condition, ...], dropped: int = 0) -> Window:
@@ -231,7 +206,7 @@ def window(run_dir: Path, conditions: tuple[Condition, ...], dropped: int = 0) -
         name: one.mono_ns - offsets.get(name, 0) - anchor["mono_ns"] + anchor["wall_ns"] - start_ns
         for name, one in turnfile.anchors(run_dir).items()
     }
-    return fromturns.window(turns, shifts, (measure["end_wall_ns"] - start_ns) / clock.NS_PER_S, conditions, dropped)
+    return windows_of.of_turns(turns, shifts, (measure["end_wall_ns"] - start_ns) / clock.NS_PER_S, conditions, dropped)
 
 
 def _client_fault(summary: Mapping[str, Any]) -> str | None:
@@ -246,16 +221,6 @@ def remarks_of(summary: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(str(one["text"]) for one in summary["verdict"]["reasons"] if one["phase"] == "measure")
 
 
-def _seconds(progress: Path) -> list[tuple[float, float, float]]:
-    found = []
-    for line in progress.read_text(encoding="utf-8").splitlines() if progress.is_file() else ():
-        with contextlib.suppress(ValueError):
-            one = json.loads(line)
-            if one["phase"] == "measure" and one["measured_s"] is not None:
-                found.append((one["measured_s"], one["turns_begun"], one["in_flight"]))
-    return found
-
-
 def latest(progress: Path) -> dict[str, Any] | None:
     """The last whole line of a progress file; None where there is none yet."""
     with contextlib.suppress(OSError), progress.open("rb") as file:
@@ -264,15 +229,6 @@ def latest(progress: Path) -> dict[str, Any] | None:
             with contextlib.suppress(ValueError):
                 found: dict[str, Any] = json.loads(line)
                 return found
-    return None
-
-
-def _end_early(process: subprocess.Popen[bytes]) -> int | None:
-    """Stop a run whose answer is known: a short drain, then what is in flight is given up."""
-    for patience_s in (_NOW_S, _PATIENCE_S):
-        process.send_signal(signal.SIGINT)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            return process.wait(patience_s)
     return None
 
 

@@ -1,1 +1,1 @@
-"""The highest load that holds an SLO: what must hold, what one point says of it, and where to look next. No I/O."""
+"""Search for the highest load that meets an SLO: attainment of one load, bracketing, and the result. Pure maths."""

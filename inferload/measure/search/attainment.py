@@ -1,40 +1,31 @@
-"""Whether one rate holds a condition: how large a part kept the limit, how sure that is, and what follows."""
+"""Attainment of one condition at one load: the share of turns within the limit, or the mean, with its interval and verdict."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from math import inf, isfinite, isnan, log, nan, sqrt
-from typing import Any, Literal
+from math import isfinite, log, nan, sqrt
+from typing import Literal
 
 import numpy as np
 
-from inferload.measure.search import series
-from inferload.measure.search.seen import Floats, Window
-from inferload.measure.search.wanted import FAILED, Condition
+from inferload.measure.intervals import BATCHES, SLICES, fitting_batches, share_interval, spread
+from inferload.measure.search.slo import FAILED, Condition
+from inferload.measure.search.window import Floats, Samples, Window
+from inferload.measure.sketch import rank
 
 Verdict = Literal["holds", "breaks", "undecided"]
-# A mean is of the turns that ended well, and says nothing where many did not: where turns failed it needs this as well.
-SPARED = Condition(f"{FAILED} < 0.01", FAILED, 0.01, 0.99)
-_FEW = 0.5  # added to each side of a share before its logit is taken
-
-
-@dataclass(frozen=True, slots=True)
-class Errors:
-    """One-sided errors of the two verdicts. At a given load only one of them can be wrong."""
-
-    holds: float
-    breaks: float
+# A mean leaves failed turns out. If turns failed, a mean condition holds only together with this one.
+FEW_FAILED = Condition(f"{FAILED} < 0.01", FAILED, 0.01, 0.99)
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """One condition at one rate.
+    """One condition at one load.
 
-    `value`: the part that kept the limit, or the mean; `low`, `high`: its interval at the look's error. `figure`: what
-    the condition names (the percentile, the mean, the ratio). `margin`: above 0 where it holds, on a scale that is about
-    linear in the log of the rate: the logit of the share less that of the wanted one, or log(limit / mean).
+    `value`: share within the limit, or the mean; `low`, `high`: its interval. `figure`: the named statistic (percentile,
+    mean or ratio), with its interval; None: beyond all values. `margin`: above 0 if the SLO is met, about linear in the log
+    of the load: difference of logits of the share and the required share, or log(limit / mean).
     """
 
     condition: Condition
@@ -42,104 +33,104 @@ class Held:
     low: float
     high: float
     figure: float | None
+    figure_low: float | None
+    figure_high: float | None
     margin: float
-    weight: float  # 1 / variance of the margin
     verdict: Verdict
     count: int
-    effective: float  # independent values that would say as much
-    relaxation_s: float
-    batches: int
-    figure_low: float | None = None  # interval of the figure; None at an end that is beyond all values
-    figure_high: float | None = None
-    failed: float = 0.0  # of a mean: the part of the turns that failed, and are not in it
-    parts: tuple[tuple[float, int], ...] = ()  # of each window: its share or mean by itself, and how many values it has
+    effective: float  # independent values with the same spread
+    failed: float = 0.0  # of a mean: share of failed turns, which it leaves out
 
 
 @dataclass(frozen=True, slots=True)
-class _Data:
-    """A condition's values, a pair of instants and values for each window, and how fast the server forgets."""
+class _Ratio:
+    """Mean of values over the windows of one load, with its standard error and degrees of freedom (0: too short)."""
+
+    mean: float
+    error: float
+    freedom: int
+
+
+def held(condition: Condition, number: int, windows: Sequence[Window], tail: float) -> Held:
+    """Judge the `number`-th condition over all windows of one load. `tail`: error at each end of the interval."""
+    samples = [window.samples[number] for window in windows]
+    if not any(len(sample.value) for sample in samples):
+        return Held(condition, nan, nan, nan, None, None, None, nan, "undecided", 0, 0.0)
+    load = _Load(windows, samples, fitting_batches([window.in_flight(SLICES) for window in windows]))
+    if condition.share is not None:
+        return _share(condition, condition.share, load, tail)
+    return _mean_and_failures(condition, load, tail)
+
+
+@dataclass(frozen=True, slots=True)
+class _Load:
+    """Values of one condition in the windows of one load. `fitting`: independent batches by the turns in flight."""
 
     windows: Sequence[Window]
-    values: list[tuple[Floats, Floats]]
-    state_s: float
-    width_s: float
-
-    def mean(self) -> series.Ratio:
-        return series.ratio(self.windows, self.values, self.state_s, self.width_s)
-
-    def within(self, limit: float) -> series.Ratio:
-        """The share of the values that keep a limit."""
-        kept = [(at_s, (value <= limit).astype(np.float64)) for at_s, value in self.values]
-        return series.ratio(self.windows, kept, self.state_s, self.width_s)
-
-    def ended(self) -> _Data:
-        """The finite values alone."""
-        found = [(at_s[np.isfinite(value)], value[np.isfinite(value)]) for at_s, value in self.values]
-        return replace(self, values=found)
-
-    def failures(self) -> _Data:
-        """A value for each turn of the windows: infinite where it failed, else 0."""
-        found = []
-        for window, (at_s, value) in zip(self.windows, self.values, strict=True):
-            lost_s, begun_s = at_s[np.isinf(value)], window.begun_s
-            well_s = begun_s[(begun_s >= 0) & (begun_s < window.lasts_s) & ~np.isin(begun_s, lost_s)]
-            each = np.concatenate([np.full(len(lost_s), np.inf), np.zeros(len(well_s))])
-            found.append((np.concatenate([lost_s, well_s]), each))
-        return replace(self, values=found)
-
-    def parts(self, of: Callable[[Floats], Any]) -> tuple[tuple[float, int], ...]:
-        """A figure of each window's values, and how many there are."""
-        return tuple((float(of(value)), len(value)) for _, value in self.values if len(value))
+    samples: Sequence[Samples]
+    fitting: float
 
     @property
-    def together(self) -> Floats:
-        return np.concatenate([value for _, value in self.values])
+    def values(self) -> Floats:
+        return np.concatenate([sample.value for sample in self.samples])
+
+    def ratio(self, of: Callable[[Floats], Floats]) -> _Ratio:
+        """Mean of a function of the values. Windows follow each other as in one long window."""
+        sums, counts = [], []
+        for window, sample in zip(self.windows, self.samples, strict=True):
+            slices = np.clip((sample.at_s / window.lasts_s * SLICES).astype(np.int64), 0, SLICES - 1)
+            counts.append(np.bincount(slices, minlength=SLICES).astype(np.float64))
+            sums.append(np.bincount(slices, of(sample.value), minlength=SLICES).astype(np.float64))
+        summed, counted = np.concatenate(sums), np.concatenate(counts)
+        found = spread(summed, counted)
+        fitting = min(found.fitting, self.fitting)
+        freedom = found.freedom if fitting >= BATCHES else min(found.freedom, int(fitting) - 1)
+        return _Ratio(float(summed.sum() / counted.sum()), found.error, max(0, freedom))
+
+    def within(self, limit: float) -> _Ratio:
+        """Share of the values within a limit."""
+        return self.ratio(lambda values: (values <= limit).astype(np.float64))
 
 
-def held(condition: Condition, number: int, windows: Sequence[Window], errors: Errors) -> Held:
-    """One condition, the `number`-th of each window's samples, over all windows of one load."""
-    width_s = series.bin_width_s(windows)
-    values = [(window.samples[number].at_s, window.samples[number].value) for window in windows]
-    data = _Data(windows, values, series.state_relaxation_s(windows, width_s), width_s)
-    count = len(data.together)
-    if not count:  # no turn has a value: nothing is known, and nothing follows
-        return Held(condition, nan, nan, nan, None, nan, 0.0, "undecided", 0, 0.0, data.state_s, 0)
-    if condition.share is not None:
-        parts = data.parts(lambda value: (value <= condition.limit).mean())
-        return replace(_share(condition, condition.share, data, errors), parts=parts)
-    found = _mean_and_failures(condition, data, Errors(errors.holds, errors.breaks / 2))
-    return replace(found, parts=data.ended().parts(np.mean))
-
-
-def _mean_and_failures(condition: Condition, data: _Data, errors: Errors) -> Held:
-    """A mean of the turns that ended well; where some did not, it holds only if they are few for sure."""
-    ended, count = data.ended(), len(data.together)
-    if len(ended.together) == count:
-        return _mean(condition, data, errors)
-    spared = _share(SPARED, 0.99, data.failures(), errors)
-    if len(ended.together):
-        found = _mean(condition, ended, errors)
-    else:
-        found = Held(condition, inf, inf, inf, None, -inf, 0.0, "undecided", count, 0.0, data.state_s, 0)
-    verdicts: tuple[Verdict, Verdict] = (found.verdict, spared.verdict)
+def _mean_and_failures(condition: Condition, load: _Load, tail: float) -> Held:
+    """Judge a mean of the turns that ended well; if turns failed, it holds only if few did."""
+    count, ended = len(load.values), replace(load, samples=[_finite(sample) for sample in load.samples])
+    if len(ended.values) == count:
+        return _mean(condition, load, tail)
+    failures = [_failures(window, sample) for window, sample in zip(load.windows, load.samples, strict=True)]
+    few = _share(FEW_FAILED, 0.99, replace(load, samples=failures), tail / 2)
+    if not len(ended.values):
+        inf = float("inf")
+        return replace(few, condition=condition, value=inf, low=inf, high=inf, figure=None, count=count, failed=1.0)
+    mean = _mean(condition, ended, tail / 2)
+    verdicts = (mean.verdict, few.verdict)
     verdict: Verdict = "breaks" if "breaks" in verdicts else "holds" if verdicts == ("holds", "holds") else "undecided"
-    found = replace(found, verdict=verdict, count=count, failed=1 - spared.value)
-    worse = isfinite(found.margin) and spared.margin < found.margin
-    return replace(found, margin=spared.margin, weight=spared.weight) if worse else found
+    return replace(mean, verdict=verdict, count=count, failed=1 - few.value, margin=min(mean.margin, few.margin))
 
 
-def _mean(condition: Condition, data: _Data, errors: Errors) -> Held:
-    """A mean, its error never less than that of as many independent values.
+def _finite(sample: Samples) -> Samples:
+    ended = np.isfinite(sample.value)
+    return Samples(sample.at_s[ended], sample.value[ended])
 
-    A short window may seem to say more, where its bins happen to make up for each other; that is not to be counted on.
-    """
-    count = len(data.together)
-    found = data.mean()
-    alone = float(np.std(data.together)) / sqrt(count)
+
+def _failures(window: Window, sample: Samples) -> Samples:
+    """One value per turn of the window: infinite if it failed, else 0."""
+    lost_s, begun_s = sample.at_s[np.isinf(sample.value)], window.begun_s
+    well_s = begun_s[(begun_s >= 0) & (begun_s < window.lasts_s) & ~np.isin(begun_s, lost_s)]
+    values = np.concatenate([np.full(len(lost_s), np.inf), np.zeros(len(well_s))])
+    return Samples(np.concatenate([lost_s, well_s]), values)
+
+
+def _mean(condition: Condition, load: _Load, tail: float) -> Held:
+    """Judge a mean. Its error is at least that of independent values: slices that balance each other prove nothing."""
+    from scipy.special import stdtrit
+
+    values = load.values
+    found = load.ratio(lambda values: values)
+    alone = float(np.std(values)) / sqrt(len(values))
     error = max(found.error, alone)
-    low = max(0.0, found.mean - student_t(errors.breaks, found.freedom) * error)
-    high = found.mean + student_t(errors.holds, found.freedom) * error
-    spread = max(error / found.mean, 1e-6) if found.mean > 0 else 1.0
+    half = float(stdtrit(found.freedom, 1 - tail)) * error if found.freedom else np.inf
+    low, high = max(0.0, found.mean - half), found.mean + half
     return Held(
         condition=condition,
         value=found.mean,
@@ -147,86 +138,61 @@ def _mean(condition: Condition, data: _Data, errors: Errors) -> Held:
         high=high,
         figure=found.mean,
         figure_low=low,
-        figure_high=high,
-        margin=log(condition.limit / found.mean) if found.mean > 0 else inf,
-        weight=1 / spread**2,
+        figure_high=high if isfinite(high) else None,
+        margin=log(condition.limit / max(found.mean, 1e-9 * condition.limit)),
         verdict="holds" if high < condition.limit else "breaks" if low >= condition.limit else "undecided",
-        count=count,
-        effective=count if error == 0 else count * (alone / error) ** 2,
-        relaxation_s=found.relaxation_s,
-        batches=found.batches,
+        count=len(values),
+        effective=len(values) if error == 0 else len(values) * (alone / error) ** 2,
     )
 
 
-def _share(condition: Condition, share: float, data: _Data, errors: Errors) -> Held:
-    """Wilson's interval with the effective number of values.
+def _share(condition: Condition, share: float, load: _Load, tail: float) -> Held:
+    """Judge a share with the exact interval at the effective number of values.
 
-    The design effect is that of keeping the limit; where few break it, it is also taken at the limit that just the wanted
-    share keeps, since a window without a breach says nothing of how breaches come; where all do, likewise.
+    The design effect is that of meeting the limit. If at least the required share meets it, the effect is also taken at the
+    limit that just the required share meets, because few breaches say little about their correlation.
     """
-    count = len(data.together)
-    found = data.within(condition.limit)
-    effect, freedom = _design_effect(found), found.freedom
-    ordered = np.sort(data.together)
-    quantile = float(ordered[max(0, int(np.ceil(share * count)) - 1)])
+    values = np.sort(load.values)
+    count = len(values)
+    found = load.within(condition.limit)
+    effect, freedom = _design_effect(found, count), found.freedom
+    quantile = float(values[rank(share, count) - 1])
     if (found.mean >= share or found.mean == 0) and condition.measure != FAILED:
-        near = data.within(quantile)
-        effect, freedom = max(effect, _design_effect(near)), min(freedom, near.freedom)
+        near = load.within(quantile)
+        effect, freedom = max(effect, _design_effect(near, count)), min(freedom, near.freedom)
     effective = count / effect
-    low, _ = wilson(found.mean, effective, student_t(errors.holds, freedom))
-    _, high = wilson(found.mean, effective, student_t(errors.breaks, freedom))
-    half = student_t(errors.holds, freedom) * sqrt(share * (1 - share) / effective)
-    around = [_ordered(ordered, share - half), _ordered(ordered, share + half)]
-    sure = (found.mean * effective + _FEW) / (effective + 2 * _FEW)
+    low, high = share_interval(found.mean, effective, freedom, (tail, tail), exact=True)
+    around = share_interval(share, effective, freedom, (tail, tail))
+    failed = condition.measure == FAILED
+    smooth = (found.mean * effective + 0.5) / (effective + 1)  # its logit is finite
     return Held(
         condition=condition,
         value=found.mean,
         low=low,
         high=high,
-        figure=1 - found.mean if condition.measure == FAILED else quantile if isfinite(quantile) else None,
-        figure_low=1 - high if condition.measure == FAILED else around[0],
-        figure_high=1 - low if condition.measure == FAILED else around[1],
-        margin=_logit(sure) - _logit(share),
-        weight=effective * sure * (1 - sure),
+        figure=1 - found.mean if failed else quantile if isfinite(quantile) else None,
+        figure_low=1 - high if failed else _ordered(values, around[0]),
+        figure_high=1 - low if failed else _ordered(values, around[1]),
+        margin=_logit(smooth) - _logit(share),
         verdict="holds" if low > share else "breaks" if high < share else "undecided",
         count=count,
         effective=effective,
-        relaxation_s=found.relaxation_s,
-        batches=found.batches,
     )
 
 
-def _design_effect(found: series.Ratio) -> float:
-    """Variance of the share over that of as many independent values; at least 1."""
-    alone = found.mean * (1 - found.mean) / found.count
+def _design_effect(found: _Ratio, count: int) -> float:
+    """Variance of a share over that of independent values; at least 1."""
+    alone = found.mean * (1 - found.mean) / count
     return max(1.0, found.error**2 / alone) if alone > 0 else 1.0
 
 
-def wilson(share: float, effective: float, t: float) -> tuple[float, float]:
-    """Wilson's interval of a share of so many independent values, with t in place of the normal quantile."""
-    if not isfinite(t) or effective <= 0 or isnan(share):
-        return 0.0, 1.0
-    centre = (share + t * t / (2 * effective)) / (1 + t * t / effective)
-    half = t / (1 + t * t / effective) * sqrt(share * (1 - share) / effective + (t / (2 * effective)) ** 2)
-    return max(0.0, centre - half), min(1.0, centre + half)
-
-
 def _ordered(values: Floats, share: float) -> float | None:
-    """The order statistic that so large a share of the values does not exceed; None where that is beyond them."""
-    place = int(np.ceil(share * len(values))) - 1 if isfinite(share) else -1
-    found = float(values[place]) if 0 <= place < len(values) else inf
-    return found if isfinite(found) else None
+    """Order statistic of a share; None at an end beyond all values."""
+    if not 0 < share < 1:
+        return None
+    value = float(values[rank(share, len(values)) - 1])
+    return value if isfinite(value) else None
 
 
 def _logit(share: float) -> float:
     return log(share / (1 - share))
-
-
-@lru_cache(maxsize=1024)
-def student_t(alpha: float, freedom: int) -> float:
-    """One-sided quantile; infinite without a degree of freedom."""
-    if freedom < 1:
-        return inf
-    from scipy import stats  # half a second: only where a search is made
-
-    return float(stats.t.isf(alpha, freedom))

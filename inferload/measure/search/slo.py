@@ -1,4 +1,4 @@
-"""What a load must hold: `p95(ttft_ms) < 800 and p95(tpot_ms) < 50`, read into conditions that each turn has a say in."""
+"""SLO of a search: `p95(ttft_ms) < 800 and p95(tpot_ms) < 50`, parsed into conditions that are decided turn by turn."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class SloError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """One limit. With a `share`, that part of all values at least must keep it (p95: 0.95); without, their mean must.
+    """One limit. At least `share` of all values must meet it (p95: 0.95); if `share` is None, their mean must.
 
     `failed_ratio < 0.01` is the share 0.99 of turns that did not fail.
     """
@@ -34,12 +34,12 @@ class Condition:
 
     @property
     def label(self) -> str:
-        """What is held against the limit, as `p95(ttft_ms)`."""
+        """Statistic that is compared with the limit, as `p95(ttft_ms)`."""
         return re.split(r"\s*<", self.text, maxsplit=1)[0]
 
 
 def parse(text: str) -> tuple[Condition, ...]:
-    """The conditions of an SLO; SloError names the part that cannot be read, and the nearest name that would do."""
+    """Parse an SLO. SloError names the invalid part and the nearest valid name."""
     parts = [part for part in _AND.split(text.strip()) if part.strip()]
     if not parts:
         raise SloError(f"is empty; {_EXAMPLE}")
@@ -47,7 +47,7 @@ def parse(text: str) -> tuple[Condition, ...]:
 
 
 def text_of(conditions: Sequence[Condition]) -> str:
-    """The SLO as it was written."""
+    """Text of the SLO."""
     return " and ".join(condition.text for condition in conditions)
 
 
