@@ -140,7 +140,7 @@ def simulator(wanted: Wanted) -> Command:
     if found := switch_faults(line.argv[3:], vllmflags.recorded()[1]):
         raise UsageError("\n".join(f"{_name(wanted)}: {fault} (the simulator)" for fault in found))
     try:
-        server_config.served(flags.read(line.argv[3:]))
+        server_config.resolve(flags.read(line.argv[3:]))
     except UsageError as error:
         raise UsageError(f"{_name(wanted)}: {error} (the simulator)") from error
     return line.command(ready_s=30.0)
