@@ -143,7 +143,7 @@ def simulator(wanted: Wanted) -> Command:
 
     line = simulator_line(wanted)
     try:
-        server_config.served(flags.read(line.argv[3:]))
+        server_config.resolve(flags.read(line.argv[3:]))
     except UsageError as error:
         raise UsageError(f"{_name(wanted)}: {error} (the simulator)") from error
     return line.command(ready_s=30.0)

@@ -70,7 +70,7 @@ def simulated(command: Command, load: Load) -> Limit:
     from .simulator import flags, server_config
     from .simulator.core import offline
 
-    built = server_config.served(flags.read(command.argv[3:]))
+    built = server_config.resolve(flags.read(command.argv[3:]))
     if built.cost is None:
         raise UsageError("--ttft-ms, --itl-ms: a paced simulator computes nothing, so it has no limit; leave them out")
     room = built.limits.max_model_len

@@ -634,7 +634,7 @@ class TestCommand:
     def test_every_number_has_a_range(self, name: str, value: str, capsys: pytest.CaptureFixture[str]) -> None:
         flag = f"--{name.replace('_', '-')}"
         try:
-            server_config.served(flags.read([flag, value]))
+            server_config.resolve(flags.read([flag, value]))
         except UsageError as error:
             said = str(error)
         except SystemExit:
@@ -677,7 +677,7 @@ def test_no_request_ends_the_server(simulator: Callable[..., Simulator], target:
 
 def test_a_fault_behind_the_head_of_a_stream_is_an_error_event_and_no_second_answer() -> None:
     arguments = flags.read(["--ttft-ms", "5", "--no-chunked"])
-    wanted = server_config.served(arguments)
+    wanted = server_config.resolve(arguments)
     engine = wanted.engine()
     server = Server(engine, "127.0.0.1", 0, None)
     api = Api(command._options(arguments, wanted), engine, server)

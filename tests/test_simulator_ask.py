@@ -13,7 +13,7 @@ from inferload.deploy.simulator.answers.completion_events import CompletionEvent
 from inferload.deploy.simulator.answers.message_events import MessageEvents
 from inferload.deploy.simulator.answers.response_events import ResponseEvents
 from inferload.deploy.simulator.answers.usage import Group, Shown, Timings
-from inferload.deploy.simulator.protocol.completion_request import Ask, parse_asks
+from inferload.deploy.simulator.protocol.completion_request import CompletionRequest, parse_completions
 from inferload.deploy.simulator.protocol.errors import ApiError
 from inferload.deploy.simulator.protocol.message_input import chat_of as chat_of_message
 from inferload.deploy.simulator.protocol.model import Model
@@ -30,15 +30,15 @@ HELLO = [{"role": "user", "content": "hello to you"}]
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {"properties": {"x": {"type": "integer"}}}}}
 
 
-def ask(document: dict[str, Any], chat: bool = False, model: Model = MODEL) -> Ask:
-    (found,) = parse_asks(document, chat, model, Lexicon())
+def ask(document: dict[str, Any], chat: bool = False, model: Model = MODEL) -> CompletionRequest:
+    (found,) = parse_completions(document, chat, model, Lexicon())
     return found
 
 
 ALL_SHOWN = Shown(True, True, True, 16)
 
 
-def events_of(found: Ask, framed: bool = False, shown: Shown = ALL_SHOWN) -> CompletionEvents:
+def events_of(found: CompletionRequest, framed: bool = False, shown: Shown = ALL_SHOWN) -> CompletionEvents:
     group = Group([found], shown)
     return CompletionEvents(found, group, Lexicon(), request_id="id", created_s=1, model='m"', framed=framed)
 
@@ -47,7 +47,7 @@ def datas(body: bytes) -> list[Any]:
     return [json.loads(line[6:]) for line in body.decode().split("\n") if line.startswith("data: {")]
 
 
-def streamed(found: Ask, events: Any, step: int = 1) -> bytes:
+def streamed(found: CompletionRequest, events: Any, step: int = 1) -> bytes:
     """All that is sent for an answer, `step` tokens at a time."""
     body = events.role()
     for first in range(0, found.output_tokens, step):

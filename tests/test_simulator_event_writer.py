@@ -35,7 +35,7 @@ class Pair:
             token=lambda first, count: b"[%d+%d]" % (first, count),
         )
         self.stream = Stream(
-            ask=cast(Any, SimpleNamespace(stream=True)),
+            completion=cast(Any, SimpleNamespace(stream=True)),
             request=cast(Any, SimpleNamespace(output_tokens=TOKENS, preemptions=0)),
             events=cast(Any, events),
             peer=cast(Any, self),

@@ -210,14 +210,14 @@ class TestFlags:
     def test_vllms_forms_of_numbers_and_names(self) -> None:
         words = ["m", "--max_num_seqs", "3", "--max-model-len=1K", "--speculative-config.method", "ngram"]
         arguments = flags.read([*words, "--speculative_config.num_speculative_tokens=2"])
-        wanted = server_config.served(arguments)
+        wanted = server_config.resolve(arguments)
         assert (wanted.limits.max_num_seqs, wanted.limits.max_model_len) == (3, 1024)
         assert wanted.speculation is not None
         assert (wanted.speculation.method, wanted.speculation.tokens) == ("ngram", 2)
         assert not wanted.limits.async_scheduling  # as in vLLM, with drafts of this kind
 
     def test_defaults_are_those_of_the_device(self) -> None:
-        plain = server_config.served(flags.read(["--hardware", "h200-qwen3-32b"]))
+        plain = server_config.resolve(flags.read(["--hardware", "h200-qwen3-32b"]))
         assert (plain.limits.max_num_seqs, plain.limits.max_num_batched_tokens, plain.limits.block_size) == (
             1024,
             8192,
@@ -225,12 +225,12 @@ class TestFlags:
         )
         assert plain.limits.async_scheduling
         assert plain.limits.blocks == plain.shown_blocks - 1
-        whole = server_config.served(flags.read(["--hardware", "t4-qwen3-4b", "--no-enable-chunked-prefill"]))
+        whole = server_config.resolve(flags.read(["--hardware", "t4-qwen3-4b", "--no-enable-chunked-prefill"]))
         assert whole.limits.max_num_batched_tokens == whole.limits.max_model_len
 
     def test_a_default_follows_what_was_given(self) -> None:
         def bounds(*words: str) -> tuple[int, int]:
-            found = server_config.served(flags.read(["--hardware", "h200-qwen3-32b", *words])).limits
+            found = server_config.resolve(flags.read(["--hardware", "h200-qwen3-32b", *words])).limits
             return found.max_num_seqs, found.max_num_batched_tokens
 
         assert bounds("--max-num-batched-tokens", "128") == (128, 128)
@@ -255,7 +255,7 @@ class TestFlags:
         self, said: dict[str, Any], ahead: int, slots: int, drops: bool, overlapped: bool
     ) -> None:
         config = json.dumps({**said, "num_speculative_tokens": 4})
-        limits = server_config.served(flags.read(["--speculative-config", config])).limits
+        limits = server_config.resolve(flags.read(["--speculative-config", config])).limits
         assert (limits.speculative_tokens, limits.lookahead_tokens, limits.draft_slots) == (4, ahead, slots)
         assert (limits.drop_last_hit, limits.async_scheduling) == (drops, overlapped)
 
@@ -272,7 +272,7 @@ class TestFlags:
     ) -> None:
         config = {"method": "mtp", "num_speculative_tokens": 4, "rejection_sample_method": "synthetic"} | said
         acceptance = Acceptance(
-            4, server_config.served(flags.read(["--speculative-config", json.dumps(config)])).acceptance, 1
+            4, server_config.resolve(flags.read(["--speculative-config", json.dumps(config)])).acceptance, 1
         )
         for _ in range(4_000):
             acceptance.draw(4)
@@ -294,7 +294,7 @@ class TestFlags:
     def test_rates_that_make_no_sense_are_refused(self, said: dict[str, Any], fault: str) -> None:
         config = json.dumps({"method": "mtp", "num_speculative_tokens": 2} | said)
         with pytest.raises(UsageError, match=fault):
-            server_config.served(flags.read(["--speculative-config", config]))
+            server_config.resolve(flags.read(["--speculative-config", config]))
 
     def test_what_changes_nothing_is_named(self) -> None:
         arguments = flags.read(["m", "--trust-remote-code", "--tokenizer", "t", "--data-parallel-size", "1"])

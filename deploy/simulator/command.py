@@ -20,7 +20,7 @@ from .protocol.model import Model
 from .server.api import Api
 from .server.loop import Server, tls_context
 from .server.server_info import Options
-from .server_config import Served, served
+from .server_config import ServerConfig, resolve
 
 _DESCRIPTION = """An OpenAI-compatible server behind vLLM 0.32's names and flags. It has no model: a scheduler like vLLM's decides
 what each step computes, and a step takes what it would on the --hardware chosen. With --ttft-ms or --itl-ms events are
@@ -62,7 +62,7 @@ def register(subparsers: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve until SIGTERM, SIGINT or --exit-after-s; the exit code."""
-    wanted = served(arguments)
+    wanted = resolve(arguments)
     _raise_descriptor_limit()
     engine = wanted.engine()
     tls = tls_context(arguments.tls_cert, arguments.tls_key) if arguments.tls_cert else None
@@ -88,7 +88,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _options(arguments: argparse.Namespace, wanted: Served) -> Options:
+def _options(arguments: argparse.Namespace, wanted: ServerConfig) -> Options:
     key = arguments.api_key if arguments.api_key is not None else os.environ.get("VLLM_API_KEY", "")
     limits = wanted.limits
     return Options(

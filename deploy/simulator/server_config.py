@@ -29,7 +29,7 @@ _NO_DRAFTS = Speculation("", 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class ServerConfig:
     """One server, resolved. `pace` None: steps take what `cost` says. `shown_blocks` counts the one nobody gets."""
 
     limits: Limits
@@ -65,13 +65,13 @@ class Served:
 def check(arguments: Sequence[str]) -> list[str]:
     """What the simulator would refuse in a list of `vllm serve` arguments, one line each; empty: it starts."""
     try:
-        served(flags.read(arguments))
+        resolve(flags.read(arguments))
     except UsageError as error:
         return [str(error)]
     return []
 
 
-def served(arguments: argparse.Namespace) -> Served:
+def resolve(arguments: argparse.Namespace) -> ServerConfig:
     """The server that a command line asks for; UsageError names the argument that makes none."""
     flags.without_effect(arguments)
     if arguments.model_tag is not None and arguments.model is not None:
@@ -92,7 +92,7 @@ def served(arguments: argparse.Namespace) -> Served:
     limits, shown = _limits(arguments, preset, build, drafting, paced)
     query_tokens = 1 + limits.speculative_tokens
     cost = None if paced else _cost(arguments, step_cost(preset, build, limits.max_num_seqs, query_tokens), limits)
-    return Served(
+    return ServerConfig(
         limits=limits,
         shown_blocks=shown,
         pace=_pace(arguments) if paced else None,

@@ -9,13 +9,13 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from ..protocol.completion_request import Ask
+from ..protocol.completion_request import CompletionRequest
 from ..protocol.http import LAST_CHUNK, chunk
 from ..protocol.script import CONTENT, REASONING, Piece
 from ..protocol.text import SPACED, Lexicon
 from .deltas import call_document, compact, delta_of
 from .logprobs import chat_logprobs, text_logprobs
-from .stop_buffer import HeldBack
+from .stop_buffer import StopBuffer
 from .usage import Group, Timings
 
 FINGERPRINT = "vllm-0.32.0-simulator"
@@ -27,47 +27,63 @@ class CompletionEvents:
     """Of a chat or text completion. `framed`: each piece becomes a chunk of a chunked body."""
 
     __slots__ = (
-        *("_after", "_ask", "_before", "_created", "_framed", "_group", "_id", "_lexicon", "_model"),
+        *("_after", "_completion", "_before", "_created", "_framed", "_group", "_id", "_lexicon", "_model"),
         *("_held", "_offset", "_start", "_stride", "_think", "_thought_after", "_thought_before", "_word"),
     )
 
     def __init__(
-        self, ask: Ask, group: Group, lexicon: Lexicon, *, request_id: str, created_s: int, model: str, framed: bool
+        self,
+        completion: CompletionRequest,
+        group: Group,
+        lexicon: Lexicon,
+        *,
+        request_id: str,
+        created_s: int,
+        model: str,
+        framed: bool,
     ) -> None:
-        self._ask, self._group, self._lexicon = ask, group, lexicon
+        self._completion, self._group, self._lexicon = completion, group, lexicon
         self._id, self._created, self._model, self._framed = request_id, created_s, model, framed
-        kind = "chat.completion.chunk" if ask.chat else "text_completion"
+        kind = "chat.completion.chunk" if completion.chat else "text_completion"
         self._start = f'data: {{"id":{json.dumps(request_id)},"object":"{kind}","created":{created_s},'
         self._start += f'"model":{json.dumps(model)},"choices":['
-        self._before, self._after = self._frame("content" if ask.chat else "text")
-        self._thought_before, self._thought_after = self._frame("reasoning") if ask.script.think else (b"", b"")
-        self._word, self._stride, self._think = ask.script.answer.start, ask.script.answer.stride, ask.script.think
+        self._before, self._after = self._frame("content" if completion.chat else "text")
+        self._thought_before, self._thought_after = self._frame("reasoning") if completion.script.think else (b"", b"")
+        self._word, self._stride, self._think = (
+            completion.script.answer.start,
+            completion.script.answer.stride,
+            completion.script.think,
+        )
         self._offset = 0
-        self._held = HeldBack(ask.held_back)
+        self._held = StopBuffer(completion.held_back)
 
     def _frame(self, key: str) -> tuple[bytes, bytes]:
         """What stands around a word. All words are of one length, so the chunk's size is known beforehand."""
-        delta, close = (f'"delta":{{"{key}":"', '"}') if self._ask.chat else ('"text":"', '"')
-        head = f'{self._start}{{"index":{self._ask.choice},{delta}'.encode()
+        delta, close = (f'"delta":{{"{key}":"', '"}') if self._completion.chat else ('"text":"', '"')
+        head = f'{self._start}{{"index":{self._completion.choice},{delta}'.encode()
         tail = f'{close},"logprobs":null,"finish_reason":null{self._ids((), False)}}}]}}\n\n'.encode()
-        if not self._framed or self._ask.continuous_usage:
+        if not self._framed or self._completion.continuous_usage:
             return head, tail
         size = b"%x\r\n" % (len(head) + len(SPACED[0]) + len(tail))
         return size + head, tail + b"\r\n"
 
     def _ids(self, pieces: Sequence[Piece], last: bool) -> str:
         ids = "null"
-        if self._ask.show.token_ids and pieces:
+        if self._completion.show.token_ids and pieces:
             ids = compact(self._lexicon.encode(piece.token for piece in pieces))
-        stop = f',"stop_reason":{json.dumps(self._ask.stop) if last else "null"}' if last or not self._ask.chat else ""
-        prompt = "" if self._ask.chat else ',"prompt_token_ids":null'
+        stop = (
+            f',"stop_reason":{json.dumps(self._completion.stop) if last else "null"}'
+            if last or not self._completion.chat
+            else ""
+        )
+        prompt = "" if self._completion.chat else ',"prompt_token_ids":null'
         return f'{stop}{prompt},"token_ids":{ids}'
 
     def plain_until(self, index: int) -> int:
         """First token from `index` on whose event is not a word in a fixed frame: the end of a thought, which is silent."""
-        if not self._ask.plain or self._ask.continuous_usage or (self._think and index == self._think):
+        if not self._completion.plain or self._completion.continuous_usage or (self._think and index == self._think):
             return index
-        return self._think if index < self._think else self._ask.output_tokens
+        return self._think if index < self._think else self._completion.output_tokens
 
     def plain_token(self, index: int) -> bytes:
         """Event of one token in the middle of an answer; nothing for the end of a thought."""
@@ -91,29 +107,29 @@ class CompletionEvents:
 
     def role(self) -> bytes:
         """The event that says who speaks; empty for a text completion."""
-        if not self._ask.chat:
+        if not self._completion.chat:
             return b""
         head = '"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}]'
-        ids = compact(self._lexicon.encode(self._ask.tokens)) if self._ask.show.token_ids else "null"
+        ids = compact(self._lexicon.encode(self._completion.tokens)) if self._completion.show.token_ids else "null"
         more = f'{self._usage_part(0)},"prompt_token_ids":{ids},"prompt_text":null}}\n\n'
-        return self._piece(f'{self._start}{{"index":{self._ask.choice},{head}{more}')
+        return self._piece(f'{self._start}{{"index":{self._completion.choice},{head}{more}')
 
     def token(self, first: int, count: int) -> bytes:
         """The event of tokens [first, first + count), not the last of the answer; empty where nothing is to be sent."""
-        if count == 1 and first and self._ask.plain:
-            return self._running_token(first) if self._ask.continuous_usage else self.plain_token(first)
+        if count == 1 and first and self._completion.plain:
+            return self._running_token(first) if self._completion.continuous_usage else self.plain_token(first)
         return self._event(first, count, None)
 
     def last_token(self, first: int, count: int) -> bytes:
         """The event of the last tokens, with why it ends."""
-        return self._event(first, count, self._ask.finish_reason)
+        return self._event(first, count, self._completion.finish_reason)
 
     def closing(self, cached_tokens: int, timings: Timings) -> bytes:
         """The usage chunk where it was asked for, and [DONE], behind the last of the request's answers."""
         if not self._group.ended(cached_tokens):
             return b""
         pieces = b""
-        if self._ask.include_usage:
+        if self._completion.include_usage:
             more: dict[str, Any] = {"usage": self._group.usage(stream=True), "system_fingerprint": FINGERPRINT}
             if self._group.shown.per_request_metrics and self._group.alone:
                 more["metrics"] = timings.document()
@@ -126,14 +142,14 @@ class CompletionEvents:
 
     def document(self, cached_tokens: int, timings: Timings) -> dict[str, Any] | None:
         """The whole answer as one JSON document; None while another choice of the request is still on its way."""
-        group, ask = self._group, self._ask
-        group.choices[ask.choice] = chat_choice(ask, self) if ask.chat else self._text_choice()
+        group, completion = self._group, self._completion
+        group.choices[completion.choice] = chat_choice(completion, self) if completion.chat else self._text_choice()
         if not group.ended(cached_tokens):
             return None
         metrics = timings.full() if group.shown.per_request_metrics and group.alone else None
         document = {
             "id": self._id,
-            "object": "chat.completion" if ask.chat else "text_completion",
+            "object": "chat.completion" if completion.chat else "text_completion",
             "created": self._created,
             "model": self._model,
             "choices": [group.choices[place] for place in sorted(group.choices)],
@@ -141,81 +157,81 @@ class CompletionEvents:
             "system_fingerprint": FINGERPRINT,
             "usage": group.usage(stream=False),
         }
-        if ask.chat:
-            ids = self._lexicon.encode(ask.tokens) if ask.show.token_ids else None
+        if completion.chat:
+            ids = self._lexicon.encode(completion.tokens) if completion.show.token_ids else None
             document |= {"prompt_logprobs": None, "prompt_token_ids": ids, "prompt_text": None}
         return document | {"kv_transfer_params": None, "ec_transfer_params": None, "metrics": metrics}
 
     @property
     def finish_reason(self) -> str:
         """How it ends, in the words of the metrics: stop or length."""
-        return "stop" if self._ask.ends_itself else "length"
+        return "stop" if self._completion.ends_itself else "length"
 
     def token_ids(self) -> list[int] | None:
         """The answer's token ids, where they were asked for."""
-        ask = self._ask
-        if not ask.show.token_ids or (not ask.show.reasoning and self._group.shown.reasoning_tokens):
+        completion = self._completion
+        if not completion.show.token_ids or (not completion.show.reasoning and self._group.shown.reasoning_tokens):
             return None
-        return self._lexicon.encode(piece.token for piece in ask.script.pieces(0, ask.output_tokens))
+        return self._lexicon.encode(piece.token for piece in completion.script.pieces(0, completion.output_tokens))
 
     def _text_choice(self) -> dict[str, Any]:
-        ask, pieces = self._ask, list(self._ask.script.pieces(0, self._ask.output_tokens))
-        echo = " ".join(ask.tokens) + " " if ask.show.echo else ""
-        said = ask.show.logprobs
+        completion, pieces = self._completion, list(self._completion.script.pieces(0, self._completion.output_tokens))
+        echo = " ".join(completion.tokens) + " " if completion.show.echo else ""
+        said = completion.show.logprobs
         return {
-            "index": ask.choice,
+            "index": completion.choice,
             "text": echo + "".join(piece.text for piece in pieces),
-            "logprobs": None if said is None else text_logprobs(ask.script, 0, pieces, said, len(echo)),
-            "finish_reason": ask.finish_reason,
-            "stop_reason": ask.stop,
+            "logprobs": None if said is None else text_logprobs(completion.script, 0, pieces, said, len(echo)),
+            "finish_reason": completion.finish_reason,
+            "stop_reason": completion.stop,
             "token_ids": self.token_ids(),
             "prompt_logprobs": None,
-            "prompt_token_ids": self._lexicon.encode(ask.tokens) if ask.show.token_ids else None,
+            "prompt_token_ids": self._lexicon.encode(completion.tokens) if completion.show.token_ids else None,
             "routed_experts": None,
         }
 
     def _event(self, first: int, count: int, reason: str | None) -> bytes:
-        ask, pieces = self._ask, tuple(self._ask.script.pieces(first, count))
+        completion, pieces = self._completion, tuple(self._completion.script.pieces(first, count))
         logprobs = self._logprobs(first, pieces)
         said = self._held.pass_on(pieces, last=reason is not None)
-        delta = delta_of(said, ask) if ask.chat else f'"text":{self._text_of(first, pieces, said)}'
-        if not delta and ask.held_back and not self._group.shown.reasoning_tokens:
+        delta = delta_of(said, completion) if completion.chat else f'"text":{self._text_of(first, pieces, said)}'
+        if not delta and completion.held_back and not self._group.shown.reasoning_tokens:
             delta = '"delta":{"content":""}'  # a parser would leave the event out
         if not delta:
-            hidden = not ask.show.reasoning and self._group.shown.reasoning_tokens
-            if reason is None and (hidden or (logprobs == "null" and not ask.show.token_ids)):
+            hidden = not completion.show.reasoning and self._group.shown.reasoning_tokens
+            if reason is None and (hidden or (logprobs == "null" and not completion.show.token_ids)):
                 return b""
             delta = '"delta":{}'
         why = "null" if reason is None else f'"{reason}"'
         ids = self._ids(pieces, reason is not None)
-        if first == 0 and not ask.chat and ask.show.token_ids:
-            prompt = compact(self._lexicon.encode(ask.tokens))
+        if first == 0 and not completion.chat and completion.show.token_ids:
+            prompt = compact(self._lexicon.encode(completion.tokens))
             ids = ids.replace('"prompt_token_ids":null', f'"prompt_token_ids":{prompt}')
-        mark = f',"system_fingerprint":"{FINGERPRINT}"' if reason is not None and not ask.include_usage else ""
-        choice = f'{{"index":{ask.choice},{delta},"logprobs":{logprobs},"finish_reason":{why}{ids}}}'
+        mark = f',"system_fingerprint":"{FINGERPRINT}"' if reason is not None and not completion.include_usage else ""
+        choice = f'{{"index":{completion.choice},{delta},"logprobs":{logprobs},"finish_reason":{why}{ids}}}'
         return self._piece(f"{self._start}{choice}]{self._usage_part(first + count)}{mark}}}\n\n")
 
     def _text_of(self, first: int, pieces: Sequence[Piece], said: Sequence[Piece]) -> str:
-        echo = " ".join(self._ask.tokens) + " " if first == 0 and self._ask.show.echo else ""
+        echo = " ".join(self._completion.tokens) + " " if first == 0 and self._completion.show.echo else ""
         self._offset += len(echo) + sum(len(piece.text) for piece in pieces)
         return json.dumps(echo + "".join(piece.text for piece in said), ensure_ascii=False)
 
     def _logprobs(self, first: int, pieces: Sequence[Piece]) -> str:
-        show = self._ask.show
+        show = self._completion.show
         if show.logprobs is None or (not show.reasoning and self._group.shown.reasoning_tokens):
             return "null"
-        if self._ask.chat:
-            return compact(chat_logprobs(self._ask.script, first, pieces, show.logprobs))
-        return compact(text_logprobs(self._ask.script, first, pieces, show.logprobs, self._offset))
+        if self._completion.chat:
+            return compact(chat_logprobs(self._completion.script, first, pieces, show.logprobs))
+        return compact(text_logprobs(self._completion.script, first, pieces, show.logprobs, self._offset))
 
     def _usage_part(self, completion_tokens: int) -> str:
-        if not self._ask.continuous_usage:
+        if not self._completion.continuous_usage:
             return ""
-        prompt = len(self._ask.tokens)
+        prompt = len(self._completion.tokens)
         counts = f'"prompt_tokens":{prompt},"total_tokens":{prompt + completion_tokens}'
         more = ""
-        if self._ask.chat and self._group.shown.reasoning_tokens:
-            thought = self._ask.script.reasoning_tokens(completion_tokens)
+        if self._completion.chat and self._group.shown.reasoning_tokens:
+            thought = self._completion.script.reasoning_tokens(completion_tokens)
             more = f',"completion_tokens_details":{{"reasoning_tokens":{thought}}}'
         return f',"usage":{{{counts},"completion_tokens":{completion_tokens}{more}}}'
 
@@ -224,25 +240,25 @@ class CompletionEvents:
         return chunk(data) if self._framed else data
 
 
-def chat_choice(ask: Ask, events: CompletionEvents) -> dict[str, Any]:
+def chat_choice(completion: CompletionRequest, events: CompletionEvents) -> dict[str, Any]:
     """One choice of a whole chat completion."""
-    script, count, reasons = ask.script, ask.output_tokens, ask.show.reasoning
+    script, count, reasons = completion.script, completion.output_tokens, completion.show.reasoning
     calls = script.calls_begun(count)
     content: str | None = script.text(CONTENT, count)
-    if not content and (script.think or (calls and not ask.forced_tool)):
+    if not content and (script.think or (calls and not completion.forced_tool)):
         content = None
     message: dict[str, Any] = {"role": "assistant", "content": content, "refusal": None, "annotations": None}
     message |= {"audio": None, "function_call": None}
     if calls:
         message["tool_calls"] = [call_document(call) for call in calls]
     message["reasoning"] = (script.text(REASONING, count) or None) if reasons else None
-    said = ask.show.logprobs if reasons else None
+    said = completion.show.logprobs if reasons else None
     return {
-        "index": ask.choice,
+        "index": completion.choice,
         "message": message,
         "logprobs": None if said is None else chat_logprobs(script, 0, script.pieces(0, count), said),
-        "finish_reason": ask.finish_reason,
-        "stop_reason": ask.stop,
+        "finish_reason": completion.finish_reason,
+        "stop_reason": completion.stop,
         "token_ids": events.token_ids(),
         "routed_experts": None,
     }

@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from ..protocol.completion_request import Ask
+from ..protocol.completion_request import CompletionRequest
 from ..protocol.script import ARGUMENTS, CALL, CONTENT, REASONING, Call, Piece
 
 
@@ -13,30 +13,30 @@ def call_document(call: Call) -> dict[str, Any]:
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
 
 
-def delta_of(pieces: Sequence[Piece], ask: Ask) -> str:
+def delta_of(pieces: Sequence[Piece], completion: CompletionRequest) -> str:
     """What the tokens add, as the `delta` of a chunk; empty where they add nothing that is shown."""
     if len(pieces) == 1 and pieces[0].kind in (CONTENT, REASONING):
         piece = pieces[0]
-        if piece.kind == REASONING and not ask.show.reasoning:
+        if piece.kind == REASONING and not completion.show.reasoning:
             return ""
         return f'"delta":{{"{piece.kind}":{json.dumps(piece.text, ensure_ascii=False)}}}'
     delta: dict[str, Any] = {}
     for kind in (CONTENT, REASONING):
         if (text := "".join(piece.text for piece in pieces if piece.kind == kind)) and (
-            kind == CONTENT or ask.show.reasoning
+            kind == CONTENT or completion.show.reasoning
         ):
             delta[kind] = text
     calls: list[dict[str, Any]] = []
     for piece in pieces:
-        _add_call(calls, piece, ask)
+        _add_call(calls, piece, completion)
     if calls:
         delta = {"content": None, **delta, "tool_calls": calls}
     return f'"delta":{compact(delta)}' if delta else ""
 
 
-def _add_call(calls: list[dict[str, Any]], piece: Piece, ask: Ask) -> None:
+def _add_call(calls: list[dict[str, Any]], piece: Piece, completion: CompletionRequest) -> None:
     if piece.kind == CALL:
-        call = ask.script.calls[piece.call]
+        call = completion.script.calls[piece.call]
         calls.append({"id": call.id, "type": "function", "index": piece.call, "function": {"name": call.name}})
     elif piece.kind == ARGUMENTS:
         if calls and calls[-1]["index"] == piece.call:

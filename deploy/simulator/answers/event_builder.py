@@ -5,7 +5,7 @@ from typing import Any, Protocol
 from .usage import Timings
 
 
-class Events(Protocol):
+class EventBuilder(Protocol):
     """Builds the pieces of one answer."""
 
     @property

@@ -5,30 +5,38 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from ..protocol.completion_request import Ask
+from ..protocol.completion_request import CompletionRequest
 from ..protocol.http import LAST_CHUNK, chunk
 from ..protocol.script import ARGUMENTS, CALL, CONTENT, REASONING, SILENT, Piece
-from .stop_buffer import HeldBack
+from .stop_buffer import StopBuffer
 from .usage import Group, Timings
 
 
 class MessageEvents:
     """Of one message."""
 
-    def __init__(self, ask: Ask, group: Group, *, request_id: str, model: str, framed: bool) -> None:
-        self._ask, self._group, self._id, self._model, self._framed = ask, group, request_id, model, framed
+    def __init__(
+        self, completion: CompletionRequest, group: Group, *, request_id: str, model: str, framed: bool
+    ) -> None:
+        self._completion, self._group, self._id, self._model, self._framed = (
+            completion,
+            group,
+            request_id,
+            model,
+            framed,
+        )
         self._index = 0
-        self._held = HeldBack(ask.held_back)
+        self._held = StopBuffer(completion.held_back)
         self._kind: str | None = None  # of the block that is open
 
     @property
     def finish_reason(self) -> str:
         """How it ends, in the words of the metrics: stop or length."""
-        return "stop" if self._ask.ends_itself else "length"
+        return "stop" if self._completion.ends_itself else "length"
 
     def role(self) -> bytes:
         """The begin of the message; it leaves with the first token."""
-        usage = {"input_tokens": len(self._ask.tokens), "output_tokens": 0}
+        usage = {"input_tokens": len(self._completion.tokens), "output_tokens": 0}
         message: dict[str, Any] = {"id": self._id, "type": "message", "role": "assistant", "content": []}
         message |= {"model": self._model, "stop_reason": None, "stop_sequence": None, "usage": usage}
         return self._bytes(_event({"type": "message_start", "message": message}))
@@ -51,12 +59,12 @@ class MessageEvents:
         return self._bytes(said + self._close())
 
     def _said(self, first: int, count: int, last: bool = False) -> Sequence[Piece]:
-        return self._held.pass_on(tuple(self._ask.script.pieces(first, count)), last)
+        return self._held.pass_on(tuple(self._completion.script.pieces(first, count)), last)
 
     def closing(self, cached_tokens: int, timings: Timings) -> bytes:
         """Why it ends, and the counts."""
         self._group.ended(cached_tokens)
-        delta = {"stop_reason": self._stop_reason, "stop_sequence": self._ask.stop}
+        delta = {"stop_reason": self._stop_reason, "stop_sequence": self._completion.stop}
         said = _event({"type": "message_delta", "delta": delta, "usage": self._usage()})
         said += _event({"type": "message_stop"})
         return self._bytes(said) + (LAST_CHUNK if self._framed else b"")
@@ -68,7 +76,7 @@ class MessageEvents:
     def document(self, cached_tokens: int, timings: Timings) -> dict[str, Any]:
         """The whole message as one JSON document."""
         self._group.ended(cached_tokens)
-        script, count = self._ask.script, self._ask.output_tokens
+        script, count = self._completion.script, self._completion.output_tokens
         content: list[dict[str, Any]] = []
         if thought := script.text(REASONING, count):
             content.append({"type": "thinking", "thinking": thought, "signature": self._signature()})
@@ -78,17 +86,17 @@ class MessageEvents:
             content.append({"type": "tool_use", "id": call.id, "name": call.name, "input": _read(call.arguments)})
         message = {"id": self._id, "type": "message", "role": "assistant", "content": content, "model": self._model}
         message["stop_reason"] = self._stop_reason
-        if self._ask.stop is not None:
-            message["stop_sequence"] = self._ask.stop
+        if self._completion.stop is not None:
+            message["stop_sequence"] = self._completion.stop
         return message | {"usage": self._usage()}
 
     @property
     def _stop_reason(self) -> str:
-        if not self._ask.ends_itself:
+        if not self._completion.ends_itself:
             return "max_tokens"
-        if self._ask.stop is not None:
+        if self._completion.stop is not None:
             return "stop_sequence"
-        return "tool_use" if self._ask.script.calls else "end_turn"
+        return "tool_use" if self._completion.script.calls else "end_turn"
 
     def _usage(self) -> dict[str, int]:
         prompt, output, _thought = self._group.counts()
@@ -104,7 +112,7 @@ class MessageEvents:
         if piece.kind == SILENT or not piece.text:
             return ""
         if piece.kind == CALL:
-            call = self._ask.script.calls[piece.call]
+            call = self._completion.script.calls[piece.call]
             block = {"type": "tool_use", "id": call.id, "name": call.name, "input": {}}
             return self._close() + self._begin(ARGUMENTS, block)
         said = ""

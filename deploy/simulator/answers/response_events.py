@@ -4,11 +4,11 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..protocol.completion_request import Ask
+from ..protocol.completion_request import CompletionRequest
 from ..protocol.http import LAST_CHUNK, chunk
 from ..protocol.response_input import is_function
 from ..protocol.script import ARGUMENTS, CALL, CONTENT, REASONING, Call, Piece
-from .stop_buffer import HeldBack
+from .stop_buffer import StopBuffer
 from .usage import Group, Timings
 
 
@@ -16,20 +16,28 @@ class ResponseEvents:
     """Of one response. `asked` is the request's own document."""
 
     def __init__(
-        self, ask: Ask, group: Group, asked: Mapping[str, Any], *, number: str, created_s: int, model: str, framed: bool
+        self,
+        completion: CompletionRequest,
+        group: Group,
+        asked: Mapping[str, Any],
+        *,
+        number: str,
+        created_s: int,
+        model: str,
+        framed: bool,
     ) -> None:
-        self._ask, self._group, self._asked, self._framed = ask, group, asked, framed
+        self._completion, self._group, self._asked, self._framed = completion, group, asked, framed
         self._id, self._number, self._created, self._model = f"resp_{number}", number, created_s, model
         self._sequence = 0
         self._items: list[dict[str, Any]] = []  # those that are complete
         self._open: dict[str, Any] | None = None
         self._text = ""
-        self._held = HeldBack(ask.held_back)
+        self._held = StopBuffer(completion.held_back)
 
     @property
     def finish_reason(self) -> str:
         """How it ends, in the words of the metrics: stop or length."""
-        return "stop" if self._ask.ends_itself else "length"
+        return "stop" if self._completion.ends_itself else "length"
 
     def opening(self) -> bytes:
         """What is sent before there is a token."""
@@ -59,7 +67,7 @@ class ResponseEvents:
         return self._bytes(said + self._close())
 
     def _said(self, first: int, count: int, last: bool = False) -> Sequence[Piece]:
-        return self._held.pass_on(tuple(self._ask.script.pieces(first, count)), last)
+        return self._held.pass_on(tuple(self._completion.script.pieces(first, count)), last)
 
     def closing(self, cached_tokens: int, timings: Timings) -> bytes:
         """The whole response once more, in the event that says that it is complete."""
@@ -75,7 +83,7 @@ class ResponseEvents:
     def document(self, cached_tokens: int, timings: Timings) -> dict[str, Any]:
         """The whole response as one JSON document."""
         self._group.ended(cached_tokens)
-        for piece in self._ask.script.pieces(0, self._ask.output_tokens):
+        for piece in self._completion.script.pieces(0, self._completion.output_tokens):
             self._add(piece.kind, piece)
         self._close()
         for item in self._items:
@@ -85,11 +93,11 @@ class ResponseEvents:
 
     @property
     def _status(self) -> str:
-        return "completed" if self._ask.ends_itself else "incomplete"
+        return "completed" if self._completion.ends_itself else "incomplete"
 
     def _add(self, kind: str, piece: Any) -> str:
         if kind == CALL:
-            return self._close() + self._open_call(self._ask.script.calls[piece.call])
+            return self._close() + self._open_call(self._completion.script.calls[piece.call])
         if kind not in (REASONING, CONTENT, ARGUMENTS) or not piece.text:
             return ""
         said = ""
@@ -186,7 +194,7 @@ class ResponseEvents:
             },
             **{"temperature": _or(asked, "temperature", 1.0), "tool_choice": self._tool_choice(bool(tools))},
             **{"tools": tools, "top_p": _or(asked, "top_p", 1.0), "background": False},
-            **{"max_output_tokens": self._ask.output_limit, "max_tool_calls": asked.get("max_tool_calls")},
+            **{"max_output_tokens": self._completion.output_limit, "max_tool_calls": asked.get("max_tool_calls")},
             **{"previous_response_id": None, "prompt": None, "reasoning": asked.get("reasoning")},
             **{"service_tier": _or(asked, "service_tier", "auto"), "status": status, "text": asked.get("text")},
             **{"top_logprobs": asked.get("top_logprobs"), "truncation": _or(asked, "truncation", "disabled")},

@@ -10,7 +10,7 @@ from dataclasses import replace
 from ..protocol.script import Piece
 
 
-class HeldBack:
+class StopBuffer:
     """What is said of one answer, `most` characters behind its tokens."""
 
     __slots__ = ("_kept", "_length", "_most")

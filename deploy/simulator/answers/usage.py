@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..protocol.completion_request import Ask
+from ..protocol.completion_request import CompletionRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +40,14 @@ class Shown:
 class Group:
     """The answers to one request, which end one after the other; the last one says what holds for all."""
 
-    asks: Sequence[Ask]
+    completions: Sequence[CompletionRequest]
     shown: Shown
     left: int = 0
     cached: int | None = None  # of the first that ended
     choices: dict[int, Any] = field(default_factory=dict)  # whole answers, until all are there
 
     def __post_init__(self) -> None:
-        self.left = len(self.asks)
+        self.left = len(self.completions)
 
     def ended(self, cached_tokens: int) -> bool:
         """Book the end of one answer; True: it was the last."""
@@ -58,19 +58,23 @@ class Group:
     @property
     def alone(self) -> bool:
         """There is one answer only: it has times of its own."""
-        return len(self.asks) == 1
+        return len(self.completions) == 1
 
     def counts(self) -> tuple[int, int, int]:
         """Prompt tokens (of each prompt once), output tokens, and how many of those were thought."""
-        each_prompt = len(self.asks) // self.asks[0].prompts
-        prompt = sum(len(ask.tokens) for ask in self.asks[::each_prompt])
-        output = sum(ask.output_tokens for ask in self.asks)
-        return prompt, output, sum(ask.script.reasoning_tokens(ask.output_tokens) for ask in self.asks)
+        each_prompt = len(self.completions) // self.completions[0].prompts
+        prompt = sum(len(completion.tokens) for completion in self.completions[::each_prompt])
+        output = sum(completion.output_tokens for completion in self.completions)
+        return (
+            prompt,
+            output,
+            sum(completion.script.reasoning_tokens(completion.output_tokens) for completion in self.completions),
+        )
 
     def usage(self, stream: bool) -> dict[str, Any]:
         """The `usage` of a chat or text completion; a stream leaves out what is null."""
         prompt, output, thought = self.counts()
-        chat, shown = self.asks[0].chat, self.shown
+        chat, shown = self.completions[0].chat, self.shown
         usage: dict[str, Any] = {"prompt_tokens": prompt, "total_tokens": prompt + output, "completion_tokens": output}
         details: dict[str, Any] | None = None
         if shown.prompt_tokens_details:
@@ -82,7 +86,7 @@ class Group:
 
     def created(self) -> int:
         """Prompt tokens that the first answer brought into the prefix cache: full blocks that were not there."""
-        size, tokens = self.shown.block_size, len(self.asks[0].tokens)
+        size, tokens = self.shown.block_size, len(self.completions[0].tokens)
         return max(0, tokens // size * size - (self.cached or 0)) if size else 0
 
 

@@ -73,10 +73,10 @@ class Engine(ABC):
 
     def submit(self, stream: Stream, now_ns: int) -> None:
         """Take a completion that arrived now."""
-        ask, request = stream.ask, stream.request
+        completion, request = stream.completion, stream.request
         # A length that was asked for is known beforehand; an end of the text only when it was sampled.
-        request.ends_itself = ask.ends_itself and ask.output_tokens < ask.output_limit
-        request.stopped = request.ends_itself and ask.stop is not None
+        request.ends_itself = completion.ends_itself and completion.output_tokens < completion.output_limit
+        request.stopped = request.ends_itself and completion.stop is not None
         stream.arrived_ns = now_ns
         self.started += 1
         self._streams[request] = stream
@@ -127,7 +127,7 @@ class Engine(ABC):
     def _first_output(self, stream: Stream, now_ns: int) -> None:
         stream.first_ns = now_ns
         self._unanswered_tokens -= stream.request.prompt
-        prompt, cached = len(stream.ask.tokens), stream.request.cached_tokens or 0
+        prompt, cached = len(stream.completion.tokens), stream.request.cached_tokens or 0
         self.metrics.first_token((now_ns - stream.arrived_ns) / 1e9, prompt, cached)
 
     def _end(self, stream: Stream) -> None:
@@ -153,7 +153,7 @@ class Engine(ABC):
         if (stall := faults.of("stall")) and place == stall["after_events"]:
             self._stall(stream, faults.ns("stall"))
         data = stream.piece(first, count, last)
-        if not stream.ask.stream:
+        if not stream.completion.stream:
             return data
         if (garbage := faults.of("garbage")) and place == garbage["after_events"] + 1:
             return Random(place).randbytes(int(garbage["bytes"]))
@@ -166,7 +166,7 @@ class Engine(ABC):
         self._forget(stream)
         self.metrics.finished["error"] += 1
         document = error_document(message, status, "InternalServerError")
-        if stream.ask.stream:
+        if stream.completion.stream:
             said = f"data: {json.dumps(document)}\n\ndata: [DONE]\n\n".encode()
             stream.peer.write(stream.events.plain(said) + stream.end())
         else:

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-from ..answers.event_builder import Events
+from ..answers.event_builder import EventBuilder
 from ..answers.usage import Timings
 from ..core.request import Request
 from ..metrics.engine_metrics import Finished
-from ..protocol.completion_request import Ask
+from ..protocol.completion_request import CompletionRequest
 from ..protocol.http import LAST_CHUNK, json_reply, reply_bytes
 from .chaos import Faults
 
@@ -29,9 +29,9 @@ class Peer(Protocol):
 class Stream:
     """One answer. Instants are monotonic ns, and 0 until they are reached."""
 
-    ask: Ask
+    completion: CompletionRequest
     request: Request
-    events: Events
+    events: EventBuilder
     peer: Peer
     keep_alive: bool
     framed: bool  # chunked; else the body ends with the connection
@@ -61,7 +61,7 @@ class Stream:
 
     def allow_plain(self, most: int) -> None:
         """Let `write_plain` write the next events, up to `most` of them, as far as all of them are plain."""
-        if not self.ask.stream or self.faults is not None:
+        if not self.completion.stream or self.faults is not None:
             return
         end = min(self.events.plain_until(self.index), self.last_place)
         self.plain_left = max(0, min(most, end - self.index))
@@ -78,7 +78,7 @@ class Stream:
         """The request's times as vLLM reports them, of an answer that is complete."""
         inference_ms = (self.last_ns - self.admitted_ns) / 1e6
         generation_ms = (self.last_ns - self.first_ns) / 1e6
-        tokens = self.ask.output_tokens
+        tokens = self.completion.output_tokens
         return Timings(
             time_to_first_token_ms=(self.first_ns - self.admitted_ns) / 1e6,
             generation_time_ms=generation_ms,
@@ -94,19 +94,19 @@ class Stream:
             prefill_s=(self.first_ns - self.admitted_ns) / 1e9,
             decode_s=(self.last_ns - self.first_ns) / 1e9,
             e2e_s=(self.last_ns - self.arrived_ns) / 1e9,
-            prompt_tokens=len(self.ask.tokens),
+            prompt_tokens=len(self.completion.tokens),
             cached_tokens=self.request.cached_tokens or 0,
-            output_tokens=self.ask.output_tokens,
-            max_tokens=self.ask.max_tokens,
+            output_tokens=self.completion.output_tokens,
+            max_tokens=self.completion.max_tokens,
             preemptions=self.request.preemptions,
             reason=self.events.finish_reason,
-            n=self.ask.choices // self.ask.prompts,
-            most_output_tokens=self.ask.most_output_tokens,
+            n=self.completion.choices // self.completion.prompts,
+            most_output_tokens=self.completion.most_output_tokens,
         )
 
     def piece(self, first: int, count: int, last: bool) -> bytes:
         """What goes out when tokens [first, first + count) are due; nothing before the end where it is no stream."""
-        if not self.ask.stream:
+        if not self.completion.stream:
             return self._whole() if last else b""
         if first and not last:
             return self.events.token(first, count)

@@ -11,9 +11,9 @@ from . import json_fields
 from .errors import ApiError
 from .model import Model, check_length, check_model
 from .prompt import chat_prompt, text_prompts
-from .sampling_params import Show, Wishes, check_sampling, parse_wishes
+from .sampling_params import SamplingParams, Show, check_sampling, parse_sampling_params
 from .schema import example
-from .script import CONTENT, Ending, Piece, Script, Wish, call_pieces, plan
+from .script import CONTENT, AnswerLimits, Ending, Piece, Script, call_pieces, plan
 from .text import Lexicon, answer_of
 from .tools import check_parsers, choose_calls
 
@@ -23,7 +23,7 @@ _MOST_ANSWERS = 4096  # of one request: prompts times n
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class CompletionRequest:
     """One answer as asked for, and what it will be: one of `choices` of a request."""
 
     chat: bool
@@ -68,52 +68,56 @@ class Ask:
         )
 
 
-def parse_asks(document: Mapping[str, Any], chat: bool, model: Model, lexicon: Lexicon) -> list[Ask]:
+def parse_completions(
+    document: Mapping[str, Any], chat: bool, model: Model, lexicon: Lexicon
+) -> list[CompletionRequest]:
     """The answers that a chat or text completion asks for; ApiError where vLLM would refuse it."""
-    wishes = parse_wishes(document, chat, model)
+    params = parse_sampling_params(document, chat, model)
     check_model(document, model)
-    check_parsers(wishes.tools, model.tool_parser, model.auto_tools)
-    if (wanted := wishes.wanted) is not None and wanted[1] > model.max_model_len:
+    check_parsers(params.tools, model.tool_parser, model.auto_tools)
+    if (wanted := params.wanted) is not None and wanted[1] > model.max_model_len:
         raise ApiError(f"{wanted[0]}: the model's length is {model.max_model_len}, not {wanted[1]}", param=wanted[0])
     prompts = [chat_prompt(document, model.image_tokens)] if chat else text_prompts(document, lexicon)
     for tokens in prompts:
         check_length(tokens, model)
-    check_sampling(document, wishes)
-    each = 1 if wishes.n is None else wishes.n
+    check_sampling(document, params)
+    each = 1 if params.n is None else params.n
     choices = each * len(prompts)
     if choices > _MOST_ANSWERS:
         raise ApiError(
             f"prompt: {len(prompts)} prompts times n={each} are over {_MOST_ANSWERS} answers", param="prompt"
         )
-    asks = []
+    completions = []
     for place in range(choices):
         tokens = prompts[place // each]
-        limit = _limit(tokens, chat, wishes, model)
-        seed = wishes.seed if choices == 1 else f"{wishes.seed}/{place}"
-        made = _ask(tokens, chat, limit, wishes, _ending(tokens, seed, model, limit, wishes))
+        limit = _limit(tokens, chat, params, model)
+        seed = params.seed if choices == 1 else f"{params.seed}/{place}"
+        made = _completion(tokens, chat, limit, params, _ending(tokens, seed, model, limit, params))
         number = json_fields.text(document, "request_id") or ""
-        asks.append(replace(made, choice=place, choices=choices, prompts=len(prompts), request_id=number))
+        completions.append(replace(made, choice=place, choices=choices, prompts=len(prompts), request_id=number))
     for last in range(each - 1, choices, each):
-        most = max(ask.output_tokens for ask in asks[last - each + 1 : last + 1])
-        asks[last] = replace(asks[last], most_output_tokens=most)
-    return asks
+        most = max(completion.output_tokens for completion in completions[last - each + 1 : last + 1])
+        completions[last] = replace(completions[last], most_output_tokens=most)
+    return completions
 
 
-def _limit(tokens: Sequence[str], chat: bool, wishes: Wishes, model: Model) -> int:
+def _limit(tokens: Sequence[str], chat: bool, params: SamplingParams, model: Model) -> int:
     """The most output tokens of an answer to this prompt."""
     default = model.max_model_len if chat else _TEXT_MAX_TOKENS
-    limit = min(model.max_model_len - len(tokens), wishes.wanted[1] if wishes.wanted else default)
+    limit = min(model.max_model_len - len(tokens), params.wanted[1] if params.wanted else default)
     if limit < 1:
         raise ApiError("max_tokens: the prompt fills the model's length", param="max_tokens")
-    if wishes.wanted and wishes.min_tokens > limit:
-        raise ApiError(f"min_tokens: {wishes.min_tokens} is more than max_tokens, {limit}")
+    if params.wanted and params.min_tokens > limit:
+        raise ApiError(f"min_tokens: {params.min_tokens} is more than max_tokens, {limit}")
     return limit
 
 
-def _ask(tokens: Sequence[str], chat: bool, limit: int, wishes: Wishes, ending: Ending) -> Ask:
-    tools, stops = wishes.tools, wishes.stops
-    silent = wishes.stop_shown or not stops or ending.script.calls
-    return Ask(
+def _completion(
+    tokens: Sequence[str], chat: bool, limit: int, params: SamplingParams, ending: Ending
+) -> CompletionRequest:
+    tools, stops = params.tools, params.stops
+    silent = params.stop_shown or not stops or ending.script.calls
+    return CompletionRequest(
         chat=chat,
         tokens=tokens,
         script=ending.script,
@@ -122,29 +126,29 @@ def _ask(tokens: Sequence[str], chat: bool, limit: int, wishes: Wishes, ending: 
         ends_itself=ending.ends_itself,
         stop=ending.stop,
         max_tokens=limit,
-        stream=wishes.stream,
-        include_usage=wishes.include_usage,
-        continuous_usage=wishes.continuous_usage,
-        cache_salt=wishes.cache_salt,
-        show=wishes.show,
+        stream=params.stream,
+        include_usage=params.include_usage,
+        continuous_usage=params.continuous_usage,
+        cache_salt=params.cache_salt,
+        show=params.show,
         named_tool=tools.named is not None,
         forced_tool=tools.choice in ("named", "required"),
         held_back=0 if silent else max(map(len, stops)) - 1,
     )
 
 
-def _ending(tokens: Sequence[str], seed: int | str | None, model: Model, limit: int, wishes: Wishes) -> Ending:
+def _ending(tokens: Sequence[str], seed: int | str | None, model: Model, limit: int, params: SamplingParams) -> Ending:
     answer, number = answer_of(model.seed, tokens, seed)
     dice = Random(f"{number}/script")
-    think = _length(Random(f"{number}/think"), model.reasoning_mean_tokens) if wishes.thinks else 0
-    natural = None if wishes.ignore_eos else _natural_length(number, model.eos_mean_tokens)
+    think = _length(Random(f"{number}/think"), model.reasoning_mean_tokens) if params.thinks else 0
+    natural = None if params.ignore_eos else _natural_length(number, model.eos_mean_tokens)
     if natural is not None:
-        natural = max(natural, wishes.min_tokens + 1)
-    calls = choose_calls(wishes.tools, dice, model.tool_call_share)
-    tail = call_pieces(calls) if calls else _json_pieces(wishes.form, dice)
-    filled = wishes.ignore_eos and wishes.tools.choice == "auto" and bool(calls)
-    stops = (wishes.stops, wishes.min_tokens, wishes.stop_shown)
-    return plan(answer, Wish(limit, natural, think or 0, tail, calls, filled, *stops))
+        natural = max(natural, params.min_tokens + 1)
+    calls = choose_calls(params.tools, dice, model.tool_call_share)
+    tail = call_pieces(calls) if calls else _json_pieces(params.form, dice)
+    filled = params.ignore_eos and params.tools.choice == "auto" and bool(calls)
+    stops = (params.stops, params.min_tokens, params.stop_shown)
+    return plan(answer, AnswerLimits(limit, natural, think or 0, tail, calls, filled, *stops))
 
 
 def _json_pieces(form: Any, dice: Random) -> tuple[Piece, ...]:

@@ -27,7 +27,7 @@ class Show:
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class SamplingParams:
     """What holds for each answer to one request."""
 
     show: Show
@@ -47,12 +47,12 @@ class Wishes:
     cache_salt: str
 
 
-def parse_wishes(document: Mapping[str, Any], chat: bool, model: Model) -> Wishes:
+def parse_sampling_params(document: Mapping[str, Any], chat: bool, model: Model) -> SamplingParams:
     """The parts of a request but its prompts; ApiError names the first whose type is wrong."""
     salt, options = _salt(document), _options(document)
     show, tools = _show(document, chat), parse_tools(document) if chat else Tools()
     names = ("max_completion_tokens", "max_tokens") if chat else ("max_tokens",)
-    return Wishes(
+    return SamplingParams(
         show=show,
         tools=tools,
         stops=_stops(document),
@@ -73,9 +73,9 @@ def parse_wishes(document: Mapping[str, Any], chat: bool, model: Model) -> Wishe
     )
 
 
-def check_sampling(document: Mapping[str, Any], wishes: Wishes) -> None:
+def check_sampling(document: Mapping[str, Any], params: SamplingParams) -> None:
     """ApiError where values of the right type make no sense."""
-    n, least, wanted = wishes.n, wishes.min_tokens, wishes.wanted
+    n, least, wanted = params.n, params.min_tokens, params.wanted
     if n is not None and not 1 <= n <= _MOST_CHOICES:
         raise ApiError(f"n: 1 to {_MOST_CHOICES}, not {n}")
     if wanted is not None and wanted[1] < 1:

@@ -113,7 +113,7 @@ def make_call(name: str, arguments: Any, dice: Random) -> Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class AnswerLimits:
     """What bounds an answer. `natural` None: it does not end by itself; `tail` stands in the place of words where it is not
     empty: tool calls, or a document that fits a schema. `filled`: words stand before it, so that there are `limit` tokens.
     """
@@ -139,41 +139,41 @@ class Ending:
     stop: str | None = None
 
 
-def plan(answer: Answer, wish: Wish) -> Ending:
+def plan(answer: Answer, limits: AnswerLimits) -> Ending:
     """Lay out an answer: thought first, then words or calls, cut at the limit or at a stop string."""
-    head = wish.think + 1 if wish.think else 0
-    if wish.tail:
-        words = max(0, wish.limit - head - len(wish.tail)) if wish.filled else 0
-        script = Script(answer, wish.think, head + words, wish.tail, wish.calls)
-        total: int | None = head + words + len(wish.tail)
-    elif wish.natural is None:
-        script, total = Script(answer, wish.think, max(head, wish.limit)), None
+    head = limits.think + 1 if limits.think else 0
+    if limits.tail:
+        words = max(0, limits.limit - head - len(limits.tail)) if limits.filled else 0
+        script = Script(answer, limits.think, head + words, limits.tail, limits.calls)
+        total: int | None = head + words + len(limits.tail)
+    elif limits.natural is None:
+        script, total = Script(answer, limits.think, max(head, limits.limit)), None
     else:
-        script = Script(answer, wish.think, head + wish.natural - 1, (_END,))
-        total = head + wish.natural
-    ends_itself = total is not None and total <= wish.limit
-    ending = Ending(script, total if ends_itself and total is not None else wish.limit, ends_itself)
-    return _stopped(ending, wish) if wish.stops else ending
+        script = Script(answer, limits.think, head + limits.natural - 1, (_END,))
+        total = head + limits.natural
+    ends_itself = total is not None and total <= limits.limit
+    ending = Ending(script, total if ends_itself and total is not None else limits.limit, ends_itself)
+    return _stopped(ending, limits) if limits.stops else ending
 
 
-def _stopped(ending: Ending, wish: Wish) -> Ending:
+def _stopped(ending: Ending, limits: AnswerLimits) -> Ending:
     """The same answer, ended by the first stop string that ends behind `least` tokens; what follows is left out.
 
     Words come again after a round of the vocabulary: what is not in the first round and a little more is nowhere. A call is
     looked through as the model writes it, its name and marks included.
     """
-    stops = wish.stops
+    stops = limits.stops
     script = ending.script
-    looked_at = min(ending.tokens, wish.least + ending.script.think + 1 + len(VOCABULARY) + max(map(len, stops)))
-    looked_at = ending.tokens if wish.tail else looked_at
-    text, before = _said(script, looked_at), len(_said(script, wish.least)) if wish.least else 0
+    looked_at = min(ending.tokens, limits.least + ending.script.think + 1 + len(VOCABULARY) + max(map(len, stops)))
+    looked_at = ending.tokens if limits.tail else looked_at
+    text, before = _said(script, looked_at), len(_said(script, limits.least)) if limits.least else 0
     places = [(text.find(stop, max(0, before + 1 - len(stop))), stop) for stop in stops]
     found = [(place + len(stop), stop) for place, stop in places if place >= 0]
     if not found:
         return ending
     end, stop = min(found)
     pieces = list(script.pieces(0, min(looked_at, end)))  # a token may have no letter, and one of them does
-    cut, length, kept = end if wish.stop_shown else end - len(stop), 0, []
+    cut, length, kept = end if limits.stop_shown else end - len(stop), 0, []
     for piece in pieces:
         kept.append(_until(piece, max(0, cut - length)))
         length += len(_written(piece))

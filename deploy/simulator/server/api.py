@@ -94,7 +94,7 @@ class Api:
         streams, connection.streams = connection.streams, ()
         for stream in streams:
             self._engine.abort(stream)
-        if streams and streams[0].ask.stream:
+        if streams and streams[0].completion.stream:
             said = json.dumps(error_document(message, 500, "InternalServerError"))
             connection.write(streams[0].events.plain(f"data: {said}\n\ndata: [DONE]\n\n".encode()) + streams[0].end())
         connection.answered(close=True)

@@ -9,7 +9,7 @@ from typing import Any
 from inferload.measure import clock
 
 from ..answers.completion_events import CompletionEvents
-from ..answers.event_builder import Events
+from ..answers.event_builder import EventBuilder
 from ..answers.message_events import MessageEvents
 from ..answers.response_events import ResponseEvents
 from ..answers.usage import Group
@@ -18,7 +18,7 @@ from ..engine.chaos import Faults
 from ..engine.engine import Engine
 from ..engine.stream import Peer, Stream
 from ..protocol import message_input, response_input
-from ..protocol.completion_request import Ask, parse_asks
+from ..protocol.completion_request import CompletionRequest, parse_completions
 from ..protocol.http import HttpRequest, head_bytes
 from ..protocol.text import Lexicon
 from .connection import Connection
@@ -35,7 +35,7 @@ class Prepared:
 
     request: HttpRequest
     document: Mapping[str, Any]
-    asks: Sequence[Ask]
+    completions: Sequence[CompletionRequest]
     arrived_ns: int
 
 
@@ -57,50 +57,52 @@ class Completions:
             asked = response_input.check_tools(response_input.chat_of(document), model.tool_parser and model.auto_tools)
         elif request.path == MESSAGE:
             asked = message_input.chat_of(document)
-        return Prepared(request, document, parse_asks(asked, request.path != TEXT, model, self._lexicon), now_ns)
+        return Prepared(request, document, parse_completions(asked, request.path != TEXT, model, self._lexicon), now_ns)
 
     def start(self, connection: Connection, prepared: Prepared, faults: Faults | None) -> None:
         """Send the head and hand the answers to the engine. Faults befall requests with one answer only."""
-        asks, options, request = prepared.asks, self._options, prepared.request
-        number = request.headers.get("x-request-id") or asks[0].request_id or f"{next(self._number):016x}"
-        stream = asks[0].stream
+        completions, options, request = prepared.completions, self._options, prepared.request
+        number = request.headers.get("x-request-id") or completions[0].request_id or f"{next(self._number):016x}"
+        stream = completions[0].stream
         framed = stream and options.chunked
-        group = Group(asks, options.shown)
-        peer: Peer = connection if len(asks) == 1 else Shared(connection, len(asks))
-        events = [self._events(prepared, ask, group, number, framed) for ask in asks]
+        group = Group(completions, options.shown)
+        peer: Peer = connection if len(completions) == 1 else Shared(connection, len(completions))
+        events = [self._events(prepared, completion, group, number, framed) for completion in completions]
         streams = tuple(
             Stream(
-                ask=ask,
-                request=_request(ask),
+                completion=completion,
+                request=_request(completion),
                 events=made,
                 peer=peer,
                 keep_alive=request.keep_alive and (framed or not stream),
                 framed=framed,
                 request_id=number if options.request_id_headers else "",
-                faults=faults if len(asks) == 1 else None,
+                faults=faults if len(completions) == 1 else None,
             )
-            for ask, made in zip(asks, events, strict=True)
+            for completion, made in zip(completions, events, strict=True)
         )
         connection.streams = streams
         connection.status = 200
         if options.log_requests:
-            self._log.received(_prefixed(request.path, number), asks[0])
+            self._log.received(_prefixed(request.path, number), completions[0])
         if stream:
             self._send_head(connection, streams[0], prepared.arrived_ns)
         for each in streams:
             self._engine.submit(each, prepared.arrived_ns)
 
-    def _events(self, prepared: Prepared, ask: Ask, group: Group, number: str, framed: bool) -> Events:
+    def _events(
+        self, prepared: Prepared, completion: CompletionRequest, group: Group, number: str, framed: bool
+    ) -> EventBuilder:
         path, model, created_s = prepared.request.path, self._options.model.name, clock.wall_ns() // 1_000_000_000
         named = _prefixed(path, number)
         if path == RESPONSE:
             return ResponseEvents(
-                ask, group, prepared.document, number=number, created_s=created_s, model=model, framed=framed
+                completion, group, prepared.document, number=number, created_s=created_s, model=model, framed=framed
             )
         if path == MESSAGE:
-            return MessageEvents(ask, group, request_id=named, model=model, framed=framed)
+            return MessageEvents(completion, group, request_id=named, model=model, framed=framed)
         return CompletionEvents(
-            ask, group, self._lexicon, request_id=named, created_s=created_s, model=model, framed=framed
+            completion, group, self._lexicon, request_id=named, created_s=created_s, model=model, framed=framed
         )
 
     def _send_head(self, connection: Connection, stream: Stream, now_ns: int) -> None:
@@ -117,10 +119,10 @@ class Completions:
             connection.write(head)
 
 
-def _request(ask: Ask) -> Request:
-    script = ask.script
-    content = Words(ask.tokens, script.token, ask.cache_salt, script.tokens)
-    return Request(ask.tokens, ask.output_tokens, script.token, ask.cache_salt, content=content)
+def _request(completion: CompletionRequest) -> Request:
+    script = completion.script
+    content = Words(completion.tokens, script.token, completion.cache_salt, script.tokens)
+    return Request(completion.tokens, completion.output_tokens, script.token, completion.cache_salt, content=content)
 
 
 def _late_head(connection: Connection, stream: Stream, head: bytes) -> None:

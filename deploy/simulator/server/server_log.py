@@ -11,7 +11,7 @@ from inferload.measure import clock
 from ..core.speculation import SpecCounts
 from ..engine.engine import Engine
 from ..metrics.engine_metrics import Gauges, Metrics
-from ..protocol.completion_request import Ask
+from ..protocol.completion_request import CompletionRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +94,10 @@ class ServerLog:
         self._last = Totals.of(self._engine.metrics, now_ns)
         self._engine.call_at(now_ns + self._interval_ns, self._tick)
 
-    def received(self, request_id: str, ask: Ask) -> None:
+    def received(self, request_id: str, completion: CompletionRequest) -> None:
         """A request was taken (`--enable-log-requests`)."""
-        params = f"n={ask.choices}, max_tokens={ask.max_tokens}, stream={ask.stream}, cache_salt={bool(ask.cache_salt)}"
+        params = f"n={completion.choices}, max_tokens={completion.max_tokens}, stream={completion.stream}"
+        params += f", cache_salt={bool(completion.cache_salt)}"
         self._line(
             "request_logger.py:65",
             f"Received request {request_id}: params: SamplingParams({params}), lora_request: None.",
