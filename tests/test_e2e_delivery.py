@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import locust_process
+import pyarrow.parquet as pq
 from e2e_runs import (
     PATIENCE_S,
     Ended,
@@ -100,6 +101,44 @@ def parts_of(run_dir: Path, name: str) -> list[Path]:
     return sorted((run_dir / "turns").glob(f"{name}-0*.parquet"))
 
 
+def left(place: Place, how: str) -> Ended:
+    """SIGTERM of one worker alone, then Ctrl-C of the master; or Ctrl-C of all processes at once."""
+    master, workers, simulator = start(place, workload__output_tokens=4)
+    run_dir = place.folder / "master" / "run"
+    try:
+        begun(run_dir)
+        until(lambda: simulator.stats()["requests"]["finished"] > 50, "turns")
+        if how == "one":
+            workers[0].send(signal.SIGTERM)
+            assert workers[0].exit_code(20) == 0
+            until(lambda: mark(run_dir, "worker_left"), "a mark of the worker that left", 20)
+            master.send(signal.SIGINT)
+        else:
+            for process in (*workers, master):
+                process.send(signal.SIGINT)
+        code = master.exit_code(PATIENCE_S)
+        assert [worker.exit_code(20) for worker in workers] == [0, 0]
+        text = "\n".join(process.text for process in (master, *workers))
+        return Ended(run_dir, code, text, simulator.stats()["requests"])
+    finally:
+        stop([master, *workers])
+
+
+def orphaned(place: Place) -> Ended:
+    """SIGKILL of the master."""
+    master, workers, simulator = start(place, workload__output_tokens=4)
+    run_dir = place.folder / "master" / "run"
+    try:
+        begun(run_dir)
+        until(lambda: simulator.stats()["requests"]["finished"] > 50, "turns")
+        os.kill(master.process.pid, signal.SIGKILL)
+        assert [worker.exit_code(60) for worker in workers] == [3, 3]
+        text = "\n".join(worker.text for worker in workers)
+        return Ended(run_dir, 0, text, simulator.stats()["requests"])
+    finally:
+        stop([master, *workers])
+
+
 def workers_of(ended: Ended) -> list[dict[str, Any]]:
     workers: list[dict[str, Any]] = json.loads((ended.run_dir / "run.json").read_text())["workers"]
     return workers
@@ -189,3 +228,27 @@ def test_a_killed_worker_loses_at_most_its_last_seconds_and_the_summary_says_how
     (reason,) = [one for one in summary["verdict"]["reasons"] if one["code"] == "lost_records"]
     assert reason["value"] == records["lost"]
     assert f"worker {seen['worker']}: the worker was lost before it had written its last records" in reason["text"]
+
+
+@scenes(left, ("one",), ("all",))
+def test_a_worker_that_is_stopped_sends_its_records_before_it_ends(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    assert "Traceback" not in ended.text, ended.text
+    check_files(ended.run_dir)
+    check_books(ended)
+    assert ended.summary["percentiles_from"] == "records"
+    workers = workers_of(ended)
+    assert [worker["left"] for worker in workers].count(True) == (scene.arguments[0] == "one")
+    assert [worker["at_hand"] for worker in workers] == [worker["turns"] for worker in workers]
+    assert left_by_workers(ended) == []
+
+
+@scenes(orphaned, ())
+def test_workers_keep_their_records_if_the_master_is_lost(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    assert "Traceback" not in ended.text, ended.text
+    files = left_by_workers(ended)
+    assert len(files) == 2
+    turns = [turn for path in files for turn in pq.read_table(path, columns=["turn_id"])["turn_id"].to_pylist()]
+    assert ended.simulator_stats is not None
+    assert len(turns) == len(set(turns)) == ended.simulator_stats["started"] - 1  # less the preflight's
