@@ -18,7 +18,6 @@ import numpy as np
 from inferload import rundir, turnfile
 from inferload.cli import gathering
 from inferload.cli.ending import end
-from inferload.cli.foot import Foot
 from inferload.cli.run import locust_command, locustfile
 from inferload.cli.search.asked import Asked, at, unit
 from inferload.errors import UsageError
@@ -33,6 +32,7 @@ from inferload.measure.search.wanted import Condition
 from inferload.numbers import clock as elapsed
 from inferload.numbers import short
 from inferload.runoptions import RUN_OPTIONS
+from inferload.statuslines import StatusLines
 from inferload.workload import catalog
 from inferload.workload.scenario import Scenario
 
@@ -81,7 +81,7 @@ class Performer:
     scenario: Scenario
     settings: Settings
     journal: Journal
-    foot: Foot = field(default_factory=lambda: Foot(sys.stderr))
+    status: StatusLines = field(default_factory=lambda: StatusLines(sys.stderr))
 
     def earlier(self) -> list[Look]:
         """The looks of a search that goes on, read anew from their runs."""
@@ -148,9 +148,9 @@ class Performer:
         def tell() -> None:
             used_s = spent_s + (clock.now_ns() - began_ns) / clock.NS_PER_S
             state = going(latest(progress), self.said.warmup_s, self.said.window_s)
-            self.foot.show(f"{number + 1:3}  {elapsed(used_s)}  {name}: {state}")
+            self.status.draw([f"{number + 1:3}  {elapsed(used_s)}  {name}: {state}"])
 
-        return tell if self.foot.wanted else lambda: None
+        return tell if self.status.enabled else lambda: None
 
     def _run(self, file: Path, run_dir: Path, tell: Callable[[], None]) -> tuple[int | None, bool]:
         """(exit code, whether it was ended early)."""
@@ -176,12 +176,12 @@ class Performer:
         try:
             return self._watch(process, progress, tell)
         except KeyboardInterrupt:
-            self.foot.clear()
+            self.status.clear()
             print(f"the run ends, in {_END_S:.0f} s at most; Ctrl-C again ends it at once", file=sys.stderr)
             raise
         finally:
             end(process, _END_S)
-            self.foot.clear()
+            self.status.clear()
 
     def _watch(
         self, process: subprocess.Popen[bytes], progress: Path, tell: Callable[[], None]
