@@ -25,7 +25,7 @@ from inferload.measure.recent import SPAN_S, Recent, RecentFigures
 from inferload.measure.sketch import rank
 from inferload.measure.tally import TallySet
 from inferload.numbers import clock
-from inferload.swarm import progress
+from inferload.statuslines import StatusLines
 
 FIGURES = RecentFigures(10, 2.0, 1.9, 3.85, 412.3, (43.21, 80.5), (12.5, 14.0))
 NOTHING = RecentFigures(0, None, None, None, None, (None, None), (None, None))
@@ -138,8 +138,8 @@ def test_a_log_record_stands_above_the_lines(
 ) -> None:
     stream, written = terminal
     monkeypatch.setenv("TERM", "xterm")
-    assert progress.is_terminal(stream)
-    screen, block, handler = Screen(), progress.Block(stream), logging.StreamHandler(stream)
+    screen, block, handler = Screen(), StatusLines(stream), logging.StreamHandler(stream)
+    assert block.enabled
     logger = logging.Logger("of this test")
     logger.addHandler(handler)
     block.watch([handler])
@@ -158,11 +158,24 @@ def test_a_log_record_stands_above_the_lines(
     screen.feed(written())
     assert screen.text == ["worker w1 lost", "over"]
     monkeypatch.setenv("TERM", "dumb")
-    assert not progress.is_terminal(stream)
+    assert not StatusLines(stream).enabled
 
 
 def test_nothing_is_shown_elsewhere() -> None:
-    assert not progress.is_terminal(io.StringIO())
+    pipe = io.StringIO()
+    status = StatusLines(pipe)
+    assert not status.enabled
+    status.draw(["x"])
+    status.clear()
+    assert pipe.getvalue() == ""
+
+
+def test_a_line_never_breaks(terminal: tuple[Any, Callable[[], str]], monkeypatch: pytest.MonkeyPatch) -> None:
+    stream, written = terminal
+    monkeypatch.setenv("TERM", "xterm")
+    termios.tcsetwinsize(stream.fileno(), (24, 60))
+    StatusLines(stream).draw(["x" * 200])
+    assert written().rstrip("\r\n") == "x" * 59
 
 
 @pytest.mark.soak
@@ -195,7 +208,7 @@ def test_a_run_on_a_terminal_shows_its_lines(tmp_path: Path, simulator: Callable
     assert len(frames) >= 4, text
     load, latency = frames[-1]
     assert re.fullmatch(
-        r"sessions/s [\d.]+ offered, [\d.]+ achieved · ended: [\d.]+ turns/s, [\d.]+ output tok/s", load
+        r"sessions/s [\d.]+ offered, [\d.]+ achieved · ended [\d.]+ turns/s · [\d.,]+ output tok/s", load
     ), load
     assert re.fullmatch(
         r"TTFT p50 [\d.]+ p95 [\d.]+ ms · ITL p50 [\d.]+ p95 [\d.]+ ms · KV [\d.]+ % · waiting \d+", latency
@@ -203,10 +216,12 @@ def test_a_run_on_a_terminal_shows_its_lines(tmp_path: Path, simulator: Callable
     assert "# reqs" not in text.partition(" measurement")[0]
 
 
-def test_a_terminal_that_is_closed_costs_the_lines_alone() -> None:
+def test_a_terminal_that_is_closed_costs_the_lines_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
     ours, theirs = pty.openpty()
     with open(theirs, "w", encoding="utf-8") as stream:
-        block = progress.Block(stream)
+        block = StatusLines(stream)
+        assert block.enabled
         handler = logging.StreamHandler(io.StringIO())
         block.watch([handler])
         block.draw(["one", "two"])

@@ -1,14 +1,9 @@
 """`inferload search`: what is refused before any load, the files of its points, its page, and one search on the simulator."""
 
-import fcntl
-import io
 import json
-import os
 import signal
-import struct
 import subprocess
 import sys
-import termios
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +16,6 @@ from inferload.analysis import searchcharts, searchpage
 
 from inferload import cli, rundir, turnfile
 from inferload.cli.ending import end
-from inferload.cli.foot import Foot
 from inferload.cli.search import asked, points
 from inferload.errors import UsageError
 from inferload.measure.search import bracket, slo
@@ -247,21 +241,6 @@ def test_what_is_doubtful_in_a_point_is_said_with_it() -> None:
 )
 def test_a_point_that_is_under_way_says_how_far_it_is(latest: dict[str, Any] | None, said: str) -> None:
     assert going(latest, 5.0, 40.0) == said
-
-
-def test_only_a_terminal_is_told_and_a_line_never_breaks() -> None:
-    master, other = os.openpty()
-    with open(other, "w", encoding="utf-8") as terminal:
-        fcntl.ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-        foot = Foot(terminal)
-        foot.show("x" * 200)
-        assert os.read(master, 1000).decode() == "\r\x1b[2K" + "x" * 79
-        foot.clear()
-        assert os.read(master, 1000).decode() == "\r\x1b[2K"
-    os.close(master)
-    pipe = io.StringIO()
-    Foot(pipe).show("x")
-    assert pipe.getvalue() == ""
 
 
 def test_the_last_whole_line_of_a_progress_file_counts(tmp_path: Path) -> None:

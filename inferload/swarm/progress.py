@@ -1,96 +1,42 @@
-"""What a headless run shows on a terminal while it lasts: three lines, written over once a second. Elsewhere: nothing."""
+"""Status lines of a headless run: three lines on a terminal, written over once a second, and the progress file."""
 
 import contextlib
 import json
 import logging
-import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import gevent
 
 from inferload.measure.clock import NS_PER_S, now_ns
 from inferload.measure.progressline import Snapshot, lines
+from inferload.statuslines import StatusLines
 from inferload.swarm.masterrun import MasterRun
 
 logger = logging.getLogger(__name__)
 
 _PERIOD_S = 1.0
-_UP_AND_CLEAR = "\x1b[1A\x1b[2K"
-
-
-def is_terminal(stream: TextIO) -> bool:
-    """Whether lines can be written over there."""
-    return stream.isatty() and os.environ.get("TERM", "dumb") != "dumb"
-
-
-class Block:
-    """Some lines at the foot of a terminal. A log record that comes meanwhile stands above them, whole.
-
-    A terminal that takes no more (it was closed, or its buffer is full) costs the lines, and nothing of the run.
-    """
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self._height = 0
-        self._open = True
-        self._handlers: list[logging.Handler] = []
-
-    def watch(self, handlers: Sequence[logging.Handler]) -> None:
-        """Make way whenever one of these handlers writes."""
-        self._handlers = list(handlers)
-        for handler in self._handlers:
-            handler.addFilter(self._make_way)
-
-    def draw(self, texts: Sequence[str]) -> None:
-        """Write these lines over the ones that are there."""
-        if not self._open:
-            return
-        try:
-            self._stream.write(_UP_AND_CLEAR * self._height + "".join(f"{text}\n" for text in texts))
-            self._stream.flush()
-        except OSError:
-            self._open = False
-        self._height = len(texts)
-
-    def width(self) -> int:
-        """Characters that fit into a line without a break."""
-        try:
-            columns = os.get_terminal_size(self._stream.fileno()).columns
-        except OSError:
-            columns = 0
-        return (columns or 80) - 1  # a terminal that does not know says 0
-
-    def close(self) -> None:
-        """Take the lines away."""
-        self.draw([])
-        for handler in self._handlers:
-            handler.removeFilter(self._make_way)
-
-    def _make_way(self, _record: logging.LogRecord) -> bool:
-        self.draw([])
-        return True
 
 
 class Progress:
-    """Shows a run from its making to its end."""
+    """Shows a run in status lines from its preparation to its end."""
 
-    def __init__(self, run: MasterRun, stream: TextIO) -> None:
+    def __init__(self, run: MasterRun, status: StatusLines) -> None:
         self._run = run
-        self._block = Block(stream)
-        self._block.watch(logging.getLogger().handlers)
+        self._status = status
+        self._status.watch(logging.getLogger().handlers)
         self._greenlet = gevent.spawn(self._show)
 
     def close(self) -> None:
         """The last of it."""
         self._greenlet.kill()
-        self._block.close()
+        self._status.close()
 
     def _show(self) -> None:
         while True:
-            self._block.draw(lines(snapshot(self._run), self._block.width()))
+            self._status.draw(lines(snapshot(self._run), self._status.width()))
             gevent.sleep(_PERIOD_S)
 
 
@@ -139,8 +85,9 @@ def begin(run: MasterRun, wanted: bool) -> Callable[[], None]:
     ends = []
     if run.own.progress_file is not None:
         ends.append(ProgressFile(run, run.own.progress_file).close)
-    if wanted and is_terminal(sys.stderr):
-        ends.append(Progress(run, sys.stderr).close)
+    status = StatusLines(sys.stderr)
+    if wanted and status.enabled:
+        ends.append(Progress(run, status).close)
 
     def end() -> None:
         for one in ends:

@@ -14,7 +14,6 @@ from typing import Any
 
 from inferload import rundir, turnfile
 from inferload.cli.ending import end
-from inferload.cli.foot import Foot
 from inferload.cli.run import locust_command, locustfile
 from inferload.cli.search.asked import Asked, at, unit
 from inferload.errors import UsageError
@@ -29,6 +28,7 @@ from inferload.measure.search.window import Window
 from inferload.numbers import clock as elapsed
 from inferload.numbers import short
 from inferload.runoptions import RUN_OPTIONS
+from inferload.statuslines import StatusLines
 from inferload.workload import catalog
 from inferload.workload.scenario import Scenario
 
@@ -76,7 +76,7 @@ class Performer:
     scenario: Scenario
     settings: Settings
     journal: Journal
-    foot: Foot = field(default_factory=lambda: Foot(sys.stderr))
+    status: StatusLines = field(default_factory=lambda: StatusLines(sys.stderr))
 
     def earlier(self) -> list[Look]:
         """The looks of a search that goes on, read anew from their runs."""
@@ -141,9 +141,9 @@ class Performer:
         def tell() -> None:
             used_s = spent_s + (clock.now_ns() - began_ns) / clock.NS_PER_S
             state = going(latest(progress), self.said.warmup_s, self.said.window_s)
-            self.foot.show(f"{number + 1:3}  {elapsed(used_s)}  {name}: {state}")
+            self.status.draw([f"{number + 1:3}  {elapsed(used_s)}  {name}: {state}"])
 
-        return tell if self.foot.wanted else lambda: None
+        return tell if self.status.enabled else lambda: None
 
     def _run(self, file: Path, run_dir: Path, tell: Callable[[], None]) -> int | None:
         """Exit code; None if the run exceeded its time."""
@@ -169,12 +169,12 @@ class Performer:
         try:
             return self._watch(process, tell)
         except KeyboardInterrupt:
-            self.foot.clear()
+            self.status.clear()
             print(f"the run ends, in {_END_S:.0f} s at most; Ctrl-C again ends it at once", file=sys.stderr)
             raise
         finally:
             end(process, _END_S)
-            self.foot.clear()
+            self.status.clear()
 
     def _watch(self, process: subprocess.Popen[bytes], tell: Callable[[], None]) -> int | None:
         limit_s = self.said.warmup_s + self.said.window_s + self.scenario.phases.drain_s + _PATIENCE_S

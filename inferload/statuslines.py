@@ -1,0 +1,61 @@
+"""Status lines at the foot of a terminal."""
+
+import logging
+import os
+from collections.abc import Sequence
+from typing import TextIO
+
+_UP_AND_CLEAR = "\x1b[1A\x1b[2K"
+
+
+class StatusLines:
+    """Lines at the foot of a terminal that are written over. Log records are written above them.
+
+    Nothing is written to a stream that is no terminal, nor after a write error (a closed terminal, a full buffer).
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self.enabled = stream.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+        self._stream = stream
+        self._height = 0
+        self._handlers: list[logging.Handler] = []
+
+    def watch(self, handlers: Sequence[logging.Handler]) -> None:
+        """Clear the lines before each record of these handlers."""
+        self._handlers = list(handlers)
+        for handler in self._handlers:
+            handler.addFilter(self._make_way)
+
+    def draw(self, texts: Sequence[str]) -> None:
+        """Replace the lines by these, each cut to the width of the terminal."""
+        if not self.enabled:
+            return
+        width = self.width()
+        try:
+            self._stream.write(_UP_AND_CLEAR * self._height + "".join(f"{text[:width]}\n" for text in texts))
+            self._stream.flush()
+        except OSError:
+            self.enabled = False
+        self._height = len(texts)
+
+    def width(self) -> int:
+        """Characters that fit into a line without a break."""
+        try:
+            columns = os.get_terminal_size(self._stream.fileno()).columns
+        except OSError:
+            columns = 0
+        return (columns or 80) - 1  # a terminal that does not know says 0
+
+    def clear(self) -> None:
+        """Remove the lines."""
+        self.draw([])
+
+    def close(self) -> None:
+        """Remove the lines and stop watching handlers."""
+        self.clear()
+        for handler in self._handlers:
+            handler.removeFilter(self._make_way)
+
+    def _make_way(self, _record: logging.LogRecord) -> bool:
+        self.clear()
+        return True
