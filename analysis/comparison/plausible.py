@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from inferload.numbers import number, short
+
 _TOLERANCE = 0.10
 TOKEN_SUMS = ("output tokens", "total tokens")  # names of the checks that hold tok/s against turns/s
 
@@ -58,26 +60,26 @@ def _little(rate: float | None, e2e_ms: float | None, concurrency: float | None)
     if not rate or not e2e_ms or not concurrency:
         return Examined(name)
     most = concurrency / (e2e_ms / 1000)
-    said = f"{concurrency:g} requests at once of {e2e_ms / 1000:.3g} s each are at most {most:.3g} req/s"
-    fault = f"{name}: {said}, but {rate:.3g} req/s are reported" if rate > most * (1 + _TOLERANCE) else None
-    return Examined(name, f"{said}; {rate:.3g} req/s are reported", fault)
+    said = f"{concurrency:g} requests at once of {number(e2e_ms / 1000)} s each are at most {number(most)} req/s"
+    fault = f"{name}: {said}, but {number(rate)} req/s are reported" if rate > most * (1 + _TOLERANCE) else None
+    return Examined(name, f"{said}; {number(rate)} req/s are reported", fault)
 
 
 def _tokens(name: str, rate: float | None, per_turn: float | None, reported: float | None) -> Examined:
     if not rate or not per_turn or not reported:
         return Examined(name)
     counted = rate * per_turn
-    said = f"{counted:.4g} tok/s by turns/s and tokens per turn"
+    said = f"{short(counted)} tok/s by turns/s and tokens per turn"
     off = abs(reported / counted - 1) > _TOLERANCE
-    fault = f"{name}: {said}, but {reported:.4g} tok/s are reported" if off else None
-    return Examined(name, f"{said}; {reported:.4g} tok/s are reported", fault)
+    fault = f"{name}: {said}, but {short(reported)} tok/s are reported" if off else None
+    return Examined(name, f"{said}; {short(reported)} tok/s are reported", fault)
 
 
 def _order(median: float | None, p99: float | None) -> Examined:
     if median is None or p99 is None:
         return Examined("order of TTFT")
-    fault = f"TTFT: a median of {median:.4g} ms cannot lie above a p99 of {p99:.4g} ms" if median > p99 else None
-    return Examined("order of TTFT", f"median {median:.4g} ms, p99 {p99:.4g} ms", fault)
+    fault = f"TTFT: a median of {short(median)} ms cannot lie above a p99 of {short(p99)} ms" if median > p99 else None
+    return Examined("order of TTFT", f"median {short(median)} ms, p99 {short(p99)} ms", fault)
 
 
 def _first_before_last(mean: float | None, e2e_ms: float | None) -> Examined:
@@ -85,5 +87,7 @@ def _first_before_last(mean: float | None, e2e_ms: float | None) -> Examined:
     if mean is None or e2e_ms is None:
         return Examined(name)
     late = mean > e2e_ms * (1 + _TOLERANCE)
-    fault = f"a mean TTFT of {mean:.4g} ms cannot be longer than the whole answer's {e2e_ms:.4g} ms" if late else None
-    return Examined(name, f"TTFT {mean:.4g} ms, the whole answer {e2e_ms:.4g} ms", fault)
+    fault = (
+        f"a mean TTFT of {short(mean)} ms cannot be longer than the whole answer's {short(e2e_ms)} ms" if late else None
+    )
+    return Examined(name, f"TTFT {short(mean)} ms, the whole answer {short(e2e_ms)} ms", fault)
