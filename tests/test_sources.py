@@ -313,7 +313,7 @@ def test_tokens_are_estimated_as_measured_as_given_or_as_assumed_and_it_is_said(
     measured = Data(by_class={"chat": Found(None, 5.0, 0.1)})
     for data, given_chars, tokens, how in (
         (None, None, 20, "assumed"),
-        (measured, None, 16, "measured on the server (a text's count is off by 10% on average)"),
+        (measured, None, 16, "measured on the server (a text's count is off by 10 % on average)"),
         (measured, 8.0, 10, "as the scenario says"),
     ):
         sessions = Sessions(scenario(source | ({"chars_per_token": given_chars} if given_chars else {})), data)

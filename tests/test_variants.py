@@ -313,7 +313,7 @@ def test_what_the_driver_does_not_say_of_a_gpu_is_no_obstacle(tmp_path: Path, mo
         ("llama3-tp2", [Gpu("A100", 80, 80)], "needs 2 x A100 80GB, this machine has 1"),
         ("t4-all", [Gpu("GTX", 8, 8)], "needs 16 GiB on each of 1 GPU"),
         ("llama3-tp2", [Gpu("GTX", 8, 8), Gpu("GB10", None, None)], "here are GTX 8 GiB, GB10 memory not told"),
-        ("t4-all", [Gpu("T4", 15, 3)], "T4 has 3.0 of 15.0 GiB free, and the server takes 92%"),
+        ("t4-all", [Gpu("T4", 15, 3)], "T4 has 3.0 of 15.0 GiB free, and the server takes 92 %"),
     ],
 )
 def test_gpus_that_are_not_there(name: str, found: list[Gpu], said: str) -> None:

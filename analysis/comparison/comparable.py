@@ -3,6 +3,8 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from inferload.numbers import short
+
 from .imported import OUR_EXPORT
 from .sides import Side
 
@@ -85,7 +87,7 @@ def _lengths(baseline: Side, candidate: Side) -> list[str]:
         elif abs(after / before - 1) > _LENGTHS:
             found.append(
                 f"the candidate's {what} are {abs(after / before - 1):.1%} {'longer' if after > before else 'shorter'} "
-                f"({after:.4g} against {before:.4g} tokens): rates of turns and end-to-end times are of different work; "
+                f"({short(after)} against {short(before)} tokens): rates of turns and end-to-end times are of different work; "
                 "force the lengths (request.ignore_eos)"
             )
     return found

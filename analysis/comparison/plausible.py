@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+from inferload.numbers import number, short
+
 _TOLERANCE = 0.10
 TOKEN_SUMS = ("output tokens", "total tokens")  # first words of the faults in which tok/s contradict turns/s
 
@@ -34,24 +36,24 @@ def _little(rate: float | None, e2e_ms: float | None, concurrency: float | None)
     most = concurrency / (e2e_ms / 1000)
     if rate <= most * (1 + _TOLERANCE):
         return None
-    bound = f"{concurrency:g} requests at once of {e2e_ms / 1000:.3g} s each are at most {most:.3g} req/s"
-    return f"Little's law: {bound}, but {rate:.3g} req/s are reported"
+    bound = f"{concurrency:g} requests at once of {number(e2e_ms / 1000)} s each are at most {number(most)} req/s"
+    return f"Little's law: {bound}, but {number(rate)} req/s are reported"
 
 
 def _tokens(name: str, rate: float | None, per_turn: float | None, reported: float | None) -> str | None:
     if not rate or not per_turn or not reported or abs(reported / (rate * per_turn) - 1) <= _TOLERANCE:
         return None
     counted = rate * per_turn
-    return f"{name}: {counted:.4g} tok/s by turns/s and tokens per turn, but {reported:.4g} tok/s are reported"
+    return f"{name}: {short(counted)} tok/s by turns/s and tokens per turn, but {short(reported)} tok/s are reported"
 
 
 def _order(median: float | None, p99: float | None) -> str | None:
     if median is None or p99 is None or median <= p99:
         return None
-    return f"TTFT: a median of {median:.4g} ms cannot lie above a p99 of {p99:.4g} ms"
+    return f"TTFT: a median of {short(median)} ms cannot lie above a p99 of {short(p99)} ms"
 
 
 def _first_before_last(mean: float | None, e2e_ms: float | None) -> str | None:
     if mean is None or e2e_ms is None or mean <= e2e_ms * (1 + _TOLERANCE):
         return None
-    return f"a mean TTFT of {mean:.4g} ms cannot be longer than the whole answer's {e2e_ms:.4g} ms"
+    return f"a mean TTFT of {short(mean)} ms cannot be longer than the whole answer's {short(e2e_ms)} ms"

@@ -24,6 +24,7 @@ from inferload.measure.recent import Recent
 from inferload.measure.record import Phase, PhaseWindow
 from inferload.measure.steady import Steadiness
 from inferload.measure.tally import TallySet
+from inferload.numbers import short
 from inferload.results.counts import Arm, Others
 from inferload.swarm import adaptations, compat, delivery, messages, muster, others, stepping, warming, watching
 from inferload.swarm.adaptations import Adaptation
@@ -150,7 +151,7 @@ class MasterRun:
         if reached is None or self.stop.is_set() or self._over:
             return
         self.aborted = reached
-        text = f"abort_on: {reached.condition} (value {reached.value:.4g})"
+        text = f"abort_on: {reached.condition} (value {short(reached.value)})"
         self.marks.add("abort_on", text, condition=reached.condition, value=reached.value)
         logger.error("%s: the run is stopped", text)
         self.request_stop(text, early=True)

@@ -22,6 +22,8 @@ from pydantic import (
     model_validator,
 )
 
+from inferload.numbers import number
+
 # The 0.95 quantile of the standard normal law: ln(p95 / p50) of a lognormal law is so many sigmas.
 Z95 = NormalDist().inv_cdf(0.95)
 
@@ -180,7 +182,7 @@ def _countable(law: "Distribution") -> "Distribution":
     if greatest < 1:
         raise ValueError(f"draws at most {greatest:g}; a count is at least 1")
     if greatest > MAX_COUNT:
-        raise ValueError(f"may draw {greatest:.3g}, over the limit of {MAX_COUNT}; set a smaller max")
+        raise ValueError(f"may draw {number(greatest)}, over the limit of {MAX_COUNT}; set a smaller max")
     return law
 
 
