@@ -17,6 +17,7 @@ from typing import Any
 import psutil
 
 from inferload import rundir
+from inferload.campaign.process import group_of
 from inferload.errors import UsageError
 from inferload.measure import clock
 
@@ -123,14 +124,6 @@ def group(server: Server) -> list[psutil.Process]:
 def _reap(pid: int) -> None:
     with contextlib.suppress(ChildProcessError):  # started by another process, or reaped before
         os.waitpid(pid, os.WNOHANG)
-
-
-def group_of(process: psutil.Process) -> int | None:
-    """Its process group; None for a process that has just ended."""
-    try:
-        return os.getpgid(process.pid)
-    except OSError:
-        return None
 
 
 def _holds(process: psutil.Process, log: Path) -> bool:
