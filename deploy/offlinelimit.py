@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from inferload.campaign.process import begin
 from inferload.errors import UsageError
 from inferload.measure import clock
 
-from . import places, runprocess
+from . import places
 from .engines import Command, Wanted, command_of
 from .launch import Say, tail
 from .logcause import one_line
@@ -153,7 +154,7 @@ def read(engine: str, load: Load, result: Mapping[str, float], log: str, left_ou
 def _run(command: Command, log: Path, say: Say) -> None:
     began_ns = clock.now_ns()
     with signals_interrupt():
-        process, begun = runprocess.begin(command.argv, log, command.environment)
+        process, begun = begin(command.argv, log, command.environment)
         try:
             while (code := _ended(process)) is None:
                 say(f"vllm bench throughput: {(clock.now_ns() - began_ns) / clock.NS_PER_S:.0f} s so far (log: {log})")

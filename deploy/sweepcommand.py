@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from inferload import prices
+from inferload.campaign.journal import JOURNAL, alone
 from inferload.errors import UsageError
 from inferload.measure.cost import Prices
 from inferload.measure.untrusted import markdown
@@ -20,7 +21,7 @@ from inferload.workload.scenario import Scenario
 from . import sweepfile, sweepjournal, sweepplan, sweeptime
 from .signals import Ended, signals_interrupt
 from .sweepfile import Sweep, label
-from .sweepjournal import JOURNAL, Journal
+from .sweepjournal import Journal
 from .sweepplan import Start
 from .sweeprun import PLAN, Performer, Place
 from .variantcommand import prose
@@ -75,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
     except OSError as error:
         raise UsageError(f"--into {folder}: {error.strerror}; name a folder that can be written") from error
     try:
-        with sweepjournal.alone(folder), signals_interrupt():
+        with alone(folder), signals_interrupt():
             journal = _begun(sweep, folder, plan, retry)
             place = Place(folder, {name: given for given, name in names.items()})
             Performer(sweep, place, journal, lambda text: print(text, file=sys.stderr, flush=True)).perform(plan)
@@ -99,7 +100,7 @@ def _begun(sweep: Sweep, folder: Path, plan: Sequence[Start], retry: bool) -> Jo
     sweepjournal.clear_up(journal)
     again = journal.retry() if retry else 0
     runs = [run for start in plan for run in start.runs]
-    made = sum(journal.outcome(run) is not None for run in runs)
+    made = sum(journal.outcome(run.folder) is not None for run in runs)
     if made or again:
         tried = f"; tried again, as they could not be made: {again}" if again else ""
         print(f"  runs done: {made} of {len(runs)}{tried}", flush=True)

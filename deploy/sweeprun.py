@@ -1,17 +1,16 @@
 """A sweep under way: the starts and the runs that are left to make, each written to the journal."""
 
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from inferload import rundir
+from inferload.campaign import runner
+from inferload.campaign.runner import Runner
 from inferload.errors import UsageError
 from inferload.measure import clock
 from inferload.numbers import duration
 
-from . import facts, launch, probe, running, runprocess
+from . import facts, launch, probe, running
 from .engines import Wanted, command_of
 from .running import Server
 from .sweepfile import Sweep
@@ -19,8 +18,6 @@ from .sweepjournal import Journal
 from .sweepplan import PlannedRun, Start
 
 PLAN = "sweep.yaml"
-# Exit codes of a run that was made: passed, a gate failed, not valid. Anything else is a run that could not be.
-MADE = (0, 1, 3)
 
 Say = Callable[[str], None]
 
@@ -41,14 +38,15 @@ class Performer:
         self._place = place
         self._journal = journal
         self._say = say
+        self._runner = Runner(place.folder, journal)
 
     def perform(self, plan: list[Start]) -> None:
         """Make them, in order. Ctrl-C leaves what is done."""
         total = sum(len(start.runs) for start in plan)
-        done = sum(self._journal.outcome(run) is not None for start in plan for run in start.runs)
+        done = sum(self._journal.outcome(run.folder) is not None for start in plan for run in start.runs)
         began_ns, begun_at = clock.now_ns(), done
         for start in plan:
-            left = [run for run in start.runs if self._journal.outcome(run) is None]
+            left = [run for run in start.runs if self._journal.outcome(run.folder) is None]
             if left:
                 self._say(f"{done}/{total} runs{_remaining(began_ns, begun_at, done, total)}; starting {start.variant}")
                 self._on_one_start(start, left)
@@ -90,45 +88,21 @@ class Performer:
         return server
 
     def _run(self, run: PlannedRun, server: Server) -> None:
-        folder = self._place.folder / run.folder
-        rundir.set_aside(folder)
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        log = self._place.folder / f"{run.folder.replace('/', '-')}.log"
-        began_ns = clock.now_ns()
-        code = self._code(run, self._argv(run, server, folder), log)
-        took_s = round((clock.now_ns() - began_ns) / clock.NS_PER_S, 3)
-        entry: dict[str, Any] = {"kind": "run", "folder": run.folder, "exit_code": code, "took_s": took_s}
-        if code not in MADE or not (folder / rundir.SUMMARY).is_file():
-            entry["cause"] = _last_line(log)
-        elif not running.group(server):
-            entry["cause"] = f"the server ended during the run: {launch.why(server)}"
-        else:
-            log.unlink()
-        self._journal.write(**entry)
+        def server_ended() -> str | None:
+            return None if running.group(server) else f"the server ended during the run: {launch.why(server)}"
+
+        entry = self._runner.run(run.folder, self._argv(run, server), fault=server_ended)
         if "cause" in entry:
             self._say(f"  {run.folder}: {' '.join(entry['cause'].split())}")
-        elif code == 3:
-            self._say(f"  {run.folder}: the measurement is not valid; it is kept, and not compared")
+        elif entry["exit_code"] == 3:
+            self._say(f"  {run.folder}: the measurement is not valid; it is stored, and not compared")
 
-    def _argv(self, run: PlannedRun, server: Server, folder: Path) -> list[str]:
-        argv = [sys.executable, "-m", "inferload", "run", self._place.scenarios[run.scenario], "--host", server.url]
-        argv += ["--seed", str(run.seed), "--run-dir", str(folder)]
-        if not self._sweep.reports:
-            argv.append("--no-report")
-        if self._sweep.measure_s is not None:
-            argv += ["--", "--run-time", f"{self._sweep.measure_s:g}"]
-        return argv
-
-    def _code(self, run: PlannedRun, argv: list[str], log: Path) -> int:
-        """The run's exit code; whatever cuts the wait short ends the run too."""
-        process, begun = runprocess.begin(argv, log)
-        try:
-            self._journal.write(kind="run_begun", folder=run.folder, pid=begun.pid, started_s=begun.started_s)
-            return process.wait()
-        except BaseException:
-            begun.end()
-            self._journal.write(kind="run_stopped", folder=run.folder)
-            raise
+    def _argv(self, run: PlannedRun, server: Server) -> list[str]:
+        options = {"seed": str(run.seed), "no_report": not self._sweep.reports}
+        seconds = self._sweep.measure_s
+        extra = [] if seconds is None else ["--run-time", f"{seconds:g}"]
+        scenario = str(self._place.scenarios[run.scenario])
+        return runner.command(scenario, server.url, self._place.folder / run.folder, options, extra)
 
 
 def _remaining(began_ns: int, begun_at: int, done: int, total: int) -> str:
@@ -136,11 +110,6 @@ def _remaining(began_ns: int, begun_at: int, done: int, total: int) -> str:
         return ""
     each_s = (clock.now_ns() - began_ns) / 1e9 / (done - begun_at)
     return f", about {duration(round(each_s * (total - done)))} left"
-
-
-def _last_line(log: Path) -> str:
-    lines = [line for line in launch.tail(log).splitlines() if line.strip()]
-    return lines[-1].strip() if lines else "no reason given"
 
 
 def port_for(journal: Journal) -> int:

@@ -71,7 +71,7 @@ def _left(start: Start, journal: Journal, retry: bool) -> list[PlannedRun]:
 
 
 def _done(journal: Journal, run: PlannedRun, retry: bool) -> bool:
-    outcome = journal.outcome(run)
+    outcome = journal.outcome(run.folder)
     return outcome is not None and not (retry and outcome.get("cause"))
 
 

@@ -1,5 +1,6 @@
 """The options of a run, as data: Locust's command line and start form, and `inferload run`, are all made from this table."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -169,3 +170,17 @@ RUN_OPTIONS = (
         private=True,
     ),
 )
+
+
+def words(values: Mapping[str, Any]) -> list[str]:
+    """Command-line words of options that differ from their defaults, from values by option name."""
+    found: list[str] = []
+    for option in RUN_OPTIONS:
+        value = values.get(option.name, option.default)
+        if value == option.default:
+            continue
+        if option.switch:
+            found.append(option.flag)
+        for each in value if option.repeat else [] if option.switch else [value]:
+            found += [option.flag, each]
+    return found

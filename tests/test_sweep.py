@@ -13,14 +13,16 @@ import pytest
 from e2e_runs import alive, until
 from hypothesis import given
 from hypothesis import strategies as st
-from inferload.deploy import launch, places, probe, running, runprocess, sweepfile, sweepplan
+from inferload.deploy import launch, places, probe, running, sweepfile, sweepplan
 from inferload.deploy.engines import Command, Wanted
 from inferload.deploy.sweepfile import Sweep
-from inferload.deploy.sweepjournal import Journal, alone, clear_up
+from inferload.deploy.sweepjournal import Journal, clear_up
 from inferload.deploy.sweeprun import Performer, Place, port_for
 from simulator_process import Simulator
 
 from inferload import cli
+from inferload.campaign import process
+from inferload.campaign.journal import alone
 from inferload.errors import UsageError
 from inferload.measure import clock
 from inferload.workload import catalog
@@ -132,7 +134,7 @@ def test_a_journal_that_a_kill_cut_off_is_read_as_far_as_it_goes(tmp_path: Path)
     with (tmp_path / "journal.jsonl").open("a") as file:
         file.write('{"kind": "run", "fol')
     again = Journal(tmp_path)
-    assert again.outcome(run) is not None
+    assert again.outcome(run.folder) is not None
     assert again.servers == {1: 2}
     assert again.failures == []
 
@@ -389,8 +391,8 @@ def test_what_failed_is_tried_again_once_and_a_start_that_was_cut_off_is_ended(
     journal.write(kind="run", folder=bad.folder, cause="the server did not start")
     assert Journal(tmp_path).retry() == 1
     assert Journal(tmp_path).retry() == 0
-    assert Journal(tmp_path).outcome(good) is not None
-    assert Journal(tmp_path).outcome(bad) is None
+    assert Journal(tmp_path).outcome(good.folder) is not None
+    assert Journal(tmp_path).outcome(bad.folder) is None
     journal.write(kind="server_starting", port=port, variant="x")
     sleeper = Command((sys.executable, "-c", "import time; time.sleep(600)"), dict(os.environ), ready_s=10.0)
     server = launch.start(Wanted(port=port), sleeper)
@@ -403,16 +405,16 @@ def test_what_failed_is_tried_again_once_and_a_start_that_was_cut_off_is_ended(
 
 
 def test_a_run_that_a_kill_left_behind_is_known_by_more_than_its_number(tmp_path: Path) -> None:
-    process, begun = runprocess.begin([sys.executable, "-c", "import time; time.sleep(600)"], tmp_path / "log")
+    child, begun = process.begin([sys.executable, "-c", "import time; time.sleep(600)"], tmp_path / "log")
     try:
-        assert not runprocess.RunProcess(begun.pid, begun.started_s - 100).end()
+        assert not process.RunProcess(begun.pid, begun.started_s - 100).end()
         assert begun.alive()
         assert begun.end()
         assert not begun.alive()
         assert not begun.end()
     finally:
-        process.kill()
-        process.wait()
+        child.kill()
+        child.wait()
 
 
 @pytest.mark.soak

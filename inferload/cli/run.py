@@ -9,7 +9,7 @@ from typing import Any
 
 from inferload.cli import locustoptions, quickoptions
 from inferload.errors import UsageError
-from inferload.runoptions import RUN_OPTIONS
+from inferload.runoptions import RUN_OPTIONS, words
 
 DEFAULT_SCENARIO = "chat"  # as of the bundled locustfile
 _EXAMPLE = "example: inferload run smoke --host http://server:8000 --users 20 --duration 60s --processes 2"
@@ -50,15 +50,7 @@ def locust_command(arguments: argparse.Namespace, locustfile: Path) -> list[str]
     command += [] if locustoptions.shows_web_ui(arguments.extra) else ["--headless"]
     command += ["--host", arguments.host] if arguments.host else []
     command += ["--scenario", arguments.scenario]
-    for option in RUN_OPTIONS:
-        value = getattr(arguments, option.name)
-        if value == option.default:
-            continue
-        if option.switch:
-            command.append(option.flag)
-        for one in value if option.repeat else [] if option.switch else [value]:
-            command += [option.flag, one]
-    return command + list(arguments.extra)
+    return command + words(vars(arguments)) + list(arguments.extra)
 
 
 def locustfile() -> Path:

@@ -1,0 +1,83 @@
+"""Processes of runs: each in a session of its own, so that only the campaign ends it, and identified again after a kill."""
+
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+GRACE_S = 5.0  # for a run whose result is not needed
+# A start time is relative to the boot, whose wall time may be corrected by so much while the machine is up.
+_SAME_START_S = 2.0
+_KILLED_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class RunProcess:
+    """First process of a run. `started_s`: its start by the system's clock, because a process id may be reused."""
+
+    pid: int
+    started_s: float
+
+    def alive(self) -> bool:
+        """Whether this very process still exists and leads its group."""
+        try:
+            process = psutil.Process(self.pid)
+            same = abs(process.create_time() - self.started_s) < _SAME_START_S
+            return same and os.getpgid(self.pid) == self.pid and process.status() != psutil.STATUS_ZOMBIE
+        except (psutil.Error, OSError):
+            return False
+
+    def end(self, grace_s: float = GRACE_S) -> bool:
+        """TERM the group, KILL what is left after the grace; return whether the process existed.
+
+        A Ctrl-C meanwhile ends the grace, and the group is killed.
+        """
+        if not self.alive():
+            return False
+        group = [process for process in psutil.process_iter() if group_of(process) == self.pid]
+        try:
+            self._signal(signal.SIGTERM)
+            psutil.wait_procs(group, timeout=grace_s)
+        finally:
+            if any(process.is_running() for process in group):
+                self._signal(signal.SIGKILL)
+                psutil.wait_procs(group, timeout=_KILLED_S)
+        return True
+
+    def _signal(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, number)
+
+
+def group_of(process: psutil.Process) -> int | None:
+    """Process group; None if the process has just ended."""
+    try:
+        return os.getpgid(process.pid)
+    except OSError:
+        return None
+
+
+def begin(
+    argv: Sequence[str], log: Path, environment: Mapping[str, str] | None = None, folder: Path | None = None
+) -> tuple[subprocess.Popen[bytes], RunProcess]:
+    """Start a run. `log`: file of its output. `environment`, `folder`: None for those of this process."""
+    with log.open("wb") as sink:
+        process = subprocess.Popen(
+            argv,
+            env=environment,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=sink,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        started_s = psutil.Process(process.pid).create_time()
+    except psutil.Error:
+        started_s = 0.0  # has ended already
+    return process, RunProcess(process.pid, started_s)

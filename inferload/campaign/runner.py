@@ -1,0 +1,118 @@
+"""Runs of a campaign: `inferload run` as a process, with its entries in the journal."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from inferload import rundir, runoptions
+from inferload.campaign import process
+from inferload.campaign.journal import Journal
+from inferload.measure import clock
+
+USAGE = 2
+MADE = (0, 1, 3)  # exit codes of a run with a result: passed, a gate failed, not valid
+_POLL_S = 0.5
+_LOG_BYTES = 65_536
+_PREFIX = re.compile(r"^\[[^]]*\] \S+: ")  # of a line of the log: time, host, level
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Longest time of a run, None without a limit, and the time for it to end when it is stopped."""
+
+    run_s: float | None = None
+    grace_s: float = process.GRACE_S
+
+
+@dataclass(frozen=True, slots=True)
+class Runner:
+    """Makes the runs of a campaign in folders below `folder`."""
+
+    folder: Path
+    journal: Journal
+
+    def run(
+        self,
+        name: str,
+        argv: Sequence[str],
+        limits: Limits = Limits(),
+        *,
+        poll: Callable[[], None] | None = None,
+        fault: Callable[[], str | None] = lambda: None,
+        environment: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+        **facts: Any,
+    ) -> dict[str, Any]:
+        """Make one run and return its entry in the journal, with a `cause` if it failed.
+
+        `name`: run directory below the campaign's folder. `poll`: called while the run goes. `fault`: cause of a failure that
+        the run itself does not show. `environment`, `cwd`: None for those of this process. `facts`: keys of the entry. An
+        exception ends the run.
+        """
+        run_dir = self.folder / name
+        rundir.set_aside(run_dir)
+        run_dir.parent.mkdir(parents=True, exist_ok=True)
+        log = run_dir.with_suffix(".log")
+        began_ns = clock.now_ns()
+        code = self._code(name, process.begin(argv, log, environment, cwd), limits, poll)
+        took_s = round((clock.now_ns() - began_ns) / clock.NS_PER_S, 3)
+        entry = {"kind": "run", "folder": name, "exit_code": code, "took_s": took_s, **facts}
+        if code not in MADE or not (run_dir / rundir.SUMMARY).is_file():
+            entry["cause"] = last_line(log)
+        elif (cause := fault()) is not None:
+            entry["cause"] = cause
+        else:
+            log.unlink()
+        self.journal.write(**entry)
+        return entry
+
+    def _code(
+        self,
+        name: str,
+        begun: tuple[subprocess.Popen[bytes], process.RunProcess],
+        limits: Limits,
+        poll: Callable[[], None] | None,
+    ) -> int | None:
+        """Exit code; None if the run exceeded its time."""
+        child, known = begun
+        began_ns = clock.now_ns()
+        try:
+            self.journal.write(kind="run_begun", folder=name, pid=known.pid, started_s=known.started_s)
+            while limits.run_s is None or (clock.now_ns() - began_ns) / clock.NS_PER_S < limits.run_s:
+                try:
+                    return child.wait(_POLL_S)
+                except subprocess.TimeoutExpired:
+                    if poll is not None:
+                        poll()
+        except BaseException:
+            known.end(limits.grace_s)
+            self.journal.write(kind="run_stopped", folder=name)
+            raise
+        known.end(limits.grace_s)
+        return None
+
+
+def command(
+    scenario: str, host: str, run_dir: Path, options: Mapping[str, Any], extra: Sequence[str] = ()
+) -> list[str]:
+    """Command line of a run. `options`: by the names in RUN_OPTIONS; `extra`: Locust's own."""
+    argv = [sys.executable, "-m", "inferload", "run", scenario, "--host", host]
+    argv += runoptions.words({**options, "run_dir": str(run_dir.absolute())})
+    return argv + (["--", *extra] if extra else [])
+
+
+def last_line(log: Path) -> str:
+    """Last line of inferload, or the last error, in a log; without its prefix."""
+    try:
+        with log.open("rb") as stream:
+            stream.seek(max(0, log.stat().st_size - _LOG_BYTES))
+            text = stream.read().decode(errors="replace")
+    except OSError:
+        text = ""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    own = [line for line in lines if "inferload" in line or "ERROR" in line]
+    return _PREFIX.sub("", (own or lines or ["no reason given"])[-1])
