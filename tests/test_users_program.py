@@ -7,8 +7,8 @@ import pytest
 from locust import HttpUser, SequentialTaskSet, TaskSet, task
 
 from inferload.errors import UsageError
-from inferload.swarm import program
-from inferload.swarm.program import Program
+from inferload.swarm import userclasses
+from inferload.swarm.userclasses import program_of
 from inferload.swarm.users import InferenceUser, ScenarioUser
 from inferload.workload import scenario as scenarios
 from inferload.workload.sessions import Sessions
@@ -37,14 +37,14 @@ class Web(HttpUser):
 
 
 def test_classes_of_one_scenario_play_it() -> None:
-    assert Program.of([Smoke, Demo]).load("").digest == scenarios.load("smoke").digest
-    assert Program.of([Smoke, Web]).default == "smoke"
-    assert Program.of([Smoke]).load("chat").name == "chat"
-    assert Program.of([Smoke, Own]).load("").name == "smoke"
+    assert program_of([Smoke, Demo]).load("").digest == scenarios.load("smoke").digest
+    assert program_of([Smoke, Web]).default == "smoke"
+    assert program_of([Smoke]).load("chat").name == "chat"
+    assert program_of([Smoke, Own]).load("").name == "smoke"
 
 
 def test_tasks_of_their_own_need_no_scenario() -> None:
-    asked = Program.of([Own, Web])
+    asked = program_of([Own, Web])
     assert asked.default == ""
     scenario = asked.load("")
     assert scenario.of_tasks
@@ -64,7 +64,7 @@ def test_two_scenarios_are_one_mix_by_user_class(tmp_path: Path) -> None:
         scenario = str(file)
         weight = 3
 
-    made = Program.of([Smoke, Other]).load("")
+    made = program_of([Smoke, Other]).load("")
     assert isinstance(made.workload, Mix)
     assert [(one.name, one.share) for one in made.workload.classes] == [("Smoke", 0.25), ("Other", 0.75)]
     assert (made.slo_of("Smoke").ttft_ms, made.slo_of("Other").ttft_ms) == (2000, 9)
@@ -72,7 +72,7 @@ def test_two_scenarios_are_one_mix_by_user_class(tmp_path: Path) -> None:
     assert made.gates == scenarios.load("smoke").gates
     assert {Sessions(made).class_of(index) for index in range(50)} == {"Smoke", "Other"}
     with pytest.raises(UsageError, match="Smoke, Other play scenarios of their own"):
-        Program.of([Smoke, Other]).load("chat")
+        program_of([Smoke, Other]).load("chat")
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_scenarios_that_cannot_share_a_run(tmp_path: Path, changes: dict[str, An
         scenario = str(file)
 
     with pytest.raises(UsageError, match=says):
-        Program.of([Smoke, Other]).load("")
+        program_of([Smoke, Other]).load("")
 
 
 def test_a_class_without_tasks_is_refused() -> None:
@@ -99,9 +99,9 @@ def test_a_class_without_tasks_is_refused() -> None:
         pass
 
     with pytest.raises(UsageError, match=r"^Idle: has no task, so no turn would be sent; .*@task"):
-        program.check([Idle])
+        userclasses.check([Idle])
     Idle.abstract = True
-    program.check([Idle, Own, Smoke, Web])
+    userclasses.check([Idle, Own, Smoke, Web])
 
 
 def test_an_async_task_is_refused_also_in_a_nested_task_set() -> None:
@@ -121,7 +121,7 @@ def test_an_async_task_is_refused_also_in_a_nested_task_set() -> None:
 
     for kind, name in ((Direct, "ask"), (Nested, "deep")):
         with pytest.raises(UsageError, match=f"^{kind.__name__}: task {name} is an async def"):
-            program.check([kind])
+            userclasses.check([kind])
 
 
 def test_an_unknown_scenario_names_its_class() -> None:
@@ -129,7 +129,7 @@ def test_an_unknown_scenario_names_its_class() -> None:
         scenario = "smok"
 
     with pytest.raises(UsageError, match=r"^Typo: scenario smok: .* did you mean smoke\?"):
-        Program.of([Typo]).load("")
+        program_of([Typo]).load("")
 
 
 def test_the_client_of_an_http_user_is_not_there() -> None:

@@ -14,13 +14,14 @@ from locust import events
 
 from inferload.errors import UsageError
 from inferload.measure.untrusted import escaped
-from inferload.swarm import adaptations, compat, faultlogs, logs, options, program, webpage
+from inferload.swarm import adaptations, compat, faultlogs, logs, options, userclasses, webpage
 from inferload.swarm.agent import Agent
 from inferload.swarm.controller import CTRL_C, Controller
 from inferload.swarm.options import Checked
 from inferload.swarm.order import GivenLoad, Wish
 from inferload.swarm.own import OwnSettings
 from inferload.swarm.program import Program
+from inferload.swarm.userclasses import program_of
 from inferload.swarm.users import InferenceUser
 from inferload.workload.overrides import parse_settings
 
@@ -52,7 +53,7 @@ def install() -> None:
 
 
 def _add_options(parser: Any) -> None:
-    options.add_options(parser, Program.of(_classes()).default)
+    options.add_options(parser, program_of(_classes()).default)
 
 
 def _classes() -> list[type[InferenceUser]]:
@@ -63,7 +64,7 @@ def _classes() -> list[type[InferenceUser]]:
 
 def _program(user_classes: Iterable[type]) -> Program:
     """Return the program of the user classes that take part."""
-    return Program.of(user_classes, Program.of(_classes()).default)
+    return program_of(user_classes, program_of(_classes()).default)
 
 
 class _Plugin:
@@ -75,7 +76,7 @@ class _Plugin:
     def check(self, parsed: Any) -> None:
         """Check and complete the options; note whether --worker is one, since Locust makes a worker of every child."""
         chosen = [one for one in _classes() if not parsed.user_classes or one.__name__ in parsed.user_classes]
-        program.check(chosen)
+        userclasses.check(chosen)
         self._checked = options.check(parsed, _program(chosen))
         options.bind_to_loopback(parsed)
         parsed.web_host = parsed.web_host or LOOPBACK

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
-import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from inferload.errors import UsageError
-from inferload.swarm.users import InferenceUser, ScenarioUser
 from inferload.workload import scenario as scenarios
 from inferload.workload import tasks
 from inferload.workload.arrivalkinds import Closed
@@ -49,17 +45,6 @@ class Program:
     players: tuple[Player, ...] = ()
     tasks: bool = False
     offered: str = ""
-
-    @classmethod
-    def of(cls, user_classes: Iterable[type], offered: str = "") -> Program:
-        """The program of the classes that take part; any others, as an HttpUser, are left out."""
-        ours = [one for one in user_classes if issubclass(one, InferenceUser) and not one.abstract]
-        players = tuple(
-            Player(one.__name__, _scenario_name(one), one.fixed_count or one.weight)
-            for one in ours
-            if issubclass(one, ScenarioUser) and (one.fixed_count or one.weight)
-        )
-        return cls(players, len(players) < len(ours), offered)
 
     @property
     def default(self) -> str:
@@ -167,41 +152,3 @@ def _phases(parts: Sequence[Scenario]) -> dict[str, Any]:
         "measure_s": None if None in measure_s else max(one or 0.0 for one in measure_s),
         "drain_s": max(part.phases.drain_s for part in parts),
     }
-
-
-def check(user_classes: Iterable[type]) -> None:
-    """UsageError, in one line, for a class that could send no turn."""
-    for one in user_classes:
-        if not issubclass(one, InferenceUser) or one.abstract:
-            continue
-        if not one.tasks:
-            raise UsageError(
-                f"{one.__name__}: has no task, so no turn would be sent; decorate a method with @task, derive it from "
-                "ScenarioUser, or set abstract = True"
-            )
-        found = _coroutine(one.tasks)
-        if found is not None:
-            raise UsageError(
-                f"{one.__name__}: task {found} is an async def, and Locust's tasks are plain functions; remove async and await"
-            )
-
-
-def _coroutine(tasks: Iterable[Any]) -> str | None:
-    """Name of the first task that is a coroutine function, nested task sets included."""
-    for one in tasks:
-        if inspect.iscoroutinefunction(one):
-            return str(one.__name__)
-        found = _coroutine(one.tasks) if inspect.isclass(one) and hasattr(one, "tasks") else None
-        if found is not None:
-            return found
-    return None
-
-
-def _scenario_name(user_class: type[ScenarioUser]) -> str:
-    """The scenario of a class: a file beside the locustfile is named by its path."""
-    name = user_class.scenario
-    file = getattr(sys.modules.get(user_class.__module__), "__file__", None)
-    beside = Path(file).with_name(name) if file and not Path(name).is_absolute() else None
-    if not Path(name).is_file() and beside is not None and beside.is_file():
-        return str(beside)
-    return name
