@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from inferload.errors import UsageError
-from inferload.numbers import percent
 
 from . import procfs
 
@@ -122,7 +121,7 @@ def check_gpus(
         if gpu.free_gib < utilization * gpu.total_gib * (1 - _KEPT_FREE):
             raise UsageError(
                 f"{name}: {gpu.name} has {gpu.free_gib:.1f} of {gpu.total_gib:.1f} GiB free, and the server takes "
-                f"{percent(utilization)}; stop what runs there, or --set gpu-memory-utilization=..."
+                f"{utilization:.0%}; stop what runs there, or --set gpu-memory-utilization=..."
             )
 
 
