@@ -61,7 +61,7 @@ def register(subparsers: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Make the reports; 0 whatever their verdict is, since it is the run's own exit code that judges."""
-    from .report import Wish, make, make_of_locust  # pandas takes a second: not in the way of the other commands
+    from .report import Wish, make, make_of_locust
 
     _check(arguments)
     wish = Wish(arguments.minute, arguments.server_log, arguments.vllm_bench)

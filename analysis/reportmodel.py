@@ -15,6 +15,7 @@ from inferload.numbers import NOT_KNOWN, duration, number, percent
 from inferload.workload.loadtext import LoadText, recorded_load
 
 from .damaged import Notes
+from .diagnosis.advice import Cause
 from .reporttables import Table, class_tables, run_tables
 
 _LEVELS = {
@@ -41,15 +42,6 @@ class Tile:
     label: str
     value: str
     detail: str
-
-
-@dataclass(frozen=True, slots=True)
-class Cause:
-    """What held the run back at one server: sentences, and what to try as (what, why, effects)."""
-
-    target: str
-    sentences: tuple[str, ...]
-    advice: tuple[tuple[str, str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)

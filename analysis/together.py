@@ -14,7 +14,7 @@ from .comparison.page import Part, html, summed_up
 from .comparison.sides import NAMES, Run, Side, read_run
 from .pictures.load import FIGURES
 from .recommend import recommend
-from .recommendcommand import section
+from .recommendtext import section
 
 PAGE = "index.html"
 _NAMES = tuple(dict.fromkeys((*NAMES, *FIGURES)))

@@ -18,7 +18,7 @@ from inferload.measure import clock
 from inferload.measure.record import PhaseWindow
 from inferload.passing import PassingParser
 from inferload.runoptions import RUN_OPTIONS
-from inferload.swarm import agent, logs, messages, muster, options, plugin, watching
+from inferload.swarm import agent, logs, messages, muster, options, plugin, silence, watching
 from inferload.swarm.masterrun import MasterRun
 from inferload.swarm.order import Wish, nominal_users, resolve
 from inferload.swarm.own import OwnSettings, client_settings
@@ -358,7 +358,7 @@ def test_nobody_is_silent_while_the_master_stands_still(monkeypatch: pytest.Monk
     at_ns = [0]
     for module in ("roster", "watching"):
         monkeypatch.setattr(f"inferload.swarm.{module}.now_ns", lambda: at_ns[0])
-    run, ears = Watched("a"), watching.Ears()
+    run, ears = Watched("a"), silence.SilenceClock()
     member = run.roster.members[0]
     member.heard_ns = 0
     clients = {"a": SimpleNamespace(state="running")}

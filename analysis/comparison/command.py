@@ -97,7 +97,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Compare, print, and judge; the exit code."""
     from ..baselines import candidate as as_occasion
     from ..baselines import is_baseline, read
-    from . import maxchange, page, said, tables  # pandas and scipy take a second: not in the way of the other commands
+    from . import maxchange, page, said, tables
     from .compare import compare, compare_with_occasions
     from .figures import ALL, DEFAULT_PRIMARY, figure
     from .output import named_side, write_forms

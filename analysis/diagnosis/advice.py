@@ -173,3 +173,12 @@ ADVICE: Mapping[str, tuple[Advice, ...]] = {
         ),
     ),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """What held the run back at one server: sentences, and what to try as (what, why, effects)."""
+
+    target: str
+    sentences: tuple[str, ...]
+    advice: tuple[tuple[str, str, str], ...]

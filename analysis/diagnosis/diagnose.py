@@ -9,9 +9,8 @@ from typing import Any
 from inferload.measure.serverseries import ServerSeries
 
 from ..frames import RunFrames
-from ..reportmodel import Cause
 from ..timeline import is_gpu_exporter
-from .advice import ADVICE
+from .advice import ADVICE, Cause
 from .evidence import Evidence, as_document, collect
 from .rules import RULES, Finding, Rule
 from .seen import Seen

@@ -17,7 +17,7 @@ from inferload.swarm.faultlogs import first_of_each
 from inferload.swarm.messages import Assignment, Report, windows_from_wire
 from inferload.swarm.own import OwnSettings
 from inferload.swarm.sessions import OpenLoop
-from inferload.swarm.watching import Ears
+from inferload.swarm.silence import SilenceClock
 from inferload.swarm.workerrun import REPORT_S, WorkerRun
 from inferload.workload.schedules import times_digest
 
@@ -100,7 +100,7 @@ class Agent:
         gevent.spawn(self._check_master)
 
     def _check_master(self) -> None:
-        ears = Ears()
+        ears = SilenceClock()
         while True:
             run = self._run
             end_ns = None if run is None else run.load_end_ns()

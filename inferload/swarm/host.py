@@ -6,9 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import gevent
-
-from inferload.measure.clock import NS_PER_S, now_ns
+from inferload.measure.clock import now_ns
 from inferload.measure.record import PhaseWindow
 from inferload.measure.tally import TallySet
 from inferload.swarm.limits import Gate, Quota
@@ -52,12 +50,6 @@ class Host(Protocol):
     def hold(self, turn_id: str) -> None: ...
     def release(self, turn_id: str, rejected: str | None = None) -> None: ...
     def fail_turn(self, request: TurnRequest, session: int, detail: str) -> None: ...
-
-
-def sleep_until(at_ns: int) -> None:
-    """Sleep to an instant, never for an interval: what is late does not make the next one late."""
-    while (left_ns := at_ns - now_ns()) > 0:
-        gevent.sleep(left_ns / NS_PER_S)
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,6 @@ from inferload.swarm import adaptations, compat, delivery, messages, muster, oth
 from inferload.swarm.adaptations import Adaptation
 from inferload.swarm.arms import Previous
 from inferload.swarm.faultlogs import first_of_each
-from inferload.swarm.host import sleep_until
 from inferload.swarm.marks import Marks
 from inferload.swarm.messages import Report, windows_to_wire
 from inferload.swarm.order import Order
@@ -41,6 +40,7 @@ from inferload.swarm.roster import GAP_S, Member, Roster
 from inferload.swarm.runstate import Place, Seen
 from inferload.swarm.scraping import Scraping
 from inferload.swarm.steering import ChangedBy, Steering
+from inferload.swarm.threads import sleep_until
 from inferload.swarm.turnreceiver import TurnReceiver
 from inferload.workload.data import Notes
 from inferload.workload.schedules import step_bounds_s

@@ -9,8 +9,9 @@ from gevent.event import Event
 
 from inferload.measure.clock import NS_PER_S, now_ns
 from inferload.measure.record import PhaseWindow
-from inferload.swarm.host import Host, entered, sleep_until
+from inferload.swarm.host import Host, entered
 from inferload.swarm.talk import Talk
+from inferload.swarm.threads import sleep_until
 from inferload.workload.arrivalkinds import OpenArrivals
 from inferload.workload.arrivals import stripe
 from inferload.workload.bodies import isolation

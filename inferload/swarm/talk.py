@@ -11,7 +11,8 @@ from typing import Any
 import gevent
 
 from inferload.measure.clock import NS_PER_S, now_ns
-from inferload.swarm.host import Admitted, Host, entered, sleep_until
+from inferload.swarm.host import Admitted, Host, entered
+from inferload.swarm.threads import sleep_until
 from inferload.wire.turn import TurnRequest, TurnResult
 from inferload.workload.bodies import BodyWriter, Isolation, Settings
 from inferload.workload.models import model_of

@@ -1,11 +1,19 @@
-"""Calls in gevent's pool of native threads."""
+"""Waiting greenlets: sleep to an instant, and calls in gevent's pool of native threads."""
 
 from collections.abc import Callable
 from typing import TypeVar
 
 import gevent
 
+from inferload.measure.clock import NS_PER_S, now_ns
+
 T = TypeVar("T")
+
+
+def sleep_until(at_ns: int) -> None:
+    """Sleep to an instant, never for an interval: what is late does not make the next one late."""
+    while (left_ns := at_ns - now_ns()) > 0:
+        gevent.sleep(left_ns / NS_PER_S)
 
 
 def in_thread(call: Callable[..., T], *arguments: object) -> T:

@@ -10,7 +10,8 @@ from gevent import GreenletExit
 
 from inferload.measure.clock import NS_PER_S, now_ns
 from inferload.measure.record import Failure, PhaseWindow
-from inferload.swarm.host import Host, sleep_until
+from inferload.swarm.host import Host
+from inferload.swarm.threads import sleep_until
 from inferload.wire.turn import Turn, TurnRequest, TurnResult
 from inferload.workload.calls import Call
 from inferload.workload.scenario import Request

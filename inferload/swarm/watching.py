@@ -8,31 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import gevent
 
-from inferload.measure.clock import NS_PER_S, now_ns
 from inferload.swarm.roster import LOST_S, START_LOST_S, Member, Roster
+from inferload.swarm.silence import ROUND_S, SilenceClock
 
 if TYPE_CHECKING:
     from inferload.swarm.masterrun import MasterRun
 
 logger = logging.getLogger(__name__)
-
-_ROUND_S = 0.25
-_STILL_S = 1.0  # a round as late as this: the master stood still, and workers may have spoken meanwhile
-
-
-class Ears:
-    """For how long the master has been listening: while it stands still itself, nobody's silence counts."""
-
-    def __init__(self) -> None:
-        self._round_ns = self._since_ns = now_ns()
-
-    def listening_s(self) -> float:
-        """Asked once a round: for how long there was a round at least every second."""
-        at_ns = now_ns()
-        if at_ns - self._round_ns > (_ROUND_S + _STILL_S) * NS_PER_S:
-            self._since_ns = at_ns
-        self._round_ns = at_ns
-        return (at_ns - self._since_ns) / NS_PER_S
 
 
 def newcomers(roster: Roster, clients: Mapping[str, Any], known: set[str]) -> list[str]:
@@ -47,14 +29,14 @@ def newcomers(roster: Roster, clients: Mapping[str, Any], known: set[str]) -> li
 def watch(run: MasterRun, clients: Any) -> None:
     """Notice who has gone: from Locust's list of workers (`clients`, None in a local run), or by a silence of our own reports."""
     known: set[str] = set()
-    ears = Ears()
+    clock = SilenceClock()
     while True:
-        gevent.sleep(_ROUND_S)
+        gevent.sleep(ROUND_S)
         for client_id in newcomers(run.roster, clients or {}, known):
             text = f"worker {client_id} came while the run was under way: it takes no part in it"
             run.marks.add("worker_late", text, client=client_id)
             logger.warning("%s", text)
-        look_round(run, clients, ears.listening_s())
+        look_round(run, clients, clock.listening_s())
         if not run.roster.present:
             run.request_stop("the loss of every worker", early=True)
 
