@@ -1,5 +1,5 @@
-"""An OpenAI-compatible server behind vLLM's names that answers on a clock instead of with a model.
+"""OpenAI-compatible server with vLLM's paths, flags and metrics that answers on a clock instead of with a model.
 
-It exists so that a load generator can be held against known truth: every event has a due time, and how late each one
-was handed to the kernel is measured and reported by the server itself.
+It is the reference for a load generator: every event has a due time, and the server measures and reports the lateness of
+its own writes.
 """

@@ -1,7 +1,7 @@
 """The simulator's command line: vLLM's own flags by name and default, and the simulator's. No I/O.
 
-A flag of vLLM is honoured, or accepted as one that changes nothing here, or refused because what it asks for is not
-modelled. A flag that nobody knows is an error that names the nearest one.
+A flag of vLLM is honoured, accepted without effect, or refused because its feature is not modelled. An unknown flag is an
+error that names the nearest one.
 """
 
 import argparse
@@ -59,7 +59,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 class _Ignored(argparse.Action):
-    """Remembers the name; the value is checked against what is modelled when all are read."""
+    """Records the name and value for `without_effect`."""
 
     def __call__(
         self,
@@ -114,7 +114,7 @@ def unknown(extras: Sequence[str], parser: argparse.ArgumentParser) -> UsageErro
 
 
 def without_effect(arguments: argparse.Namespace) -> list[str]:
-    """Names of the given flags that change nothing here; UsageError for one that asks for what is not modelled."""
+    """Names of the given flags without effect here. UsageError for a flag whose feature is not modelled."""
     names = []
     for name, values in arguments.ignored or ():
         if name in NOT_MODELLED and (not values or values[0] not in NOT_MODELLED[name]):
@@ -125,7 +125,7 @@ def without_effect(arguments: argparse.Namespace) -> list[str]:
 
 
 def is_paced(arguments: argparse.Namespace) -> bool:
-    """Whether the command line asks for paced timing; UsageError where it asks for both."""
+    """Whether the command line selects paced timing. UsageError if it also selects hardware."""
     paced = [name for name in _PACED if getattr(arguments, name) is not None]
     if paced and arguments.hardware is not None:
         flag = f"--{paced[0].replace('_', '-')}"
@@ -144,7 +144,7 @@ def standalone() -> argparse.ArgumentParser:
 
 
 def read(arguments: Sequence[str]) -> argparse.Namespace:
-    """A command line as a namespace; UsageError for what it gets wrong."""
+    """Parse a command line. UsageError for a wrong one."""
     parser = standalone()
     found, extras = parser.parse_known_args(plain(arguments))
     if extras:

@@ -1,4 +1,4 @@
-"""What a command line makes: scheduler, clockwork and what is shown of them. Checked as vLLM checks its own."""
+"""Server configuration from a command line, with vLLM's checks."""
 
 import argparse
 from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ _NO_DRAFTS = Speculation("", 0)
 
 @dataclass(frozen=True, slots=True)
 class ServerConfig:
-    """One server, resolved. `pace` None: steps take what `cost` says. `shown_blocks` counts the one nobody gets."""
+    """Resolved configuration. `pace` is None for the step model. `shown_blocks` includes vLLM's null block."""
 
     limits: Limits
     shown_blocks: int
@@ -63,7 +63,7 @@ class ServerConfig:
 
 
 def check(arguments: Sequence[str]) -> list[str]:
-    """What the simulator would refuse in a list of `vllm serve` arguments, one line each; empty: it starts."""
+    """Errors for a list of `vllm serve` arguments, one line each; empty if the simulator accepts it."""
     try:
         resolve(flags.read(arguments))
     except UsageError as error:
@@ -72,7 +72,7 @@ def check(arguments: Sequence[str]) -> list[str]:
 
 
 def resolve(arguments: argparse.Namespace) -> ServerConfig:
-    """The server that a command line asks for; UsageError names the argument that makes none."""
+    """Resolve a command line. UsageError names a wrong argument."""
     flags.without_effect(arguments)
     if arguments.model_tag is not None and arguments.model is not None:
         raise UsageError(

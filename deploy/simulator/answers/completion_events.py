@@ -24,7 +24,7 @@ _CLOSE = len(b"}\n\n")
 
 
 class CompletionEvents:
-    """Of a chat or text completion. `framed`: each piece becomes a chunk of a chunked body."""
+    """Events of a chat or text completion. `framed`: each piece is a chunk of a chunked body."""
 
     __slots__ = (
         *("_after", "_completion", "_before", "_created", "_framed", "_group", "_id", "_lexicon", "_model"),
@@ -58,7 +58,7 @@ class CompletionEvents:
         self._held = StopBuffer(completion.held_back)
 
     def _frame(self, key: str) -> tuple[bytes, bytes]:
-        """What stands around a word. All words are of one length, so the chunk's size is known beforehand."""
+        """Bytes before and after a word. All words have one length, so the chunk's size is constant."""
         delta, close = (f'"delta":{{"{key}":"', '"}') if self._completion.chat else ('"text":"', '"')
         head = f'{self._start}{{"index":{self._completion.choice},{delta}'.encode()
         tail = f'{close},"logprobs":null,"finish_reason":null{self._ids((), False)}}}]}}\n\n'.encode()
@@ -95,7 +95,7 @@ class CompletionEvents:
         return b"".join((self._thought_before, word, self._thought_after))
 
     def _running_token(self, index: int) -> bytes:
-        """The same with the count so far, which stands before the closing brace of the frame."""
+        """Plain event with the token count so far before the closing brace of the frame."""
         thought = index < self._think
         if index == self._think and self._think:
             return b""
@@ -106,7 +106,7 @@ class CompletionEvents:
         return chunk(data) if self._framed else data
 
     def role(self) -> bytes:
-        """The event that says who speaks; empty for a text completion."""
+        """Event with the role; empty for a text completion."""
         if not self._completion.chat:
             return b""
         head = '"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}]'
@@ -115,17 +115,17 @@ class CompletionEvents:
         return self._piece(f'{self._start}{{"index":{self._completion.choice},{head}{more}')
 
     def token(self, first: int, count: int) -> bytes:
-        """The event of tokens [first, first + count), not the last of the answer; empty where nothing is to be sent."""
+        """Event of tokens [first, first + count), not the last of the answer; may be empty."""
         if count == 1 and first and self._completion.plain:
             return self._running_token(first) if self._completion.continuous_usage else self.plain_token(first)
         return self._event(first, count, None)
 
     def last_token(self, first: int, count: int) -> bytes:
-        """The event of the last tokens, with why it ends."""
+        """Event of the last tokens, with the finish reason."""
         return self._event(first, count, self._completion.finish_reason)
 
     def closing(self, cached_tokens: int, timings: Timings) -> bytes:
-        """The usage chunk where it was asked for, and [DONE], behind the last of the request's answers."""
+        """Usage chunk if requested, and [DONE], after the last of the request's answers."""
         if not self._group.ended(cached_tokens):
             return b""
         pieces = b""
@@ -137,11 +137,11 @@ class CompletionEvents:
         return pieces + (chunk(DONE) + LAST_CHUNK if self._framed else DONE)
 
     def plain(self, data: bytes) -> bytes:
-        """Any bytes as a piece of the body."""
+        """Bytes as a piece of the body."""
         return chunk(data) if self._framed else data
 
     def document(self, cached_tokens: int, timings: Timings) -> dict[str, Any] | None:
-        """The whole answer as one JSON document; None while another choice of the request is still on its way."""
+        """Whole answer as one JSON document; None while another choice of the request is unfinished."""
         group, completion = self._group, self._completion
         group.choices[completion.choice] = chat_choice(completion, self) if completion.chat else self._text_choice()
         if not group.ended(cached_tokens):
@@ -164,11 +164,11 @@ class CompletionEvents:
 
     @property
     def finish_reason(self) -> str:
-        """How it ends, in the words of the metrics: stop or length."""
+        """Finish reason as in the metrics: stop or length."""
         return "stop" if self._completion.ends_itself else "length"
 
     def token_ids(self) -> list[int] | None:
-        """The answer's token ids, where they were asked for."""
+        """Token ids of the answer; None if not requested."""
         completion = self._completion
         if not completion.show.token_ids or (not completion.show.reasoning and self._group.shown.reasoning_tokens):
             return None
@@ -241,7 +241,7 @@ class CompletionEvents:
 
 
 def chat_choice(completion: CompletionRequest, events: CompletionEvents) -> dict[str, Any]:
-    """One choice of a whole chat completion."""
+    """One choice of a chat completion that is not streamed."""
     script, count, reasons = completion.script, completion.output_tokens, completion.show.reasoning
     calls = script.calls_begun(count)
     content: str | None = script.text(CONTENT, count)

@@ -1,4 +1,4 @@
-"""What tokens add to a chat, as the `delta` of a chunk, and tool calls as they stand in a message. Pure."""
+"""The `delta` of a chat chunk, and tool calls as in a message. Pure."""
 
 import json
 from collections.abc import Sequence
@@ -9,12 +9,12 @@ from ..protocol.script import ARGUMENTS, CALL, CONTENT, REASONING, Call, Piece
 
 
 def call_document(call: Call) -> dict[str, Any]:
-    """A tool call as it stands in a message."""
+    """Tool call as in a message."""
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
 
 
 def delta_of(pieces: Sequence[Piece], completion: CompletionRequest) -> str:
-    """What the tokens add, as the `delta` of a chunk; empty where they add nothing that is shown."""
+    """The `delta` of a chunk for these tokens; empty if they add nothing visible."""
     if len(pieces) == 1 and pieces[0].kind in (CONTENT, REASONING):
         piece = pieces[0]
         if piece.kind == REASONING and not completion.show.reasoning:
@@ -47,5 +47,5 @@ def _add_call(calls: list[dict[str, Any]], piece: Piece, completion: CompletionR
 
 
 def compact(document: Any) -> str:
-    """JSON without blanks."""
+    """JSON without spaces."""
     return json.dumps(document, ensure_ascii=False, separators=(",", ":"))

@@ -13,7 +13,7 @@ from .usage import Group, Timings
 
 
 class MessageEvents:
-    """Of one message."""
+    """Events of one message."""
 
     def __init__(
         self, completion: CompletionRequest, group: Group, *, request_id: str, model: str, framed: bool
@@ -31,11 +31,11 @@ class MessageEvents:
 
     @property
     def finish_reason(self) -> str:
-        """How it ends, in the words of the metrics: stop or length."""
+        """Finish reason as in the metrics: stop or length."""
         return "stop" if self._completion.ends_itself else "length"
 
     def role(self) -> bytes:
-        """The begin of the message; it leaves with the first token."""
+        """Start of the message, sent with the first token."""
         usage = {"input_tokens": len(self._completion.tokens), "output_tokens": 0}
         message: dict[str, Any] = {"id": self._id, "type": "message", "role": "assistant", "content": []}
         message |= {"model": self._model, "stop_reason": None, "stop_sequence": None, "usage": usage}
@@ -50,11 +50,11 @@ class MessageEvents:
         return self.token(index, 1)
 
     def token(self, first: int, count: int) -> bytes:
-        """What tokens [first, first + count) add: deltas, and the begin and end of blocks."""
+        """Events of tokens [first, first + count): deltas, and the start and end of blocks."""
         return self._bytes("".join(self._add(piece) for piece in self._said(first, count)))
 
     def last_token(self, first: int, count: int) -> bytes:
-        """The last tokens; the block that is open ends."""
+        """Events of the last tokens, and the end of the open block."""
         said = "".join(self._add(piece) for piece in self._said(first, count, last=True))
         return self._bytes(said + self._close())
 
@@ -62,7 +62,7 @@ class MessageEvents:
         return self._held.pass_on(tuple(self._completion.script.pieces(first, count)), last)
 
     def closing(self, cached_tokens: int, timings: Timings) -> bytes:
-        """Why it ends, and the counts."""
+        """Stop reason and token counts."""
         self._group.ended(cached_tokens)
         delta = {"stop_reason": self._stop_reason, "stop_sequence": self._completion.stop}
         said = _event({"type": "message_delta", "delta": delta, "usage": self._usage()})
@@ -70,11 +70,11 @@ class MessageEvents:
         return self._bytes(said) + (LAST_CHUNK if self._framed else b"")
 
     def plain(self, data: bytes) -> bytes:
-        """Any bytes as a piece of the body."""
+        """Bytes as a piece of the body."""
         return chunk(data) if self._framed else data
 
     def document(self, cached_tokens: int, timings: Timings) -> dict[str, Any]:
-        """The whole message as one JSON document."""
+        """Message as one JSON document."""
         self._group.ended(cached_tokens)
         script, count = self._completion.script, self._completion.output_tokens
         content: list[dict[str, Any]] = []

@@ -1,4 +1,4 @@
-"""/v1/responses: its answers as items and typed events, shaped like vLLM 0.32's. Pure."""
+"""Answers of /v1/responses as items and typed events, shaped like vLLM 0.32's. Pure."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from .usage import Group, Timings
 
 
 class ResponseEvents:
-    """Of one response. `asked` is the request's own document."""
+    """Events of one response. `asked` is the request's JSON document."""
 
     def __init__(
         self,
@@ -36,17 +36,17 @@ class ResponseEvents:
 
     @property
     def finish_reason(self) -> str:
-        """How it ends, in the words of the metrics: stop or length."""
+        """Finish reason as in the metrics: stop or length."""
         return "stop" if self._completion.ends_itself else "length"
 
     def opening(self) -> bytes:
-        """What is sent before there is a token."""
+        """Events sent before the first token."""
         begun = self._response("in_progress", None, None)
         said = self._event("response.created", {"response": begun})
         return self._bytes(said + self._event("response.in_progress", {"response": begun}))
 
     def role(self) -> bytes:
-        """Nothing: roles stand in the items."""
+        """Empty: roles are in the items."""
         return b""
 
     def plain_until(self, index: int) -> int:
@@ -58,11 +58,11 @@ class ResponseEvents:
         return self.token(index, 1)
 
     def token(self, first: int, count: int) -> bytes:
-        """What tokens [first, first + count) add: deltas, and the begin and end of items."""
+        """Events of tokens [first, first + count): deltas, and the start and end of items."""
         return self._bytes("".join(self._add(piece.kind, piece) for piece in self._said(first, count)))
 
     def last_token(self, first: int, count: int) -> bytes:
-        """The last tokens; the item that is open ends."""
+        """Events of the last tokens, and the end of the open item."""
         said = "".join(self._add(piece.kind, piece) for piece in self._said(first, count, last=True))
         return self._bytes(said + self._close())
 
@@ -70,14 +70,14 @@ class ResponseEvents:
         return self._held.pass_on(tuple(self._completion.script.pieces(first, count)), last)
 
     def closing(self, cached_tokens: int, timings: Timings) -> bytes:
-        """The whole response once more, in the event that says that it is complete."""
+        """Completion event, which repeats the whole response."""
         self._group.ended(cached_tokens)
         whole = self._response(self._status, timings, self._items)
         said = self._bytes(self._event("response.completed", {"response": whole}))
         return said + (LAST_CHUNK if self._framed else b"")
 
     def plain(self, data: bytes) -> bytes:
-        """Any bytes as a piece of the body."""
+        """Bytes as a piece of the body."""
         return chunk(data) if self._framed else data
 
     def document(self, cached_tokens: int, timings: Timings) -> dict[str, Any]:
@@ -180,7 +180,7 @@ class ResponseEvents:
         return self.plain(text.encode("utf-8", "surrogatepass")) if text else b""
 
     def _response(self, status: str, timings: Timings | None, items: list[dict[str, Any]] | None) -> dict[str, Any]:
-        """The response as vLLM shows it; `timings` None: it has just begun."""
+        """Response document as in vLLM; without `timings` it has just started."""
         asked, over = self._asked, timings is not None
         cut = {"reason": "max_output_tokens"} if status == "incomplete" else None
         tools = [_tool(each) for each in asked.get("tools") or () if is_function(each)]

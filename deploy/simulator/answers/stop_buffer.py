@@ -1,6 +1,6 @@
-"""Text that a stream keeps back because a stop string may begin in it: as many characters as the longest has, less one.
+"""Buffer of text that may be the start of a stop string: the length of the longest stop string less one.
 
-As in vLLM's `v1/engine/detokenizer.py` tokens are told of when they come, and their text later; the last one brings all of it.
+As in vLLM's `v1/engine/detokenizer.py`, token ids are sent at once and their text later; the last token flushes the buffer.
 """
 
 from collections import deque
@@ -11,7 +11,7 @@ from ..protocol.script import Piece
 
 
 class StopBuffer:
-    """What is said of one answer, `most` characters behind its tokens."""
+    """Text of one answer, delayed by `most` characters."""
 
     __slots__ = ("_kept", "_length", "_most")
 
@@ -21,7 +21,7 @@ class StopBuffer:
         self._length = 0  # characters that are kept
 
     def pass_on(self, pieces: Sequence[Piece], last: bool = False) -> Sequence[Piece]:
-        """What may be said when these tokens come, in their order; everything with the last of them."""
+        """Return the pieces that may be sent once these tokens are sampled; all of them after the last token."""
         if not self._most:
             return pieces
         kept = self._kept

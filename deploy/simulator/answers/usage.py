@@ -1,4 +1,4 @@
-"""What an answer reports of itself: token counts and its own times, in vLLM's words. Pure."""
+"""Usage block and per-request timings of an answer, as in vLLM. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from ..protocol.completion_request import CompletionRequest
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """A request's own times in ms as vLLM reports them; None where it had none."""
+    """Timings of one request in ms, as vLLM reports them; None if it has none."""
 
     time_to_first_token_ms: float | None
     generation_time_ms: float | None
@@ -18,17 +18,17 @@ class Timings:
     tokens_per_second: float | None
 
     def document(self) -> dict[str, float]:
-        """Without what is not known, as in a stream."""
+        """Known timings only, as in a stream."""
         return {name: value for name, value in self.full().items() if value is not None}
 
     def full(self) -> dict[str, Any]:
-        """Everything, null where it is not known, as in a whole answer."""
+        """All timings, null if unknown, as in an answer that is not streamed."""
         return {**{name: getattr(self, name) for name in self.__slots__}, "speculative_decoding": None}
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What the server was told to report: `--enable-prompt-tokens-details`, `--enable-per-request-metrics`."""
+    """Optional fields of a usage block: `--enable-prompt-tokens-details`, `--enable-per-request-metrics`."""
 
     prompt_tokens_details: bool
     per_request_metrics: bool
@@ -38,7 +38,7 @@ class Shown:
 
 @dataclass(slots=True)
 class Group:
-    """The answers to one request, which end one after the other; the last one says what holds for all."""
+    """Answers to one request, which end independently; the last one reports the request's usage."""
 
     completions: Sequence[CompletionRequest]
     shown: Shown
@@ -50,18 +50,18 @@ class Group:
         self.left = len(self.completions)
 
     def ended(self, cached_tokens: int) -> bool:
-        """Book the end of one answer; True: it was the last."""
+        """Book the end of one answer. Return True if it was the last."""
         self.left -= 1
         self.cached = cached_tokens if self.cached is None else self.cached
         return self.left == 0
 
     @property
     def alone(self) -> bool:
-        """There is one answer only: it has times of its own."""
+        """Whether the request has one answer only, which then has its own timings."""
         return len(self.completions) == 1
 
     def counts(self) -> tuple[int, int, int]:
-        """Prompt tokens (of each prompt once), output tokens, and how many of those were thought."""
+        """Prompt tokens (each prompt once), output tokens, and reasoning tokens among them."""
         each_prompt = len(self.completions) // self.completions[0].prompts
         prompt = sum(len(completion.tokens) for completion in self.completions[::each_prompt])
         output = sum(completion.output_tokens for completion in self.completions)
@@ -72,7 +72,7 @@ class Group:
         )
 
     def usage(self, stream: bool) -> dict[str, Any]:
-        """The `usage` of a chat or text completion; a stream leaves out what is null."""
+        """`usage` of a chat or text completion; without null values in a stream."""
         prompt, output, thought = self.counts()
         chat, shown = self.completions[0].chat, self.shown
         usage: dict[str, Any] = {"prompt_tokens": prompt, "total_tokens": prompt + output, "completion_tokens": output}
@@ -85,7 +85,7 @@ class Group:
         return _without_null(usage) if stream else usage
 
     def created(self) -> int:
-        """Prompt tokens that the first answer brought into the prefix cache: full blocks that were not there."""
+        """Prompt tokens that the first answer added to the prefix cache, in full blocks."""
         size, tokens = self.shown.block_size, len(self.completions[0].tokens)
         return max(0, tokens // size * size - (self.cached or 0)) if size else 0
 

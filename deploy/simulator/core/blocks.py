@@ -40,7 +40,7 @@ class BlockPool:
 
     @property
     def usage(self) -> float:
-        """Share of the blocks that is referenced."""
+        """Share of the blocks that is referenced, 0 to 1."""
         return 1.0 - self.free / self.size
 
     def longest_prefix(self, hashes: Iterable[int]) -> list[int]:
@@ -66,7 +66,7 @@ class BlockPool:
             self._references[block] += 1
 
     def allocate(self, count: int) -> list[int] | None:
-        """New blocks, evicting what they held; None, and nothing is taken, where there are not enough."""
+        """Take free blocks and evict their content. Return None and take nothing if there are too few."""
         references, hashes, by_hash = self._references, self._hashes, self._by_hash
         if count > self.free:
             return None
@@ -82,7 +82,7 @@ class BlockPool:
         return taken
 
     def publish(self, blocks: Sequence[int], values: Sequence[int]) -> None:
-        """Let full blocks be found by their hashes."""
+        """Make full blocks findable by their hashes."""
         if not self.caching:
             return
         hashes, by_hash = self._hashes, self._by_hash
@@ -94,7 +94,7 @@ class BlockPool:
                 by_hash[value] = _with(known, block)
 
     def _next(self) -> int:
-        """The next free block, past entries that blocks have left behind."""
+        """Next free block, skipping stale entries of the queue."""
         left = self._left
         while (count := left.get(block := self._queue.popleft(), 0)) > 0:
             if count > 1:
@@ -122,7 +122,7 @@ class BlockPool:
             self._left.clear()
 
     def reset_cache(self) -> bool:
-        """Forget every hash; False, and nothing is forgotten, while blocks are referenced."""
+        """Drop every hash. Return False and drop nothing while blocks are referenced."""
         if self.free != self.size:
             return False
         self._by_hash.clear()
@@ -131,7 +131,7 @@ class BlockPool:
 
 
 def _with(known: _Holders, block: int) -> _Holders:
-    """Who has the same tokens, with one more."""
+    """Holders of the same tokens, with one block more."""
     if not isinstance(known, dict):
         return {known: None, block: None}
     known[block] = None
@@ -139,7 +139,7 @@ def _with(known: _Holders, block: int) -> _Holders:
 
 
 def _without(known: _Holders, block: int) -> _Holders:
-    """The others, of several."""
+    """Holders of the same tokens, without one block."""
     assert isinstance(known, dict)
     del known[block]
     return known if len(known) > 1 else next(iter(known))

@@ -118,7 +118,7 @@ _ALL_REDUCE_S = 12e-6  # for each of two in a layer, latency only; assumed
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """How a model is served: what of vLLM's arguments changes its size and speed."""
+    """vLLM arguments that change the model's size and speed."""
 
     dtype: str = "auto"
     quantization: str | None = None
@@ -163,7 +163,7 @@ def kv_bytes_per_token(preset: Preset, build: Build) -> float:
 
 
 def kv_blocks(preset: Preset, build: Build, utilization: float, block_size: int) -> int:
-    """Blocks that fit beside the weights into that share of the memory; UsageError where there is room for none."""
+    """KV blocks that fit into this share of the memory beside the weights. UsageError if none fits."""
     room = preset.device.memory_bytes * build.tensor_parallel * utilization
     room -= weight_bytes(preset, build) + preset.reserved_bytes * build.tensor_parallel
     blocks = int(room // (kv_bytes_per_token(preset, build) * block_size))

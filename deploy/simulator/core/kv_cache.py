@@ -1,4 +1,4 @@
-"""What requests hold of the KV cache: look-up, admission's arithmetic, growth and release. No I/O, no clock."""
+"""KV cache as seen by requests: look-up, admission, growth and release of blocks. No I/O, no clock."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from .request import Request
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """What the prefix cache has of a request: blocks, and how many of them nobody references now."""
+    """Prefix-cache hit of a request: its blocks, and how many of them are unreferenced."""
 
     blocks: list[int]
     unreferenced: int
@@ -18,7 +18,7 @@ _MISS = Hit([], 0)
 
 
 class KvCache:
-    """The pool of blocks, as requests see it."""
+    """Block pool with a prefix cache."""
 
     def __init__(self, blocks: int, block_size: int, caching: bool, drop_last_hit: bool = False) -> None:
         self.block_size = block_size
@@ -47,7 +47,7 @@ class KvCache:
         return Hit(found, self.pool.unreferenced(found))
 
     def fits(self, tokens: int, hit: Hit, keep: int = 0) -> bool:
-        """Whether a request with this hit finds blocks for its first `tokens` tokens, and `keep` blocks stay free."""
+        """Whether the first `tokens` tokens of a request with this hit fit, with `keep` blocks left free."""
         return self._blocks(tokens) - len(hit.blocks) + hit.unreferenced + keep <= self.pool.free
 
     def place(self, request: Request, hit: Hit, tokens: int) -> None:
@@ -58,7 +58,7 @@ class KvCache:
         request.published = len(hit.blocks)
 
     def grow(self, request: Request, tokens: int) -> bool:
-        """Blocks for a request's first `tokens` tokens; False, and nothing is taken, where there are not enough."""
+        """Take blocks for a request's first `tokens` tokens. Return False and take nothing if there are too few."""
         more = self._blocks(tokens) - len(request.blocks)
         if more <= 0:
             return True
@@ -69,7 +69,7 @@ class KvCache:
         return True
 
     def publish(self, request: Request, tokens: int) -> None:
-        """Let the full blocks among a request's first `tokens` tokens be found."""
+        """Make the full blocks of a request's first `tokens` tokens findable."""
         full, begun = tokens // self.block_size, request.published
         if full <= begun or not self.pool.caching:
             return
@@ -79,11 +79,10 @@ class KvCache:
         request.published = full
 
     def fill(self, request: Request, tokens: int) -> None:
-        """The same, put off until somebody may look for these blocks: a prompt that goes on where this answer begins.
+        """Publish later: at the end of the request, or when a prompt that continues this answer is looked up.
 
-        Hashes of many blocks at once, when the request ends, are far cheaper than of one now and then. The block in which the
-        answer begins is told of at once: few others have the same, so few are asked. Of two requests with the same tokens that
-        run at once, the one that ends first counts as the older.
+        Hashing many blocks together is far cheaper than one at a time. The block in which the answer begins is published at
+        once. Of two concurrent requests with the same tokens, the one that ends first counts as the older.
         """
         if request.published * self.block_size <= request.prompt:
             self.publish(request, tokens)
@@ -94,7 +93,7 @@ class KvCache:
             self._behind.setdefault(request.last_hash, {})[request] = None
 
     def release(self, request: Request) -> None:
-        """Take all blocks back."""
+        """Release all blocks of a request."""
         self._catch_up(request)
         self.pool.release(request.blocks, request.published)
         request.blocks = []

@@ -1,10 +1,10 @@
-"""The simulator without sockets: arrivals in, instants and counters out, much faster than the clock on the wall.
+"""Simulation without sockets and faster than real time: arrivals in, instants and counters out.
 
     results = simulate([Arrival(at_s=0.1, prompt_tokens=800, output_tokens=200), ...], Offline.preset("a100-llama3-8b"))
     results.ttft_s.mean(), results.steps.running.max(), results.prefix_hits / results.prefix_queries
 
-It is the server's own scheduler and step time. What differs: the front end's delay of an output is that of its place in
-its step's batch, without merging; an end of the text is as long as it was said to be.
+It uses the server's scheduler and step time. Differences: the front end delays an output by its place in the batch of its
+step, without merging, and answers have the given length.
 """
 
 import gc
@@ -31,11 +31,11 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """One request. What it shares with others is told in one of two ways.
+    """One request. Shared prefixes are given in one of two ways.
 
-    `tokens`: its prompt, as anything hashable; then `prompt_tokens` is not needed. Or `session`: prompts of one session
-    begin with what the session's requests before them had, answers included, as far as they are long enough; the first
-    `shared_tokens` of them are those of every arrival with the same `shared`. Without either nothing is shared.
+    `tokens`: the prompt as hashable tokens; `prompt_tokens` is then not needed. Or `session`: prompts of one session start
+    with the session's earlier prompts and answers; their first `shared_tokens` tokens are common to all arrivals with the
+    same `shared`. Without either nothing is shared.
     """
 
     at_s: float
@@ -50,7 +50,7 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class Offline:
-    """What is simulated. `max_s`: stop there, whatever is left; None: until everything has ended."""
+    """Settings of a simulation. `max_s`: simulated end; None runs until all requests have ended."""
 
     limits: Limits
     cost: StepCost
@@ -80,7 +80,7 @@ class Offline:
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """One row per step: when it ended, what it computed, and the state after it."""
+    """One row per step: its end, its tokens, and the state after it."""
 
     end_s: Floats
     tokens: Ints
@@ -92,7 +92,7 @@ class Steps:
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """One row per arrival, in the order given; NaN where it did not come so far. Seconds from the arrivals' own zero."""
+    """One row per arrival, in the given order; NaN if not reached. Seconds on the arrivals' clock."""
 
     arrived_s: Floats
     queued_s: Floats  # when the scheduler had it, behind the front end and between two steps
@@ -128,7 +128,7 @@ class Results:
 
 
 class _Session:
-    """Content by identity: block i of a session, or of what sessions share. A block that is partly shared is its own."""
+    """Block content by identity: block i of a session, or of the prefix that sessions share."""
 
     __slots__ = ("_own", "_shared", "_tokens")
 
@@ -136,7 +136,7 @@ class _Session:
         self._own, self._shared, self._tokens = hash((name, "own")), hash((shared, "shared")), shared_tokens
 
     def extend(self, hashes: list[int], blocks: int, block_size: int) -> None:
-        """Hashes of (who, which block)."""
+        """Append hashes of (session or shared prefix, block number)."""
         common, begun, own = self._tokens // block_size, len(hashes), self._own
         if begun < common:
             hashes += [hash((self._shared, place)) for place in range(begun, min(common, blocks))]
@@ -205,7 +205,7 @@ class _Run:
         return self._results()
 
     def _check_none_waits(self) -> None:
-        """Nothing is under way and nothing will come: who is still in the queue will be there for ever."""
+        """Raise ValueError for a request that is still queued when nothing else will happen."""
         for request in self._scheduler.waiting:
             raise ValueError(f"arrival {self._row[request]}: it never got into a step; see limits")
 
@@ -255,7 +255,7 @@ class _Run:
 
 
 def _never(prompt: int, output: int, limits: Limits) -> str:
-    """Why a request could never run; empty: it can."""
+    """Reason why a request could never run; empty if it can."""
     total = prompt + output
     if prompt < 1 or output < 1 or total > limits.max_model_len:
         return f"at least 1 each, and together at most max_model_len {limits.max_model_len}"

@@ -1,6 +1,6 @@
-"""The scheduler behind paced timing: same queue, same cache, no steps. Tokens come when a clock says so.
+"""Scheduler of paced timing: the same queue and cache as the step scheduler, without steps and token budget.
 
-A prompt takes its blocks as a whole when it is admitted, and nothing costs a token budget.
+A prompt takes all its blocks at admission.
 """
 
 from .queues import Queues
@@ -8,10 +8,10 @@ from .request import Request
 
 
 class PacedScheduler(Queues):
-    """`submit` and `advance` change the state; `admit` says who starts now; `finish` and `abort` free."""
+    """Admits, extends and ends requests at the instants that the engine sets."""
 
     def admit(self) -> list[Request]:
-        """Those that start now, in order: until a slot, or blocks for the head of the queue, are lacking."""
+        """Admit requests in order while there is a slot and the head of the queue fits. Return them."""
         admitted = []
         while self.waiting and len(self.running) < self.limits.max_num_seqs:
             request = self.waiting[0]
@@ -25,9 +25,9 @@ class PacedScheduler(Queues):
         return admitted
 
     def advance(self, request: Request, tokens: int) -> list[Request]:
-        """Book output tokens of a running request that goes on, and find room for its next; who lost theirs for it.
+        """Book output tokens of a running request and take blocks for the next ones. Return the preempted requests.
 
-        The request itself may be among them: then it has to be admitted again.
+        The request itself may be among them; then it has to be admitted again.
         """
         self._tell(request)
         request.emitted += tokens
@@ -48,7 +48,7 @@ class PacedScheduler(Queues):
         return preempted
 
     def finish(self, request: Request, tokens: int = 0) -> None:
-        """End a running request after its last output tokens; the very last one is in no block."""
+        """End a running request after its last output tokens; the last token is in no block."""
         self._tell(request)
         request.emitted += tokens
         request.over = True

@@ -1,8 +1,8 @@
-"""The engine core's loop over a clock that is handed in: steps one after another, planned ahead where vLLM does.
+"""Loop of the engine core: consecutive steps, planned ahead as in vLLM. Instants are arguments.
 
-With async scheduling two steps are under way: one that is computed and one that was planned when it began. So a request
-that arrives in the middle of a step is computed two steps later, and a step begins when the one before it ends. The core
-takes in what arrived between two steps: only then a request is in the queue.
+With async scheduling two steps are in progress: one is computed, the other was planned when the first started. So a
+request that arrives during a step is computed two steps later, and a step starts when the one before it ends. Requests
+enter the queue between two steps.
 """
 
 from collections import deque
@@ -13,10 +13,10 @@ from .step_time import StepClock
 
 
 class Pipeline:
-    """`submit` and `abort` as they happen; `next_ns` says when a step ends, `finish` ends it. Instants are in ns.
+    """Steps in progress. `next_ns` is the end of the oldest step, and `finish` ends it. Instants are in ns.
 
-    Where a further step is under way, what follows may be planned a little later than it is due, by `end` and then `catch_up`:
-    nothing that happened since then is in the plan.
+    While another step is in progress, the next one may be planned later than due, with `end` and then `catch_up`: the plan
+    does not include later events.
     """
 
     def __init__(self, scheduler: Scheduler, clock: StepClock) -> None:
@@ -30,28 +30,28 @@ class Pipeline:
 
     @property
     def next_ns(self) -> int | None:
-        """When the oldest step under way ends; None: there is none."""
+        """End of the oldest running step; None if there is none."""
         return self._under_way[0][1] if self._under_way else None
 
     def submit(self, request: Request, now_ns: int) -> None:
-        """Take a request; an idle engine begins at once."""
+        """Add a request. An idle engine starts a step at once."""
         self.catch_up()
         self._arrived.append(request)
         self.wake(now_ns)
 
     def wake(self, now_ns: int) -> None:
-        """Begin a step if none is under way: after a submission, or after an abort that made room."""
+        """Start a step if none is running: after a submission, or after an abort that freed blocks."""
         if not self._under_way:
             self._plan(now_ns)
 
     def finish(self) -> tuple[Step, int]:
-        """End the oldest step under way, and plan what follows; the step and when it ended."""
+        """End the oldest running step and plan the next. Return the step and its end."""
         ended = self.end()
         self.catch_up()
         return ended
 
     def end(self) -> tuple[Step, int]:
-        """End the oldest step under way; what follows is planned by the next `catch_up`, or now where nothing else is under way."""
+        """End the oldest running step. Plan the next at the next `catch_up`, or now if no other step runs."""
         self.catch_up()
         step, end_ns = self._under_way.popleft()
         self.scheduler.update(step)
@@ -62,11 +62,11 @@ class Pipeline:
 
     @property
     def behind(self) -> bool:
-        """A step has not been planned yet that should be."""
+        """Whether a step is overdue for planning."""
         return self._unplanned_ns is not None
 
     def catch_up(self) -> None:
-        """Plan what should have been: before whatever changes who runs or waits."""
+        """Plan the step that is overdue. Call it before any change to running or waiting requests."""
         if self._unplanned_ns is not None:
             now_ns, self._unplanned_ns = self._unplanned_ns, None
             self._plan(now_ns)

@@ -1,4 +1,4 @@
-"""Who waits and who runs, and what is counted of it: what the step scheduler and the paced one have in common."""
+"""Waiting and running requests, and their counters: base of the step scheduler and the paced scheduler."""
 
 from collections import deque
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from .request import Request
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What bounds the scheduler. `blocks` are those that requests can have: vLLM keeps one of its own for nothing."""
+    """Limits of the scheduler. `blocks` excludes the null block that vLLM reserves."""
 
     max_num_seqs: int
     blocks: int
@@ -30,7 +30,7 @@ class Limits:
 
 
 class Queues:
-    """One queue, first come first served, and one list of running requests in order of admission."""
+    """FIFO queue of waiting requests, and running requests in order of admission."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
@@ -45,11 +45,11 @@ class Queues:
         self._keep = int(limits.watermark * (limits.blocks + 1))
 
     def submit(self, request: Request) -> None:
-        """Put a request at the end of the queue."""
+        """Append a request to the queue."""
         self.waiting.append(request)
 
     def abort(self, request: Request) -> None:
-        """End a request wherever it is; one that is already over is no error."""
+        """End a request in any state. Idempotent."""
         if request.over:
             return
         request.over = True
@@ -60,7 +60,7 @@ class Queues:
             self.waiting.remove(request)
 
     def _find_place(self, request: Request) -> Hit | None:
-        """What is cached of the head of the queue; None where not all of it would fit."""
+        """Prefix-cache hit of the head of the queue; None if the request does not fit."""
         hit = self.cache.find(request)
         keep = self._keep if self.running else 0
         if self.limits.reserve_full_prompt and not self.cache.fits(request.length, hit, keep):
@@ -82,14 +82,14 @@ class Queues:
         request.running = True
 
     def _leave(self, request: Request) -> None:
-        """Take the blocks of one that no longer runs."""
+        """Release the blocks of a request that no longer runs."""
         request.running = False
         self.cache.release(request)
         if request.over:
             request.hashes = []  # a long simulation has many requests
 
     def _preempt_newest(self) -> Request:
-        """The newest running request loses its blocks, and is the first to come back."""
+        """Preempt the newest running request: release its blocks and put it at the head of the queue."""
         victim = self.running.pop()
         self._leave(victim)
         victim.preemptions += 1

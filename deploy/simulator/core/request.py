@@ -1,4 +1,4 @@
-"""One request as the schedulers see it: its tokens, how far it is, and the KV blocks that it holds."""
+"""State of one request in a scheduler: tokens, progress, and KV blocks."""
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from .blocks import chain_hashes
 
 
 class Content(Protocol):
-    """What tells the blocks of one sequence from those of another."""
+    """Content of a sequence, as block hashes."""
 
     def extend(self, hashes: list[int], blocks: int, block_size: int) -> None:
         """Append the hashes of full blocks until there are `blocks` of them."""
@@ -51,7 +51,7 @@ class Words:
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """`output_tokens` is how many it will have; a scheduler that could not know it may not look at it too early."""
+    """One request. A scheduler may use `output_tokens` only at the time when vLLM knows the end."""
 
     tokens: Sequence[Hashable]
     output_tokens: int

@@ -1,4 +1,4 @@
-"""vLLM V1's scheduler in small: which tokens of which requests are computed in the next step. No I/O, no clock.
+"""Model of vLLM V1's scheduler: which tokens of which requests are computed in the next step. No I/O, no clock.
 
 A step has a budget of tokens. Running requests take theirs first, in order of admission; one that finds no block makes
 the newest running one give its blocks back, to be computed again later. Only in a step without such a preemption others
@@ -20,7 +20,7 @@ from .speculation import Acceptance
 
 @dataclass(slots=True, eq=False)
 class Step:
-    """What one step computes, and who has an output at its end. Places are indexes into `sampled`."""
+    """Work of one step and the requests with an output at its end. Places are indexes into `sampled`."""
 
     sampled: list[Request] = field(default_factory=list)
     counts: list[int] | None = None  # tokens of each output; None: one each
@@ -38,7 +38,7 @@ class Step:
 
 
 class Scheduler(Queues):
-    """`submit`, then `schedule` and `update` by turns; `abort` at any time."""
+    """Call `submit`, then `schedule` and `update` in turn; `abort` at any time."""
 
     def __init__(self, limits: Limits, acceptance: Acceptance | None = None) -> None:
         super().__init__(limits)
@@ -50,11 +50,11 @@ class Scheduler(Queues):
 
     @property
     def speculation(self) -> Acceptance | None:
-        """What is drafted and accepted; None without speculation."""
+        """Draft acceptance; None without speculation."""
         return self._acceptance
 
     def schedule(self) -> Step | None:
-        """The next step; None where there is nothing to compute."""
+        """Plan the next step. Return None if there is nothing to compute."""
         step = Step(counts=[] if self._acceptance else None)
         step.decode_context = self._context
         threshold = self._long_prefill_threshold()
@@ -66,7 +66,7 @@ class Scheduler(Queues):
         return self.schedule() if step.preempted else None
 
     def update(self, step: Step) -> None:
-        """Book the end of a step: who had its last output leaves."""
+        """Book the end of a step and end the requests with their last output in it."""
         for lost in self._lost:
             if not lost.over:
                 self._tell(lost)
@@ -118,7 +118,7 @@ class Scheduler(Queues):
         return budget
 
     def _continue(self, request: Request, step: Step, budget: int, threshold: int) -> int | None:
-        """Tokens for one running request, 0 where it needs none; None: it was itself the newest, and lost its blocks."""
+        """Plan the tokens of one running request. Return their number, or None if the request itself was preempted."""
         if request.target:
             left = request.target - request.computed
             return self._chunk(request, step, min(left, threshold or left, budget))
@@ -148,7 +148,7 @@ class Scheduler(Queues):
         return 1
 
     def _chunk(self, request: Request, step: Step, tokens: int) -> int | None:
-        """Compute a further part of a prompt."""
+        """Plan a further chunk of a prompt."""
         if not self._grow(request, request.computed + tokens + self.limits.lookahead_tokens, step):
             return None
         self._compute(request, step, tokens)
@@ -168,7 +168,7 @@ class Scheduler(Queues):
             self._emit(request, step, 1)
 
     def _emit(self, request: Request, step: Step, tokens: int) -> None:
-        """Output tokens of one that decodes from now on, unless these are its last."""
+        """Book output tokens of a request."""
         step.sampled.append(request)
         if step.counts is not None:
             step.counts.append(tokens)
@@ -183,7 +183,7 @@ class Scheduler(Queues):
         self._context -= request.length
 
     def _trail(self, request: Request, step: Step, budget: int) -> int | None:
-        """A step that is planned before the end of the answer is known."""
+        """Plan a step for a request whose end is not known yet to the scheduler."""
         late = int(self._ahead and (request.ends_itself or request.latest > 1)) + int(request.stopped)
         if request.trailing >= late:
             return 0
@@ -200,11 +200,11 @@ class Scheduler(Queues):
         return max(0, min(limits.speculative_tokens, budget - 1, left))
 
     def _grow_drafted(self, request: Request, drafts: int, step: Step) -> bool:
-        """Blocks for one token and its drafts, behind those whose outcome is open."""
+        """Take blocks for one token and its drafts, after the tokens whose outcome is unknown."""
         return self._grow(request, request.length + request.unsure + drafts + self.limits.lookahead_tokens, step)
 
     def _grow(self, request: Request, tokens: int, step: Step) -> bool:
-        """Blocks for so many tokens, those of the newest where it has to be; False: it was the newest itself."""
+        """Take blocks for the first `tokens` tokens; preempt the newest requests if needed. Return False if it was this one."""
         while not self.cache.grow(request, min(tokens, self.limits.max_model_len)):
             victim = self.running[-1]
             if not victim.target:  # it decodes

@@ -26,7 +26,7 @@ class SpecCounts:
         self.per_position = self.per_position or [0] * self.tokens
 
     def reset(self) -> None:
-        """Back to nothing."""
+        """Reset all counts."""
         self.drafts = self.draft_tokens = self.accepted = 0
         self.per_position = [0] * self.tokens
 
@@ -42,7 +42,7 @@ class Acceptance:
         self._dice = Random(f"{seed}/speculation")
 
     def draw(self, drafts: int) -> int:
-        """How many of so many drafts are accepted; counted."""
+        """Draw the number of accepted drafts, and count it."""
         if not drafts:
             return 0
         counts, accepted, rates = self.counts, 0, self._rates
@@ -77,7 +77,7 @@ _METHODS: Mapping[str, _Method] = {
 
 @dataclass(frozen=True, slots=True)
 class Speculation:
-    """What speculates: so many drafts a step. Slots are those of `queues.Limits`."""
+    """Resolved speculative config: drafts per step, and the slots of `Limits`."""
 
     method: str
     tokens: int
@@ -89,7 +89,7 @@ class Speculation:
 
 
 def speculation(said: Mapping[str, Any]) -> Speculation | None:
-    """The object as it was given, resolved; None where it is empty. UsageError names what it gets wrong."""
+    """Resolve a `--speculative-config`. Return None if it is empty; UsageError names a wrong value."""
     if not said:
         return None
     name = str(said.get("method", "draft_model" if "model" in said else None))
@@ -112,7 +112,7 @@ def speculation(said: Mapping[str, Any]) -> Speculation | None:
 
 
 def _rates(said: Mapping[str, Any], tokens: int) -> tuple[float, ...] | None:
-    """What vLLM's synthetic rejection sampling would accept, by position: p(i) / p(i - 1) of the shares that it is given."""
+    """Acceptance by position in vLLM's synthetic rejection sampling: p(i) / p(i - 1) of the given shares."""
     rates, length = said.get("synthetic_acceptance_rates"), said.get("synthetic_acceptance_length")
     if said.get("rejection_sample_method") != "synthetic":
         if rates is not None or length is not None:
@@ -135,7 +135,7 @@ def _rates(said: Mapping[str, Any], tokens: int) -> tuple[float, ...] | None:
 
 
 def _of_length(length: Any, tokens: int) -> list[float]:
-    """Shares by position with this mean length, as vLLM lays them out: whole ones first, then what is left."""
+    """Shares by position for a mean length, as in vLLM: full shares first, then the remainder."""
     if isinstance(length, bool) or not isinstance(length, int | float) or not 1 <= length <= tokens + 1:
         raise UsageError(f"--speculative-config: synthetic_acceptance_length {length}: from 1 to {tokens + 1}")
     return [min(1.0, max(0.0, length - 1 - place)) for place in range(tokens)]
@@ -150,7 +150,7 @@ def _are_shares(shares: Any, tokens: int) -> bool:
 
 
 def _draft_slots(method: str, tokens: int, parallel: bool) -> int:
-    """Further tokens of the step's budget that each request takes."""
+    """Additional tokens of the step's budget per request."""
     if method == "dflash" or (parallel and method == "draft_model"):
         return tokens
     if parallel or method == "dspark":

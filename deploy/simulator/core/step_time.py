@@ -69,7 +69,7 @@ def padded(tokens: int, graphs: Sequence[int]) -> int:
 
 
 def device_s(cost: StepCost, step: Step) -> float:
-    """What the accelerator computes, without noise."""
+    """Time of the accelerator in a step, without noise."""
     if step.prefill_tokens:
         own = cost.mixed
         extra = cost.attention_s * step.chunk_context

@@ -73,13 +73,13 @@ class Faults:
         return self.plans.get(kind)
 
     def ns(self, kind: str) -> int:
-        """The `ms` of one kind in ns; 0 where it does not befall this completion."""
+        """`ms` of one kind in ns; 0 if this completion does not have the fault."""
         values = self.plans.get(kind)
         return round(values["ms"] * 1e6) if values else 0
 
 
 def parse_plan(document: Any, now_ns: int) -> Plan:
-    """A plan out of JSON; ChaosError where it names what is not known."""
+    """Parse a plan. ChaosError for unknown kinds or keys."""
     if not isinstance(document, dict) or document.get("kind") not in _KEYS:
         raise ChaosError(f"kind: not one of {', '.join(KINDS)}")
     kind = document["kind"]
@@ -111,7 +111,7 @@ class Chaos:
         self._plans: list[Plan] = []
 
     def add(self, plan: Plan) -> None:
-        """Put a plan behind the others."""
+        """Append a plan."""
         self._plans.append(plan)
 
     def clear(self) -> None:
@@ -132,7 +132,7 @@ class Chaos:
         return slow[0] if slow else None
 
     def draw(self, now_ns: int) -> Faults | None:
-        """What befalls the completion that arrives now; None: nothing does."""
+        """Faults of the completion that arrives now; None if there are none."""
         if not self._plans:
             return None
         self._drop_old(now_ns)

@@ -1,7 +1,7 @@
-"""What a completion goes through, whatever gives its tokens their instants: books, faults, the end.
+"""Base of both engines: submission, faults, metrics and the end of completions.
 
-Two clockworks build on it: paced timing (`pacing.py`), where every event has an absolute due time that was asked for,
-and the step model (`stepping.py`), where outputs come when a modelled step ends.
+`paced_engine` gives every event an absolute due time from the command line. `stepped_engine` emits outputs at the end of
+modelled steps.
 """
 
 import heapq
@@ -23,7 +23,7 @@ NEVER_NS = 1 << 62
 
 
 class Engine(ABC):
-    """One engine of one model. All of it runs in the server's one thread."""
+    """Engine of one model. Runs in the server's single thread."""
 
     def __init__(self, scheduler: Queues, metrics: Metrics) -> None:
         self.scheduler = scheduler
@@ -40,11 +40,11 @@ class Engine(ABC):
 
     @property
     def load(self) -> int:
-        """Requests that are not over."""
+        """Requests in progress."""
         return len(self._streams)
 
     def gauges(self) -> Gauges:
-        """The scheduler's state now."""
+        """Current state of the scheduler."""
         scheduler = self.scheduler
         return Gauges(
             len(scheduler.running),
@@ -56,11 +56,11 @@ class Engine(ABC):
         )
 
     def reset_cache(self) -> bool:
-        """Forget what is cached; False, and nothing is forgotten, while requests hold blocks."""
+        """Clear the prefix cache. Return False and clear nothing while requests hold blocks."""
         return self.scheduler.pool.reset_cache()
 
     def refusal(self) -> str | None:
-        """Why vLLM would answer a further request with 503: the flag that bounds the queue; counted. None: it is taken."""
+        """Flag of the full queue for which vLLM answers 503, counted; None if a request is accepted."""
         most_requests, most_tokens = self.max_queued
         reason = None
         if most_requests is not None and len(self._streams) >= most_requests:
@@ -72,7 +72,7 @@ class Engine(ABC):
         return reason
 
     def submit(self, stream: Stream, now_ns: int) -> None:
-        """Take a completion that arrived now."""
+        """Add a completion that arrived now."""
         completion, request = stream.completion, stream.request
         # A length that was asked for is known beforehand; an end of the text only when it was sampled.
         request.ends_itself = completion.ends_itself and completion.output_tokens < completion.output_limit
@@ -84,38 +84,38 @@ class Engine(ABC):
         self._enter(stream, now_ns)
 
     def abort(self, stream: Stream) -> None:
-        """Drop a completion whose client went away; as in vLLM 0.32 no metric of requests that ended has it."""
+        """Drop a completion whose client disconnected. As in vLLM 0.32 it is in no metric of finished requests."""
         if not self._forget(stream):
             return
         self.aborted += 1
         self._leave(stream)
 
     def call_at(self, due_ns: int, action: Callable[[], None]) -> None:
-        """Have something done at an instant."""
+        """Schedule a call."""
         heapq.heappush(self._later, (due_ns, next(self._number), action))
 
     @abstractmethod
     def next_due_ns(self) -> int | None:
-        """When there is something to do; None: nothing is planned."""
+        """Next instant with work; None if nothing is planned."""
 
     @abstractmethod
     def pump(self, now_ns: int, until_ns: int) -> int:
-        """Do and write what is due, but look at the network again at `until_ns`; the time when it ended."""
+        """Handle everything due, until `until_ns` at most. Return the time at the end."""
 
     @abstractmethod
     def _enter(self, stream: Stream, now_ns: int) -> None:
-        """Hand a request to the scheduler."""
+        """Submit a request to the scheduler."""
 
     @abstractmethod
     def _leave(self, stream: Stream) -> None:
-        """Take a request that was given up out of the scheduler."""
+        """Remove an aborted request from the scheduler."""
 
     @abstractmethod
     def _stall(self, stream: Stream, wait_ns: int) -> None:
-        """Move what follows of a stream."""
+        """Delay the rest of a stream."""
 
     def _forget(self, stream: Stream) -> bool:
-        """A stream is over; False: it was before."""
+        """Mark a stream as over. Return False if it already was."""
         stream.due_ns, stream.plain_left = NEVER_NS, 0
         stream.over = True
         if self._streams.pop(stream.request, None) is None:
@@ -131,13 +131,13 @@ class Engine(ABC):
         self.metrics.first_token((now_ns - stream.arrived_ns) / 1e9, prompt, cached)
 
     def _end(self, stream: Stream) -> None:
-        """Book a completion that is answered in full."""
+        """Book a completed answer."""
         self.metrics.request_done(stream.finished())
         self.finished += 1
         stream.peer.answered(close=not stream.keep_alive)
 
     def _data(self, stream: Stream, first: int, count: int, last: bool) -> bytes | None:
-        """One event as the faults have it; None: the answer is over."""
+        """Bytes of one event with its faults; None if the answer has ended."""
         faults = stream.faults
         if faults is None:
             return stream.piece(first, count, last)

@@ -1,7 +1,7 @@
-"""Paced timing: known truth. Event i of a stream is due at `base + i * itl`, counted from its admission.
+"""Paced timing: event i of a stream is due at `base + i * itl`, counted from its admission.
 
-Due times are absolute, so lateness never adds up. The scheduler decides who holds a slot and blocks; when tokens come was
-asked for on the command line.
+Due times are absolute, so lateness does not accumulate. The scheduler assigns slots and blocks; the command line sets the
+timing.
 """
 
 import heapq
@@ -22,7 +22,7 @@ _MANY = 4096  # events whose times are sorted into histograms together
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """When tokens come. `prefill_tok_per_s` 0: the time to the first token does not depend on the prompt."""
+    """Timing of tokens. With `prefill_tok_per_s` 0 the TTFT does not depend on the prompt."""
 
     ttft_ns: int
     itl_ns: int
@@ -33,7 +33,7 @@ class Pace:
 
 
 class PacedEngine(Engine):
-    """Admits requests, writes each event when it is due, and books what happened."""
+    """Admits requests, writes events when due, and books metrics."""
 
     def __init__(self, pace: Pace, scheduler: PacedScheduler, metrics: Metrics) -> None:
         super().__init__(scheduler, metrics)
@@ -49,7 +49,7 @@ class PacedEngine(Engine):
         self._readmit = False
 
     def next_due_ns(self) -> int | None:
-        """When there is something to do; None: nothing is planned."""
+        """Next instant with work; None if nothing is planned."""
         if self._readmit:
             return 0
         ahead = [queue[0][0] for queue in (self._heap, self._later) if queue]
@@ -58,7 +58,7 @@ class PacedEngine(Engine):
         return min(ahead, default=None)
 
     def pump(self, now_ns: int, until_ns: int) -> int:
-        """Write what is due, but look at the network again at `until_ns`; the time when it ended."""
+        """Write due events, until `until_ns` at most. Return the time at the end."""
         while self._later and self._later[0][0] <= now_ns:
             heapq.heappop(self._later)[2]()
         if self._readmit:
@@ -120,7 +120,7 @@ class PacedEngine(Engine):
             heapq.heappush(self._heap, (stream.base_ns, next(self._number), stream))
 
     def _emit(self, stream: Stream, due_ns: int, now_ns: int) -> int:
-        """Write one event and set when the next is due; the time when it ended."""
+        """Write one event and plan the next. Return the time at the end."""
         request = stream.request
         first = request.emitted
         left = request.output_tokens - first
@@ -150,7 +150,7 @@ class PacedEngine(Engine):
         stream.last_ns = now_ns
 
     def _plan_next(self, stream: Stream, count: int, due_ns: int) -> None:
-        """The next event's due time; a stream that loses its blocks here has none."""
+        """Set the due time of the next event. A stream preempted here has none."""
         place = stream.written - stream.base_event
         planned_ns = stream.base_ns + place * self._itl_ns
         if self._jitter:

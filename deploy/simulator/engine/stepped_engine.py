@@ -1,8 +1,8 @@
-"""The step model on the wall's clock: steps end when they are due, and their outputs go out through a modelled front end.
+"""Step model on the wall clock: outputs are written after the end of a modelled step, through a modelled front end.
 
-Output i of a step is due at the step's end, or when the front end has done with what came before, plus (i + 1) * e2.
-All instants are planned ones, so the server's own lateness never adds up; it is measured against them. Where the front
-end is behind, a request's further tokens go out with the event that still waits, as vLLM merges deltas.
+Output i of a step is due at the step's end, or at the end of the front end's earlier work, plus (i + 1) * e2. Planned
+instants do not depend on the server's own lateness, which is measured against them. If the front end is late, further
+tokens of a request join the pending event, as vLLM merges deltas.
 """
 
 import heapq
@@ -31,7 +31,7 @@ class _Batch:
 
 
 class SteppedEngine(Engine):
-    """Ends steps, writes their outputs, and books what happened."""
+    """Ends steps, writes their outputs, and books metrics."""
 
     def __init__(self, pipeline: Pipeline, front_end: FrontEnd, metrics: Metrics, stream_interval: int = 1) -> None:
         super().__init__(pipeline.scheduler, metrics)
@@ -44,14 +44,14 @@ class SteppedEngine(Engine):
         self._step_end_ns = -1  # no stream had an output then
 
     def next_due_ns(self) -> int | None:
-        """When there is something to do; None: nothing is planned."""
+        """Next instant with work; None if nothing is planned."""
         if self._pipeline.behind and not self._batches:
             return 0
         due_ns = min(self._next_event_ns(), self._next_other_ns())
         return None if due_ns == NEVER_NS else due_ns
 
     def pump(self, now_ns: int, until_ns: int) -> int:
-        """Events, ends of steps and what was planned, in the order of their planned instants; the time when it ended."""
+        """Handle events, ends of steps and scheduled calls in order of their planned instants. Return the time at the end."""
         while now_ns < until_ns:
             event_ns, other_ns = self._next_event_ns(), self._next_other_ns()
             if min(event_ns, other_ns) > now_ns:
@@ -91,12 +91,12 @@ class SteppedEngine(Engine):
         self.call_at(ready_ns, submit)
 
     def gauges(self) -> Gauges:
-        """As there, with what is planned by now."""
+        """State of the scheduler, with the overdue step planned."""
         self._pipeline.catch_up()
         return super().gauges()
 
     def reset_cache(self) -> bool:
-        """As there, behind what is planned by now."""
+        """Clear the prefix cache after the overdue step is planned."""
         self._pipeline.catch_up()
         return super().reset_cache()
 
@@ -109,7 +109,7 @@ class SteppedEngine(Engine):
         stream.hold_ns = clock.now_ns() + wait_ns
 
     def _book(self, step: Step, end_ns: int) -> None:
-        """What the metrics say of a step, and its outputs to the front end."""
+        """Book a step in the metrics, and queue its outputs for the front end."""
         metrics, find = self.metrics, self._streams.get
         for request in step.admitted:
             if (stream := find(request)) is not None and not stream.admitted_ns:
@@ -125,7 +125,7 @@ class SteppedEngine(Engine):
         self._step_end_ns = end_ns
 
     def _queue_outputs(self, step: Step, end_ns: int) -> int:
-        """Hand a step's outputs to the front end; how many tokens went to clients that are still there."""
+        """Queue a step's outputs for the front end. Return the number of tokens for connected clients."""
         before_ns, regular, outputs = self._step_end_ns, 0, 0
         batch: list[Stream] = []
         for place, stream in enumerate(map(self._streams.get, step.sampled)):
@@ -174,7 +174,7 @@ class SteppedEngine(Engine):
         return max(now_ns, clock.now_ns())
 
     def _deliver(self, stream: Stream, count: int, due_ns: int) -> None:
-        """Write an event that is not of the plain kind, or keep it back where something holds the stream."""
+        """Write an event that is not plain, or hold it back while the stream is stalled."""
         if stream.over:
             return
         stream.held += count
@@ -201,6 +201,6 @@ class SteppedEngine(Engine):
             stream.allow_plain(stream.last_place)
 
     def _release(self, stream: Stream) -> None:
-        """Write what was held back of a stream; its due time is that of the release."""
+        """Write the held tokens of a stream; they are due at the release."""
         if stream.held and not stream.over:
             self._deliver(stream, 0, stream.hold_ns)

@@ -1,4 +1,4 @@
-"""One completion on its way: when its events are due, and the bytes of each."""
+"""One answer in progress: due times and bytes of its events."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -13,13 +13,13 @@ from .chaos import Faults
 
 
 class Peer(Protocol):
-    """The connection that an answer goes to."""
+    """Connection of an answer."""
 
     def write(self, data: bytes) -> bool:
-        """Hand bytes to the kernel; False: it did not take all of them, the rest is kept."""
+        """Send bytes. Return False if the kernel did not take all of them; the rest follows later."""
 
     def answered(self, close: bool) -> None:
-        """The answer is over."""
+        """End the answer."""
 
     def cut(self, reset: bool) -> None:
         """Close at once, in the middle of the answer."""
@@ -75,7 +75,7 @@ class Stream:
         return taken
 
     def timings(self) -> Timings:
-        """The request's times as vLLM reports them, of an answer that is complete."""
+        """Timings of a complete answer, as vLLM reports them."""
         inference_ms = (self.last_ns - self.admitted_ns) / 1e6
         generation_ms = (self.last_ns - self.first_ns) / 1e6
         tokens = self.completion.output_tokens
@@ -88,7 +88,7 @@ class Stream:
         )
 
     def finished(self) -> Finished:
-        """What the metrics book at the end."""
+        """Values for the metrics at the end."""
         return Finished(
             queue_s=(self.admitted_ns - self.request.queued_ns) / 1e9,
             prefill_s=(self.first_ns - self.admitted_ns) / 1e9,
@@ -105,7 +105,7 @@ class Stream:
         )
 
     def piece(self, first: int, count: int, last: bool) -> bytes:
-        """What goes out when tokens [first, first + count) are due; nothing before the end where it is no stream."""
+        """Bytes for tokens [first, first + count); without streaming, empty before the end."""
         if not self.completion.stream:
             return self._whole() if last else b""
         if first and not last:
@@ -117,7 +117,7 @@ class Stream:
         return data + self.events.closing(self.request.cached_tokens or 0, self.timings())
 
     def end(self) -> bytes:
-        """The end of a chunked body."""
+        """End of a chunked body."""
         return LAST_CHUNK if self.framed else b""
 
     def _whole(self) -> bytes:

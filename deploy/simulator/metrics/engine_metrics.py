@@ -38,14 +38,14 @@ class Histogram:
         self.sum += sum(values) * unit
 
     def reset(self) -> None:
-        """Back to nothing."""
+        """Reset to zero."""
         self.counts = [0] * (len(self.bounds) + 1)
         self.sum = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """What is observed when a request ends, in seconds and tokens. `max_tokens` None: the request named none."""
+    """Observations at the end of a request, in seconds and tokens. `max_tokens` is None if not given."""
 
     queue_s: float
     prefill_s: float
@@ -82,12 +82,12 @@ class RecentHits:
         self.reset()
 
     def reset(self) -> None:
-        """Back to nothing."""
+        """Reset to zero."""
         self._requests.clear()
         self._queries = self._hits = 0
 
     def observe(self, queries: int, hits: int) -> None:
-        """One request looked up so many tokens and found so many."""
+        """Count the tokens that one request queried and hit."""
         self._requests.append((queries, hits))
         self._queries += queries
         self._hits += hits
@@ -98,7 +98,7 @@ class RecentHits:
 
     @property
     def rate(self) -> float | None:
-        """0 to 1; None where nothing was looked up."""
+        """Hit rate, 0 to 1; None without queries."""
         return self._hits / self._queries if self._queries else None
 
 
@@ -204,7 +204,7 @@ class Metrics:
         ]
 
     def settle(self, least: int = 1) -> None:
-        """Book the gaps that came since, where there are so many."""
+        """Book the new gaps if there are at least `least`."""
         if len(self.gaps_ns) >= least:
             self.itl.observe_all(self.gaps_ns, 1e-9)
             self.gaps_ns.clear()

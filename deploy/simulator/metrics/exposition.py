@@ -12,7 +12,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 @dataclass(frozen=True, slots=True)
 class CacheInfo:
-    """What vLLM says of its KV cache in an info metric."""
+    """Labels of vLLM's info metric of the KV cache."""
 
     block_size: int
     num_gpu_blocks: int
@@ -24,12 +24,12 @@ class CacheInfo:
 
 
 def label(text: str) -> str:
-    """A label value with what must be escaped."""
+    """Escape a label value."""
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
 def number(value: float) -> str:
-    """A value as Prometheus reads it."""
+    """Format a value for Prometheus."""
     return repr(float(value))
 
 
@@ -136,7 +136,7 @@ def _parsed(model: str) -> list[tuple[dict[str, str], float]]:
 
 
 def _cache_labels(cache: CacheInfo) -> dict[str, str]:
-    """The labels of 0.32. What the simulator does not have stands at vLLM's default."""
+    """Labels of vLLM 0.32. Features that the simulator lacks have vLLM's default."""
     size = cache.num_gpu_blocks * cache.block_size
     known: dict[str, object] = {
         **{"block_size": cache.block_size, "effective_attention_block_size": cache.block_size},

@@ -1,4 +1,4 @@
-"""How late the simulator itself was: write time less due time of every event, in buckets of 10 microseconds."""
+"""Lateness of the simulator: write time less due time of every event, in buckets of 10 microseconds."""
 
 from array import array
 from bisect import bisect_left
@@ -33,7 +33,7 @@ class Lateness:
             self.blocked += 1
 
     def reset(self) -> None:
-        """Back to nothing."""
+        """Reset to zero."""
         self._fresh.clear()
         self._counts = array("q", bytes(8 * BUCKETS))
         self.count = 0
@@ -42,7 +42,7 @@ class Lateness:
         self.blocked = 0  # events for a client that did not read: not the server's lateness
 
     def settle(self, least: int = 1) -> None:
-        """Sort into buckets what came since, where that is so much."""
+        """Sort the new values into buckets if there are at least `least`."""
         fresh = self._fresh
         if len(fresh) < least:
             return
@@ -54,7 +54,7 @@ class Lateness:
         fresh.clear()
 
     def quantile_ms(self, share: float) -> float | None:
-        """The lateness that this share of the events did not exceed; None where there were none."""
+        """Lateness quantile; None without events."""
         return self._quantiles_ms(share)[0]
 
     def _quantiles_ms(self, *shares: float) -> list[float | None]:
@@ -71,7 +71,7 @@ class Lateness:
         return found
 
     def summary(self) -> dict[str, Any]:
-        """Count, mean, p50, p99 and max in milliseconds; None where nothing was counted."""
+        """Count, mean, p50, p99, p999 and max in milliseconds; None without events."""
         p50, p99, p999 = self._quantiles_ms(0.50, 0.99, 0.999)
         return {
             "count": self.count,

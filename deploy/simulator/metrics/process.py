@@ -1,4 +1,4 @@
-"""What the kernel says of the server's own process."""
+"""Figures of the server's own process from the kernel."""
 
 import os
 import resource
@@ -10,7 +10,7 @@ from inferload.measure import clock
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """The server's own process as prometheus clients report it."""
+    """Figures of the process, as Prometheus clients report them."""
 
     cpu_s: float
     resident_bytes: int
@@ -21,7 +21,7 @@ class Process:
 
 
 def process_now(started_wall_s: float) -> Process:
-    """The figures of now. `started_wall_s` is what it gives as its start."""
+    """Read the current figures. `started_wall_s` is reported as the start time."""
     fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
     page = os.sysconf("SC_PAGE_SIZE")
     return Process(
@@ -35,9 +35,9 @@ def process_now(started_wall_s: float) -> Process:
 
 
 def cpu_wait_s() -> float | None:
-    """How long this process was ready and had no core, since its start; None where the kernel does not say.
+    """Time since the start in which this process was ready to run without a core; None if unknown.
 
-    Lateness that comes with such waiting is the machine's, not the clockwork's.
+    Lateness during such waits is caused by the machine, not by the simulator.
     """
     try:
         return int(Path("/proc/self/schedstat").read_text().split()[1]) / 1e9

@@ -1,4 +1,4 @@
-"""A completion request out of JSON, checked as vLLM checks it, and what it will be answered. No I/O."""
+"""Parsing of completion requests with vLLM's checks, and the planned answers. No I/O."""
 
 import json
 import math
@@ -24,7 +24,7 @@ _MOST_ANSWERS = 4096  # of one request: prompts times n
 
 @dataclass(frozen=True, slots=True)
 class CompletionRequest:
-    """One answer as asked for, and what it will be: one of `choices` of a request."""
+    """One of `choices` requested answers, with its planned content."""
 
     chat: bool
     tokens: Sequence[str]
@@ -57,7 +57,7 @@ class CompletionRequest:
 
     @property
     def plain(self) -> bool:
-        """Each token in its middle is one word of the vocabulary, and nothing is said about it."""
+        """Whether every token but the first and the last is one word without further fields."""
         show = self.show
         return (
             show.logprobs is None
@@ -71,7 +71,7 @@ class CompletionRequest:
 def parse_completions(
     document: Mapping[str, Any], chat: bool, model: Model, lexicon: Lexicon
 ) -> list[CompletionRequest]:
-    """The answers that a chat or text completion asks for; ApiError where vLLM would refuse it."""
+    """Parse a chat or text completion into its answers. ApiError if vLLM would refuse it."""
     params = parse_sampling_params(document, chat, model)
     check_model(document, model)
     check_parsers(params.tools, model.tool_parser, model.auto_tools)
@@ -102,7 +102,7 @@ def parse_completions(
 
 
 def _limit(tokens: Sequence[str], chat: bool, params: SamplingParams, model: Model) -> int:
-    """The most output tokens of an answer to this prompt."""
+    """Maximum output tokens of an answer to this prompt."""
     default = model.max_model_len if chat else _TEXT_MAX_TOKENS
     limit = min(model.max_model_len - len(tokens), params.wanted[1] if params.wanted else default)
     if limit < 1:

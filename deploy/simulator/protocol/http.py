@@ -16,7 +16,7 @@ _HEX = re.compile(rb"[0-9A-Fa-f]+")
 
 
 class HttpFault(Exception):
-    """The request breaks HTTP, or asks for more than is allowed: answered with this status, then closed."""
+    """Malformed or too large request: answered with this status, then closed."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -96,7 +96,7 @@ class _Head:
 
 
 class RequestReader:
-    """Feed it bytes, take whole requests. `wants_continue` says when the client waits for leave to send its body."""
+    """Incremental parser: feed bytes, take whole requests. `wants_continue`: the client waits for 100 Continue."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
@@ -120,7 +120,7 @@ class RequestReader:
         self._buffer += data
 
     def next(self) -> HttpRequest | None:
-        """The next whole request; None until there is one. HttpFault where there can be none."""
+        """Next complete request; None until there is one. HttpFault if the bytes are malformed."""
         if self._head is None:
             self._head = self._read_head()
             if self._head is None:
@@ -172,7 +172,7 @@ class RequestReader:
         return None
 
     def _line_end(self) -> int | None:
-        """The end of a chunk's first line; None where it is not there yet."""
+        """End of a chunk's first line; None if not received yet."""
         end = self._buffer.find(b"\r\n", 0, _MAX_CHUNK_LINE_BYTES + 2)
         if end < 0 and len(self._buffer) > _MAX_CHUNK_LINE_BYTES + 1:
             raise HttpFault(400, f"the first line of a chunk is longer than {_MAX_CHUNK_LINE_BYTES} bytes")

@@ -1,4 +1,4 @@
-"""Values out of a request's JSON by type, as leniently as vLLM's own models: "5" is a number, "yes" is true."""
+"""Typed access to a request's JSON, as lenient as vLLM's models: "5" is a number, "yes" is true."""
 
 import json
 import re
@@ -14,7 +14,7 @@ _FALSE = ("false", "0", "no", "n", "off", "f")
 
 
 def parse_json(body: bytes) -> dict[str, Any]:
-    """The body's JSON object; ApiError where it is none."""
+    """Parse the body as a JSON object. ApiError if it is none."""
     if not body:
         raise invalid("", "is missing")
     try:
@@ -37,7 +37,7 @@ def parse_json(body: bytes) -> dict[str, Any]:
 
 
 def _nested_deeper(document: Any, levels: int) -> bool:
-    """Whether lists and objects are nested in more than so many levels; without recursion."""
+    """Whether lists and objects are nested deeper than `levels`; without recursion."""
     level = [document]
     for _ in range(levels):
         inner = (each.values() if isinstance(each, dict) else each for each in level)
@@ -54,7 +54,7 @@ def _check_pairs(document: Mapping[str, Any]) -> None:
 
 
 def integer(document: Mapping[str, Any], key: str, least: int | None = None, most: int | None = None) -> int | None:
-    """A whole number; None where there is none. `least` and `most` are bounds of the type, not of the sense."""
+    """Integer, or None if absent. `least` and `most` are bounds of the type."""
     value = document.get(key)
     if value is None:
         return None
@@ -76,7 +76,7 @@ def _integer_of(value: Any) -> int | None:
 
 
 def number(document: Mapping[str, Any], key: str) -> float | None:
-    """A number; None where there is none."""
+    """Number, or None if absent."""
     value = document.get(key)
     if value is None:
         return None
@@ -89,7 +89,7 @@ def number(document: Mapping[str, Any], key: str) -> float | None:
 
 
 def flag(document: Mapping[str, Any], key: str, default: bool = False) -> bool:
-    """True or false; the default where there is none, or null."""
+    """Boolean; the default if absent or null."""
     value = document.get(key)
     if value is None:
         return default
@@ -101,7 +101,7 @@ def flag(document: Mapping[str, Any], key: str, default: bool = False) -> bool:
 
 
 def text(document: Mapping[str, Any], key: str) -> str | None:
-    """A string; None where there is none."""
+    """String, or None if absent."""
     value = document.get(key)
     if value is None or isinstance(value, str):
         return value
@@ -109,7 +109,7 @@ def text(document: Mapping[str, Any], key: str) -> str | None:
 
 
 def mapping(document: Mapping[str, Any], key: str) -> Mapping[str, Any] | None:
-    """An object; None where there is none."""
+    """Object, or None if absent."""
     value = document.get(key)
     if value is None or isinstance(value, dict):
         return value
@@ -117,7 +117,7 @@ def mapping(document: Mapping[str, Any], key: str) -> Mapping[str, Any] | None:
 
 
 def items(document: Mapping[str, Any], key: str) -> list[Any] | None:
-    """A list; None where there is none."""
+    """List, or None if absent."""
     value = document.get(key)
     if value is None or isinstance(value, list):
         return value
@@ -125,7 +125,7 @@ def items(document: Mapping[str, Any], key: str) -> list[Any] | None:
 
 
 def check_sense(document: Mapping[str, Any]) -> None:
-    """The sampling parameters whose type is right must also make sense."""
+    """Check the ranges of sampling parameters."""
     temperature, top_p, top_k = number(document, "temperature"), number(document, "top_p"), integer(document, "top_k")
     if temperature is not None and temperature < 0:
         raise ApiError(f"temperature: 0 or more, not {temperature}", param="temperature")

@@ -12,7 +12,7 @@ _KEPT = ("model", "stream", "temperature", "top_p", "top_k", "chat_template_kwar
 
 
 def chat_of(document: Mapping[str, Any], counted_only: bool = False) -> dict[str, Any]:
-    """The chat that a message request stands for; ApiError where it is none. `counted_only`: nothing is to be answered."""
+    """Convert a message request to a chat request. ApiError if invalid. `counted_only`: tokens are counted only."""
     limit = json_fields.integer(document, "max_tokens")
     if limit is None and not counted_only:
         raise invalid("max_tokens", "is missing")

@@ -1,4 +1,4 @@
-"""The model that is served, as requests name it and are checked against it. Pure."""
+"""Served model, and checks of requests against it. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from .errors import ApiError
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """What requests are checked against, and how answers are made."""
+    """Limits for the check of requests, and settings of answers."""
 
     name: str
     max_model_len: int
@@ -27,7 +27,7 @@ class Model:
 
 
 def check_model(document: Mapping[str, Any], model: Model) -> None:
-    """ApiError 404 where another model is named."""
+    """Raise ApiError 404 if another model is named."""
     name = json_fields.text(document, "model")
     if name is not None and name != model.name and name not in model.aliases:
         served = ", ".join((model.name, *model.aliases))
@@ -35,7 +35,7 @@ def check_model(document: Mapping[str, Any], model: Model) -> None:
 
 
 def check_length(tokens: Sequence[str], model: Model) -> None:
-    """ApiError where the prompt alone is longer than the model."""
+    """Raise ApiError if the prompt alone exceeds the model's length."""
     if len(tokens) > model.max_model_len:
         raise ApiError(
             f"maximum context length is {model.max_model_len} tokens, and the prompt alone has {len(tokens)} input tokens",

@@ -15,9 +15,9 @@ _MESSAGE = "ChatCompletionDeveloperMessageParam"
 
 
 def chat_prompt(document: Mapping[str, Any], image_tokens: int = 0) -> list[str]:
-    """The tokens of a chat. What was thought before is not in it: chat templates strip it.
+    """Tokens of a chat. Earlier reasoning is left out, as chat templates strip it.
 
-    A picture is so many tokens, which are its own: the same picture again hits the cache. 0: the model takes none.
+    A picture has `image_tokens` tokens of its own, so the same picture hits the cache. With 0 the model accepts none.
     """
     messages = json_fields.items(document, "messages")
     if messages is None and "messages" in document:
@@ -105,7 +105,7 @@ def _tokens(ids: list[Any], place: str, lexicon: Lexicon) -> list[str]:
 
 
 def tokenize_prompt(document: Mapping[str, Any], image_tokens: int = 0) -> list[str]:
-    """The tokens of what /tokenize is asked for."""
+    """Tokens of a /tokenize request."""
     if "messages" in document:
         return chat_prompt(document, image_tokens)
     if document.get("prompt") is None:

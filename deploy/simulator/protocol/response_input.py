@@ -1,4 +1,4 @@
-"""/v1/responses: its requests as chats. Pure."""
+"""Requests of /v1/responses as chats. Pure."""
 
 import json
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from .errors import ApiError, invalid
 
 
 def chat_of(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The chat that a request for a response stands for; ApiError where it is none."""
+    """Convert a response request to a chat request. ApiError if invalid."""
     given = document.get("input")
     if given is None:
         raise invalid("input", "is missing")

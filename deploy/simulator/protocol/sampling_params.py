@@ -1,4 +1,4 @@
-"""What a chat or text completion asks of its answers, out of JSON, checked as vLLM checks it. Pure."""
+"""Sampling parameters and output options of a completion request, with vLLM's checks. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ _INT64 = 2**63
 
 @dataclass(frozen=True, slots=True)
 class Show:
-    """What a request wants to see beside the text. `logprobs` None: none; else so many alternatives."""
+    """Requested fields beside the text. `logprobs` is the number of alternatives, or None."""
 
     logprobs: int | None = None
     token_ids: bool = False
@@ -28,7 +28,7 @@ class Show:
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """What holds for each answer to one request."""
+    """Parameters of all answers to one request."""
 
     show: Show
     tools: Tools
@@ -48,7 +48,7 @@ class SamplingParams:
 
 
 def parse_sampling_params(document: Mapping[str, Any], chat: bool, model: Model) -> SamplingParams:
-    """The parts of a request but its prompts; ApiError names the first whose type is wrong."""
+    """Parse a request without its prompts. ApiError names the first field with a wrong type."""
     salt, options = _salt(document), _options(document)
     show, tools = _show(document, chat), parse_tools(document) if chat else Tools()
     names = ("max_completion_tokens", "max_tokens") if chat else ("max_tokens",)
@@ -74,7 +74,7 @@ def parse_sampling_params(document: Mapping[str, Any], chat: bool, model: Model)
 
 
 def check_sampling(document: Mapping[str, Any], params: SamplingParams) -> None:
-    """ApiError where values of the right type make no sense."""
+    """Raise ApiError for values out of range."""
     n, least, wanted = params.n, params.min_tokens, params.wanted
     if n is not None and not 1 <= n <= _MOST_CHOICES:
         raise ApiError(f"n: 1 to {_MOST_CHOICES}, not {n}")
@@ -127,7 +127,7 @@ def _alternatives(wanted: int | None) -> int | None:
 
 
 def _form(document: Mapping[str, Any]) -> Any:
-    """The JSON schema that the answer has to fit; None: it need not."""
+    """JSON schema of the answer; None if it is free text."""
     wanted = json_fields.mapping(document, "response_format") or {}
     if wanted.get("type") == "json_schema":
         inner = wanted.get("json_schema")

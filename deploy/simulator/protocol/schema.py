@@ -1,8 +1,11 @@
-"""A JSON value that fits a JSON Schema, small and the same for the same dice: arguments of tool calls.
+"""Small JSON values that fit a JSON Schema, deterministic by seed: arguments of tool calls and constrained answers.
 
-Heeded: $ref inside the document, const, enum, anyOf, oneOf, allOf, type, properties, required, items, prefixItems, lengths
-and bounds up to 1e300. Patterns, formats and conditions are not; nesting ends at a depth of 8 with the emptiest value of
-its type. A schema whose smallest values are large, such as one that requires itself, is refused.
+Supported: $ref inside the document, const, enum, anyOf, oneOf, allOf, type, properties, required, items, prefixItems, lengths
+and bounds up to 1e300. Patterns, formats and conditions are ignored. Below a depth of 8, values are the smallest of their
+type. A schema whose smallest values are large, such as one that requires itself, is refused.
+
+Schemas come from clients, so size and depth are bounded here: jsf, a library for this, follows a schema that requires itself
+until the stack ends, ignores `required` names without properties, and takes seconds to import.
 """
 
 import json
@@ -24,14 +27,14 @@ _LARGEST = 1e300  # bounds beyond have no influence
 
 @dataclass(slots=True)
 class _Draw:
-    """One example in the making: the whole schema, the dice, and how many values may follow."""
+    """State of one generation: the root schema, the random generator, and the values left."""
 
     root: Any
     dice: Random
     left: int = _MOST_VALUES
 
     def count(self, values: int, depth: int) -> None:
-        """Count values; ApiError where they are too many, or nested too deep."""
+        """Count values. ApiError if there are too many, or nested too deep."""
         self.left -= values
         if self.left < 0:
             raise ApiError(f"schema: a value that fits has more than {_MOST_VALUES} parts; require fewer")
@@ -40,7 +43,7 @@ class _Draw:
 
 
 def example(schema: Any, dice: Random) -> Any:
-    """A value that fits; ApiError for a schema whose values are too large."""
+    """Generate a value that fits. ApiError for a schema whose values are too large."""
     return _value(schema, _Draw(schema, dice), 0)
 
 

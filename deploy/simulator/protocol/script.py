@@ -1,4 +1,4 @@
-"""What an answer consists of, token by token: thought, words, calls of tools, and the tokens that nobody sees. Pure."""
+"""Content of an answer by token: reasoning, words, tool calls, and invisible tokens. Pure."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -15,7 +15,7 @@ _ARGUMENT_TOKEN = 4  # characters; about what a token of JSON has
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What one token adds to the answer. `token` is its text as a token, `call` the number of the tool call."""
+    """Contribution of one token to the answer. `token` is its raw text, `call` the index of the tool call."""
 
     kind: str
     text: str
@@ -34,7 +34,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """Tokens in order: `think` of reasoning and one that closes it (none where it is 0), words up to `body`, then `tail`."""
+    """Tokens in order: `think` reasoning tokens and a closing one if above 0, words up to `body`, then `tail`."""
 
     answer: Answer
     think: int
@@ -56,7 +56,7 @@ class Script:
         return self.piece(index).token
 
     def words(self, count: int) -> str:
-        """All that the first `count` tokens say, of an answer that has nothing but words."""
+        """Text of the first `count` tokens of an answer that consists of words only."""
         count = min(count, self.body)
         if not self.think or count <= self.think:
             return self.answer.text(0, count)
@@ -73,11 +73,11 @@ class Script:
         return (self.piece(index) for index in range(first, first + count))
 
     def text(self, kind: str, count: int) -> str:
-        """All that the first `count` tokens say of one kind."""
+        """Text of one kind among the first `count` tokens."""
         return "".join(piece.text for piece in self.pieces(0, count) if piece.kind == kind)
 
     def reasoning_tokens(self, count: int) -> int:
-        """How many of the first `count` tokens are thought."""
+        """Number of reasoning tokens among the first `count`."""
         return min(self.think, count)
 
     def calls_begun(self, count: int) -> list[Call]:
@@ -96,7 +96,7 @@ _THINK_END = Piece(SILENT, "", THINK_END)
 
 
 def call_pieces(calls: Sequence[Call]) -> tuple[Piece, ...]:
-    """The tokens of tool calls, and the end of the text behind them."""
+    """Tokens of tool calls, followed by the end of the text."""
     pieces: list[Piece] = []
     for number, call in enumerate(calls):
         pieces += (Piece(SILENT, "", CALL_OPEN), Piece(CALL, call.name, call.name, number))
@@ -114,8 +114,8 @@ def make_call(name: str, arguments: Any, dice: Random) -> Call:
 
 @dataclass(frozen=True, slots=True)
 class AnswerLimits:
-    """What bounds an answer. `natural` None: it does not end by itself; `tail` stands in the place of words where it is not
-    empty: tool calls, or a document that fits a schema. `filled`: words stand before it, so that there are `limit` tokens.
+    """Limits of an answer. `natural` is its own length, or None if it is cut at `limit`. `tail` replaces the words if not empty:
+    tool calls, or a JSON document. `filled`: words before the tail fill the answer up to `limit` tokens.
     """
 
     limit: int
@@ -131,7 +131,7 @@ class AnswerLimits:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """The script, its number of output tokens, whether it ends by itself, and the stop string that ended it."""
+    """Script with its number of output tokens, natural or forced end, and the stop string that ended it."""
 
     script: Script
     tokens: int
@@ -187,12 +187,12 @@ def _stopped(ending: Ending, limits: AnswerLimits) -> Ending:
 
 
 def _said(script: Script, count: int) -> str:
-    """All that the first `count` tokens write."""
+    """Raw text of the first `count` tokens."""
     return script.words(count) + "".join(map(_written, script.tail[: max(0, count - script.body)]))
 
 
 def _written(piece: Piece) -> str:
-    """What a token writes before a parser takes calls out of it: calls in Hermes' form, the end of the text nothing."""
+    """Raw text of a token before the tool parser: calls in Hermes' form, nothing for the end of the text."""
     if piece.kind == CALL:
         return f'{_NAMED}{piece.text}", "arguments": '
     return _MARKS.get(piece.token, "") if piece.kind == SILENT else piece.text
@@ -203,7 +203,7 @@ _MARKS = {CALL_OPEN: f"{CALL_OPEN}\n", CALL_CLOSE: f"}}\n{CALL_CLOSE}"}
 
 
 def _until(piece: Piece, most: int) -> Piece:
-    """A token of which only so many characters count: a call whose name is not whole is none."""
+    """Cut a token to `most` characters; a call with a cut name becomes silent."""
     if piece.kind == CALL:
         return piece if most >= len(_NAMED) + len(piece.text) + 1 else Piece(SILENT, "", piece.token)
     return piece if piece.kind == SILENT else Piece(piece.kind, piece.text[:most], piece.token, piece.call)

@@ -25,7 +25,7 @@ MESSAGE_CLOSE = "<|im_end|>"
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What one request is answered: word i is a function of the two numbers, and no word comes twice in 4,096."""
+    """Words of one answer: word i is a function of the two numbers, and no word repeats within 4,096."""
 
     start: int
     stride: int  # odd, so that the walk visits every word

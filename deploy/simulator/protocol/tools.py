@@ -1,4 +1,4 @@
-"""Tools in a chat request: checked as vLLM checks them, called by lot, and found again in the history."""
+"""Tools of a chat request: vLLM's checks, random calls, and calls in the history."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ _TWO_CALLS = 0.2  # share of the answers with calls that have two, where the req
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """What may be called. `choice`: none, auto, required, or the name of the one function behind "named"."""
+    """Callable functions. `choice`: none, auto, required, or named, with the function in `named`."""
 
     functions: Sequence[Mapping[str, Any]] = ()
     choice: str = "none"
@@ -64,7 +64,7 @@ def _function(tool: Any, place: int) -> Mapping[str, Any]:
 
 
 def check_parsers(tools: Tools, parser: bool, auto: bool) -> None:
-    """ApiError where the server was not started with what the choice needs."""
+    """Raise ApiError if the server lacks a flag that the choice needs."""
     if tools.choice == "auto" and not (parser and auto):
         raise ApiError('tool_choice "auto": start the server with --enable-auto-tool-choice and --tool-call-parser')
     if tools.choice in ("required", "named") and not parser:

@@ -1,4 +1,4 @@
-"""The HTTP API: which path does what, behind vLLM's names."""
+"""HTTP API: routes under vLLM's paths."""
 
 import hmac
 import json
@@ -90,7 +90,7 @@ class Api:
             self._send(connection, request, reply)
 
     def _break_off(self, connection: Connection, message: str) -> None:
-        """End answers that have begun as vLLM does: with an error event."""
+        """End started answers with an error event, as vLLM does."""
         streams, connection.streams = connection.streams, ()
         for stream in streams:
             self._engine.abort(stream)
@@ -100,7 +100,7 @@ class Api:
         connection.answered(close=True)
 
     def _reply(self, connection: Connection, request: HttpRequest) -> Reply | None:
-        """The answer; None where it comes as a stream, or by itself later."""
+        """Reply to a request; None if it follows later or as a stream."""
         if request.path.startswith(_GUARDED) and not self._authorised(request):
             return json_reply({"error": "Unauthorized"}, 401)
         if request.method == "POST" and request.path in ENDPOINTS:
@@ -206,7 +206,7 @@ class Api:
         return json_reply({"active": self._chaos.active(clock.now_ns())})
 
     def _restart(self, down_ns: int) -> None:
-        """What clients see of a restart: every connection ends, none is taken for a time, and nothing is remembered."""
+        """Simulate a restart: close all connections, refuse new ones for a time, and reset all state."""
         self._server.go_down()
         self._engine.call_at(clock.now_ns() + down_ns, self._come_back)
 
@@ -275,14 +275,14 @@ def _empty(_request: HttpRequest) -> Reply:
 
 
 def _json_body(request: HttpRequest) -> bytes:
-    """The body, of a request that says that it is JSON: vLLM refuses others."""
+    """Body of a JSON request. ApiError for another content type, as in vLLM."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise ApiError("1 validation error:\n  content-type: only application/json", 400, "Bad Request")
     return request.body
 
 
 def _instead(faults: Faults) -> Reply | None:
-    """What a completion gets instead of an answer; None: it is answered."""
+    """Reply of a fault that replaces the answer; None if the completion is answered."""
     if (status := faults.of("status")) is not None:
         code = int(status["status"])
         wait = int(status["retry_after_s"])

@@ -1,4 +1,4 @@
-"""From a request to the streams of the engine that answer it, on each of the endpoints that generate."""
+"""From completion requests to streams of the engine, for all generating endpoints."""
 
 import itertools
 import secrets
@@ -135,7 +135,7 @@ def _prefixed(path: str, number: str) -> str:
 
 
 class Shared:
-    """The connection as each of so many answers sees it: it is over when the last of them is."""
+    """Connection shared by several answers; it ends with the last of them."""
 
     def __init__(self, peer: Peer, answers: int) -> None:
         self._peer = peer

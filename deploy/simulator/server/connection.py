@@ -1,4 +1,4 @@
-"""One client's connection: non-blocking bytes in and out, TLS where the server speaks it."""
+"""Client connection: non-blocking reads and writes, with TLS if configured."""
 
 import socket
 import ssl
@@ -17,7 +17,7 @@ _AGAIN = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """What a connection needs of its server."""
+    """Callbacks of the server."""
 
     request: "Callable[[Connection, HttpRequest], None]"  # a whole request arrived
     watch: "Callable[[Connection], None]"  # `reading` or whether bytes are kept has changed
@@ -27,7 +27,7 @@ class Hooks:
 
 
 class Connection:
-    """Reads one request at a time; a further one waits until the first is answered."""
+    """Client connection that serves one request at a time."""
 
     __slots__ = (
         *("_closing", "_hooks", "_reader", "_serving", "_shaken", "asked_bytes", "begun_ns", "busy", "dead", "handler"),
@@ -55,11 +55,11 @@ class Connection:
 
     @property
     def idle(self) -> bool:
-        """Open, and no request has begun."""
+        """Whether it is open without a request in progress."""
         return not self.busy and self._reader.idle and not self.dead
 
     def readable(self, most_bytes: int = _READ_BYTES) -> None:
-        """Read what there is, up to so much, and serve a request that became whole."""
+        """Read up to `most_bytes` and serve complete requests."""
         try:
             if not self._shake():
                 return
@@ -80,7 +80,7 @@ class Connection:
         self.serve()
 
     def writable(self) -> None:
-        """Hand over what is kept."""
+        """Send the pending bytes."""
         if self.out:
             kept, self.out = bytes(self.out), bytearray()
             self.write(kept)
@@ -92,7 +92,7 @@ class Connection:
             self.serve()
 
     def write(self, data: bytes) -> bool:
-        """Hand bytes to the kernel; False: it did not take all of them, the rest is kept and follows."""
+        """Send bytes. Return False if the kernel did not take all of them; the rest follows later."""
         self.begun = True
         if self.out or self.dead:
             self.out += data
@@ -161,7 +161,7 @@ class Connection:
             self._hooks.watch(self)
 
     def _serve_next(self) -> bool:
-        """Serve a request; False where none is complete."""
+        """Serve a request. Return False if none is complete."""
         try:
             request = self._reader.next()
         except HttpFault as fault:

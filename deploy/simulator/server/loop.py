@@ -1,6 +1,6 @@
-"""The server's loop: one thread, one epoll, clients and clockwork by turns.
+"""Event loop of the server: one thread and one epoll for clients and engine.
 
-It waits in select() on the epoll's own descriptor, since that counts in microseconds and epoll.poll() in milliseconds.
+It waits in select() on the epoll descriptor, because its timeout is in microseconds and that of epoll.poll() in milliseconds.
 """
 
 import gc
@@ -29,7 +29,7 @@ _IN = select.EPOLLIN | select.EPOLLRDHUP
 
 
 class Server:
-    """Listens, reads, and lets the engine write. `handle` answers a request or starts its stream."""
+    """Event loop of the server. `handle` answers a request or starts its stream."""
 
     def __init__(self, engine: Engine, host: str, port: int, tls: ssl.SSLContext | None) -> None:
         self._engine = engine
@@ -66,7 +66,7 @@ class Server:
         os.write(self._wake_out, b"x")
 
     def close_idle(self, but: Connection) -> int:
-        """Close every connection that waits for a request, except the one that asked; how many."""
+        """Close all idle connections except `but`. Return their number."""
         idle = [each for each in self._connections.values() if each.idle and each is not but]
         for connection in idle:
             connection.cut(reset=False)
@@ -87,7 +87,7 @@ class Server:
             self._epoll.register(self._listener, select.EPOLLIN)
 
     def run(self, handle: Callable[[Connection, HttpRequest], None]) -> None:
-        """Serve until told to stop."""
+        """Serve until `stop`."""
         self._handle = handle
         gc.collect()
         gc.freeze()
@@ -134,7 +134,7 @@ class Server:
                 self._guard(connection, partial(self._read, connection))
 
     def _guard(self, connection: Connection, action: Callable[[], None]) -> None:
-        """Do something on a connection that is alive; an error that nothing else answers closes this connection only."""
+        """Run an action on a live connection; an unhandled error closes this connection only."""
         if connection.dead:
             return
         try:
@@ -158,7 +158,7 @@ class Server:
             self._engine.call_at(due_ns, lambda: self._watch(connection))
 
     def _watch(self, connection: Connection) -> None:
-        """Have epoll report what the connection waits for."""
+        """Update the epoll events of a connection."""
         if not connection.dead:
             wanted = _IN if connection.reading else select.EPOLLRDHUP
             self._epoll.modify(connection.sock.fileno(), wanted | (select.EPOLLOUT if connection.out else 0))
@@ -208,7 +208,7 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 def tls_context(certificate: Path, key: Path | None) -> ssl.SSLContext:
-    """A server's TLS; UsageError where the files do not do."""
+    """TLS context of the server. UsageError for unusable files."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
         context.load_cert_chain(certificate, key)

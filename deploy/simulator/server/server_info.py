@@ -1,4 +1,4 @@
-"""What the server was told, and what it says of itself with that."""
+"""Server options, and the documents of /v1/models and /server_info."""
 
 import secrets
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ VERSION = "0.32.0"
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the API shows and asks for. `api_key` empty: no key is asked for."""
+    """Options of the API. With an empty `api_key` no key is required."""
 
     model: Model
     shown: Shown

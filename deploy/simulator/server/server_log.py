@@ -1,4 +1,4 @@
-"""The server's log in vLLM's words, on stderr: throughput every ten seconds while there is something to say."""
+"""Server log on stderr in vLLM's format: throughput every ten seconds while there is load."""
 
 import os
 import sys
@@ -47,7 +47,7 @@ def throughput(before: Totals, now: Totals) -> tuple[float, float]:
 
 
 def engine_line(prompt_tok_per_s: float, generation_tok_per_s: float, gauges: Gauges, hit_rate: float | None) -> str:
-    """The line of the engine; `hit_rate` (0 to 1) None: nothing was looked up yet."""
+    """Engine line of the log; `hit_rate` (0 to 1) is None without queries."""
     parts = [
         f"Avg prompt throughput: {prompt_tok_per_s:.1f} tokens/s",
         f"Avg generation throughput: {generation_tok_per_s:.1f} tokens/s",
@@ -80,7 +80,7 @@ def speculation_line(before: Totals, now: Totals) -> str | None:
 
 
 class ServerLog:
-    """Writes lines as vLLM's logger does. It says nothing more once two intervals in a row had no tokens."""
+    """Log lines in vLLM's format. Silent after two intervals without tokens."""
 
     def __init__(self, engine: Engine, interval_s: float, write: Callable[[str], object] | None = None) -> None:
         self._engine = engine
@@ -95,7 +95,7 @@ class ServerLog:
         self._engine.call_at(now_ns + self._interval_ns, self._tick)
 
     def received(self, request_id: str, completion: CompletionRequest) -> None:
-        """A request was taken (`--enable-log-requests`)."""
+        """Log a received request (`--enable-log-requests`)."""
         params = f"n={completion.choices}, max_tokens={completion.max_tokens}, stream={completion.stream}"
         params += f", cache_salt={bool(completion.cache_salt)}"
         self._line(
