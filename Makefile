@@ -23,7 +23,7 @@ help:            ## what can be made
 
 setup: $(READY)  ## the virtual environment, with inferload installed in it
 
-$(READY): pyproject.toml constraints.txt $(wildcard inferload/wire/native/*)
+$(READY): pyproject.toml constraints.txt $(wildcard inferload/client/connection/native/*)
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "inferload needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev]'
@@ -102,7 +102,7 @@ ASAN      := $(abspath .cache/asan)
 SANITIZED  = env LD_PRELOAD="$$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libstdc++.so.6)" PYTHONPATH=tests/sanitized PYTHONMALLOC=malloc INFERLOAD_SANITIZED=$(ASAN) \
 	ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=4:malloc_context_size=3:log_path=$(ASAN)/report UBSAN_OPTIONS=print_stacktrace=1:log_path=$(ASAN)/report
 
-$(ASAN)/inferload.wire._native.so: $(wildcard inferload/wire/native/*)
+$(ASAN)/inferload.client.connection._native.so: $(wildcard inferload/client/connection/native/*)
 $(ASAN)/%.so: $(READY)
 	@test -e "$$($(CC) -print-file-name=libasan.so)" || \
 		{ echo "make: $(CC) has no libasan: apt-get install gcc (on Debian it is in libgcc-*-dev), or your system's libasan and libubsan" >&2; exit 1; }
@@ -110,7 +110,7 @@ $(ASAN)/%.so: $(READY)
 	$(CC) -shared -fPIC -std=gnu11 -g -O1 -Wall -Wextra -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all \
 		-I"$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("include"))')" -o $@.new $(filter %.c,$^) && mv $@.new $@
 
-sanitized: $(ASAN)/inferload.wire._native.so  ## the extension with AddressSanitizer and UBSan
+sanitized: $(ASAN)/inferload.client.connection._native.so  ## the extension with AddressSanitizer and UBSan
 
 soak-fuzz: sanitized  ## random input for the readers and parsers, with the sanitizers: ten minutes for each test
 	rm -f $(ASAN)/report.*
@@ -166,4 +166,4 @@ bench-quick:     ## the first in two minutes, on the screen only
 	@$(MAKE) --no-print-directory bench-client CASES="base spread" SIZES="20 100" PEERS=vllm-rs BENCH_OPTIONS=
 
 clean:           ## environments, caches and runs
-	rm -rf $(VENV) $(VENV_VLLM) inferload/wire/_native*.so .cache/models .cache/locust-* .cache/asan $(BENCH) .cache/peers build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis runs
+	rm -rf $(VENV) $(VENV_VLLM) inferload/client/connection/_native*.so .cache/models .cache/locust-* .cache/asan $(BENCH) .cache/peers build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis runs

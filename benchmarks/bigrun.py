@@ -22,9 +22,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from inferload import rundir, scrapefile, turnfile
-from inferload.measure import server_names as names
-from inferload.wire.promtext import Sample, parse
+from inferload import rundir, scrapes_file, turns_file
+from inferload.server_metrics import metric_names as names
+from inferload.server_metrics.exposition import Sample, parse
 
 NS = 1_000_000_000
 MS = 1_000_000
@@ -133,13 +133,13 @@ def table_of(size: Size, turns: Turns, worker: int, rng: np.random.Generator) ->
         "status": np.full(count, 200, dtype=np.int32),
         "final": number % 8 == 7,
     }
-    columns = [_array(made.get(field.name), field.type, count) for field in turnfile.SCHEMA]
+    columns = [_array(made.get(field.name), field.type, count) for field in turns_file.SCHEMA]
     metadata = {
         b"worker": name.encode(),
         b"anchor_mono_ns": str(MASTER_MONO_NS + anchor_ns + offset_ns(worker)).encode(),
         b"anchor_wall_ns": str(START_WALL_NS + anchor_ns).encode(),
     }
-    return pa.Table.from_arrays(columns, schema=turnfile.SCHEMA.with_metadata(metadata))
+    return pa.Table.from_arrays(columns, schema=turns_file.SCHEMA.with_metadata(metadata))
 
 
 def _array(values: Any, kind: pa.DataType, count: int) -> pa.Array:
@@ -162,7 +162,7 @@ def write(path: Path, size: Size) -> Path:
         table = table_of(size, turns, worker, rng)
         pq.write_table(table, path / rundir.TURNS / f"w{worker}-all.parquet", row_group_size=20_000, compression="zstd")
         ttft_ms.append(turns.ttft_ms)
-    _write_scrapes(path / rundir.SERVER_METRICS / scrapefile.JOINED, size)
+    _write_scrapes(path / rundir.SERVER_METRICS / scrapes_file.JOINED, size)
     _write_history(path / rundir.LOCUST_HISTORY, size)
     (path / rundir.MARKS).write_text(
         json.dumps({"wall_ns": START_WALL_NS + 1000 * NS, "kind": "users", "text": "users changed by hand"}) + "\n"
@@ -177,7 +177,7 @@ def _write_scrapes(path: Path, size: Size) -> None:
     """One row group for each ten seconds, as the scraper's joined file has them."""
     kept = names.KEPT_PREFIXES
     samples = parse(PAGE.read_text(), kept)
-    with pq.ParquetWriter(path, scrapefile.SCHEMA, compression="zstd") as writer:
+    with pq.ParquetWriter(path, scrapes_file.SCHEMA, compression="zstd") as writer:
         for start_s in range(0, size.length_s, 10):
             writer.write_table(_scrapes(size, samples, np.arange(start_s, min(start_s + 10, size.length_s), 1.0)))
 
@@ -198,10 +198,10 @@ def _scrapes(size: Size, samples: list[Sample], seconds: Floats) -> pa.Table:
         pa.array(np.repeat(START_WALL_NS + (at_s * NS).astype(np.int64), len(series))),
         words([target for target, _ in series]),
         words([sample.metric for _, sample in series]),
-        words([scrapefile.labels_json(sample.labels) for _, sample in series]),
+        words([scrapes_file.labels_json(sample.labels) for _, sample in series]),
         pa.array(values.reshape(-1)),
     ]
-    return pa.Table.from_arrays(columns, schema=scrapefile.SCHEMA)
+    return pa.Table.from_arrays(columns, schema=scrapes_file.SCHEMA)
 
 
 def _values(size: Size, sample: Sample, at_s: Floats) -> Floats:

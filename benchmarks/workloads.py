@@ -19,12 +19,12 @@ from random import Random
 from typing import Any
 
 from benchmarks.machine import machine, others_busy
-from inferload.workload.bodies import BodyWriter, Isolation, Settings, Texts
-from inferload.workload.data import Data
-from inferload.workload.prompts import approximate
-from inferload.workload.scenario import Scenario, load
+from inferload.content.data import Data
+from inferload.content.prompts import approximate
+from inferload.content.script import outline
+from inferload.requests.bodies import BodyWriter, Isolation, Settings, Texts
+from inferload.scenario.scenario import Scenario, load
 from inferload.workload.schedules import schedule_of
-from inferload.workload.script import outline
 from inferload.workload.sessions import Sessions
 from inferload.workload.sources import corpus
 

@@ -7,10 +7,10 @@ import re
 from pathlib import Path
 from typing import Any
 
-from inferload import prices
+from inferload.argparse_ext import PassingParser
 from inferload.errors import UsageError
-from inferload.measure.cost import UNPRICED
-from inferload.passing import PassingParser
+from inferload.results import prices
+from inferload.results.cost import UNPRICED
 
 from . import launch, remote, remotecommand, running
 from .engines import ENGINES, Wanted, command_of, is_made_here

@@ -12,10 +12,10 @@ import yaml
 
 from inferload import __version__
 from inferload.errors import UsageError
-from inferload.workload import catalog
-from inferload.workload.scenario import Scenario
-from inferload.workload.scenario import load as load_scenario
-from inferload.workload.yamltext import data_of
+from inferload.scenario.files import catalog
+from inferload.scenario.files.yaml_text import data_of
+from inferload.scenario.scenario import Scenario
+from inferload.scenario.scenario import load as load_scenario
 
 from .engines import Wanted, program_argv
 from .variant import Variant

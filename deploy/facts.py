@@ -16,7 +16,7 @@ from . import probe, procfs, running
 from .running import Server
 
 if TYPE_CHECKING:
-    from inferload.measure.cost import Prices
+    from inferload.results.cost import Prices
 
 # vLLM collects information on the machine before it answers with its configuration.
 _INFO_S = 60.0
@@ -42,8 +42,8 @@ def measured(server: Server, startup_s: float) -> Server:
 
 def priced(variant: dict[str, Any] | None, named: "Prices") -> dict[str, Any]:
     """The prices of a server, if any were named; the number of GPUs defaults to the variant's, and then to one."""
-    from inferload import prices  # only where inferload is installed
-    from inferload.measure.cost import Prices
+    from inferload.results import prices  # only where inferload is installed
+    from inferload.results.cost import Prices
 
     gpus = ((variant or {}).get("hardware") or {}).get("gpus")
     return {"prices": prices.to_document(named.over(Prices(gpus=gpus or 1)))} if prices.to_document(named) else {}

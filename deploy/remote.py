@@ -15,10 +15,10 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from inferload import deployed, rundir
+from inferload import deployments, rundir
 from inferload.errors import UsageError
 from inferload.measure import clock
-from inferload.measure.cost import UNPRICED, Prices
+from inferload.results.cost import UNPRICED, Prices
 
 from . import facts, places, probe, running, ssh
 from .engines import Wanted, line_of, need_of, program_argv
@@ -31,7 +31,7 @@ _READY_S = {"vllm": 1800.0, "simulator": 30.0}
 
 # The modules that run there: onhost and its imports, each after those that it imports.
 _MODULES = (
-    *("inferload.errors", "inferload.deployed"),
+    *("inferload.errors", "inferload.deployments"),
     *(
         f"inferload.deploy.{name}"
         for name in ("places", "procfs", "probe", "logcause", "arguments", "checks", "weights")
@@ -94,7 +94,7 @@ class Remote:
 
 def state_file(machine: str, port: int) -> Path:
     """The state file of a server on another machine."""
-    return places.state_dir() / deployed.REMOTE / f"{re.sub(r'[^A-Za-z0-9.-]+', '_', machine)}-{port}.json"
+    return places.state_dir() / deployments.REMOTE / f"{re.sub(r'[^A-Za-z0-9.-]+', '_', machine)}-{port}.json"
 
 
 def remember(server: Remote) -> None:
@@ -105,7 +105,7 @@ def remember(server: Remote) -> None:
 
 def remembered() -> list[Remote]:
     """Every server with a state file; UsageError if a file is none."""
-    return [_recall(path) for path in sorted((places.state_dir() / deployed.REMOTE).glob("*.json"))]
+    return [_recall(path) for path in sorted((places.state_dir() / deployments.REMOTE).glob("*.json"))]
 
 
 def _recall(path: Path) -> Remote:

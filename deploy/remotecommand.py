@@ -3,7 +3,7 @@
 import argparse
 
 from inferload.errors import UsageError
-from inferload.measure.cost import Prices
+from inferload.results.cost import Prices
 
 from . import launch, remote
 from .engines import check_extra, is_made_here, refuse_elsewhere

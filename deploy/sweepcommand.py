@@ -9,14 +9,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from inferload import prices
 from inferload.campaign.journal import JOURNAL, alone
 from inferload.errors import UsageError
-from inferload.measure.cost import Prices
-from inferload.measure.untrusted import markdown
+from inferload.escaping import markdown
 from inferload.numbers import plural
-from inferload.workload import scenario as scenarios
-from inferload.workload.scenario import Scenario
+from inferload.results import prices
+from inferload.results.cost import Prices
+from inferload.scenario import scenario as scenarios
+from inferload.scenario.scenario import Scenario
 
 from . import sweepfile, sweepjournal, sweepplan, sweeptime
 from .signals import Ended, signals_interrupt

@@ -7,12 +7,12 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from inferload.errors import UsageError
-from inferload.measure.cost import Prices
-from inferload.workload import catalog
-from inferload.workload import scenario as scenarios
-from inferload.workload.faults import ScenarioError, faults_of
-from inferload.workload.scenariofields import Name
-from inferload.workload.yamltext import parse
+from inferload.results.cost import Prices
+from inferload.scenario import scenario as scenarios
+from inferload.scenario.files import catalog
+from inferload.scenario.files.mistakes import ScenarioError, faults_of
+from inferload.scenario.files.yaml_text import parse
+from inferload.scenario.schema.fields import Name
 
 from .variant import Variant, named
 from .variantcommand import changed

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from random import Random
 
-from inferload.measure import pairedruns
 from inferload.numbers import percent, plural
+from inferload.statistics import paired_runs
 
 from .sweepfile import Sweep, label
 from .variant import check_name
@@ -65,11 +65,11 @@ def outlook(sweep: Sweep) -> str:
     """What so many pairs can find, in words."""
     if sweep.restart == "once":
         return "one start a variant: differences are shown, and judged for these starts only"
-    size = pairedruns.detectable(sweep.sd_log, sweep.pairs)
+    size = paired_runs.detectable(sweep.sd_log, sweep.pairs)
     if sweep.pairs < 3 or size is None:
         return f"{plural(sweep.pairs, 'pair')} of runs show a difference and carry no verdict; 6 or more do"
     words = (
-        f"{sweep.pairs} pairs find a change of {percent(size)} with a power of {pairedruns.POWER:g}, if pairs scatter by "
+        f"{sweep.pairs} pairs find a change of {percent(size)} with a power of {paired_runs.POWER:g}, if pairs scatter by "
         f"{percent(sweep.sd_log)} (assumed: sd_log)"
     )
     if sweep.pairs < 6:

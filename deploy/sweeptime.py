@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean
 
+from inferload.content.data import Data
 from inferload.numbers import duration, listed
-from inferload.workload.data import Data
-from inferload.workload.plannedload import Sample, planned_end_s
-from inferload.workload.scenario import Scenario
+from inferload.plan.planned_load import Sample, planned_end_s
+from inferload.scenario.scenario import Scenario
 from inferload.workload.sessions import Sessions
 
 from .sweepfile import Sweep

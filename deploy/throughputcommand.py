@@ -10,8 +10,8 @@ from typing import Any
 
 from inferload import rundir
 from inferload.errors import UsageError
-from inferload.measure.texttable import align
 from inferload.numbers import number, percent
+from inferload.text_table import align
 
 from . import launch
 from .engines import ENGINES, Wanted, is_made_here

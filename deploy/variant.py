@@ -13,10 +13,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from inferload import prices
 from inferload.errors import UsageError
-from inferload.measure.cost import UNPRICED, Prices
-from inferload.workload import catalog
+from inferload.results import prices
+from inferload.results.cost import UNPRICED, Prices
+from inferload.scenario.files import catalog
 
 from .arguments import to_argv
 from .checks import DEFAULT_UTILIZATION, Hardware

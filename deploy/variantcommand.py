@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from inferload.errors import UsageError
-from inferload.workload.yamltext import parse
+from inferload.scenario.files.yaml_text import parse
 
 from .arguments import refuse_removed
 from .engines import LINES, Line, Wanted, line_of, refuse_elsewhere

@@ -3,11 +3,12 @@
 The import adds inferload's options and event listeners to Locust.
 """
 
-from inferload.swarm import plugin
-from inferload.swarm.bookings import TurnFailed
-from inferload.swarm.reply import CaughtReply, Reply
-from inferload.swarm.users import Conversation, InferenceUser, ScenarioUser
+from inferload.locust import plugin
+from inferload.locust.adapters import events
+from inferload.locust.adapters.statistics import TurnFailed
+from inferload.locust.users import Conversation, InferenceUser, ScenarioUser
+from inferload.worker.reply import CaughtReply, Reply
 
-__all__ = ["CaughtReply", "Conversation", "InferenceUser", "Reply", "ScenarioUser", "TurnFailed"]
+__all__ = ["CaughtReply", "Conversation", "InferenceUser", "Reply", "ScenarioUser", "TurnFailed", "events"]
 
 plugin.install()

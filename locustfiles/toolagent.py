@@ -15,7 +15,7 @@ from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from inferload.workload.liveagent import LiveAgent, Said, Say
+from inferload.workload.live_agent import LiveAgent, Said, Say
 
 _OPERATIONS: Mapping[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,

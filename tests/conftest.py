@@ -17,8 +17,8 @@ from inferload.deploy.engines import Wanted
 from inferload.deploy.running import Server
 from simulator_process import Simulator
 
-from inferload.wire import checkup
-from inferload.wire.connection import SO_TIMESTAMPNS
+from inferload.client.connection.python_connection import SO_TIMESTAMPNS
+from inferload.machine import network_checks
 
 # Locust patches the standard library when it is imported; in the tests' own process nothing may be patched, and in a
 # process that a test starts everything must be.
@@ -70,7 +70,7 @@ def stamping() -> Iterator[None]:
     with socket.socket() as wants:
         wants.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
         with gevent.Timeout(20):
-            while checkup.kernel_stamps().stamped == 0:
+            while network_checks.kernel_stamps().stamped == 0:
                 gevent.sleep(0.01)
         yield
 

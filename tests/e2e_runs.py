@@ -24,7 +24,7 @@ from locust_process import LocustProcess, csv_rows, summary_of, turns_of
 from scripted_server import Script, ScriptedServer
 from simulator_process import Simulator
 
-from inferload.results.summarise import summarise
+from inferload.summarise.summarise import summarise
 
 SOAK = os.environ.get("INFERLOAD_SOAK") == "1"
 STREAM_S = 300.0 if SOAK else 3.0

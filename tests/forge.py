@@ -164,14 +164,14 @@ class Forge:
 
 # The scraper is not among them, but what it imports: a module that is imported already is run again with a warning.
 COMMANDS = Forge(
-    "inferload.scrapefile",
-    "inferload.wire.promtext",
-    "inferload.wire.scrapehttp",
-    "inferload.analysis.report",
-    "inferload.analysis.together",
+    "inferload.scrapes_file",
+    "inferload.server_metrics.exposition",
+    "inferload.client.scrape_http",
+    "inferload.analysis.report.report",
+    "inferload.analysis.report.multi_run_page",
     "pyarrow.dataset",
 )
-LOCUST = Forge("locust.main", "inferload.swarm.plugin", "scipy.special", children=COMMANDS)
+LOCUST = Forge("locust.main", "inferload.locust.plugin", "scipy.special", children=COMMANDS)
 SIMULATOR = Forge("inferload.deploy.simulator.command")
 
 

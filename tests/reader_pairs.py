@@ -20,13 +20,13 @@ from fuzz_replies import Case
 from scripted_server import chunked
 from test_wire_turn import ANSWER
 
+from inferload.client.client import Client, ClientSettings
+from inferload.client.connection import reader_choice
+from inferload.client.connection.reply import AnyConnection
+from inferload.client.connection.target import Target
+from inferload.client.turn import Turn, TurnRequest, TurnResult
 from inferload.measure.clock import now_ns
 from inferload.measure.record import Failure
-from inferload.wire import readers
-from inferload.wire.client import Client, ClientSettings
-from inferload.wire.reply import AnyConnection
-from inferload.wire.target import Target
-from inferload.wire.turn import Turn, TurnRequest, TurnResult
 
 PATIENCE_S = 5.0
 GOOD = Case((chunked(*ANSWER),), "open")
@@ -52,13 +52,13 @@ class Outcome(NamedTuple):
 class PairClient(Client):
     """A client whose newest connection ends in `far`."""
 
-    def __init__(self, reader: readers.ReaderName) -> None:
+    def __init__(self, reader: reader_choice.ReaderName) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.far: socket.socket | None = None
         self.newest: AnyConnection | None = None
         self.near_fd = -1
         self.results: list[TurnResult] = []
-        with environment(readers.VARIABLE, reader):
+        with environment(reader_choice.VARIABLE, reader):
             url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
             super().__init__(ClientSettings(Target.parse(url), "m"), self.results.append)
 

@@ -5,11 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inferload.errors import UsageError
-from inferload.measure.abort import LEAST_ENDED, LONGEST_S, AbortWatch, parse
-from inferload.measure.gates import GateError
+from inferload.locust import options
 from inferload.measure.tally import TallySet
-from inferload.swarm import options
-from inferload.workload import scenario as scenarios
+from inferload.results.abort_conditions import LEAST_ENDED, LONGEST_S, AbortWatch, parse
+from inferload.scenario import scenario as scenarios
+from inferload.verdict.gates import GateError
 
 CONDITION = "failed_ratio > 0.5 for 5s"
 

@@ -23,8 +23,8 @@ from locust.rpc import zmqrpc
 from locust.user.task import DefaultTaskSet, TaskSet
 
 from inferload.errors import UsageError
-from inferload.swarm import adaptations, compat
-from inferload.swarm.adaptations import ADAPTATIONS, Adaptation
+from inferload.locust.adapters import adaptations, compat
+from inferload.locust.adapters.adaptations import ADAPTATIONS, Adaptation
 
 Break = Callable[[pytest.MonkeyPatch], None]
 NAMES = [one.name for one in ADAPTATIONS]
@@ -157,7 +157,7 @@ def test_an_adaptation_fits_the_installed_locust(one: Adaptation) -> None:
 
 def test_adaptations_can_be_applied_again() -> None:
     program = "adaptations.apply(); adaptations.apply(); print(sorted(compat.left_out))"
-    command = [sys.executable, "-c", f"from inferload.swarm import adaptations, compat; {program}"]
+    command = [sys.executable, "-c", f"from inferload.locust.adapters import adaptations, compat; {program}"]
     assert subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout == "[]\n"
 
 
@@ -252,4 +252,6 @@ def test_samples_are_logged_one_by_one_where_batches_do_not_fit(monkeypatch: pyt
 
 def test_the_documented_table_is_the_codes() -> None:
     page = Path(__file__).parent.parent / "docs" / "locust-versions.md"
-    assert page.read_text("utf-8") == adaptations.document(ADAPTATIONS), "python -m inferload.swarm.adaptations > it"
+    assert page.read_text("utf-8") == adaptations.document(ADAPTATIONS), (
+        "python -m inferload.locust.adapters.adaptations > it"
+    )

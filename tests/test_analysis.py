@@ -17,12 +17,14 @@ import pytest
 import synthetic_run as synthetic
 from hypothesis import given
 from hypothesis import strategies as st
-from inferload.analysis import breakdown, frames, report, reportmodel, timeline
-from inferload.analysis.damaged import Notes
-from inferload.analysis.pictures.all import pictures
-from inferload.analysis.reportmodel import build
-from inferload.analysis.reporttables import run_tables
-from inferload.analysis.wording import bracket, mean_max
+from inferload.analysis.charts.charts import pictures
+from inferload.analysis.data import breakdown, frames, timeline
+from inferload.analysis.data.partial_run import Notes
+from inferload.analysis.pages.tables import run_tables
+from inferload.analysis.pages.wording import bracket, mean_max
+from inferload.analysis.report import model as reportmodel
+from inferload.analysis.report import report
+from inferload.analysis.report.model import build
 from msgspec.structs import replace
 from records import S, turns
 
@@ -31,10 +33,10 @@ from inferload.cli import main
 from inferload.errors import UsageError
 from inferload.measure.clock import Anchor
 from inferload.measure.record import PhaseWindow, TurnRecord
-from inferload.measure.within import within
+from inferload.measure.window_counts import within
 from inferload.numbers import NOT_KNOWN
-from inferload.scrapefile import write_part
-from inferload.turnfile import TurnColumns, to_table
+from inferload.scrapes_file import write_part
+from inferload.turns_file import TurnColumns, to_table
 
 Golden = Callable[[str, str], None]
 

@@ -12,7 +12,7 @@ from records import turn
 from inferload import scrapefile, turnfile
 from inferload.measure import serverseries, tasks
 from inferload.measure.clock import Anchor
-from inferload.measure.exact import exact_values
+from inferload.measure.columns import exact_values
 columns = turnfile.TurnColumns()
 columns.append(turn())
 table = turnfile.to_table(columns, Anchor(1, 2), "w")
@@ -23,7 +23,7 @@ assert "numpy" in sys.modules and "pandas" not in sys.modules
 SCRAPER = """
 import sys
 from pathlib import Path
-import inferload.wire.scrape
+import inferload.client.scraper
 from inferload import scrapefile
 folder = Path({folder!r})
 for number in range(2):

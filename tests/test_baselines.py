@@ -11,15 +11,16 @@ from xml.etree import ElementTree
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from inferload.analysis import baselines
+from inferload.analysis.comparison import baselines
 from inferload.analysis.comparison.sides import Side
 from test_compare import write_run
 
-from inferload import ci, cli
+from inferload import cli
 from inferload.errors import UsageError
-from inferload.measure.occasions import effect
-from inferload.measure.server_names import PROCESS_START
-from inferload.scrapefile import ScrapeColumns, write_part
+from inferload.results import ci
+from inferload.scrapes_file import ScrapeColumns, write_part
+from inferload.server_metrics.metric_names import PROCESS_START
+from inferload.statistics.baseline_stats import effect
 
 
 def history(tmp_path: Path, count: int, ttft_ms: float = 100.0, starts: bool = True) -> Path:

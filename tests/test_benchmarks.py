@@ -338,7 +338,7 @@ def load_of(name: str, tmp_path: Path) -> Load:
 
 @pytest.mark.parametrize("name", list(CASES))
 def test_the_scenario_for_inferload_is_one(name: str, tmp_path: Path) -> None:
-    from inferload.workload import scenario
+    from inferload.scenario import scenario
 
     load = load_of(name, tmp_path)
     made = scenario.from_text(scenario_text(load), "scenario.yaml")

@@ -5,9 +5,9 @@ from typing import Any
 from locust.env import Environment
 from records import MS, S, turn
 
+from inferload.client.turn import TurnResult
+from inferload.locust.adapters.statistics import LocustBooks
 from inferload.measure.record import Failure
-from inferload.swarm.bookings import LocustBooks
-from inferload.wire.turn import TurnResult
 
 RECORDS = [
     *(turn(turn_id=f"s{n}.0", sent_ns=S + n * MS, first_ns=S + 2 * n * MS + 50 * MS) for n in range(5)),

@@ -8,7 +8,8 @@ import pytest
 import simulator_process
 
 from inferload.cli import main
-from inferload.workload import catalog, describe
+from inferload.plan import describe
+from inferload.scenario.files import catalog
 
 CODE = {"agent-live"}  # what it asks is decided as it runs
 TWELVE = {

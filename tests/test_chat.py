@@ -13,16 +13,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferload.workload.bodies import BodyWriter, Isolation, Settings, Texts
-from inferload.workload.chatkind import ContextLimit, Documents
-from inferload.workload.context import Sent, fit
-from inferload.workload.describe import describe
-from inferload.workload.images import picture_url, png
-from inferload.workload.messages import Message, Piece, ToolCall, text_message
-from inferload.workload.prompts import calibrate
-from inferload.workload.retrieval import Shelf
-from inferload.workload.scenario import Scenario, from_text, load
-from inferload.workload.script import Ask, PlannedTurn, Reply, outline
+from inferload.content.images import picture_url, png
+from inferload.content.messages import Message, Piece, ToolCall, text_message
+from inferload.content.prompts import calibrate
+from inferload.content.script import Ask, PlannedTurn, Reply, outline
+from inferload.plan.describe import describe
+from inferload.requests.bodies import BodyWriter, Isolation, Settings, Texts
+from inferload.scenario.scenario import Scenario, from_text, load
+from inferload.scenario.schema.chat import ContextLimit, Documents
+from inferload.workload.context_limit import Sent, fit
+from inferload.workload.document_pool import Shelf
 from inferload.workload.sessions import Sessions
 
 EXACT = calibrate(lambda text: [int.from_bytes(word.encode(), "big") for word in text.split()])

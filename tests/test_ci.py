@@ -6,11 +6,12 @@ from xml.etree import ElementTree
 
 import pytest
 import synthetic_run
-from inferload.analysis.wording import sureness
+from inferload.analysis.pages.wording import sureness
 
-from inferload import ci, cli, rundir
+from inferload import cli, rundir
 from inferload.errors import UsageError
-from inferload.measure import outcome
+from inferload.results import ci
+from inferload.verdict import outcome
 
 GATES: list[dict[str, Any]] = [
     {"gate": "failed_ratio < 0.01", "value": 0.0, "passed": True, "answer": "pass"},

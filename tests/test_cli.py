@@ -12,7 +12,7 @@ import pytest
 import synthetic_run
 
 from inferload import cli
-from inferload.runoptions import REMOVED_OPTIONS
+from inferload.run_options import REMOVED_OPTIONS
 
 
 def test_a_reader_that_has_had_enough_is_no_error() -> None:

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from inferload import cli
-from inferload.workload import catalog
-from inferload.workload.describe import describe
-from inferload.workload.plannedload import Sample, planned_load
-from inferload.workload.scenario import Scenario, from_text, load
+from inferload.plan.describe import describe
+from inferload.plan.planned_load import Sample, planned_load
+from inferload.scenario.files import catalog
+from inferload.scenario.scenario import Scenario, from_text, load
 from inferload.workload.sessions import Sessions
 
 Inferload = Callable[..., tuple[int, str, str]]

@@ -12,16 +12,17 @@ from xml.etree import ElementTree
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from inferload.analysis.comparison import costs, maxchange, page, said
+from inferload.analysis.comparison import costs, max_change, page
+from inferload.analysis.comparison import text as said
 from inferload.analysis.comparison.compare import Comparison, compare
-from inferload.analysis.comparison.figures import ALL, figure
 from inferload.analysis.comparison.plausible import faults
 from inferload.analysis.comparison.sides import NAMES, Run, Side, priced, read_side
+from inferload.analysis.data.figures import ALL, figure
 
 from inferload import cli
 from inferload.errors import UsageError
-from inferload.measure.cost import Prices
-from inferload.measure.gates import GateError
+from inferload.results.cost import Prices
+from inferload.verdict.gates import GateError
 
 PRIMARY = figure("mean(ttft_ms)")
 SCENARIO = (
@@ -524,7 +525,7 @@ def test_a_limit_is_exceeded_by_a_larger_change_in_its_direction(before: float, 
     def side(value: float) -> Side:
         return Side("x", (Run(Path("x"), "x", {"turns_per_s": value}),))
 
-    found = maxchange.check(maxchange.parse(f"turns_per_s {percent}%"), side(before), side(after), ())
+    found = max_change.check(max_change.parse(f"turns_per_s {percent}%"), side(before), side(after), ())
     beyond = after - before * (1 + float(percent) / 100)
     assert found.passed == (beyond <= 0 if percent[0] == "+" else beyond >= 0)
 
@@ -540,4 +541,4 @@ def test_a_limit_is_exceeded_by_a_larger_change_in_its_direction(before: float, 
 )
 def test_what_is_no_limit_on_a_change(text: str, said_of_it: str) -> None:
     with pytest.raises(UsageError, match=f"--max-change '{re.escape(text)}': .*{said_of_it}"):
-        maxchange.parse(text)
+        max_change.parse(text)

@@ -25,8 +25,8 @@ from locust.rpc.protocol import Message
 from locust.runners import WorkerNode
 
 from inferload.errors import UsageError
-from inferload.swarm import compat
-from inferload.workload.describearrivals import spawn_duration_s
+from inferload.locust.adapters import compat
+from inferload.plan.arrivals import spawn_duration_s
 
 
 def test_default_arguments_are_built_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,7 +127,7 @@ def test_a_message_of_an_unknown_sender_or_with_malformed_data_is_ignored(
 
 
 def test_a_report_of_a_worker_that_quits_while_it_connects_has_the_keys_that_the_master_reads() -> None:
-    installed = "from inferload.swarm import plugin; plugin.install(); import locust, json; data = {'user_count': 2}; "
+    installed = "from inferload.locust import plugin; plugin.install(); import locust, json; data = {'user_count': 2}; "
     fired = "locust.events.report_to_master.fire(client_id='w', data=data); print(json.dumps(data))"
     free = {name: value for name, value in os.environ.items() if name != "LOCUST_SKIP_MONKEY_PATCH"}
     ended = subprocess.run(

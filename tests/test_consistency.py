@@ -9,17 +9,17 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from records import MS, S, turn
 
-from inferload.measure import evidence, summary
+from inferload.measure.client_health import HealthSet
 from inferload.measure.clock import Anchor
-from inferload.measure.health import HealthSet
-from inferload.measure.manyturns import fold_many
-from inferload.measure.phasefacts import token_balance
 from inferload.measure.record import Failure, Phase, PhaseWindow, TurnRecord
 from inferload.measure.search import slo
 from inferload.measure.search.window import of_turns
 from inferload.measure.tally import Tally, TallySet, books
-from inferload.measure.validity import judge
-from inferload.turnfile import TurnColumns, to_table
+from inferload.measure.tally_batch import fold_many
+from inferload.results import phase_evidence, summary
+from inferload.turns_file import TurnColumns, to_table
+from inferload.verdict.evidence import token_balance
+from inferload.verdict.validity import judge
 
 WINDOWS = (
     PhaseWindow("warmup", 0, 10 * S),
@@ -109,7 +109,7 @@ def queued() -> list[list[TurnRecord]]:
 
 
 def codes(tallies: TallySet) -> set[str]:
-    found = judge(evidence.gather(tallies, HealthSet(), SECONDS, evidence.RunFacts(stamps=None)))
+    found = judge(phase_evidence.gather(tallies, HealthSet(), SECONDS, phase_evidence.RunFacts(stamps=None)))
     return {reason.code for reason in found.reasons if reason.phase == "measure"}
 
 
@@ -125,7 +125,7 @@ def test_rates_of_random_runs_are_those_of_their_rows_and_agree_with_each_other(
     searched = of_turns(table, {"w1": -10 * S}, SECONDS["measure"], slo.parse("p95(ttft_ms) < 800"))
     assert searched.turns_per_s == pytest.approx(document["rates"]["turns_per_s"])
     assert books(tallies) == []
-    for one in evidence.gather(tallies, HealthSet(), SECONDS, evidence.RunFacts(stamps=None)):
+    for one in phase_evidence.gather(tallies, HealthSet(), SECONDS, phase_evidence.RunFacts(stamps=None)):
         assert (token_balance(one) or 0.0) < 1e-9
         window = next(window for window in WINDOWS if window.phase == one.phase)
         assert abs(in_flight_s(tallies.total(one.phase)) - turns_s(tallies.total(one.phase))) <= crossing_s(

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferload import prices
 from inferload.errors import UsageError
-from inferload.measure.cost import Prices, per_million, prompt_price_share
+from inferload.results import prices
+from inferload.results.cost import Prices, per_million, prompt_price_share
 
 money = st.floats(0.01, 1000)
 rates = st.floats(1e-3, 1e6)

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from records import turn, turns
 
-from inferload.measure.health import HealthSet
-from inferload.measure.manyturns import delays_many, fold_many
+from inferload.client.turn import TurnResult
+from inferload.measure.client_health import HealthSet
 from inferload.measure.record import PhaseWindow, TurnRecord
 from inferload.measure.tally import TallySet
-from inferload.measure.turncolumns import TurnColumns
-from inferload.swarm.counting import TurnCounts
-from inferload.wire.turn import TurnResult
+from inferload.measure.tally_batch import delays_many, fold_many
+from inferload.measure.turn_columns import TurnColumns
+from inferload.worker.turn_counter import TurnCounts
 
 WINDOWS = (PhaseWindow("measure", 0),)
 SLOS = {"chat": None, "agent": None}

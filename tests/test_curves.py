@@ -9,12 +9,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from inferload.measure.record import PhaseWindow, stepped
-from inferload.workload.arrivalkinds import Closed, Rated
+from inferload.plan.describe import describe
+from inferload.scenario.files.mistakes import ScenarioError
+from inferload.scenario.scenario import Scenario, from_text
+from inferload.scenario.schema.arrivals import Closed, Rated
+from inferload.scenario.schema.rate_curves import FOREVER, Curve, Linear, flat
 from inferload.workload.arrivals import Schedule, unit_process
-from inferload.workload.curves import FOREVER, Curve, Linear, flat
-from inferload.workload.describe import describe
-from inferload.workload.faults import ScenarioError
-from inferload.workload.scenario import Scenario, from_text
 
 rates = st.floats(0.01, 500)
 lengths = st.floats(0.01, 1000)

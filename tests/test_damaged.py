@@ -15,12 +15,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import synthetic_run as synthetic
-from inferload.analysis import frames, report
+from inferload.analysis.data import frames
+from inferload.analysis.report import report
 
 from inferload import rundir
 from inferload.errors import UsageError
-from inferload.measure import server_names as names
-from inferload.scrapefile import ScrapeColumns, join_parts, write_part
+from inferload.scrapes_file import ScrapeColumns, join_parts, write_part
+from inferload.server_metrics import metric_names as names
 
 ENGINE = (("engine", "0"),)
 

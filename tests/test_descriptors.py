@@ -10,13 +10,13 @@ from pathlib import Path
 import gevent
 import pytest
 
+from inferload.client.connection import descriptors
+from inferload.client.connection.connect import Dialer, DialError, TlsSettings
+from inferload.client.connection.target import Target
 from inferload.errors import UsageError
 from inferload.measure.record import Failure
-from inferload.swarm.workerrun import check_descriptors
-from inferload.wire import descriptors
-from inferload.wire.dial import Dialer, DialError, TlsSettings
-from inferload.wire.target import Target
-from inferload.workload import scenario as scenarios
+from inferload.scenario import scenario as scenarios
+from inferload.worker.run import check_descriptors
 
 
 @contextmanager

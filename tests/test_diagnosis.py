@@ -9,6 +9,7 @@ import pytest
 import synthetic_run
 from hypothesis import given
 from hypothesis import strategies as st
+from inferload.analysis.data.frames import RunFrames, load
 from inferload.analysis.diagnosis.advice import ADVICE
 from inferload.analysis.diagnosis.diagnose import (
     Diagnosis,
@@ -22,7 +23,6 @@ from inferload.analysis.diagnosis.diagnose import (
 )
 from inferload.analysis.diagnosis.evidence import ClientReason, Evidence, Scrapes, max_num_seqs, stream_interval
 from inferload.analysis.diagnosis.rules import RULES
-from inferload.analysis.frames import RunFrames, load
 
 from inferload import cli, rundir
 

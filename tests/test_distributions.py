@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from inferload.workload.distributions import Constant, Count, Distribution, draw_count
+from inferload.scenario.schema.distributions import Constant, Count, Distribution, draw_count
 
 LAW = TypeAdapter(Distribution)
 COUNT = TypeAdapter(Count)

@@ -16,11 +16,10 @@ from locust_process import free_port
 from simulator_process import Simulator
 
 from inferload import cli
-from inferload.cli import machine, serverlook
+from inferload.cli import machine, server_checks
 from inferload.cli.doctor import text_of
-from inferload.measure import checks
-from inferload.measure.checks import Check, Package, Stamps, Ticks
-from inferload.wire import checkup
+from inferload.machine import checks, network_checks
+from inferload.machine.checks import Check, Package, Stamps, Ticks
 
 # -- what readings are judged to be
 
@@ -140,7 +139,7 @@ def test_the_text_has_a_line_for_each_and_the_remedy_below() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="SO_TIMESTAMPNS is Linux's")
 def test_this_kernel_stamps_loopback_reads() -> None:
-    found = checkup.kernel_stamps()
+    found = network_checks.kernel_stamps()
     assert found.reads == 20
     assert found.stamped > 10
     assert found.age_ns is not None
@@ -149,12 +148,12 @@ def test_this_kernel_stamps_loopback_reads() -> None:
 
 def test_stamps_that_the_kernel_enables_late_are_counted_from_then_on(monkeypatch: pytest.MonkeyPatch) -> None:
     ages_ns = chain([None] * 30, repeat(5_000))
-    monkeypatch.setattr(checkup, "_stamp_age_ns", lambda *_sockets: next(ages_ns))
-    assert checkup.kernel_stamps() == Stamps(20, 20, 5_000)
+    monkeypatch.setattr(network_checks, "_stamp_age_ns", lambda *_sockets: next(ages_ns))
+    assert network_checks.kernel_stamps() == Stamps(20, 20, 5_000)
 
 
 def test_the_loops_timer_is_watched_for_the_time_that_was_asked() -> None:
-    late_ms = checkup.timer_lateness_ms(0.1)
+    late_ms = network_checks.timer_lateness_ms(0.1)
     assert late_ms
     assert min(late_ms) >= 0
 
@@ -305,10 +304,10 @@ def test_a_server_that_does_not_stream_fails(
 
 
 def test_a_metrics_page_without_the_needed_names_is_a_warning() -> None:
-    known = set(checkup.known_metrics())
-    vllm, sglang = (checkup.MetricsPage(name, frozenset(known)) for name in ("vllm", "sglang"))
-    assert serverlook.of_metrics("u", vllm).status == "ok"
-    assert serverlook.of_metrics("u", sglang).found == "u, as sglang has it: 12 of 12 names"
-    without = checkup.MetricsPage("vllm", frozenset(known - {checkup.NEEDED_METRICS[0]}))
-    assert serverlook.of_metrics("u", without).status == "warn"
-    assert set(checkup.NEEDED_METRICS) <= known
+    known = set(network_checks.known_metrics())
+    vllm, sglang = (network_checks.MetricsPage(name, frozenset(known)) for name in ("vllm", "sglang"))
+    assert server_checks.of_metrics("u", vllm).status == "ok"
+    assert server_checks.of_metrics("u", sglang).found == "u, as sglang has it: 12 of 12 names"
+    without = network_checks.MetricsPage("vllm", frozenset(known - {network_checks.NEEDED_METRICS[0]}))
+    assert server_checks.of_metrics("u", without).status == "warn"
+    assert set(network_checks.NEEDED_METRICS) <= known

@@ -7,8 +7,8 @@ from typing import Any
 
 from e2e_runs import Ended, Place, Scene, Stage, check_books, scenario, scenes
 
-from inferload.workload.scenario import load
-from inferload.workload.script import outline
+from inferload.content.script import outline
+from inferload.scenario.scenario import load
 from inferload.workload.sessions import Sessions
 
 SIZES = {"tools_tokens": 200, "system_prompt_tokens": 100, "prompt_tokens": 40, "context_limit_tokens": 3000}

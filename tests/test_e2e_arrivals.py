@@ -19,8 +19,8 @@ from e2e_runs import (
     scenes,
 )
 
+from inferload.scenario.schema.rate_curves import FOREVER, Curve, flat
 from inferload.workload.arrivals import Schedule, unit_process
-from inferload.workload.curves import FOREVER, Curve, flat
 
 pytestmark = pytest.mark.timeout(180)
 

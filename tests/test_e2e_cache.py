@@ -11,11 +11,11 @@ from locust_process import summary_of, turns_of
 
 from inferload import cli
 from inferload.errors import UsageError
-from inferload.swarm import arms
-from inferload.swarm.order import Wish, resolve
-from inferload.workload.plancache import PlannedCache
-from inferload.workload.plannedload import Sample, planned_load
-from inferload.workload.scenario import Cache, load
+from inferload.master.lifecycle import cache_passes
+from inferload.plan.planned_load import Sample, planned_load
+from inferload.plan.prefix_cache import PlannedCache
+from inferload.process.run_spec import Wish, resolve
+from inferload.scenario.scenario import Cache, load
 from inferload.workload.sessions import Sessions
 
 TALK = {
@@ -260,9 +260,11 @@ def test_a_class_that_the_mix_has_not_got_is_refused_before_any_load(stage: Stag
 
 @pytest.mark.parametrize("arm", ["cold", "warm", "both"])
 def test_passes(arm: str) -> None:
-    assert [one.arm for one in arms.passes(Cache(arm=arm))] == {
+    assert [one.arm for one in cache_passes.passes(Cache(arm=arm))] == {
         "cold": ["cold"],
         "warm": ["warming", "warm"],
         "both": ["cold", "warm"],
     }[arm]
-    assert [one.arm for one in arms.passes(Cache(arm=arm, salt="s"))][-1] == ("cold" if arm == "cold" else "warm")
+    assert [one.arm for one in cache_passes.passes(Cache(arm=arm, salt="s"))][-1] == (
+        "cold" if arm == "cold" else "warm"
+    )

@@ -27,7 +27,7 @@ from e2e_runs import (
 )
 from locust_process import LocustProcess
 
-from inferload.results.summarise import summarise
+from inferload.summarise.summarise import summarise
 
 OLD_PARTS = 2  # of a worker before it is killed
 UNSENT_S = 2.5  # between the arrival of a worker's part and its end

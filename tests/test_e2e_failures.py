@@ -10,7 +10,7 @@ from e2e_runs import Ended, Place, Scene, Stage, begun, check_books, mark, scena
 from locust_process import csv_rows
 
 from inferload import cli
-from inferload.measure import failures
+from inferload.verdict import failures
 
 MEASURED = {"warmup_s": 0, "measure_s": 5, "drain_s": 20}
 # A server that refuses or has died answers at once: a closed loop without pauses would send thousands of turns.

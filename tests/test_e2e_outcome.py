@@ -34,8 +34,9 @@ from locust_process import ROOT, csv_rows, start, summary_of, turns_of
 from test_e2e_stop import GATES as HOLDING
 from test_e2e_stop import SHOWN, stop
 
-from inferload import ci, cli, rundir
-from inferload.workload import scenario as scenarios
+from inferload import cli, rundir
+from inferload.results import ci
+from inferload.scenario import scenario as scenarios
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -74,7 +75,7 @@ PROBING = """
 import itertools
 
 import locust
-from inferload.swarm import events
+from inferload.users import events
 from inferload.users import ScenarioUser
 
 numbers = itertools.count()

@@ -8,9 +8,9 @@ import pytest
 from e2e_runs import Ended, Place, Scene, Stage, check_books, scenario, scenes
 
 from inferload.cli.from_vllm_bench import as_text, translate
-from inferload.workload.endpoints import ENDPOINTS
+from inferload.scenario.scenario import load
+from inferload.scenario.schema.endpoints import ENDPOINTS
 from inferload.workload.models import model_of, place_of
-from inferload.workload.scenario import load
 
 TURNS = {"turns": 2, "output_tokens": 6}
 

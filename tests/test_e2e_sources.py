@@ -10,9 +10,9 @@ import locust_process
 import pytest
 from e2e_runs import Ended, Place, Scene, Stage, check_books, quiet_port, scenario, scenes
 
-from inferload.workload.data import Data, Found
-from inferload.workload.scenario import from_text, load
-from inferload.workload.script import outline
+from inferload.content.data import Data, Found
+from inferload.content.script import outline
+from inferload.scenario.scenario import from_text, load
 from inferload.workload.sessions import Sessions
 
 

@@ -109,7 +109,7 @@ import itertools
 import time
 
 from locust import HttpUser, LoadTestShape, constant, events, task
-from inferload.swarm import events as turns
+from inferload.users import events as turns
 from inferload.users import InferenceUser
 
 count = itertools.count(1)
@@ -251,7 +251,7 @@ FEATURES = """
 import gevent
 from locust import SequentialTaskSet, TaskSet, constant, constant_pacing, constant_throughput, events, tag, task
 from locust.exception import RescheduleTask, StopUser
-from inferload.swarm import events as turns
+from inferload.users import events as turns
 from inferload.users import InferenceUser
 
 
@@ -390,7 +390,7 @@ from locust import (
     transition, transitions,
 )
 from locust.exception import RescheduleTask, StopUser
-from inferload.swarm import events as turns
+from inferload.users import events as turns
 from inferload.users import ScenarioUser
 
 ended = Counter()  # turns by class

@@ -7,7 +7,7 @@ from pathlib import Path
 from e2e_runs import Ended, Place, Scene, Stage, scenes
 from locust_process import ROOT
 
-from inferload.swarm import userdocs
+from inferload.locust import user_reference
 
 PAGE = (ROOT / "docs" / "locustfile.md").read_text()
 EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
@@ -48,4 +48,4 @@ def test_the_readme_begins_with_the_first_example() -> None:
 
 
 def test_the_reference_is_what_the_docstrings_say() -> None:
-    assert (ROOT / "docs" / "users.md").read_text() == userdocs.page()
+    assert (ROOT / "docs" / "users.md").read_text() == user_reference.page()

@@ -29,10 +29,10 @@ from e2e_runs import (
 )
 from locust_process import csv_rows
 
-from inferload.wire import readers
-from inferload.workload import scenario as scenarios
+from inferload.client.connection import reader_choice
+from inferload.content.script import outline
+from inferload.scenario import scenario as scenarios
 from inferload.workload.arrivals import Schedule, unit_process
-from inferload.workload.script import outline
 from inferload.workload.sessions import Sessions
 
 USERS = 6
@@ -43,7 +43,7 @@ OLD = 20  # turns of a worker that ended long enough before it was killed to be 
 # A locustfile whose users write down, by process, each turn as it ends: a second account of what a worker did.
 WITNESS = """
 import os
-from inferload.swarm import events
+from inferload.users import events
 from inferload.users import ScenarioUser
 
 
@@ -239,7 +239,7 @@ import os
 import signal
 
 from inferload.users import ScenarioUser
-from inferload.swarm.workerrun import WorkerRun
+from inferload.worker.run import WorkerRun
 
 set_windows = WorkerRun.set_windows
 
@@ -375,7 +375,7 @@ def test_one_that_comes_late_is_marked_and_one_that_is_stopped_on_its_own_keeps_
 # -- not alike
 
 OLDER = """
-from inferload.swarm import agent
+from inferload.worker import worker as agent
 from inferload.users import ScenarioUser
 
 agent.__version__ = "0.0.9"
@@ -445,7 +445,7 @@ def seeded(place: Place, workers: int, seed: int, reader: str = "") -> Ended:
         "kind": "chat", "turns": {"dist": "uniform", "min": 1, "max": 3}, "prompt_tokens": lengths, "output_tokens": lengths,
     })  # fmt: skip
     words = ["--host", simulator.url, "--scenario", str(file), "-t", "4s", "--seed", str(seed)]
-    fleet = place.fleet("processes", *words, workers=workers, env={readers.VARIABLE: reader})
+    fleet = place.fleet("processes", *words, workers=workers, env={reader_choice.VARIABLE: reader})
     return Ended(place.run_dir, fleet.ended(), fleet.text, simulator.stats()["requests"])
 
 
@@ -469,7 +469,7 @@ def test_each_of_these_runs_is_whole(stage: Stage, scene: Scene) -> None:
     check_books(ended)
     assert len({row["worker"] for row in ended.turns}) == scene.arguments[0]
     assert ended.code == contract_code(ended)
-    reader = "python" if "python" in scene.arguments or not readers.built() else "native"
+    reader = "python" if "python" in scene.arguments or not reader_choice.built() else "native"
     assert ended.summary["client"]["reader"] == reader
     manifest = json.loads((ended.run_dir / "run.json").read_text())
     assert {worker["reader"] for worker in manifest["workers"]} == {reader}

@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from inferload.client.answers.registry import ANSWERS
+from inferload.client.answers.stream_answer import Answer
+from inferload.content.messages import Message, Piece, Role, ToolCall
+from inferload.content.prompts import approximate
+from inferload.content.script import Ask
 from inferload.measure.record import Failure
-from inferload.wire.answer import Answer
-from inferload.wire.answers import ANSWERS
-from inferload.workload.bodies import BodyWriter, Isolation, Settings, Texts
-from inferload.workload.endpoints import ENDPOINTS, Endpoint
-from inferload.workload.faults import ScenarioError
-from inferload.workload.messages import Message, Piece, Role, ToolCall
-from inferload.workload.prompts import approximate
-from inferload.workload.scenario import Request, from_text
-from inferload.workload.script import Ask
+from inferload.requests.bodies import BodyWriter, Isolation, Settings, Texts
+from inferload.scenario.files.mistakes import ScenarioError
+from inferload.scenario.scenario import Request, from_text
+from inferload.scenario.schema.endpoints import ENDPOINTS, Endpoint
 
 
 def said(role: Role, text: str, **more: Any) -> Message:

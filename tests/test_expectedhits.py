@@ -11,14 +11,23 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from simulator_process import Simulator
 
-from inferload.workload import expectedhits
-from inferload.workload.bodies import BodyWriter, Isolation, Settings, Texts
-from inferload.workload.chattemplate import NO_TEMPLATE, ChatTemplate, measure
-from inferload.workload.expectedhits import Hits, Layout, PlannedHits, PrefixTree, Span, cached, ids_span, tokens_of
-from inferload.workload.messages import Message, Piece, Role
-from inferload.workload.prompts import approximate
-from inferload.workload.scenario import Scenario, from_text
-from inferload.workload.script import Ask, outline
+from inferload.content.chat_template import NO_TEMPLATE, ChatTemplate, measure
+from inferload.content.messages import Message, Piece, Role
+from inferload.content.prompts import approximate
+from inferload.content.script import Ask, outline
+from inferload.requests.bodies import BodyWriter, Isolation, Settings, Texts
+from inferload.scenario.scenario import Scenario, from_text
+from inferload.workload.prefix_cache import expected as expectedhits
+from inferload.workload.prefix_cache.expected import (
+    Hits,
+    Layout,
+    PlannedHits,
+    PrefixTree,
+    Span,
+    cached,
+    ids_span,
+    tokens_of,
+)
 from inferload.workload.sessions import Sessions
 
 # -- against the definition: every block of every prompt hashed with all that stands before it

@@ -4,7 +4,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferload.measure.failures import (
+from inferload.escaping import escaped
+from inferload.measure.record import Failure
+from inferload.verdict.failures import (
     MOST_CHARACTERS,
     FirstErrors,
     lines,
@@ -12,8 +14,6 @@ from inferload.measure.failures import (
     stopped_answering,
     stopped_by_target,
 )
-from inferload.measure.record import Failure
-from inferload.measure.untrusted import escaped
 
 errors = st.lists(
     st.tuples(

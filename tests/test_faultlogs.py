@@ -6,8 +6,8 @@ import traceback
 import pytest
 from locust.event import EventHook
 
-from inferload.swarm.faultlogs import FirstOfEach
-from inferload.workload.calls import CallError
+from inferload.locust.adapters.fault_logs import FirstOfEach
+from inferload.requests.calls import CallError
 
 
 @pytest.fixture

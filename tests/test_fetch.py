@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterator
 import pytest
 from scripted_server import Script, ScriptedServer, chunk, send
 
-from inferload.wire import fetch, probe
-from inferload.wire.client import ClientSettings
-from inferload.wire.fetch import Fetcher, FetchError
-from inferload.wire.target import Target
+from inferload.client import fetch, probe
+from inferload.client.client import ClientSettings
+from inferload.client.connection.target import Target
+from inferload.client.fetch import Fetcher, FetchError
 
 LIMIT = 1_000_000
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"

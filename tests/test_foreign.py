@@ -14,18 +14,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import synthetic_run as synthetic
-from inferload.analysis import frames, slowest, timeline
-from inferload.analysis.comparison import comparable, imported, sides
-from inferload.analysis.foreign import locustcsv, vllmbench, vllmlog
-from inferload.analysis.report import Wish, make
+from inferload.analysis.comparison import comparable, sides
+from inferload.analysis.data import frames, timeline, vllm_log
+from inferload.analysis.interop import imported, locust_csv, vllm_bench
+from inferload.analysis.report import Wish, make, slowest
 from inferload.deploy.simulator.server import server_log
 
 from inferload import rundir
 from inferload.cli import main
 from inferload.errors import UsageError
-from inferload.measure import server_names
-from inferload.measure.servers import servers_block
-from inferload.scrapefile import ScrapeColumns, write_part
+from inferload.scrapes_file import ScrapeColumns, write_part
+from inferload.server_metrics import metric_names
+from inferload.server_metrics.window_figures import servers_block
 
 START_S = synthetic.START_WALL_NS / 1e9
 GPU_TARGET = "http://127.0.0.1:9400"
@@ -63,7 +63,7 @@ SPECULATION = (
 
 def test_every_field_of_the_log_is_read() -> None:
     text = "INFO nothing of interest\n" + stamped(5, FIRST) + stamped(5, SPECULATION) + stamped(10, MORE)
-    one, other = vllmlog.parse(text)
+    one, other = vllm_log.parse(text)
     assert one.figures == pytest.approx({
         "prompt_tok_computed_per_s": 120.5, "generation_tok_per_s": 84.0, "requests_running": 2, "requests_waiting": 1,
         "kv_cache_usage": 0.315, "prefix_cache_hit_rate": 0.25, "mm_cache_hit_rate": 0.5, "mean_acceptance_length": 2.5,
@@ -78,10 +78,10 @@ def test_every_field_of_the_log_is_read() -> None:
 
 def test_a_date_that_there_is_not_is_passed_over() -> None:
     wrong = stamped(5, FIRST).replace(datetime.fromtimestamp(START_S + 5).strftime("%m-%d"), "02-31")
-    assert vllmlog.parse(wrong) == []
+    assert vllm_log.parse(wrong) == []
     leap = stamped(5, FIRST).replace(datetime.fromtimestamp(START_S + 5).strftime("%m-%d"), "02-29")
     at_ns = int(datetime(2026, 2, 28).timestamp()) * 10**9  # no leap year beside it
-    assert len(vllmlog.place("log", vllmlog.parse(leap), at_ns).rows) == 1
+    assert len(vllm_log.place("log", vllm_log.parse(leap), at_ns).rows) == 1
 
 
 def test_the_simulators_log_is_read_as_vllms() -> None:
@@ -90,7 +90,7 @@ def test_the_simulators_log_is_read_as_vllms() -> None:
     said = server_log.speculation_line(before, now)
     assert said is not None
     line = stamped(5, server_log.engine_line(*server_log.throughput(before, now), gauges, 0.25))  # type: ignore[arg-type]
-    (found,) = vllmlog.parse(line + stamped(5, said))
+    (found,) = vllm_log.parse(line + stamped(5, said))
     assert found.figures["prompt_tok_computed_per_s"] == 100
     assert found.figures["kv_cache_usage"] == 0.5
     assert found.figures["mean_acceptance_length"] == 2.5
@@ -179,9 +179,9 @@ def test_plain_locust_has_a_report_that_says_what_it_lacks(prefix: Path, capsys:
 def test_saved_pages_are_scrapes_of_their_files_times(tmp_path: Path, prefix: Path) -> None:
     page = tmp_path / "page.txt"
     page.write_text('# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{engine="0"} 3\n')
-    (one,) = locustcsv.read_pages([page]).values()
-    assert one.summed(server_names.RUNNING).tolist() == [3.0]  # type: ignore[union-attr]
-    run = locustcsv.load(prefix, [page])
+    (one,) = locust_csv.read_pages([page]).values()
+    assert one.summed(metric_names.RUNNING).tolist() == [3.0]  # type: ignore[union-attr]
+    run = locust_csv.load(prefix, [page])
     assert [note for note in run.notes if "outside the time of Locust's history" in note]
     assert not run.servers
 
@@ -197,7 +197,7 @@ def test_saved_pages_are_scrapes_of_their_files_times(tmp_path: Path, prefix: Pa
 def test_what_is_no_history_of_locust_is_refused(tmp_path: Path, content: str, said: str) -> None:
     (tmp_path / "x_stats_history.csv").write_text(content)
     with pytest.raises(UsageError, match=said):
-        locustcsv.load(tmp_path)
+        locust_csv.load(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -224,8 +224,8 @@ def gpu_scrapes() -> Iterator[tuple[int, str, tuple[tuple[str, str], ...], float
         for gpu in ("0", "1"):
             labels = (("Hostname", "node"), ("gpu", gpu))
             first = gpu == "0"
-            figures = {server_names.GPU_USE: 90.0 if first else 40.0, server_names.GPU_MEMORY: 20480.0}
-            figures |= {server_names.GPU_POWER: 300.0, server_names.GPU_SM_CLOCK: 1980.0 if first else 1410.0}
+            figures = {metric_names.GPU_USE: 90.0 if first else 40.0, metric_names.GPU_MEMORY: 20480.0}
+            figures |= {metric_names.GPU_POWER: 300.0, metric_names.GPU_SM_CLOCK: 1980.0 if first else 1410.0}
             for name, value in figures.items():
                 yield synthetic.START_WALL_NS + second * synthetic.NS, name, labels, value
 
@@ -241,7 +241,7 @@ def test_a_gpu_exporters_page_is_shown_beside_the_server(tmp_path: Path) -> None
     gpu = [f"{name}@127.0.0.1:9400" for name in timeline.GPU_COLUMNS]
     assert table[gpu].iloc[4].tolist() == [0.9, 40.0, 600.0, 1410.0]
     assert not [name for name in table if str(name).endswith("@127.0.0.1:9400") and name not in gpu]
-    assert all(name.startswith(server_names.KEPT_PREFIXES) for name in server_names.GPU)
+    assert all(name.startswith(metric_names.KEPT_PREFIXES) for name in metric_names.GPU)
     made = make(path)
     assert "GPU power, W" in made.html.read_text()
     assert GPU_TARGET not in json.dumps(json.loads((path / rundir.DIAGNOSIS).read_text()))
@@ -286,7 +286,7 @@ def test_a_run_in_the_form_of_vllm_bench_reads_back_the_same(run_dir: Path, tmp_
 def test_a_cancelled_turn_has_no_latency_in_the_vllm_bench_form(run_dir: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     shutil.copytree(run_dir, folder)
-    whole = vllmbench.document(frames.load(folder))
+    whole = vllm_bench.document(frames.load(folder))
     for path in (folder / "turns").glob("*.parquet"):
         table = pq.read_table(path)
         rows = table.to_pylist()
@@ -295,7 +295,7 @@ def test_a_cancelled_turn_has_no_latency_in_the_vllm_bench_form(run_dir: Path, t
         column = table.column_names.index("finish_reason")
         pq.write_table(table.set_column(column, "finish_reason", pa.array(reasons, pa.string())), path)
     run = frames.load(folder)
-    said = vllmbench.document(run)
+    said = vllm_bench.document(run)
     cancelled = int((run.turns["finish_reason"] == "cancelled").sum())
     assert cancelled > 0
     assert said["completed"] == whole["completed"]
@@ -311,4 +311,4 @@ def test_a_cancelled_turn_has_no_latency_in_the_vllm_bench_form(run_dir: Path, t
 def test_a_run_without_measured_turns_has_no_vllm_bench_form(tmp_path: Path) -> None:
     run = frames.load(synthetic.write(tmp_path / "run", killed=True))
     with pytest.raises(UsageError, match="no end of its measure phase"):
-        vllmbench.document(run)
+        vllm_bench.document(run)

@@ -9,9 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import synthetic_run as synthetic
-from inferload.analysis import frames, report
+from inferload.analysis.data import frames
+from inferload.analysis.report import report
 
-from inferload import cli, rundir, scrapefile, turnfile
+from inferload import cli, rundir, scrapes_file, turns_file
 from inferload.errors import UsageError
 
 WRITTEN = (rundir.TIMELINE, rundir.DIAGNOSIS, rundir.RECONCILE, rundir.REPORT_MD, rundir.REPORT_HTML)
@@ -38,11 +39,11 @@ def test_parts_that_foreign_turns_name_are_removed_only_inside_their_folder(run:
     outside, folder = tmp_path / "precious", run / rundir.TURNS
     outside.write_text("mine")
     (folder / "notes.txt").write_text("mine")
-    turnfile.join_parts(folder, "w0")
-    part = turnfile.parts_of(folder, "w1")[0]
+    turns_file.join_parts(folder, "w0")
+    part = turns_file.parts_of(folder, "w1")[0]
     part.rename(folder / "w0-00009.parquet")  # else there is nothing to join
     held(folder / "w0-all.parquet", str(outside), "../../precious", "notes.txt", 7)
-    turnfile.join_parts(folder, "w0")
+    turns_file.join_parts(folder, "w0")
     assert outside.read_text() == "mine"
     assert (folder / "notes.txt").read_text() == "mine"
     assert not (folder / "w0-00009.parquet").exists()
@@ -52,14 +53,14 @@ def test_parts_that_foreign_scrapes_name_are_removed_only_inside_their_folder(ru
     outside, folder = tmp_path / "precious", run / rundir.SERVER_METRICS
     outside.write_text("mine")
     (folder / "notes.txt").write_text("mine")
-    scrapefile.join_parts(folder)
-    table = scrapefile.read_scrapes(run)
-    held(folder / scrapefile.JOINED, str(outside), "../../precious", "notes.txt")
-    scrapefile.write_part(folder, 3, table)
-    scrapefile.join_parts(folder)
+    scrapes_file.join_parts(folder)
+    table = scrapes_file.read_scrapes(run)
+    held(folder / scrapes_file.JOINED, str(outside), "../../precious", "notes.txt")
+    scrapes_file.write_part(folder, 3, table)
+    scrapes_file.join_parts(folder)
     assert outside.read_text() == "mine"
     assert (folder / "notes.txt").read_text() == "mine"
-    assert [path.name for path in folder.glob("*.parquet")] == [scrapefile.JOINED]
+    assert [path.name for path in folder.glob("*.parquet")] == [scrapes_file.JOINED]
 
 
 @pytest.mark.parametrize("ending", ["", ".part"])
@@ -131,7 +132,7 @@ def test_commands_on_a_foreign_directory_end_without_a_traceback(
         pq.write_table(table, run / rundir.TURNS / "w0-0000.parquet")
         pq.write_table(table, run / rundir.TURNS / "w2-all.parquet")
         held(run / rundir.TURNS / "w2-all.parquet", 3)
-        pq.write_table(table, run / rundir.SERVER_METRICS / scrapefile.JOINED)
+        pq.write_table(table, run / rundir.SERVER_METRICS / scrapes_file.JOINED)
     sides = [str(run), str(run)] if command == "compare" else [str(run)]
     code = cli.main([command, *sides])
     assert code in (0, 1, 2)

@@ -8,7 +8,7 @@ import pytest
 from inferload import cli
 from inferload.cli.from_vllm_bench import ramp_rate, ramp_s, translate
 from inferload.errors import UsageError
-from inferload.workload.scenario import from_text, load
+from inferload.scenario.scenario import from_text, load
 
 # Name of the golden file -> what was pasted.
 LINES = {

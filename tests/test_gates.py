@@ -7,10 +7,15 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from inferload.analysis import gatereference
+from inferload.analysis.pages import gate_reference
 
 from inferload.errors import UsageError
-from inferload.measure.gates import (
+from inferload.process import run_spec
+from inferload.scenario import scenario as scenarios
+from inferload.scenario.schema import tasks
+from inferload.server_metrics.gate_metrics import SERVER_METRICS
+from inferload.statistics.intervals import Interval
+from inferload.verdict.gates import (
     MEASURE_NAMES,
     NAMES_WITH_STATISTIC,
     PLAIN_NAMES,
@@ -19,11 +24,6 @@ from inferload.measure.gates import (
     evaluate,
     parse,
 )
-from inferload.measure.intervals import Interval
-from inferload.measure.servergates import SERVER_METRICS
-from inferload.swarm import order
-from inferload.workload import scenario as scenarios
-from inferload.workload import tasks
 
 SUMMARY: dict[str, Any] = {
     "turns": {"sent": 210, "ok": 190, "failed": 10, "unfinished": 10},
@@ -308,11 +308,11 @@ def test_a_class_that_the_scenario_does_not_have_is_named() -> None:
 
 def test_gates_of_the_command_line_are_added_to_the_scenarios() -> None:
     mixed = scenarios.load("mixed")
-    added = order.more_gates(mixed, ["p95(ttft_ms){agent} < 900", *mixed.gates])
+    added = run_spec.more_gates(mixed, ["p95(ttft_ms){agent} < 900", *mixed.gates])
     assert added == {"gates": [*mixed.gates, "p95(ttft_ms){agent} < 900"]}
     for text, problem in (("p95(tttf_ms) < 9", "did you mean ttft_ms?"), ("failed_ratio{agnt} < 1", "mean agent?")):
         with pytest.raises(UsageError) as caught:
-            order.more_gates(mixed, [text])
+            run_spec.more_gates(mixed, [text])
         assert str(caught.value).startswith(f"--gate: gate {text!r}, character ")
         assert str(caught.value).endswith(problem)
 
@@ -328,8 +328,8 @@ def test_a_value_far_beyond_its_limit_needs_no_interval(value: float, answer: st
 
 def test_the_page_has_the_terms_that_a_gate_may_name() -> None:
     page = (Path(__file__).parent.parent / "docs/gates.md").read_text(encoding="utf-8")
-    tables = gatereference.document()
-    assert page.endswith(f"-->\n\n{tables.rstrip()}\n"), "python -m inferload.analysis.gatereference"
+    tables = gate_reference.document()
+    assert page.endswith(f"-->\n\n{tables.rstrip()}\n"), "python -m inferload.analysis.pages.gate_reference"
     for name in NAMES_WITH_STATISTIC + PLAIN_NAMES:
         assert f"| `{name}` |" in tables
     for text in re.findall(r"^\| `(.+?)` \| ", page.partition("## How certain")[0], re.MULTILINE):

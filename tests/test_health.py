@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from records import MS, turn
 
 from inferload.measure import clock
-from inferload.measure.health import Beat, ClientHealth, HealthSet
+from inferload.measure.client_health import Beat, ClientHealth, HealthSet
 
 times = st.lists(st.floats(0, 500), max_size=5)
 beats = st.tuples(

@@ -6,9 +6,9 @@ from hashlib import blake2b
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferload.measure.blockhashes import HASHED_TOKENS, block_hashes
-from inferload.workload.expectedhits import cached
-from inferload.workload.idhits import IdHits
+from inferload.measure.block_hashes import HASHED_TOKENS, block_hashes
+from inferload.workload.prefix_cache.expected import cached
+from inferload.workload.prefix_cache.token_ids import IdHits
 
 tokens = st.lists(st.integers(0, 2), min_size=1, max_size=9).map(lambda few: [one for one in few for _ in range(11)])
 

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import signal, stats
 
-from inferload.measure.gates import Policy, evaluate, parse
-from inferload.measure.intervals import (
+from inferload.statistics.intervals import (
     SLICES,
     Interval,
     mean_interval,
@@ -20,6 +19,7 @@ from inferload.measure.intervals import (
     quantile_interval,
     share_interval,
 )
+from inferload.verdict.gates import Policy, evaluate, parse
 
 SIGMA = 0.6  # of the logs
 
@@ -173,5 +173,5 @@ def test_one_sample_has_no_upper_end() -> None:
 
 
 def test_processes_that_generate_load_do_not_import_scipy_at_start_up() -> None:
-    code = "import sys, inferload.swarm.plugin, inferload.users; sys.exit('scipy' in sys.modules)"
+    code = "import sys, inferload.locust.plugin, inferload.users; sys.exit('scipy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

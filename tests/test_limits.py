@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferload.swarm.limits import Gate, Quota
+from inferload.scenario.files.mistakes import ScenarioError
+from inferload.scenario.scenario import from_text
+from inferload.worker.limits import Gate, Quota
 from inferload.workload.arrivals import share
-from inferload.workload.faults import ScenarioError
-from inferload.workload.scenario import from_text
 
 HEAD = """schema: 1
 name: p

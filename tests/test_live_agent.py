@@ -12,20 +12,20 @@ from e2e_runs import Ended, Place, Scene, Stage, check_books, scenario, scenes
 from inferload.locustfiles.toolagent import TOOLS, ToolAgent, calculate
 from scripted_server import chunked
 
+from inferload.content.data import Data, Found, Notes
+from inferload.content.messages import ToolCall
+from inferload.content.script import Ask, Reply, Script, Work, Worked, outline
 from inferload.errors import UsageError
-from inferload.workload.agentkind import LiveAgent as Kind
-from inferload.workload.data import Data, Found, Notes
-from inferload.workload.describe import describe
-from inferload.workload.liveagent import LiveClass, as_document, as_message, load
-from inferload.workload.messages import ToolCall
-from inferload.workload.scenario import Scenario
-from inferload.workload.scenario import load as load_scenario
-from inferload.workload.script import Ask, Reply, Script, Work, Worked, outline
+from inferload.plan.describe import describe
+from inferload.scenario.scenario import Scenario
+from inferload.scenario.scenario import load as load_scenario
+from inferload.scenario.schema.agent import LiveAgent as Kind
+from inferload.workload.live_agent import LiveClass, as_document, as_message, load
 from inferload.workload.sessions import Sessions
 
 NAME = "inferload.locustfiles.toolagent:ToolAgent"
 OWN = """
-from inferload.workload.liveagent import LiveAgent, Say
+from inferload.workload.live_agent import LiveAgent, Say
 
 class Parrot(LiveAgent):
     def step(self, messages):

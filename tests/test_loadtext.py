@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
+from inferload.content.data import Data
 from inferload.errors import UsageError
-from inferload.workload import catalog
-from inferload.workload.data import Data
-from inferload.workload.describe import describe
-from inferload.workload.loadtext import load_text, recorded_load
-from inferload.workload.scenario import Scenario, from_text, load
+from inferload.plan.describe import describe
+from inferload.plan.load_text import load_text, recorded_load
+from inferload.scenario.files import catalog
+from inferload.scenario.scenario import Scenario, from_text, load
 
 CHAT = """\
 schema: 1

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from inferload.locust.adapters import csv_files
 from inferload.measure import clock
-from inferload.swarm import locust_csv
 
 
 @given(st.lists(st.floats(0.01, 1e5), max_size=60))
@@ -16,19 +16,19 @@ def test_percentiles_are_those_of_locust(values_ms: list[float]) -> None:
     entry = locust.stats.RequestStats(use_response_times_cache=False).get("chat", "TURN")
     for value in values_ms:
         entry.log(value, 0)
-    expected = [entry.get_response_time_percentile(q) for q in locust_csv.PERCENTILES]
-    shown = locust_csv._percentiles(entry)
+    expected = [entry.get_response_time_percentile(q) for q in csv_files.PERCENTILES]
+    shown = csv_files._percentiles(entry)
     assert shown == (pytest.approx(expected, abs=0.0006) if values_ms else ["N/A"] * len(expected))
 
 
 @pytest.mark.parametrize("ahead_s", [0, -3600, 3600])
 def test_rates_are_right_where_a_workers_wall_clock_is_not(monkeypatch: pytest.MonkeyPatch, ahead_s: int) -> None:
     wall_s, mono_ns = [1_000_000.0], [5 * clock.NS_PER_S]
-    monkeypatch.setattr(locust_csv, "now_ns", lambda: mono_ns[0])
+    monkeypatch.setattr(csv_files, "now_ns", lambda: mono_ns[0])
     monkeypatch.setattr(locust.stats, "time", SimpleNamespace(time=lambda: wall_s[0]))
     stats = locust.stats.RequestStats(use_response_times_cache=False)
     stats.clear_all()
-    rates = locust_csv.Rates(stats)
+    rates = csv_files.Rates(stats)
     for _second in range(40):
         wall_s[0] += 1.0
         mono_ns[0] += clock.NS_PER_S

@@ -2,9 +2,9 @@
 
 import pytest
 
-from inferload.workload.data import Data
-from inferload.workload.longest import TooLong, too_long
-from inferload.workload.scenario import from_text
+from inferload.content.data import Data
+from inferload.plan.context_check import TooLong, too_long
+from inferload.scenario.scenario import from_text
 from inferload.workload.sessions import Sessions
 
 TEXT = """

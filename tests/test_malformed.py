@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from inferload.client.connection.connect import Proxy
+from inferload.client.connection.target import Target
+from inferload.client.scrape_http import MetricsUrl
 from inferload.errors import UsageError
-from inferload.swarm import options
-from inferload.wire.dial import Proxy
-from inferload.wire.scrapehttp import MetricsUrl
-from inferload.wire.target import Target
-from inferload.workload.sources import reading
+from inferload.locust import options
+from inferload.workload.sources import file_records
 from inferload.workload.traces.turn import TraceFault, json_line
 
 MALFORMED = {
@@ -21,7 +21,7 @@ MALFORMED = {
 
 
 @pytest.mark.parametrize("content", MALFORMED.values(), ids=MALFORMED.keys())
-@pytest.mark.parametrize("read", [reading.json_array, reading.json_lines])
+@pytest.mark.parametrize("read", [file_records.json_array, file_records.json_lines])
 def test_malformed_records_are_named_by_file_and_line(tmp_path: Path, content: bytes, read: object) -> None:
     assert callable(read)
     file = tmp_path / "data.json"

@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from records import MS, S, turn, turns
 
+from inferload.measure.client_health import HealthSet
 from inferload.measure.clock import Anchor
-from inferload.measure.health import HealthSet
-from inferload.measure.manyturns import delays_many, fold_many
 from inferload.measure.record import Failure, PhaseWindow, TurnRecord
 from inferload.measure.tally import Slo, TallySet
-from inferload.turnfile import TurnColumns, to_table
+from inferload.measure.tally_batch import delays_many, fold_many
+from inferload.turns_file import TurnColumns, to_table
 
 SLO = Slo(ttft_ms=200, tpot_ms=50, e2e_ms=None, itl_ms=300, from_plan=False)
 WINDOWS = (

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inferload.errors import UsageError
-from inferload.swarm.order import Wish, alone, resolve
-from inferload.workload.faults import ScenarioError
-from inferload.workload.scenario import Scenario, from_text
+from inferload.process.run_spec import Wish, alone, resolve
+from inferload.scenario.files.mistakes import ScenarioError
+from inferload.scenario.scenario import Scenario, from_text
 from inferload.workload.schedules import schedule_of
 from inferload.workload.sessions import Sessions
 

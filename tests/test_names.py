@@ -6,13 +6,13 @@ from typing import Any
 import locust.stats
 import pytest
 import synthetic_run as synthetic
-from inferload.analysis.damaged import Notes
-from inferload.analysis.reporttables import run_tables
+from inferload.analysis.data.partial_run import Notes
+from inferload.analysis.pages.tables import run_tables
 
-from inferload.measure.names import MOST_NAMES, OTHER_NAMES, BoundedNames
-from inferload.measure.summary import names_notes
+from inferload.locust.adapters import compat
+from inferload.measure.bounded_names import MOST_NAMES, OTHER_NAMES, BoundedNames
 from inferload.measure.tally import TallySet
-from inferload.swarm import compat
+from inferload.results.summary import names_notes
 
 EXTRA = 5
 

@@ -21,9 +21,9 @@ from fuzz_replies import (
 )
 from test_native_scan import answered, decoded
 
-from inferload.wire.http1 import Framing, Http1Error, parse_head
+from inferload.client.connection.http1 import Framing, Http1Error, parse_head
 
-native = pytest.importorskip("inferload.wire._native", reason="the compiled reader was not built")
+native = pytest.importorskip("inferload.client.connection._native", reason="the compiled reader was not built")
 
 FORMS = [
     pytest.param(2, id="short"),

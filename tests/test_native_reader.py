@@ -19,14 +19,14 @@ import pytest
 from scripted_server import HEAD, ScriptedServer, chunk, chunked, send
 from test_wire_turn import ANSWER, event
 
+from inferload.client.client import Client, ClientSettings
+from inferload.client.connection import reader_choice
+from inferload.client.connection.target import Target
+from inferload.client.turn import TurnRequest, TurnResult
 from inferload.measure.clock import now_ns
 from inferload.measure.record import Failure
-from inferload.wire import readers
-from inferload.wire.client import Client, ClientSettings
-from inferload.wire.target import Target
-from inferload.wire.turn import TurnRequest, TurnResult
 
-native = pytest.importorskip("inferload.wire._native", reason="the compiled reader was not built")
+native = pytest.importorskip("inferload.client.connection._native", reason="the compiled reader was not built")
 
 COMPLETE, BROKEN, CLOSED, FAILED, STRAY, MUCH = range(1, 7)
 PATIENCE_S = 20.0
@@ -52,7 +52,7 @@ def request(number: int = 0) -> TurnRequest:
 
 @pytest.fixture
 def client_of(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Client]]:
-    monkeypatch.setenv(readers.VARIABLE, "native")
+    monkeypatch.setenv(reader_choice.VARIABLE, "native")
     made: list[Client] = []
 
     def make(url: str, on_turn: Callable[[TurnResult], None] = lambda _result: None) -> Client:
@@ -381,7 +381,7 @@ def test_much_is_told_once_until_it_is_taken(reader: native.Reader) -> None:
 # Chunks as fast as they can be sent for a while; then how often the thread went to sleep in so many milliseconds.
 THICK = """
 import re, select, socket, time
-from inferload.wire import _native
+from inferload.client.connection import _native
 reader, pairs = _native.Reader(), [socket.socketpair() for _ in range(20)]
 for near, far in pairs:
     reader.expect(reader.add(near.fileno()))
@@ -454,16 +454,16 @@ def wait_for(there: Callable[[], bool]) -> None:
 START = """
 import os, gevent, gevent.os
 from inferload.measure.clock import now_ns
-from inferload.wire.client import Client, ClientSettings
-from inferload.wire.target import Target
-from inferload.wire.turn import TurnRequest
+from inferload.client.client import Client, ClientSettings
+from inferload.client.connection.target import Target
+from inferload.client.turn import TurnRequest
 def request():
     return TurnRequest(b"{}", "s0.0", "s0", 0, "chat", "measure", now_ns())
 """
 
 
 def start_script(text: str) -> "subprocess.Popen[str]":
-    environment = {**os.environ, readers.VARIABLE: "native"}
+    environment = {**os.environ, reader_choice.VARIABLE: "native"}
     return subprocess.Popen([sys.executable, "-c", START + text], stdout=subprocess.PIPE, text=True, env=environment)
 
 

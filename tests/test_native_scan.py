@@ -9,12 +9,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from scripted_server import chunk
 
-from inferload.wire.answer import Answer
-from inferload.wire.http1 import ChunkedDecoder, Framing, Http1Error, ReplyHead, parse_head
-from inferload.wire.reply import Arrivals, Reply
-from inferload.wire.stream import EventStream
+from inferload.client.answers.event_stream import EventStream
+from inferload.client.answers.stream_answer import Answer
+from inferload.client.connection.http1 import ChunkedDecoder, Framing, Http1Error, ReplyHead, parse_head
+from inferload.client.connection.reply import Arrivals, Reply
 
-native = pytest.importorskip("inferload.wire._native", reason="the compiled reader was not built")
+native = pytest.importorskip("inferload.client.connection._native", reason="the compiled reader was not built")
 
 Pieces = list[bytes]
 

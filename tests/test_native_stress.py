@@ -16,7 +16,7 @@ from fuzz_budget import Budget
 from fuzz_replies import case
 from test_native_fuzz import FORMS
 
-native = pytest.importorskip("inferload.wire._native", reason="the compiled reader was not built")
+native = pytest.importorskip("inferload.client.connection._native", reason="the compiled reader was not built")
 
 PATIENCE_S = 20.0
 WORKERS, STEPS, CONNECTIONS = 3, 60, 8

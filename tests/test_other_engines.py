@@ -8,20 +8,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-from inferload.analysis import timeline
+from inferload.analysis.data import timeline
 
-from inferload.measure import server_names as names
-from inferload.measure.servers import servers_block
-from inferload.measure.serverseries import by_target
-from inferload.scrapefile import ScrapeColumns
-from inferload.swarm import preflight
-from inferload.swarm.order import Order
-from inferload.swarm.workerrun import OwnSettings
-from inferload.wire.client import Credentials
-from inferload.wire.dial import TlsSettings
-from inferload.wire.promtext import PromParser
-from inferload.wire.target import Target
-from inferload.workload import scenario as scenarios
+from inferload.client.client import Credentials
+from inferload.client.connection.connect import TlsSettings
+from inferload.client.connection.target import Target
+from inferload.master.lifecycle import preflight
+from inferload.process.run_spec import Order
+from inferload.scenario import scenario as scenarios
+from inferload.scrapes_file import ScrapeColumns
+from inferload.server_metrics import metric_names as names
+from inferload.server_metrics.exposition import PromParser
+from inferload.server_metrics.series import by_target
+from inferload.server_metrics.window_figures import servers_block
+from inferload.worker.run import OwnSettings
 
 PAGES = Path(__file__).with_name("data") / "pages"
 S = 1_000_000_000

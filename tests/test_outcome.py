@@ -6,16 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferload.measure.outcome import (
-    SIGNAL_CODES,
-    Early,
-    Outcome,
-    Policy,
-    State,
-    gravest,
-    judge,
-    of_summary,
-)
+from inferload.verdict.outcome import SIGNAL_CODES, Early, Outcome, Policy, State, gravest, judge, of_summary
 
 STOPPED = Early("SIGTERM", "measure", 5.2, 15)
 WARMUP = Early("Ctrl-C", "warmup", 1.2, 15)

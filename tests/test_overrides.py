@@ -13,15 +13,16 @@ from hypothesis import strategies as st
 from locust.argument_parser import get_empty_argument_parser, setup_parser_arguments
 
 from inferload import cli
-from inferload.cli import quickoptions
+from inferload.argparse_ext import ELSEWHERE, PassingParser
+from inferload.cli import quick_options
 from inferload.cli import run as run_command
 from inferload.errors import UsageError
-from inferload.passing import ELSEWHERE, PassingParser
-from inferload.workload import catalog, overrides
-from inferload.workload.faults import ScenarioError
-from inferload.workload.overrides import parse_settings
-from inferload.workload.scenario import Scenario, from_text, load
-from inferload.workload.yamltext import dotted
+from inferload.scenario import overrides
+from inferload.scenario.files import catalog
+from inferload.scenario.files.mistakes import ScenarioError
+from inferload.scenario.files.yaml_text import dotted
+from inferload.scenario.overrides import parse_settings
+from inferload.scenario.scenario import Scenario, from_text, load
 
 HOST = "http://server:8000"
 DOCUMENT: dict[str, Any] = {
@@ -154,7 +155,7 @@ def arguments(*words: str) -> argparse.Namespace:
 )
 def test_each_quick_option_sets_one_key(words: str, settings: list[str]) -> None:
     parsed = arguments(*words.split())
-    assert quickoptions.settings(parsed) == settings
+    assert quick_options.settings(parsed) == settings
     changed = load(parsed.scenario, parse_settings(settings))
     assert changed.digest != load(parsed.scenario).digest
     assert from_text(changed.resolved_text(), "x").digest == changed.digest
@@ -214,7 +215,7 @@ def refusal(line: str, capsys: pytest.CaptureFixture[str]) -> str:
     """The one line that refuses a command line."""
     words = [word.replace("\0", " ") for word in _quoted(line).split()]
     try:
-        quickoptions.settings(cli.build_parser("run").parse_args(["run", *words]))
+        quick_options.settings(cli.build_parser("run").parse_args(["run", *words]))
     except UsageError as error:
         return str(error).replace(f"{catalog.folder()}/", "")
     except SystemExit:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.signal import lfilter
 
-from inferload.measure.pairedruns import detectable, effect, holm, pairs_needed, power, sign_flip
+from inferload.statistics.paired_runs import detectable, effect, holm, pairs_needed, power, sign_flip
 
 positive = st.floats(1e-3, 1e6)
 

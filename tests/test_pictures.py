@@ -10,15 +10,16 @@ import pytest
 import synthetic_run as synthetic
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from inferload.analysis import breakdown, frames, report, timeline
-from inferload.analysis.damaged import Notes
-from inferload.analysis.definitions import DEFINITIONS, IN_TABLE, SAME, anchor
+from inferload.analysis.charts import cache_hits, heat, lanes, load, spectrum
+from inferload.analysis.charts.charts import Pictures, pictures
+from inferload.analysis.data import breakdown, frames, timeline
+from inferload.analysis.data.partial_run import Notes
+from inferload.analysis.pages.glossary import DEFINITIONS, IN_TABLE, SAME, anchor
 from inferload.analysis.pages.terms import meant
-from inferload.analysis.pictures import cachehits, heat, lanes, load, spectrum
-from inferload.analysis.pictures.all import Pictures, pictures
+from inferload.analysis.report import report
 
-from inferload.measure import gates
-from inferload.measure.console import TASK_ROWS
+from inferload.results.terminal_tables import TASK_ROWS
+from inferload.verdict import gates
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +114,7 @@ def test_cache_hits_stand_beside_what_was_expected(drawn: Pictures) -> None:
     picture = drawn.of("cache-hits")
     assert picture is not None
     assert picture.figure["data"][0]["x"] == [40.0, 60.0, 50.0]
-    assert cachehits.picture({"cache": {"counted": {"hit_rate": 0.4, "hits": 4}}}) is None
+    assert cache_hits.picture({"cache": {"counted": {"hit_rate": 0.4, "hits": 4}}}) is None
 
 
 @settings(max_examples=40)

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inferload.swarm import pieces
-from inferload.swarm.pieces import FlightLimit, IncomingParts, OutgoingPart, Piece, PieceError
+from inferload.process import file_pieces
+from inferload.process.file_pieces import FlightLimit, IncomingParts, OutgoingPart, Piece, PieceError
 
-SIZES = st.lists(st.integers(1, 3 * pieces.PIECE_BYTES), min_size=1, max_size=4)
+SIZES = st.lists(st.integers(1, 3 * file_pieces.PIECE_BYTES), min_size=1, max_size=4)
 
 
 class Receiver:
@@ -65,7 +65,7 @@ def sent_through(contents: list[bytes], wire: Wire, limit_bytes: int) -> list[by
         for _ in range(10_000):
             due = []
             while (piece := part.next_piece(limit_bytes, 0)) is not None:
-                assert len(piece.data) <= pieces.PIECE_BYTES
+                assert len(piece.data) <= file_pieces.PIECE_BYTES
                 due.append(piece.to_wire())
             assert sum(len(one["data"]) for one in due) <= limit_bytes
             answers = [receiver.take(one) for one in wire.through(due, damaged)]
@@ -83,7 +83,7 @@ def sent_through(contents: list[bytes], wire: Wire, limit_bytes: int) -> list[by
     sizes=SIZES,
     seed=st.integers(0, 2**32),
     faults=st.tuples(st.floats(0, 0.5), st.floats(0, 0.5), st.booleans(), st.sampled_from([0.0, 0.1])),
-    limit_bytes=st.integers(pieces.MIN_IN_FLIGHT_BYTES, pieces.MAX_IN_FLIGHT_BYTES),
+    limit_bytes=st.integers(file_pieces.MIN_IN_FLIGHT_BYTES, file_pieces.MAX_IN_FLIGHT_BYTES),
 )
 def test_parts_arrive_whole_and_in_order_over_a_bad_channel(
     sizes: list[int], seed: int, faults: tuple[float, float, bool, float], limit_bytes: int
@@ -121,15 +121,15 @@ def test_a_part_that_was_damaged_is_sent_again_from_its_beginning() -> None:
 
 def test_acknowledgements_that_take_long_lower_the_limit() -> None:
     limit = FlightLimit()
-    assert limit.limit_bytes == pieces.MIN_IN_FLIGHT_BYTES
+    assert limit.limit_bytes == file_pieces.MIN_IN_FLIGHT_BYTES
     for _ in range(20):
         limit.acknowledged(0.01)
-    assert limit.limit_bytes == pieces.MAX_IN_FLIGHT_BYTES
+    assert limit.limit_bytes == file_pieces.MAX_IN_FLIGHT_BYTES
     limit.acknowledged(0.3)  # neither
-    assert limit.limit_bytes == pieces.MAX_IN_FLIGHT_BYTES
+    assert limit.limit_bytes == file_pieces.MAX_IN_FLIGHT_BYTES
     for _ in range(20):
         limit.acknowledged(2.0)
-    assert limit.limit_bytes == pieces.MIN_IN_FLIGHT_BYTES
+    assert limit.limit_bytes == file_pieces.MIN_IN_FLIGHT_BYTES
 
 
 def test_the_time_to_an_acknowledgement_is_that_of_its_last_piece() -> None:
@@ -157,12 +157,12 @@ PIECE = Piece(1, 1000, bytes(32), 0, bytes(100))
         {"part": None},
         {"part": 2**70},
         {"size": 0},
-        {"size": pieces.MAX_PART_BYTES + 1},
+        {"size": file_pieces.MAX_PART_BYTES + 1},
         {"size": 1e3},
         {"offset": -1},
         {"offset": 901},
         {"data": b""},
-        {"data": bytes(pieces.MAX_PIECE_BYTES + 1), "size": pieces.MAX_PART_BYTES},
+        {"data": bytes(file_pieces.MAX_PIECE_BYTES + 1), "size": file_pieces.MAX_PART_BYTES},
         {"data": "text"},
         {"data": [1, 2]},
         {"digest": b"short"},

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferload.workload import describe
-from inferload.workload.describe import describe as plan_text
-from inferload.workload.plannedload import PlannedLoad, Sample, expected_sessions, planned_end_s, planned_load
-from inferload.workload.scenario import Scenario, from_text, load
+from inferload.plan import describe
+from inferload.plan.describe import describe as plan_text
+from inferload.plan.planned_load import PlannedLoad, Sample, expected_sessions, planned_end_s, planned_load
+from inferload.scenario.scenario import Scenario, from_text, load
 from inferload.workload.schedules import schedule_of
 from inferload.workload.sessions import Sessions
 

@@ -14,12 +14,12 @@ import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from inferload.content.messages import Piece
+from inferload.content.prompts import Vocabulary, approximate, calibrate
+from inferload.content.tokenizer import local_tokenizer
+from inferload.content.words import WORDS
 from inferload.errors import UsageError
-from inferload.workload.bodies import Texts
-from inferload.workload.messages import Piece
-from inferload.workload.prompts import Vocabulary, approximate, calibrate
-from inferload.workload.tokenizer import local_tokenizer
-from inferload.workload.words import WORDS
+from inferload.requests.bodies import Texts
 
 Tokenize = Callable[[str], list[int]]
 

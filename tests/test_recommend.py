@@ -11,14 +11,22 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from inferload.analysis.commands.recommend import json_text, markdown, page, text
+from inferload.analysis.comparison.recommend import (
+    SLOS,
+    Advice,
+    Recommendation,
+    held,
+    read_search,
+    recommend,
+    with_searches,
+)
 from inferload.analysis.comparison.sides import NAMES, Level, Run, Served, Side, served
 from inferload.analysis.comparison.tables import ab_block, matrix
-from inferload.analysis.recommend import SLOS, Advice, Recommendation, held, read_search, recommend, with_searches
-from inferload.analysis.recommendcommand import json_text, markdown, page, text
 from test_compare import write_run
 
 from inferload import cli, rundir
-from inferload.measure.cost import Prices
+from inferload.results.cost import Prices
 
 CHAT = SLOS[0]
 

@@ -9,15 +9,16 @@ import pytest
 import synthetic_run as synthetic
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from inferload.analysis import frames, report
-from inferload.analysis.breakdown import BANDS, PARTS, bands, parts
-from inferload.analysis.frames import RunFrames
-from inferload.analysis.reconcile import reconcile, rows, source
+from inferload.analysis.data import frames
+from inferload.analysis.data.breakdown import BANDS, PARTS, bands, parts
+from inferload.analysis.data.frames import RunFrames
+from inferload.analysis.report import report
+from inferload.analysis.report.reconcile import reconcile, rows, source
 
 from inferload import rundir
-from inferload.measure import server_names as names
-from inferload.measure.serverseries import by_target
-from inferload.scrapefile import ScrapeColumns
+from inferload.scrapes_file import ScrapeColumns
+from inferload.server_metrics import metric_names as names
+from inferload.server_metrics.series import by_target
 
 
 @pytest.fixture(scope="module")

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from inferload.analysis.comparison.compare import Comparison, compare, compare_with_occasions
-from inferload.analysis.comparison.figures import ALL, figure
 from inferload.analysis.comparison.sides import NAMES, Run, Side
+from inferload.analysis.data.figures import ALL, figure
 from scipy import signal
 
-from inferload.measure.pairedruns import power
+from inferload.statistics.paired_runs import power
 
 PRIMARY = figure("mean(ttft_ms)")
 OTHERS = tuple(one for one in ALL if one.name in ("p50(ttft_ms)", "p95(ttft_ms)", "turns_per_s", "mean(ttft_ms)"))

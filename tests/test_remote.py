@@ -16,7 +16,7 @@ from inferload.deploy import places, probe, remote, ssh
 from inferload.deploy.variant import document, named
 from sshd import SshServer
 
-from inferload import cli, deployed
+from inferload import cli, deployments
 from inferload.errors import UsageError
 
 pytestmark = pytest.mark.ssh
@@ -34,7 +34,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Folders of this test alone: for what is remembered here, and for what is remembered there."""
     monkeypatch.setenv("INFERLOAD_STATE", str(tmp_path / "there"))
     monkeypatch.setattr(places, "state_dir", lambda: tmp_path / "here")
-    monkeypatch.setattr(deployed, "state_dir", lambda: tmp_path / "here")
+    monkeypatch.setattr(deployments, "state_dir", lambda: tmp_path / "here")
     return tmp_path
 
 
@@ -73,7 +73,7 @@ def test_a_server_there_is_started_watched_measured_and_stopped(
         f"simulator: tiny-ngram (tiny) on ssh://{ssh_server.machine} at http://127.0.0.1:{local} through a tunnel"
     )
     assert probe.first_token("127.0.0.1", local) == "tiny"
-    known = deployed.of_target(f"http://localhost:{local}/v1")
+    known = deployments.of_target(f"http://localhost:{local}/v1")
     assert known is not None
     assert (known["variant"]["name"], known["machine"]) == ("tiny-ngram", f"ssh://{ssh_server.machine}")
     assert known["argv"][:2] == [program, "simulator"]
@@ -114,7 +114,7 @@ def test_a_server_there_is_started_watched_measured_and_stopped(
     assert not tunnel.is_running() or tunnel.status() == psutil.STATUS_ZOMBIE
     assert probe.is_free("127.0.0.1", port)
     assert probe.is_free("127.0.0.1", local)
-    assert deployed.of_target(f"http://127.0.0.1:{local}") is None
+    assert deployments.of_target(f"http://127.0.0.1:{local}") is None
     assert [path.suffix for path in (here / "there").iterdir()] == [".log"]
     assert list((here / "here").rglob("*.json")) == []
 
@@ -127,7 +127,7 @@ def test_without_a_tunnel_it_listens_where_it_can_be_reached(
     assert deploy("up", "tiny-all", "--program", program, "--port", str(port), "--listen", "127.0.0.1") == 0
     (server,) = remote.remembered()
     assert (server.url, server.tunnel) == (f"http://127.0.0.1:{port}", None)
-    assert server.machine == (deployed.of_target(server.url) or {})["machine"]
+    assert server.machine == (deployments.of_target(server.url) or {})["machine"]
     assert cli.main(["deploy", "down", "--all"]) == 0
     assert f"simulator on port {port}: stopped" in capsys.readouterr().out
     assert probe.is_free("127.0.0.1", port)
@@ -309,7 +309,7 @@ def test_a_run_finds_the_server_that_its_url_names(here: Path) -> None:
     remote.remember(server)
     remote.remember(dataclasses.replace(server, port=8001, url="http://127.0.0.1:8001", tunnel=(2**22 + 1, 8001)))
     assert remote.remembered()[0] == server
-    known = deployed.of_target("http://gpu-box:8000/v1") or {}
+    known = deployments.of_target("http://gpu-box:8000/v1") or {}
     assert (known["machine"], known["version"], known["variant"]["name"]) == ("me@gpu-box", "0.32.0", "t4-all")
-    assert deployed.of_target("http://gpu-box:8002") is None
-    assert deployed.of_target("http://localhost:8001") is None, "its tunnel has ended"
+    assert deployments.of_target("http://gpu-box:8002") is None
+    assert deployments.of_target("http://localhost:8001") is None, "its tunnel has ended"

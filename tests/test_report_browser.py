@@ -11,7 +11,7 @@ import chromium
 import pytest
 import synthetic_run as synthetic
 from chromium import Browser
-from inferload.analysis import report
+from inferload.analysis.report import report
 
 pytestmark = pytest.mark.browser
 

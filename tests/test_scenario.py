@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from inferload.errors import UsageError
-from inferload.workload import catalog
-from inferload.workload.arrivalkinds import Closed
-from inferload.workload.faults import ScenarioError
-from inferload.workload.jsonschema import json_schema
-from inferload.workload.scenario import Scenario, from_text, load
-from inferload.workload.yamltext import parse, scalar
+from inferload.scenario.files import catalog
+from inferload.scenario.files.mistakes import ScenarioError
+from inferload.scenario.files.yaml_text import parse, scalar
+from inferload.scenario.json_schema import json_schema
+from inferload.scenario.scenario import Scenario, from_text, load
+from inferload.scenario.schema.arrivals import Closed
 
 KINDS = list(json_schema()["properties"]["workload"]["discriminator"]["mapping"])
 

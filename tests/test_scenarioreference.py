@@ -3,20 +3,20 @@
 import re
 from pathlib import Path
 
-from inferload.workload import scenarioreference
-from inferload.workload.jsonschema import json_schema
-from inferload.workload.scenario import from_text
+from inferload.scenario import reference
+from inferload.scenario.json_schema import json_schema
+from inferload.scenario.scenario import from_text
 
 PAGE = Path(__file__).parent.parent / "docs" / "scenario.md"
 
 
 def test_the_page_is_generated_from_the_schema() -> None:
-    command = "python -m inferload.workload.scenarioreference > docs/scenario.md"
-    assert PAGE.read_text(encoding="utf-8") == scenarioreference.document(), command
+    command = "python -m inferload.scenario.reference > docs/scenario.md"
+    assert PAGE.read_text(encoding="utf-8") == reference.document(), command
 
 
 def test_every_key_of_the_schema_is_a_row_and_every_link_has_a_section() -> None:
-    page = scenarioreference.document()
+    page = reference.document()
     schema = json_schema()
     for definition in (schema, *schema["$defs"].values()):
         for key, part in definition.get("properties", {}).items():
@@ -28,4 +28,4 @@ def test_every_key_of_the_schema_is_a_row_and_every_link_has_a_section() -> None
 
 
 def test_the_example_is_a_valid_scenario() -> None:
-    assert from_text(scenarioreference.EXAMPLE, "example").name == "support"
+    assert from_text(reference.EXAMPLE, "example").name == "support"

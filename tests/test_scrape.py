@@ -24,20 +24,20 @@ from hypothesis import strategies as st
 from scripted_server import ScriptedServer, send
 from simulator_process import Simulator
 
-from inferload import scrapefile
+from inferload import scrapes_file
 from inferload.cli.scrape import _duration_s, _interval_s
+from inferload.client.client import Credentials, TlsSettings
+from inferload.client.scrape_http import MAX_PAGE_BYTES, MetricsClient, MetricsUrl
+from inferload.client.scraper import Book, Scrape, gauges, line_of
 from inferload.errors import UsageError
-from inferload.measure import server_names as names
+from inferload.master.lifecycle.scraper_process import Scraping
 from inferload.measure.clock import Anchor
-from inferload.measure.server_names import SCRAPE_DURATION
-from inferload.measure.servers import servers_block, totals
+from inferload.process.settings import OwnSettings
 from inferload.rundir import SERVER_METRICS
-from inferload.swarm.own import OwnSettings
-from inferload.swarm.scraping import Scraping
-from inferload.wire.client import Credentials, TlsSettings
-from inferload.wire.promtext import Sample, parse
-from inferload.wire.scrape import Book, Scrape, gauges, line_of
-from inferload.wire.scrapehttp import MAX_PAGE_BYTES, MetricsClient, MetricsUrl
+from inferload.server_metrics import metric_names as names
+from inferload.server_metrics.exposition import Sample, parse
+from inferload.server_metrics.metric_names import SCRAPE_DURATION
+from inferload.server_metrics.window_figures import servers_block, totals
 
 PAGE = """\
 # HELP vllm:num_requests_running Number of requests
@@ -106,7 +106,7 @@ class Child:
     def __init__(self, run: Path, *arguments: str, key: str | None = None) -> None:
         environment = {name: value for name, value in os.environ.items() if name != "OPENAI_API_KEY"}
         environment |= {"OPENAI_API_KEY": key} if key else {}
-        command = [sys.executable, "-m", "inferload.wire.scrape", "--out", str(run / SERVER_METRICS), *arguments]
+        command = [sys.executable, "-m", "inferload.client.scraper", "--out", str(run / SERVER_METRICS), *arguments]
         pipe = subprocess.PIPE
         self.run = run
         self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=environment)
@@ -124,7 +124,7 @@ class Child:
         if how == "sigterm":
             self.process.send_signal(signal.SIGTERM)
         _, said = self.process.communicate(timeout=20)
-        return self.process.returncode, said, scrapefile.read_scrapes(self.run)
+        return self.process.returncode, said, scrapes_file.read_scrapes(self.run)
 
 
 @pytest.mark.parametrize("how", ["stdin", "sigterm"])
@@ -151,7 +151,7 @@ def test_keeps_what_matters_and_ends_with_one_last_scrape(tmp_path: Path, page: 
     assert [row["value"] for row in rows] == list(range(1, page.count + 1))
     assert rows[0]["labels"] == '{"engine":"0","model_name":"m"}'
     assert [row["wall_ns"] for row in rows][:4] == [line["wall_ns"] for line in lines]
-    assert [path.name for path in (tmp_path / SERVER_METRICS).iterdir()] == [scrapefile.JOINED]
+    assert [path.name for path in (tmp_path / SERVER_METRICS).iterdir()] == [scrapes_file.JOINED]
 
 
 def test_a_server_that_goes_away_is_a_gap_and_two_lines(tmp_path: Path, page: MetricsServer) -> None:
@@ -199,7 +199,7 @@ def test_a_parent_that_does_not_listen_delays_nothing(tmp_path: Path, page: Metr
     assert child.process.stdin is not None
     child.process.stdin.close()
     assert child.process.wait(20) == 0
-    assert len(scrapefile.read_scrapes(tmp_path)) == page.count * 7
+    assert len(scrapes_file.read_scrapes(tmp_path)) == page.count * 7
 
 
 @pytest.mark.parametrize("trusted", ["ca-file", "insecure", "not"])
@@ -257,8 +257,8 @@ def test_a_value_that_is_not_a_number_stays_out_of_the_line() -> None:
     assert json.loads(line_of(scrape))["gauges"] == {}
 
 
-def book_of(*walls: int) -> scrapefile.ScrapeColumns:
-    columns = scrapefile.ScrapeColumns()
+def book_of(*walls: int) -> scrapes_file.ScrapeColumns:
+    columns = scrapes_file.ScrapeColumns()
     for wall in walls:
         columns.append(wall, "t", "vllm:a", (("engine", "0"),), float(wall))
         columns.append(wall, "t", f"vllm:b{wall}", (), float("nan"))
@@ -269,20 +269,20 @@ def test_parts_join_into_one_and_a_crash_between_counts_nothing_twice(tmp_path: 
     folder = tmp_path / SERVER_METRICS
     folder.mkdir()
     parts = [
-        scrapefile.write_part(folder, scrapefile.next_number(folder), book_of(*walls).to_table())
+        scrapes_file.write_part(folder, scrapes_file.next_number(folder), book_of(*walls).to_table())
         for walls in ((1, 2), (3,), (4, 5, 6))
     ]
-    before = scrapefile.read_scrapes(tmp_path)
+    before = scrapes_file.read_scrapes(tmp_path)
     kept = parts[1].read_bytes()
-    scrapefile.join_parts(folder)
+    scrapes_file.join_parts(folder)
     parts[1].write_bytes(kept)  # as if the process had died before it removed this one
     (folder / "part-00009.parquet.tmp").write_bytes(b"cut short")
-    assert str(scrapefile.read_scrapes(tmp_path).to_pylist()) == str(before.to_pylist())
+    assert str(scrapes_file.read_scrapes(tmp_path).to_pylist()) == str(before.to_pylist())
     assert len(before) == 12
-    assert scrapefile.next_number(folder) == 3
-    scrapefile.write_part(folder, 3, book_of(7).to_table())
-    scrapefile.join_parts(folder)
-    assert [row["wall_ns"] for row in scrapefile.read_scrapes(tmp_path, ["vllm:a"]).to_pylist()] == [
+    assert scrapes_file.next_number(folder) == 3
+    scrapes_file.write_part(folder, 3, book_of(7).to_table())
+    scrapes_file.join_parts(folder)
+    assert [row["wall_ns"] for row in scrapes_file.read_scrapes(tmp_path, ["vllm:a"]).to_pylist()] == [
         1,
         2,
         3,
@@ -291,13 +291,13 @@ def test_parts_join_into_one_and_a_crash_between_counts_nothing_twice(tmp_path: 
         6,
         7,
     ]
-    assert pq.read_schema(folder / scrapefile.JOINED).names == scrapefile.SCHEMA.names
+    assert pq.read_schema(folder / scrapes_file.JOINED).names == scrapes_file.SCHEMA.names
 
 
 def test_a_scraper_that_was_killed_leaves_nothing_half_written(tmp_path: Path, page: MetricsServer) -> None:
     folder = tmp_path / SERVER_METRICS
     folder.mkdir()
-    scrapefile.write_part(folder, 0, book_of(1, 2).to_table())
+    scrapes_file.write_part(folder, 0, book_of(1, 2).to_table())
     own = OwnSettings(Credentials(), (), TlsSettings(), None)
     scraping = Scraping(folder, (f"http://127.0.0.1:{page.port}/metrics",), 1.0, own, Anchor.take())
     try:
@@ -308,11 +308,11 @@ def test_a_scraper_that_was_killed_leaves_nothing_half_written(tmp_path: Path, p
     finally:
         scraping.stop()
     assert [path.name for path in folder.iterdir()] == ["part-00000.parquet"]
-    assert len(scrapefile.read_scrapes(tmp_path, ["vllm:a"])) == 2
+    assert len(scrapes_file.read_scrapes(tmp_path, ["vllm:a"])) == 2
 
 
 def test_no_scrapes_are_an_empty_table(tmp_path: Path) -> None:
-    assert scrapefile.read_scrapes(tmp_path).schema == scrapefile.SCHEMA
+    assert scrapes_file.read_scrapes(tmp_path).schema == scrapes_file.SCHEMA
     assert len(Book().take()) == 0
 
 
@@ -395,8 +395,8 @@ def command(*arguments: str, **more: Any) -> subprocess.Popen[str]:
 
 def kept(folder: Path) -> pa.Table:
     """What a folder of scrapes holds."""
-    assert [path.name for path in folder.iterdir()] == [scrapefile.JOINED]
-    return pq.read_table(folder / scrapefile.JOINED)
+    assert [path.name for path in folder.iterdir()] == [scrapes_file.JOINED]
+    return pq.read_table(folder / scrapes_file.JOINED)
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])

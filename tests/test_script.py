@@ -1,7 +1,7 @@
 """Scripts: what a session asks, told without a server."""
 
-from inferload.workload.messages import Message, Piece, text_message
-from inferload.workload.script import Ask, Fork, Reply, Script, outline
+from inferload.content.messages import Message, Piece, text_message
+from inferload.content.script import Ask, Fork, Reply, Script, outline
 
 GOAL = text_message("user", "goal", 10)
 

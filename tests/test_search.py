@@ -12,7 +12,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy import signal, stats
 
-from inferload.measure.intervals import share_interval
 from inferload.measure.search import attainment, bracket, slo
 from inferload.measure.search.answer import answer, document
 from inferload.measure.search.attainment import Held
@@ -20,6 +19,7 @@ from inferload.measure.search.bracket import Ended, Settings
 from inferload.measure.search.point import Look, Point
 from inferload.measure.search.slo import SloError
 from inferload.measure.search.window import Samples, Window
+from inferload.statistics.intervals import share_interval
 
 P95 = slo.parse("p95(ttft_ms) < 100")
 

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 import synthetic_run
-from inferload.analysis import searchcharts, searchpage
+from inferload.analysis.report import search_charts, search_page
 
-from inferload import cli, rundir, turnfile
-from inferload.cli.ending import end
-from inferload.cli.search import asked, points
+from inferload import cli, rundir, turns_file
+from inferload.cli.search import points, search_options
+from inferload.cli.terminate import end
 from inferload.errors import UsageError
 from inferload.measure.search import bracket, slo
 from inferload.measure.search.answer import document
@@ -24,8 +24,8 @@ from inferload.measure.search.bracket import Settings
 from inferload.measure.search.point import Look
 from inferload.measure.search.text import going, line, summed_up
 from inferload.measure.search.window import Samples, Window
-from inferload.workload import scenario as scenarios
-from inferload.workload.scenariotext import as_yaml
+from inferload.scenario import scenario as scenarios
+from inferload.scenario.files.writer import as_yaml
 
 SLO = "p95(ttft_ms) < 800"
 HOST = ["--host", "http://127.0.0.1:9"]
@@ -75,23 +75,25 @@ def test_a_bound_on_the_turns_in_flight_is_refused(
     assert "arrivals.max_in_flight" in capsys.readouterr().err
 
 
-def said_of(folder: Path, **changes: Any) -> asked.Asked:
+def said_of(folder: Path, **changes: Any) -> search_options.Asked:
     given = {
         "scenario": "chat-open", "host": "http://127.0.0.1:9", "slo": SLO, "budget_s": 600.0, "window_s": 40.0,
         "warmup_s": 5.0, "guess": 2.0, "precision": 0.15, "seed": 3, "rates": (), "options": {}, "extra": (),
     }  # fmt: skip
-    return asked.Asked(**{**given, **changes})
+    return search_options.Asked(**{**given, **changes})
 
 
 def test_a_point_is_the_scenario_at_its_load_without_gates_and_profile(tmp_path: Path) -> None:
     loaded = scenarios.load("chat-open")
-    text = asked.at(loaded, "chat-open", said_of(tmp_path), 3.5, 17)
+    text = search_options.at(loaded, "chat-open", said_of(tmp_path), 3.5, 17)
     point = scenarios.from_text(text, "point")
     assert point.as_data()["arrivals"]["sessions_per_s"] == 3.5
     assert (point.phases.warmup_s, point.phases.measure_s, point.seed, point.gates) == (5.0, 40.0, 17, ())
     assert point.cache == loaded.cache
     closed = scenarios.load("chat")
-    users = scenarios.from_text(asked.at(closed, "chat", said_of(tmp_path), 7.0, 1), "point").as_data()["arrivals"]
+    users = scenarios.from_text(search_options.at(closed, "chat", said_of(tmp_path), 7.0, 1), "point").as_data()[
+        "arrivals"
+    ]
     assert users["users"] == 7
 
 
@@ -108,9 +110,9 @@ def test_a_point_that_is_warmed_by_itself_takes_twice_as_long(tmp_path: Path) ->
 def test_what_was_asked_is_kept_for_a_search_that_goes_on(tmp_path: Path) -> None:
     said = said_of(tmp_path, rates=(1.0, 2.0), extra=("--processes", "2"))
     said.write(tmp_path)
-    assert asked.read(tmp_path) == said
+    assert search_options.read(tmp_path) == said
     with pytest.raises(UsageError, match="no search was begun there"):
-        asked.read(tmp_path / "other")
+        search_options.read(tmp_path / "other")
 
 
 def test_the_key_in_a_header_is_not_kept_and_is_asked_for_again(
@@ -118,10 +120,10 @@ def test_the_key_in_a_header_is_not_kept_and_is_asked_for_again(
 ) -> None:
     said = said_of(tmp_path, options={"header": ["X-Team: blue", "X-Api-Key: sesame"]})
     said.write(tmp_path)
-    assert "sesame" not in (tmp_path / asked.PLAN).read_text()
+    assert "sesame" not in (tmp_path / search_options.PLAN).read_text()
     assert cli.main(["search", "--resume", str(tmp_path), "--dry-run"]) == 2
     assert "keys are not kept; give again --header 'X-Api-Key: ...'" in capsys.readouterr().err
-    assert asked.read(tmp_path, ["x-api-key: sesame", "X-Other: 1"]).options == {
+    assert search_options.read(tmp_path, ["x-api-key: sesame", "X-Other: 1"]).options == {
         "header": ["X-Team: blue", "x-api-key: sesame"]
     }
     again = ["search", "--resume", str(tmp_path), "--dry-run", "--header", "X-Api-Key: sesame"]
@@ -190,10 +192,10 @@ def test_a_point_is_not_judged_by_a_part_of_its_turns(tmp_path: Path) -> None:
     conditions = slo.parse("p95(ttft_ms) < 800")
     manifest = json.loads((run_dir / "run.json").read_text())
     for worker in manifest["workers"]:
-        worker["turns"] = turnfile.rows_of(run_dir / rundir.TURNS, worker["name"])
+        worker["turns"] = turns_file.rows_of(run_dir / rundir.TURNS, worker["name"])
     (run_dir / "run.json").write_text(json.dumps(manifest))
     points.window(run_dir, conditions)
-    turnfile.remove_worker(run_dir / rundir.TURNS, "w1")
+    turns_file.remove_worker(run_dir / rundir.TURNS, "w1")
     with pytest.raises(UsageError, match="turn records are in the run directory"):
         points.window(run_dir, conditions)
 
@@ -306,17 +308,17 @@ def found(kept: dict[float, float]) -> dict[str, Any]:
 
 
 def test_the_page_says_what_is_sure_and_what_counts_for_nothing(golden: Callable[..., Any]) -> None:
-    text = searchpage.markdown(found({4.0: 0.995, 8.0: 0.985, 12.0: 0.95, 16.0: 0.7}))
+    text = search_page.markdown(found({4.0: 0.995, 8.0: 0.985, 12.0: 0.95, 16.0: 0.7}))
     golden("search.md", text)
-    page = searchpage.html(found({4.0: 0.995, 8.0: 0.985, 12.0: 0.95, 16.0: 0.7}), plotly="")
+    page = search_page.html(found({4.0: 0.995, 8.0: 0.985, 12.0: 0.95, 16.0: 0.7}), plotly="")
     assert "a worker used 99 % of a core" in page
     assert "no steady value" in page
 
 
 def test_a_sweep_has_no_answer_and_a_page_all_the_same() -> None:
     plain = found({4.0: 0.99, 8.0: 0.9}) | {"answer": None}
-    assert searchpage.headline(plain).startswith("Sweep of chat-open at 4 loads")
-    assert "Sweep: chat-open" in searchpage.markdown(plain)
+    assert search_page.headline(plain).startswith("Sweep of chat-open at 4 loads")
+    assert "Sweep: chat-open" in search_page.markdown(plain)
 
 
 def test_an_slo_of_means_alone_has_no_picture_of_shares() -> None:
@@ -325,7 +327,7 @@ def test_an_slo_of_means_alone_has_no_picture_of_shares() -> None:
     steady = Window(60.0, (Samples(at_s, np.full(len(at_s), 50.0)),), at_s, at_s + 0.1)
     over = Window(60.0, (Samples(at_s, at_s * 100),), at_s, at_s * 2 + 1)
     looks = [Look(4.0, (steady,), 65.0), Look(8.0, (over,), 65.0)]
-    picture = searchcharts.picture(document(settings, bracket.points_of(settings, looks), "budget", "sessions/s"))
+    picture = search_charts.picture(document(settings, bracket.points_of(settings, looks), "budget", "sessions/s"))
     assert picture is not None
     assert {trace["yaxis"] for trace in picture.figure["data"]} == {"y2", "y3"}
     assert "yaxis" not in picture.figure["layout"]

@@ -5,12 +5,12 @@ from collections.abc import Mapping
 import pyarrow as pa
 import pytest
 
-from inferload.measure import paired
-from inferload.results.cachefigures import CacheFigures
-from inferload.workload.bodies import Isolation
-from inferload.workload.messages import text_message
-from inferload.workload.script import Ask, Fork, Script
-from inferload.workload.senthits import SentHits, SentTurn
+from inferload.content.messages import text_message
+from inferload.content.script import Ask, Fork, Script
+from inferload.requests.bodies import Isolation
+from inferload.statistics import paired_turns
+from inferload.summarise.cache_figures import CacheFigures
+from inferload.workload.prefix_cache.sent import SentHits, SentTurn
 
 BLOCK = 10
 APART = Isolation("salt", "run")
@@ -134,16 +134,16 @@ def _table(**turns: tuple[float, float]) -> pa.Table:
     ]
     columns = {"failure": pa.string(), "finish_reason": pa.string()}
     schema = pa.schema([(name, columns.get(name, pa.string() if name in ("turn_id", "phase") else pa.int64()))
-                        for name in paired.COLUMNS])  # fmt: skip
+                        for name in paired_turns.COLUMNS])  # fmt: skip
     return pa.Table.from_pylist(rows, schema=schema)
 
 
 def test_pairs_are_turns_that_both_runs_have_answered() -> None:
     before = _table(a=(100, 200), b=(50, 100), cx=(1, 1))
     after = _table(a=(10, 110), b=(20, 70), cx=(1, 1), d=(9, 9))
-    found = paired.paired(before, after)
+    found = paired_turns.paired(before, after)
     assert found["only_after"] == 1
     ttft = found["measures"]["ttft_ms"]
     assert (ttft["pairs"], ttft["before_mean"], ttft["after_mean"], ttft["difference_mean"]) == (2, 75, 15, -60)
     assert ttft["ratio_p50"] == pytest.approx((0.1 + 0.4) / 2)
-    assert paired.paired(before, _table(d=(9, 9)))["measures"]["e2e_ms"]["pairs"] == 0
+    assert paired_turns.paired(before, _table(d=(9, 9)))["measures"]["e2e_ms"]["pairs"] == 0

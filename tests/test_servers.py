@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferload.measure import server_names as names
-from inferload.measure.servergates import BY_NAME, SERVER_METRICS
-from inferload.measure.servers import USED, prefix_cache, servers_block, totals
-from inferload.measure.serverseries import by_target, growth, names_on_pages
-from inferload.scrapefile import ScrapeColumns
+from inferload.scrapes_file import ScrapeColumns
+from inferload.server_metrics import metric_names as names
+from inferload.server_metrics.gate_metrics import BY_NAME, SERVER_METRICS
+from inferload.server_metrics.series import by_target, growth, names_on_pages
+from inferload.server_metrics.window_figures import USED, prefix_cache, servers_block, totals
 
 S = 1_000_000_000
 SERVER = "http://server:8000"

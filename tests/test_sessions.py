@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferload.workload.bodies import BodyWriter, Isolation, Settings, Texts, isolation
-from inferload.workload.faults import ScenarioError
+from inferload.content.prompts import Vocabulary, calibrate
+from inferload.content.script import Ask, PlannedTurn, Reply, Sent, outline
+from inferload.requests.bodies import BodyWriter, Isolation, Settings, Texts, isolation
+from inferload.scenario.files.mistakes import ScenarioError
+from inferload.scenario.scenario import Scenario, from_text
 from inferload.workload.models import place_of
-from inferload.workload.prompts import Vocabulary, calibrate
-from inferload.workload.scenario import Scenario, from_text
-from inferload.workload.script import Ask, PlannedTurn, Reply, Sent, outline
 from inferload.workload.sessions import Sessions
 
 SCENARIO = """\

@@ -15,18 +15,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from inferload.content.data import Data, Found
+from inferload.content.messages import Piece
+from inferload.content.script import PlannedTurn, outline
+from inferload.content.token_estimate import Counting, measure
 from inferload.errors import UsageError
-from inferload.workload import files
-from inferload.workload.counting import Counting, measure
-from inferload.workload.data import Data, Found
-from inferload.workload.messages import Piece
-from inferload.workload.scenario import Scenario, from_text
-from inferload.workload.script import PlannedTurn, outline
+from inferload.scenario.files import data_files
+from inferload.scenario.scenario import Scenario, from_text
+from inferload.scenario.schema.sources import Columns
 from inferload.workload.sessions import Sessions
-from inferload.workload.sources import corpus, index, readers, reading
-from inferload.workload.sources.documents import DocumentError, Exchange, Talk, talk_of
-from inferload.workload.sources.kinds import Columns
-from inferload.workload.sources.made import around
+from inferload.workload.sources import corpus, file_records, index, loaders
+from inferload.workload.sources.parsing import DocumentError, Exchange, Talk, talk_of
+from inferload.workload.sources.synthetic import around
 
 HERE = Path(__file__).parent
 
@@ -34,7 +34,7 @@ HERE = Path(__file__).parent
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-    monkeypatch.setattr(readers, "_known", {})
+    monkeypatch.setattr(loaders, "_known", {})
 
 
 def scenario(source: dict[str, Any], **workload: Any) -> Scenario:
@@ -100,8 +100,8 @@ def test_an_array_is_read_as_it_was_written_whatever_its_blocks(
     text = json.dumps(documents, indent=indent, ensure_ascii=ascii_only)
     path.write_bytes(b"\xef\xbb\xbf" * marked + text.encode())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reading, "_BLOCK_BYTES", block)
-        found = list(reading.json_array(path))
+        patch.setattr(file_records, "_BLOCK_BYTES", block)
+        found = list(file_records.json_array(path))
     assert [one.document for one in found] == documents
     content = path.read_bytes()
     assert [json.loads(content[one.start : one.start + one.size]) for one in found] == documents
@@ -115,9 +115,9 @@ def test_an_array_that_is_cut_anywhere_is_refused_with_its_line(tmp_path: Path, 
     path.write_bytes(whole[: cut % len(whole)])
     lines = path.read_bytes().count(b"\n") + 1
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reading, "_BLOCK_BYTES", block)
+        patch.setattr(file_records, "_BLOCK_BYTES", block)
         with pytest.raises(UsageError) as caught:
-            list(reading.json_array(path))
+            list(file_records.json_array(path))
     said = str(caught.value)
     assert "\n" not in said
     assert "empty" in said or any(f"a.json:{line}: " in said for line in range(1, lines + 1))
@@ -134,9 +134,9 @@ def test_a_table_is_read_as_it_was_written(tmp_path: Path, rows: list[tuple[str,
     writer.writerows([("prompt", "answer"), *rows])
     path = tmp_path / "a.csv"
     path.write_bytes(out.getvalue().encode())
-    found = list(reading.table(path))
+    found = list(file_records.table(path))
     assert [(one.document["prompt"], one.document["answer"]) for one in found] == rows
-    content, decode = path.read_bytes(), reading.decode_row(["prompt", "answer"])
+    content, decode = path.read_bytes(), file_records.decode_row(["prompt", "answer"])
     assert [decode(content[one.start : one.start + one.size]) for one in found] == [one.document for one in found]
 
 
@@ -365,22 +365,22 @@ def test_an_index_is_kept_and_a_changed_file_is_gone_through_again(
     path = tmp_path / "s.json"
     source = sharegpt(path, [conversation("a", "b"), conversation("c", "d")])
     read: list[Path] = []
-    whole = reading.json_array
+    whole = file_records.json_array
 
-    def counted(path: Path) -> Iterator[reading.Raw]:
+    def counted(path: Path) -> Iterator[file_records.Raw]:
         read.append(path)
         return whole(path)
 
-    monkeypatch.setattr(reading, "json_array", counted)
+    monkeypatch.setattr(file_records, "json_array", counted)
 
     def opened() -> dict[str, Any]:
-        monkeypatch.setattr(readers, "_known", {})
+        monkeypatch.setattr(loaders, "_known", {})
         return Sessions(scenario(source)).open()["chat"].facts()["source"]
 
     first = opened()
     assert opened() == first
     assert len(read) == 1
-    assert first["sha256"] == files.sha256_of(path)
+    assert first["sha256"] == data_files.sha256_of(path)
     sharegpt(path, [conversation("a", "b")])
     assert opened()["sessions"] == 1
     assert len(read) == 2
@@ -401,7 +401,7 @@ def test_a_worker_with_another_file_is_refused(tmp_path: Path) -> None:
         UsageError, match=r"mine.json: differs from the master's .* copy the same file to every machine"
     ):
         Sessions(scenario(source), data).open()
-    same = Data(by_class={"chat": Found(files.sha256_of(mine))})
+    same = Data(by_class={"chat": Found(data_files.sha256_of(mine))})
     assert same.has_files
     Sessions(scenario(source), same).open()
 
@@ -426,14 +426,14 @@ def test_paths_count_from_here_and_then_from_the_scenarios_folder(
     (there / "d.json").write_text("[]")
     origin = there / "s.yaml"
     origin.write_text("")
-    assert files.find("d.json", str(origin)) == there / "d.json"
+    assert data_files.find("d.json", str(origin)) == there / "d.json"
     (here / "d.json").write_text("[]")
-    assert files.find("d.json", str(origin)) == here / "d.json"
-    with pytest.raises(files.Missing, match=r"e.json: no such file in .*here or .*there"):
-        files.find("e.json", str(origin))
-    with pytest.raises(files.Missing, match="is a directory"):
-        files.find("../there")
-    assert files.find("chat.yaml", "smoke").name == "chat.yaml"  # of a bundled scenario: beside it
+    assert data_files.find("d.json", str(origin)) == here / "d.json"
+    with pytest.raises(data_files.Missing, match=r"e.json: no such file in .*here or .*there"):
+        data_files.find("e.json", str(origin))
+    with pytest.raises(data_files.Missing, match="is a directory"):
+        data_files.find("../there")
+    assert data_files.find("chat.yaml", "smoke").name == "chat.yaml"  # of a bundled scenario: beside it
 
 
 # -- files of one's own

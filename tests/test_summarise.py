@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 
-from inferload import cli, rundir, turnfile
+from inferload import cli, rundir, turns_file
+from inferload.content.chat_template import NO_TEMPLATE
 from inferload.errors import UsageError
+from inferload.measure.client_health import HealthSet
 from inferload.measure.clock import Anchor
-from inferload.measure.health import HealthSet
-from inferload.measure.outcome import Policy
 from inferload.measure.record import PhaseWindow, TurnRecord
 from inferload.measure.tally import TallySet
-from inferload.results.counts import Counts, Earlier, EndedWorker, Others, read_counts
-from inferload.results.summarise import refresh, summarise
-from inferload.workload import scenario as scenarios
-from inferload.workload.chattemplate import NO_TEMPLATE
+from inferload.scenario import scenario as scenarios
+from inferload.summarise.counts import Counts, Earlier, EndedWorker, Others, read_counts
+from inferload.summarise.summarise import refresh, summarise
+from inferload.verdict.outcome import Policy
 
 SCENARIO = """
 schema: 1
@@ -98,9 +98,9 @@ def run_of(folder: Path, turns: list[TurnRecord], **changes: Any) -> Path:
     (folder / rundir.TURNS).mkdir(parents=True)
     (folder / rundir.SERVER_METRICS).mkdir()
     rundir.write_json(folder / rundir.MANIFEST, {"id": RUN})
-    columns = turnfile.TurnColumns()
+    columns = turns_file.TurnColumns()
     columns.extend(turns)
-    turnfile.write_part(folder / rundir.TURNS, "w0", 1, columns, Anchor(0, 0), run_id=RUN)
+    turns_file.write_part(folder / rundir.TURNS, "w0", 1, columns, Anchor(0, 0), run_id=RUN)
     rundir.write_json(folder / rundir.COUNTS, counts(turns, **changes).to_wire())
     return folder
 
@@ -203,6 +203,6 @@ def test_a_missing_earlier_run_leaves_the_expected_hits_out(tmp_path: Path) -> N
 
 
 def test_neither_locust_nor_pandas_is_imported() -> None:
-    program = "import sys, inferload.results.summarise; print({'locust', 'gevent', 'pandas'} & set(sys.modules))"
+    program = "import sys, inferload.summarise.summarise; print({'locust', 'gevent', 'pandas'} & set(sys.modules))"
     made = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert made.stdout == "set()\n"

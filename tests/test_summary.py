@@ -13,18 +13,18 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from records import MS, S, turn
 
-from inferload.measure.brief import brief
+from inferload.measure.client_health import Beat, HealthSet
 from inferload.measure.clock import Anchor
-from inferload.measure.console import tables
-from inferload.measure.evidence import RunFacts, gather
-from inferload.measure.health import Beat, HealthSet
 from inferload.measure.measures import MEASURES
 from inferload.measure.record import Failure, PhaseWindow, TurnRecord, stepped
 from inferload.measure.sketch import rank
-from inferload.measure.summary import QUANTILES, SummaryInput, build, exact_block, steady
 from inferload.measure.tally import Slo, TallySet
-from inferload.measure.validity import Verdict, judge
-from inferload.turnfile import TurnColumns, exact_values, to_table
+from inferload.results.phase_evidence import RunFacts, gather
+from inferload.results.summary import QUANTILES, SummaryInput, build, exact_block, steady
+from inferload.results.terminal_summary import brief
+from inferload.results.terminal_tables import tables
+from inferload.turns_file import TurnColumns, exact_values, to_table
+from inferload.verdict.validity import Verdict, judge
 
 WINDOWS = (PhaseWindow("warmup", 0, 10 * S), PhaseWindow("measure", 10 * S, 70 * S), PhaseWindow("drain", 70 * S))
 SECONDS = {"warmup": 10.0, "measure": 60.0, "drain": 4.0}

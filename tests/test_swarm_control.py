@@ -11,15 +11,15 @@ import pytest
 from gevent.event import Event
 from records import turn
 
+from inferload.client.connection.error_log import FaultLog
+from inferload.client.turn import TurnResult
+from inferload.master.controller import Controller
 from inferload.measure.clock import NS_PER_S, Anchor, now_ns
 from inferload.measure.record import PhaseWindow
-from inferload.results.cachefigures import as_sent
-from inferload.swarm import sessions
-from inferload.swarm.controller import Controller
-from inferload.swarm.sessions import OpenLoop
-from inferload.swarm.workerrun import WorkerRun
-from inferload.wire.faults import FaultLog
-from inferload.wire.turn import TurnResult
+from inferload.summarise.cache_figures import as_sent
+from inferload.worker import load_loops
+from inferload.worker.load_loops import OpenLoop
+from inferload.worker.run import WorkerRun
 from inferload.workload.arrivals import Arrival
 
 
@@ -235,7 +235,7 @@ def test_a_worker_that_leaves_books_what_was_due_and_leaves_the_rest_of_its_load
 def test_an_arrival_that_waits_for_its_timer_as_the_load_ends_begins(monkeypatch: pytest.MonkeyPatch) -> None:
     """Arrivals fall due at 0, 1, 2, 3 and 4 s; the load ends 20 ms after the last one, which then is not dropped."""
     left, begun = Left(), []
-    monkeypatch.setattr(sessions, "now_ns", lambda: left.start_ns + round(4.02 * NS_PER_S))
+    monkeypatch.setattr(load_loops, "now_ns", lambda: left.start_ns + round(4.02 * NS_PER_S))
     monkeypatch.setattr(left.loop, "_begin_session", lambda index, due_ns, window: begun.append(due_ns - left.start_ns))
     assert left.close(4.02) == (4, 4, 4.02)
     assert begun == [4 * NS_PER_S]

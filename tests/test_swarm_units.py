@@ -12,22 +12,26 @@ import gevent
 import pytest
 
 from inferload import __version__
+from inferload.argparse_ext import PassingParser
 from inferload.cli import run as run_command
+from inferload.client.client import Credentials, TlsSettings
+from inferload.client.connection.connect import Proxy
+from inferload.client.connection.redaction import Redaction
+from inferload.client.connection.target import Target
 from inferload.errors import UsageError
+from inferload.locust import options, plugin
+from inferload.locust.adapters import logs
+from inferload.master.lifecycle import worker_setup, worker_watchdog
+from inferload.master.lifecycle.run import MasterRun
+from inferload.master.lifecycle.workers import Member, Roster
 from inferload.measure import clock
 from inferload.measure.record import PhaseWindow
-from inferload.passing import PassingParser
-from inferload.runoptions import RUN_OPTIONS
-from inferload.swarm import agent, logs, messages, muster, options, plugin, silence, watching
-from inferload.swarm.masterrun import MasterRun
-from inferload.swarm.order import Wish, nominal_users, resolve
-from inferload.swarm.own import OwnSettings, client_settings
-from inferload.swarm.roster import Member, Roster
-from inferload.wire.client import Credentials, TlsSettings
-from inferload.wire.dial import Proxy
-from inferload.wire.redaction import Redaction
-from inferload.wire.target import Target
-from inferload.workload import scenario as scenarios
+from inferload.process import messages, silence
+from inferload.process.run_spec import Wish, nominal_users, resolve
+from inferload.process.settings import OwnSettings, client_settings
+from inferload.run_options import RUN_OPTIONS
+from inferload.scenario import scenario as scenarios
+from inferload.worker import worker
 
 HOST = "http://127.0.0.1:8000"
 
@@ -173,7 +177,7 @@ def test_the_roster_counts_missing_reports() -> None:
 
 def test_the_tightest_ping_gives_the_offset(monkeypatch: pytest.MonkeyPatch) -> None:
     times = iter([1_000, 1_400])
-    monkeypatch.setattr("inferload.swarm.roster.now_ns", lambda: next(times))
+    monkeypatch.setattr("inferload.master.lifecycle.workers.now_ns", lambda: next(times))
     one = Member("w0", None, 0, heard_ns=0)
     one.pong(sent_ns=800, mono_ns=5_900, wall_ns=10, here_wall_ns=10)  # round trip 200
     one.pong(sent_ns=1_000, mono_ns=7_000, wall_ns=10, here_wall_ns=10)  # round trip 400: worse, not taken
@@ -181,7 +185,7 @@ def test_the_tightest_ping_gives_the_offset(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_clock_that_is_the_masters_own_has_no_offset(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("inferload.swarm.roster.now_ns", lambda: 1_000)
+    monkeypatch.setattr("inferload.master.lifecycle.workers.now_ns", lambda: 1_000)
     one = Member("w0", None, 0, heard_ns=0)
     # The answer was quick, the way there was not.
     one.pong(sent_ns=800, mono_ns=990, wall_ns=10, here_wall_ns=10, same_clock=True)
@@ -237,12 +241,12 @@ def test_workers_of_another_version_or_scenario_are_named() -> None:
     mine = scenarios.load("smoke").digest
     for member, scenario in zip(members, (None, mine, None, None), strict=True):
         member.facts = {"version": __version__, "host": "here", "scenario": scenario}
-    muster.check_alike(members, scenarios.load("smoke").digest)
+    worker_setup.check_alike(members, scenarios.load("smoke").digest)
     members[1].facts |= {"version": "0.0.9", "host": "node2"}
     members[2].facts |= {"version": None, "host": "node3"}
     members[3].facts |= {"scenario": scenarios.load("chat").digest, "host": "node4"}
     with pytest.raises(UsageError) as refused:
-        muster.check_alike(members, scenarios.load("smoke").digest)
+        worker_setup.check_alike(members, scenarios.load("smoke").digest)
     assert str(refused.value) == (
         f"workers: w1 on node2 runs 0.0.9, w2 on node3 runs an older one, and the master inferload {__version__}; "
         f"install the same on all. w3 on node4 was started with scenario {scenarios.load('chat').digest[:12]}, "
@@ -251,9 +255,9 @@ def test_workers_of_another_version_or_scenario_are_named() -> None:
 
 
 def test_a_worker_that_writes_its_files_is_heard_until_it_has_written_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agent, "REPORT_S", 0.001)
+    monkeypatch.setattr(worker, "REPORT_S", 0.001)
     runner = SimpleNamespace(register_message=lambda *_arguments, **_options: None)
-    one = agent.Agent(SimpleNamespace(runner=runner), OwnSettings(Credentials(), (), TlsSettings(), None))
+    one = worker.Agent(SimpleNamespace(runner=runner), OwnSettings(Credentials(), (), TlsSettings(), None))
     sent: list[str] = []
     monkeypatch.setattr(one, "_send", sent.append)
     run = SimpleNamespace(closing=True, said_all=False, report=lambda: "report", tidy=lambda: None)
@@ -269,11 +273,11 @@ def test_a_worker_that_comes_late_is_told_of_once() -> None:
     roster = Roster(["a", "b"])
     clients = {name: SimpleNamespace(state="ready") for name in ("a", "b")}
     known: set[str] = set()
-    assert watching.newcomers(roster, clients, known) == []
+    assert worker_watchdog.newcomers(roster, clients, known) == []
     clients["late"] = SimpleNamespace(state="ready")
     clients["gone"] = SimpleNamespace(state="missing")
-    assert watching.newcomers(roster, clients, known) == ["late"]
-    assert watching.newcomers(roster, clients, known) == []
+    assert worker_watchdog.newcomers(roster, clients, known) == ["late"]
+    assert worker_watchdog.newcomers(roster, clients, known) == []
 
 
 class Watched:
@@ -293,29 +297,29 @@ class Watched:
 
 def test_a_worker_that_was_given_up_is_waited_for_once_it_is_heard_again(monkeypatch: pytest.MonkeyPatch) -> None:
     at_ns = [0]
-    monkeypatch.setattr("inferload.swarm.roster.now_ns", lambda: at_ns[0])
+    monkeypatch.setattr("inferload.master.lifecycle.workers.now_ns", lambda: at_ns[0])
     run = Watched("a", "b")
     one, other = run.roster.members
     one.heard_ns = other.heard_ns = 0
     clients = {name: SimpleNamespace(state="running") for name in ("a", "b")}
     at_ns[0] = 5 * 10**9
     other.heard()
-    watching.look_round(run, clients, 60)  # type: ignore[arg-type]
+    worker_watchdog.look_round(run, clients, 60)  # type: ignore[arg-type]
     assert (one.lost, run.roster.awaited, run.kinds, run.looked) == (True, [other], ["worker_lost"], 1)
     one.heard()
     clients["a"].state = "missing"  # Locust has not noticed yet
-    watching.look_round(run, clients, 60)  # type: ignore[arg-type]
+    worker_watchdog.look_round(run, clients, 60)  # type: ignore[arg-type]
     assert (one.lost, run.roster.awaited, run.roster.present, run.looked) == (True, [one, other], [other], 1)
     at_ns[0] = 10 * 10**9
     other.heard()
-    watching.look_round(run, clients, 60)  # type: ignore[arg-type]
+    worker_watchdog.look_round(run, clients, 60)  # type: ignore[arg-type]
     assert (run.roster.awaited, run.kinds, run.looked) == ([other], ["worker_lost"], 2)
 
 
 def test_a_worker_that_reports_is_not_lost_while_locust_still_counts_it_as_missing() -> None:
     run = Watched("a")
     run.roster.members[0].heard()
-    watching.look_round(run, {"a": SimpleNamespace(state="missing")}, 60)  # type: ignore[arg-type]
+    worker_watchdog.look_round(run, {"a": SimpleNamespace(state="missing")}, 60)  # type: ignore[arg-type]
     assert (run.roster.lost, run.kinds) == ([], [])
 
 
@@ -324,7 +328,7 @@ def test_a_worker_that_has_not_reported_since_the_load_began_has_more_time(
     silent_s: int, lost: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at_ns = [0]
-    monkeypatch.setattr("inferload.swarm.roster.now_ns", lambda: at_ns[0])
+    monkeypatch.setattr("inferload.master.lifecycle.workers.now_ns", lambda: at_ns[0])
     run = Watched("a", "b")
     starting, reporting = run.roster.members
     for member in run.roster.members:
@@ -332,13 +336,13 @@ def test_a_worker_that_has_not_reported_since_the_load_began_has_more_time(
     starting.began = False
     clients = {name: SimpleNamespace(state="running") for name in ("a", "b")}
     at_ns[0] = silent_s * 10**9
-    watching.look_round(run, clients, 60)  # type: ignore[arg-type]
+    worker_watchdog.look_round(run, clients, 60)  # type: ignore[arg-type]
     assert (starting.lost, reporting.lost) == (lost, True)
 
 
 def test_a_run_begins_when_locust_counts_every_worker_as_present(monkeypatch: pytest.MonkeyPatch) -> None:
     """Locust gives no users to a worker that it counts as missing, and takes a while to see that one is back."""
-    monkeypatch.setattr(muster, "_assignment", lambda _run, _member: SimpleNamespace(to_wire=dict))
+    monkeypatch.setattr(worker_setup, "_assignment", lambda _run, _member: SimpleNamespace(to_wire=dict))
     members = Roster(["a", "b"])
     for member in members.members:
         member.ready = True
@@ -347,7 +351,7 @@ def test_a_run_begins_when_locust_counts_every_worker_as_present(monkeypatch: py
     run.roster, run.preflight = members, SimpleNamespace(data=SimpleNamespace(has_files=False))  # type: ignore[assignment]
     run._runner = SimpleNamespace(clients=clients, send_message=lambda *_arguments: None)
     with gevent.Timeout(10):
-        waiting = gevent.spawn(muster.hand_out, run)
+        waiting = gevent.spawn(worker_setup.hand_out, run)
         gevent.sleep(0.05)
         assert not waiting.ready()
         clients["b"].state = "ready"
@@ -356,18 +360,18 @@ def test_a_run_begins_when_locust_counts_every_worker_as_present(monkeypatch: py
 
 def test_nobody_is_silent_while_the_master_stands_still(monkeypatch: pytest.MonkeyPatch) -> None:
     at_ns = [0]
-    for module in ("roster", "watching"):
-        monkeypatch.setattr(f"inferload.swarm.{module}.now_ns", lambda: at_ns[0])
+    for module in ("master.lifecycle.workers", "process.silence"):
+        monkeypatch.setattr(f"inferload.{module}.now_ns", lambda: at_ns[0])
     run, ears = Watched("a"), silence.SilenceClock()
     member = run.roster.members[0]
     member.heard_ns = 0
     clients = {"a": SimpleNamespace(state="running")}
     for round_ms in (250, 8_000, *range(8_250, 12_001, 250)):  # it stood still from 0.25 to 8 s
         at_ns[0] = round_ms * 10**6
-        watching.look_round(run, clients, ears.listening_s())  # type: ignore[arg-type]
+        worker_watchdog.look_round(run, clients, ears.listening_s())  # type: ignore[arg-type]
     assert not member.lost
     at_ns[0] += 250 * 10**6
-    watching.look_round(run, clients, ears.listening_s())  # type: ignore[arg-type]
+    worker_watchdog.look_round(run, clients, ears.listening_s())  # type: ignore[arg-type]
     assert member.lost
 
 

@@ -25,8 +25,8 @@ from inferload.campaign import process
 from inferload.campaign.journal import alone
 from inferload.errors import UsageError
 from inferload.measure import clock
-from inferload.workload import catalog
-from inferload.workload.faults import ScenarioError
+from inferload.scenario.files import catalog
+from inferload.scenario.files.mistakes import ScenarioError
 
 STUDIES = sorted((catalog.folder() / "studies").glob("*.yaml"))
 TEXT = """\

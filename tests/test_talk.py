@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
+from inferload.content.messages import text_message
+from inferload.content.prompts import approximate
+from inferload.content.script import Ask, Fork, Script, Session, Work
 from inferload.measure.clock import now_ns
 from inferload.measure.record import PhaseWindow
-from inferload.swarm.limits import Gate, Quota
-from inferload.swarm.talk import Talk
-from inferload.workload.bodies import Isolation, Texts
-from inferload.workload.messages import text_message
-from inferload.workload.prompts import approximate
-from inferload.workload.scenario import from_text
-from inferload.workload.script import Ask, Fork, Script, Session, Work
+from inferload.requests.bodies import Isolation, Texts
+from inferload.scenario.scenario import from_text
+from inferload.worker.limits import Gate, Quota
+from inferload.worker.session_runner import Talk
 
 SCENARIO = from_text(
     "schema: 1\nname: p\nworkload: {kind: chat, prompt_tokens: 10, output_tokens: 5}\n"

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from records import MS, S, turn, turns
 
-from inferload.measure.manyturns import fold_many
 from inferload.measure.measures import MEASURES
 from inferload.measure.record import PHASES, Failure, PhaseWindow, TurnRecord
 from inferload.measure.tally import Slo, Tally, TallySet, books
+from inferload.measure.tally_batch import fold_many
 
 SLO = Slo(ttft_ms=200, tpot_ms=50, e2e_ms=None, itl_ms=300, from_plan=False)
 WINDOWS = (PhaseWindow("warmup", 0, 10 * S), PhaseWindow("measure", 10 * S, 40 * S), PhaseWindow("drain", 40 * S))

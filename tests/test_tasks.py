@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from records import MS, S, turn
 
-from inferload import turnfile
+from inferload import turns_file
 from inferload.measure.clock import Anchor
 from inferload.measure.record import Failure, TurnRecord
-from inferload.measure.tasks import tasks_by_class
+from inferload.results.agent_tasks import tasks_by_class
 
 
 def step(session: str, index: int, planned_s: float, closed_s: float, **changes: Any) -> TurnRecord:
@@ -30,10 +30,10 @@ def step(session: str, index: int, planned_s: float, closed_s: float, **changes:
 
 
 def tasks(*records: TurnRecord) -> dict[str, Any]:
-    columns = turnfile.TurnColumns()
+    columns = turns_file.TurnColumns()
     for record in records:
         columns.append(record)
-    return tasks_by_class(turnfile.to_table(columns, Anchor(0, 0), "w0"))
+    return tasks_by_class(turns_file.to_table(columns, Anchor(0, 0), "w0"))
 
 
 def means(block: dict[str, Any]) -> dict[str, float | None]:

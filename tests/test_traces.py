@@ -10,18 +10,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from inferload.content.data import Data, Notes
+from inferload.content.prompts import Vocabulary, calibrate
+from inferload.content.script import PlannedTurn, Work, outline
 from inferload.errors import UsageError
-from inferload.workload.bodies import Texts
-from inferload.workload.data import Data, Notes
-from inferload.workload.describe import describe
-from inferload.workload.expectedhits import PlannedHits
-from inferload.workload.faults import ScenarioError
-from inferload.workload.prompts import Vocabulary, calibrate
+from inferload.plan.describe import describe
+from inferload.requests.bodies import Texts
+from inferload.scenario.files.mistakes import ScenarioError
+from inferload.scenario.scenario import Scenario, from_text, load
+from inferload.scenario.schema.replay import UNTIMED, Replay
+from inferload.workload.prefix_cache.expected import PlannedHits
 from inferload.workload.replay import OpenedReplay
-from inferload.workload.replaykind import UNTIMED, Replay
-from inferload.workload.scenario import Scenario, from_text, load
 from inferload.workload.schedules import schedule_of
-from inferload.workload.script import PlannedTurn, Work, outline
 from inferload.workload.sessions import Sessions
 from inferload.workload.traces.formats import FORMATS
 from inferload.workload.traces.index import TraceIndex, Window

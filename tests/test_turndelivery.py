@@ -11,15 +11,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from inferload import turnfile
+from inferload import turns_file
+from inferload.master.lifecycle import delivery
+from inferload.master.lifecycle.turn_receiver import TurnReceiver
+from inferload.master.lifecycle.workers import Roster
 from inferload.measure.clock import Anchor
 from inferload.measure.record import TurnRecord
-from inferload.swarm import delivery, messages, turnsender
-from inferload.swarm.pieces import Piece
-from inferload.swarm.roster import Roster
-from inferload.swarm.turnreceiver import TurnReceiver
-from inferload.swarm.turnsender import TurnSender
-from inferload.swarm.turnwriter import TurnWriter
+from inferload.process import messages
+from inferload.process.file_pieces import Piece
+from inferload.worker import turn_sender
+from inferload.worker.turn_sender import TurnSender
+from inferload.worker.turn_writer import TurnWriter
 
 RUN = "run-1"
 
@@ -67,7 +69,7 @@ class Channel:
             return self.writer.deliver()
 
     def delivered(self) -> list[str]:
-        turns: list[str] = turnfile.read_turns(self.master.parent, ["turn_id"])["turn_id"].to_pylist()
+        turns: list[str] = turns_file.read_turns(self.master.parent, ["turn_id"])["turn_id"].to_pylist()
         return sorted(turns)
 
 
@@ -97,7 +99,7 @@ def test_parts_arrive_while_the_run_goes_and_are_removed_from_the_worker(folders
 
 
 def test_lost_messages_are_sent_again(folders: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turnsender, "REPEAT_S", 0.02)
+    monkeypatch.setattr(turn_sender, "REPEAT_S", 0.02)
     dice = random.Random(3)
     channel = Channel(*folders, loses=lambda kind, data: dice.random() < 0.4)
     for start in range(0, 100, 10):
@@ -123,17 +125,17 @@ def test_beyond_the_limit_nothing_is_sent_and_the_worker_keeps_its_records(folde
     channel.write(range(10))
     assert channel.finish() == "the limit of --max-turns-mb 0 is reached"
     assert list(folders[0].iterdir()) == []
-    assert turnfile.rows_of(folders[1], "w0") == 10
+    assert turns_file.rows_of(folders[1], "w0") == 10
     assert channel.receiver.stopped("w0") == "the limit of --max-turns-mb 0 is reached"
 
 
 def test_a_master_that_is_silent_is_given_up(folders: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turnsender, "REPEAT_S", 0.02)
-    monkeypatch.setattr(turnsender, "GIVE_UP_S", 0.2)
+    monkeypatch.setattr(turn_sender, "REPEAT_S", 0.02)
+    monkeypatch.setattr(turn_sender, "GIVE_UP_S", 0.2)
     channel = Channel(*folders, loses=lambda kind, data: True)
     channel.write(range(10))
     assert str(channel.finish()).startswith("the master acknowledged nothing for")
-    assert turnfile.rows_of(folders[1], "w0") == 10
+    assert turns_file.rows_of(folders[1], "w0") == 10
 
 
 def test_turns_of_another_run_are_refused(folders: tuple[Path, Path]) -> None:
@@ -153,9 +155,9 @@ def test_a_file_that_is_no_part_of_the_worker_is_refused(content: str, folders: 
     elif content == "foreign":
         pq.write_table(pa.table({"price": [1.0]}), file)
     else:
-        columns = turnfile.TurnColumns()
+        columns = turns_file.TurnColumns()
         columns.append(record(0, "w1" if content == "other worker" else "w0"))
-        table = turnfile.to_table(columns, Anchor(0, 0), "w0", RUN)
+        table = turns_file.to_table(columns, Anchor(0, 0), "w0", RUN)
         if content == "joined":  # it would hide the parts that it names
             table = table.replace_schema_metadata(
                 {**table.schema.metadata, b"inferload_parts": b'["w0-00001.parquet"]'}
@@ -235,7 +237,7 @@ def test_records_that_do_not_come_are_not_waited_for(
     monkeypatch.setattr(delivery, "_ABORT_S", 0.2)
     channel.write(range(4))
     with gevent.Timeout(20):
-        while turnfile.rows_of(folders[0], "w0") < 4:
+        while turns_file.rows_of(folders[0], "w0") < 4:
             gevent.sleep(0.01)
         delivery.finish(roster, channel.receiver, folders[0], marks, lambda: aborted)  # type: ignore[arg-type]
     assert marks.kinds == kinds

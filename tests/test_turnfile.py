@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from records import MS, S, turn, turns
 
-from inferload import rundir, turnfile
+from inferload import rundir, turns_file
 from inferload.errors import UsageError
 from inferload.measure.clock import Anchor
-from inferload.measure.exact import batched_values, turn_columns
+from inferload.measure.columns import batched_values, turn_columns
 from inferload.measure.measures import MEASURES
 from inferload.measure.record import Failure, TurnRecord
 from inferload.rundir import TURNS
@@ -22,8 +22,8 @@ from inferload.rundir import TURNS
 ANCHOR = Anchor(wall_ns=1_790_000_000 * S, mono_ns=3 * S)
 
 
-def columns_of(records: list[TurnRecord]) -> turnfile.TurnColumns:
-    columns = turnfile.TurnColumns()
+def columns_of(records: list[TurnRecord]) -> turns_file.TurnColumns:
+    columns = turns_file.TurnColumns()
     for record in records:
         columns.append(record)
     return columns
@@ -32,7 +32,7 @@ def columns_of(records: list[TurnRecord]) -> turnfile.TurnColumns:
 def expected_row(record: TurnRecord, anchor: Anchor) -> dict[str, object]:
     """A row of design, spelled out from the record itself."""
     row: dict[str, object] = {"class": record.class_name, "failure": record.failure and record.failure.value}
-    for name in turnfile.SCHEMA.names:
+    for name in turns_file.SCHEMA.names:
         if name in row:
             continue
         value = getattr(record, name)
@@ -46,9 +46,9 @@ def expected_row(record: TurnRecord, anchor: Anchor) -> dict[str, object]:
 @given(st.lists(turns(), max_size=6), st.integers(0, 10**15))
 def test_a_row_says_what_the_record_said(records: list[TurnRecord], mono_ns: int) -> None:
     anchor = Anchor(5, mono_ns)
-    table = turnfile.to_table(columns_of(records), anchor, "w1", "r")
+    table = turns_file.to_table(columns_of(records), anchor, "w1", "r")
     table.validate(full=True)
-    assert table.schema.equals(turnfile.SCHEMA)
+    assert table.schema.equals(turns_file.SCHEMA)
     assert table.to_pylist() == [expected_row(record, anchor) for record in records]
     stamps = {b"worker": b"w1", b"run_id": b"r", b"anchor_wall_ns": b"5", b"anchor_mono_ns": b"%d" % mono_ns}
     assert table.schema.metadata == stamps
@@ -68,8 +68,8 @@ def by_the_table_of_measures(records: list[TurnRecord], name: str) -> list[float
 
 @given(st.lists(turns(), max_size=8), st.sampled_from([None, "chat", "agent"]))
 def test_exact_values_are_those_of_the_table_of_measures(records: list[TurnRecord], class_name: str | None) -> None:
-    table = turnfile.to_table(columns_of(records), ANCHOR, "w1")
-    values = turnfile.exact_values(table, "measure", class_name)
+    table = turns_file.to_table(columns_of(records), ANCHOR, "w1")
+    values = turns_file.exact_values(table, "measure", class_name)
     kept = [r for r in records if r.ok and r.phase == "measure" and class_name in (None, r.class_name)]
     assert set(values) == {measure.name for measure in MEASURES} - {"client_delay_ms"}
     for name, found in values.items():
@@ -78,7 +78,7 @@ def test_exact_values_are_those_of_the_table_of_measures(records: list[TurnRecor
 
 @given(st.lists(turns(), max_size=8))
 def test_columns_of_measures_have_the_value_of_each_turn(records: list[TurnRecord]) -> None:
-    table = turnfile.to_table(columns_of(records), ANCHOR, "w1")
+    table = turns_file.to_table(columns_of(records), ANCHOR, "w1")
     of_turns = {measure.name: measure.per_turn for measure in MEASURES if measure.per_turn is not None}
     for name, column in turn_columns(table, of_turns).items():
         wanted = [of_turns[name](record) for record in records]
@@ -86,7 +86,7 @@ def test_columns_of_measures_have_the_value_of_each_turn(records: list[TurnRecor
 
 
 def test_a_measure_without_its_column_is_unknown() -> None:
-    table = turnfile.to_table(columns_of([turn(connect_ns=MS)]), ANCHOR, "w1")
+    table = turns_file.to_table(columns_of([turn(connect_ns=MS)]), ANCHOR, "w1")
     assert turn_columns(table, ["connect_ms"])["connect_ms"].tolist() == [1.0]
     columns = turn_columns(table.drop_columns(["connect_ns"]), ["connect_ms", "ttft_ms"])
     assert np.isnan(columns["connect_ms"]).all()
@@ -95,10 +95,10 @@ def test_a_measure_without_its_column_is_unknown() -> None:
 
 def test_exact_values_over_many_row_groups() -> None:
     many = [turn(event_ns=array("q", range(0, k * MS, MS))) for k in range(1, 40)]
-    parts = [turnfile.to_table(columns_of(many[k : k + 7]), ANCHOR, "w1") for k in range(0, len(many), 7)]
-    whole = turnfile.to_table(columns_of(many), ANCHOR, "w1")
-    pieces = turnfile.exact_values(turnfile.pa.concat_tables(parts))
-    for name, found in turnfile.exact_values(whole).items():
+    parts = [turns_file.to_table(columns_of(many[k : k + 7]), ANCHOR, "w1") for k in range(0, len(many), 7)]
+    whole = turns_file.to_table(columns_of(many), ANCHOR, "w1")
+    pieces = turns_file.exact_values(turns_file.pa.concat_tables(parts))
+    for name, found in turns_file.exact_values(whole).items():
         assert np.array_equal(found, pieces[name]), name
     assert len(pieces["itl_ms"]) == sum(k - 1 for k in range(1, 40))
 
@@ -108,28 +108,28 @@ def write_two_workers(run_dir: Path) -> None:
     for worker, first in (("host-a_1", 0), ("host-a_2", 100)):
         for part in range(3):
             records = [turn(turn_id=f"t{first + part * 10 + k}", worker=worker) for k in range(4)]
-            turnfile.write_part(run_dir / TURNS, worker, part + 1, columns_of(records), ANCHOR)
+            turns_file.write_part(run_dir / TURNS, worker, part + 1, columns_of(records), ANCHOR)
 
 
 def ids(run_dir: Path) -> list[str]:
-    return sorted(turnfile.read_turns(run_dir)["turn_id"].to_pylist())
+    return sorted(turns_file.read_turns(run_dir)["turn_id"].to_pylist())
 
 
 def test_joining_keeps_every_turn_once_and_the_anchor(tmp_path: Path) -> None:
     write_two_workers(tmp_path)
     before = ids(tmp_path)
     assert len(before) == 24
-    turnfile.join_parts(tmp_path / TURNS, "host-a_1")
+    turns_file.join_parts(tmp_path / TURNS, "host-a_1")
     assert ids(tmp_path) == before
     assert len(list((tmp_path / TURNS).iterdir())) == 4
-    turnfile.join_parts(tmp_path / TURNS, "host-a_2")
+    turns_file.join_parts(tmp_path / TURNS, "host-a_2")
     assert ids(tmp_path) == before
     assert [path.name for path in sorted((tmp_path / TURNS).iterdir())] == [
         "host-a_1-all.parquet",
         "host-a_2-all.parquet",
     ]
-    assert turnfile.anchors(tmp_path) == {"host-a_1": ANCHOR, "host-a_2": ANCHOR}
-    turnfile.join_parts(tmp_path / TURNS, "host-a_2")
+    assert turns_file.anchors(tmp_path) == {"host-a_1": ANCHOR, "host-a_2": ANCHOR}
+    turns_file.join_parts(tmp_path / TURNS, "host-a_2")
     assert ids(tmp_path) == before
 
 
@@ -138,12 +138,12 @@ def test_a_crash_after_the_join_counts_nothing_twice(tmp_path: Path) -> None:
     before = ids(tmp_path)
     folder = tmp_path / TURNS
     kept = {path.name: path.read_bytes() for path in folder.glob("host-a_1-*.parquet")}
-    turnfile.join_parts(folder, "host-a_1")
+    turns_file.join_parts(folder, "host-a_1")
     for name, content in kept.items():  # as if the parts had not been removed yet
         (folder / name).write_bytes(content)
     assert ids(tmp_path) == before
-    turnfile.write_part(folder, "host-a_1", 9, columns_of([turn(turn_id="t-late")]), ANCHOR)
-    turnfile.join_parts(folder, "host-a_1")
+    turns_file.write_part(folder, "host-a_1", 9, columns_of([turn(turn_id="t-late")]), ANCHOR)
+    turns_file.join_parts(folder, "host-a_1")
     assert ids(tmp_path) == sorted([*before, "t-late"])
     assert len(list(folder.glob("host-a_1-*"))) == 1
 
@@ -158,38 +158,38 @@ def test_a_file_that_is_no_parquet_is_named(tmp_path: Path) -> None:
     write_two_workers(tmp_path)
     (tmp_path / TURNS / "host-b-00001.parquet").write_bytes(b"not this")
     with pytest.raises(UsageError, match="host-b-00001"):
-        turnfile.read_turns(tmp_path)
+        turns_file.read_turns(tmp_path)
 
 
 def test_a_file_that_is_not_of_this_run_is_named_and_never_counted(tmp_path: Path) -> None:
     for run in ("one", "two"):
         (tmp_path / run / TURNS).mkdir(parents=True)
         columns = columns_of([turn(turn_id=f"t-{run}", session_id="s")])
-        turnfile.write_part(tmp_path / run / TURNS, "w0", 1, columns, Anchor(5, 7), run_id=run)
+        turns_file.write_part(tmp_path / run / TURNS, "w0", 1, columns, Anchor(5, 7), run_id=run)
     rundir.write_json(tmp_path / "one" / rundir.MANIFEST, {"id": "one"})
     strange = tmp_path / "one" / TURNS / "copied.parquet"
     (tmp_path / "two" / TURNS / "w0-00001.parquet").rename(strange)
     with pytest.raises(UsageError, match=r"copied.parquet: holds turns of another run, two"):
-        turnfile.read_turns(tmp_path / "one")
+        turns_file.read_turns(tmp_path / "one")
     pq.write_table(pa.table({"turn_id": ["x"]}), strange)
-    for read in (turnfile.read_turns, turnfile.anchors):
+    for read in (turns_file.read_turns, turns_file.anchors):
         with pytest.raises(UsageError, match=r"copied.parquet: holds no turns of a run"):
             read(tmp_path / "one")
 
 
 def test_no_turns_are_an_empty_table(tmp_path: Path) -> None:
-    table = turnfile.read_turns(tmp_path)
-    assert (table.num_rows, table.schema) == (0, turnfile.SCHEMA)
-    assert {name: len(found) for name, found in turnfile.exact_values(table).items()} == dict.fromkeys(
+    table = turns_file.read_turns(tmp_path)
+    assert (table.num_rows, table.schema) == (0, turns_file.SCHEMA)
+    assert {name: len(found) for name, found in turns_file.exact_values(table).items()} == dict.fromkeys(
         (measure.name for measure in MEASURES if measure.name != "client_delay_ms"), 0
     )
 
 
 def test_a_worker_s_name_cannot_leave_the_folder(tmp_path: Path) -> None:
-    path = turnfile.write_part(tmp_path, "../w/1", 1, columns_of([turn()]), ANCHOR)
+    path = turns_file.write_part(tmp_path, "../w/1", 1, columns_of([turn()]), ANCHOR)
     assert path.parent == tmp_path
     assert pq.read_schema(path).metadata[b"worker"] == b"../w/1"
-    turnfile.join_parts(tmp_path, "../w/1")
+    turns_file.join_parts(tmp_path, "../w/1")
     assert [path.name for path in tmp_path.iterdir()] == [".._w_1-all.parquet"]
 
 
@@ -197,26 +197,26 @@ def test_a_worker_s_name_cannot_leave_the_folder(tmp_path: Path) -> None:
 @given(st.lists(turns(), min_size=1, max_size=5))
 def test_columns_can_be_read_one_by_one(tmp_path: Path, records: list[TurnRecord]) -> None:
     (tmp_path / TURNS).mkdir(exist_ok=True)
-    turnfile.write_part(tmp_path / TURNS, "w1", 1, columns_of(records), ANCHOR)
-    table = turnfile.read_turns(tmp_path, ["failure", "turn_id"])
+    turns_file.write_part(tmp_path / TURNS, "w1", 1, columns_of(records), ANCHOR)
+    table = turns_file.read_turns(tmp_path, ["failure", "turn_id"])
     assert table.to_pylist() == [{"failure": r.failure and r.failure.value, "turn_id": r.turn_id} for r in records]
 
 
 def test_failures_are_written_as_their_class() -> None:
-    table = turnfile.to_table(columns_of([turn(failure=Failure.HTTP_429), turn()]), ANCHOR, "w1")
+    table = turns_file.to_table(columns_of([turn(failure=Failure.HTTP_429), turn()]), ANCHOR, "w1")
     assert table["failure"].to_pylist() == ["http_429", None]
 
 
 @settings(max_examples=40)
 @given(st.lists(turns(), max_size=8))
 def test_values_in_batches_of_time_are_all_the_values(records: list[TurnRecord]) -> None:
-    table = turnfile.to_table(columns_of(records), ANCHOR, "w1")
+    table = turns_file.to_table(columns_of(records), ANCHOR, "w1")
     for name in ("ttft_ms", "itl_ms", "tpot_ms"):
         batches = batched_values(table, name, 4)
         assert len(batches) == 4
-        assert sorted(np.concatenate(batches)) == sorted(turnfile.exact_values(table)[name])
+        assert sorted(np.concatenate(batches)) == sorted(turns_file.exact_values(table)[name])
     assert batched_values(table, "client_delay_ms", 4) == []
     for name in set(table["class"].to_pylist()):
         of_class = np.concatenate(batched_values(table, "ttft_ms", 4, name))
-        assert sorted(of_class) == sorted(turnfile.exact_values(table, "measure", name)["ttft_ms"])
+        assert sorted(of_class) == sorted(turns_file.exact_values(table, "measure", name)["ttft_ms"])
     assert not any(map(len, batched_values(table, "ttft_ms", 4, "no such class")))

@@ -6,11 +6,11 @@ from pathlib import Path
 import gevent
 import pytest
 
-from inferload import turnfile
+from inferload import turns_file
 from inferload.measure.clock import Anchor
 from inferload.measure.record import TurnRecord
-from inferload.swarm import turnwriter
-from inferload.swarm.turnwriter import TurnWriter
+from inferload.worker import turn_writer
+from inferload.worker.turn_writer import TurnWriter
 
 
 def record(number: int) -> TurnRecord:
@@ -18,7 +18,7 @@ def record(number: int) -> TurnRecord:
 
 
 def test_the_end_waits_for_a_part_that_is_being_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write, may_write, writing = turnfile.write_part, threading.Event(), threading.Event()
+    write, may_write, writing = turns_file.write_part, threading.Event(), threading.Event()
 
     def slow(*arguments: object, **options: object) -> Path:
         if not writing.is_set():  # the first part only
@@ -26,8 +26,8 @@ def test_the_end_waits_for_a_part_that_is_being_written(tmp_path: Path, monkeypa
             assert may_write.wait(20)
         return write(*arguments, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(turnfile, "write_part", slow)
-    monkeypatch.setattr(turnwriter, "PART_S", 0.01)
+    monkeypatch.setattr(turns_file, "write_part", slow)
+    monkeypatch.setattr(turn_writer, "PART_S", 0.01)
     turns = tmp_path / "turns"
     writer = TurnWriter(turns, "w0", Anchor(0, 0))
     writer.extend([record(0)])
@@ -41,7 +41,7 @@ def test_the_end_waits_for_a_part_that_is_being_written(tmp_path: Path, monkeypa
         may_write.set()
         ending.get()
     assert [path.name for path in turns.iterdir()] == ["w0-all.parquet"]
-    assert turnfile.read_turns(tmp_path, ["turn_id"])["turn_id"].to_pylist() == ["s0.0", "s1.0"]
+    assert turns_file.read_turns(tmp_path, ["turn_id"])["turn_id"].to_pylist() == ["s0.0", "s1.0"]
 
 
 def test_a_part_that_cannot_be_written_is_lost_and_the_rest_is_kept(tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_a_part_that_cannot_be_written_is_lost_and_the_rest_is_kept(tmp_path: Pa
     written = writer.finish()
     assert written.records == 2
     assert written.error == f"{turns}: No such file or directory"
-    assert turnfile.read_turns(tmp_path, ["turn_id"])["turn_id"].to_pylist() == ["s1.0", "s2.0"]
+    assert turns_file.read_turns(tmp_path, ["turn_id"])["turn_id"].to_pylist() == ["s1.0", "s2.0"]
 
 
 def test_parts_that_were_removed_are_not_counted_as_written(tmp_path: Path) -> None:
@@ -72,12 +72,12 @@ def test_parts_that_cannot_be_joined_still_count(tmp_path: Path, monkeypatch: py
     def full(*_arguments: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(turnfile, "join_parts", full)
+    monkeypatch.setattr(turns_file, "join_parts", full)
     turns = tmp_path / "turns"
     writer = TurnWriter(turns, "w0", Anchor(0, 0))
     writer.extend([record(0)])
     written = writer.finish()
-    assert written == turnwriter.Written(1, f"{turns}: No space left on device")
+    assert written == turn_writer.Written(1, f"{turns}: No space left on device")
 
 
 def test_a_folder_that_cannot_be_listed_ends_the_writer_with_the_error(
@@ -89,5 +89,5 @@ def test_a_folder_that_cannot_be_listed_ends_the_writer_with_the_error(
     turns = tmp_path / "turns"
     writer = TurnWriter(turns, "w0", Anchor(0, 0))
     writer.extend([record(0)])
-    monkeypatch.setattr(turnfile, "parts_of", exhausted)
-    assert writer.finish() == turnwriter.Written(0, f"{turns}: Too many open files")
+    monkeypatch.setattr(turns_file, "parts_of", exhausted)
+    assert writer.finish() == turn_writer.Written(0, f"{turns}: Too many open files")

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferload.measure.untrusted import code_span, escaped, escaped_lines, indented, mapped, markdown
-from inferload.wire.redaction import LEAST, Redaction, without_userinfo
+from inferload.client.connection.redaction import LEAST, Redaction, without_userinfo
+from inferload.escaping import code_span, escaped, escaped_lines, indented, mapped, markdown
 
 KEY_SIGNS = "".join(chr(code) for code in range(33, 127))
 KEYS = st.text(KEY_SIGNS, min_size=LEAST, max_size=60)

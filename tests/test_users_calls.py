@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from inferload.errors import UsageError
 from inferload.measure.clock import NS_PER_S, now_ns
 from inferload.measure.record import PhaseWindow
-from inferload.swarm.userturns import TaskSession
-from inferload.workload.calls import FIELDS, METHODS, OWN, CallError, call_of
-from inferload.workload.endpoints import Endpoint
-from inferload.workload.scenario import Request
+from inferload.requests.calls import FIELDS, METHODS, OWN, CallError, call_of
+from inferload.scenario.scenario import Request
+from inferload.scenario.schema.endpoints import Endpoint
+from inferload.worker.user_turns import TaskSession
 
 PLAIN = Request(ignore_eos=False)
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}

@@ -7,12 +7,12 @@ import pytest
 from locust import HttpUser, SequentialTaskSet, TaskSet, task
 
 from inferload.errors import UsageError
-from inferload.swarm import userclasses
-from inferload.swarm.userclasses import program_of
-from inferload.swarm.users import InferenceUser, ScenarioUser
-from inferload.workload import scenario as scenarios
+from inferload.locust import user_classes
+from inferload.locust.user_classes import program_of
+from inferload.locust.users import InferenceUser, ScenarioUser
+from inferload.scenario import scenario as scenarios
+from inferload.scenario.schema.workloads import Mix
 from inferload.workload.sessions import Sessions
-from inferload.workload.workloads import Mix
 
 
 class Own(InferenceUser):
@@ -99,9 +99,9 @@ def test_a_class_without_tasks_is_refused() -> None:
         pass
 
     with pytest.raises(UsageError, match=r"^Idle: has no task, so no turn would be sent; .*@task"):
-        userclasses.check([Idle])
+        user_classes.check([Idle])
     Idle.abstract = True
-    userclasses.check([Idle, Own, Smoke, Web])
+    user_classes.check([Idle, Own, Smoke, Web])
 
 
 def test_an_async_task_is_refused_also_in_a_nested_task_set() -> None:
@@ -121,7 +121,7 @@ def test_an_async_task_is_refused_also_in_a_nested_task_set() -> None:
 
     for kind, name in ((Direct, "ask"), (Nested, "deep")):
         with pytest.raises(UsageError, match=f"^{kind.__name__}: task {name} is an async def"):
-            userclasses.check([kind])
+            user_classes.check([kind])
 
 
 def test_an_unknown_scenario_names_its_class() -> None:

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from records import MS, S, turn
 
-from inferload.measure import validity
-from inferload.measure.evidence import RunFacts, gather
-from inferload.measure.health import Beat, HealthSet
-from inferload.measure.overload import Growth
+from inferload.measure.client_health import Beat, HealthSet
 from inferload.measure.tally import TallySet
-from inferload.measure.validity import RULES, Evidence, judge
+from inferload.results.phase_evidence import RunFacts, gather
+from inferload.statistics.overload import Growth
+from inferload.verdict import validity
+from inferload.verdict.validity import RULES, Evidence, judge
 
 GOOD = Evidence(
     phase="measure",
@@ -241,4 +241,4 @@ def test_the_event_loops_lag_counts_where_it_delays_something(upload_ms: int, la
 
 def test_the_page_is_what_the_table_says() -> None:
     page = (Path(__file__).parent.parent / "docs/validity.md").read_text(encoding="utf-8")
-    assert page == validity.document(), "python -m inferload.measure.validity > docs/validity.md"
+    assert page == validity.document(), "python -m inferload.verdict.validity > docs/validity.md"

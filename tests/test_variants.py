@@ -25,7 +25,7 @@ from inferload.deploy.variantcommand import changed
 
 from inferload import cli
 from inferload.errors import UsageError
-from inferload.measure.cost import Prices
+from inferload.results.cost import Prices
 
 
 def test_no_variant_has_a_flag_that_is_gone() -> None:

@@ -47,7 +47,7 @@ LIVE_AGENT = """
 import json
 from pathlib import Path
 from inferload.locustfiles.toolagent import TOOLS, ToolAgent, definition
-from inferload.workload.liveagent import Say
+from inferload.workload.live_agent import Say
 
 
 def strict(expression):

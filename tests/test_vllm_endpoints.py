@@ -6,17 +6,17 @@ import gevent
 import pytest
 from inferload.deploy.running import Server
 
+from inferload.client.client import Client, ClientSettings
+from inferload.client.connection.target import Target
+from inferload.client.probe import first_token
+from inferload.client.turn import TurnRequest, TurnResult
+from inferload.content.messages import Message, Piece, ToolCall, text_message
+from inferload.content.prompts import approximate
+from inferload.content.script import Ask
 from inferload.measure.clock import now_ns
-from inferload.wire.client import Client, ClientSettings
-from inferload.wire.probe import first_token
-from inferload.wire.target import Target
-from inferload.wire.turn import TurnRequest, TurnResult
-from inferload.workload.bodies import BodyWriter, Isolation, Settings, Texts
-from inferload.workload.endpoints import ENDPOINTS, Endpoint
-from inferload.workload.messages import Message, Piece, ToolCall, text_message
-from inferload.workload.prompts import approximate
-from inferload.workload.scenario import Request
-from inferload.workload.script import Ask
+from inferload.requests.bodies import BodyWriter, Isolation, Settings, Texts
+from inferload.scenario.scenario import Request
+from inferload.scenario.schema.endpoints import ENDPOINTS, Endpoint
 
 pytestmark = pytest.mark.vllm
 

@@ -9,14 +9,14 @@ from typing import Any
 
 import locust_process
 import pytest
-from inferload.analysis import frames
-from inferload.analysis.breakdown import PARTS, bands
-from inferload.analysis.reconcile import reconcile
+from inferload.analysis.data import frames
+from inferload.analysis.data.breakdown import PARTS, bands
+from inferload.analysis.report.reconcile import reconcile
 from inferload.deploy import launch
 from inferload.deploy.running import Server
 
-from inferload import scrapefile
-from inferload.measure import servers
+from inferload import scrapes_file
+from inferload.server_metrics import window_figures
 
 pytestmark = pytest.mark.vllm
 
@@ -78,9 +78,9 @@ def turns(run_dir: Path) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def totals(run_dir: Path) -> dict[str, servers.CounterTotal]:
+def totals(run_dir: Path) -> dict[str, window_figures.CounterTotal]:
     """Each counter of the server over the whole run, from idle to idle."""
-    (found,) = servers.totals(scrapefile.read_scrapes(run_dir)).values()
+    (found,) = window_figures.totals(scrapes_file.read_scrapes(run_dir)).values()
     return found
 
 
@@ -102,7 +102,7 @@ def test_every_turn_is_recorded_once(run_dir: Path, turns: list[dict[str, Any]])
 
 
 def test_tokens_are_those_of_the_servers_usage(
-    turns: list[dict[str, Any]], totals: dict[str, servers.CounterTotal]
+    turns: list[dict[str, Any]], totals: dict[str, window_figures.CounterTotal]
 ) -> None:
     assert all(turn["output_tokens"] == turn["max_tokens"] for turn in turns)  # lengths are forced
     assert totals["vllm:generation_tokens_total"].increase == total(turns, "output_tokens")
@@ -115,7 +115,7 @@ def test_tokens_are_those_of_the_servers_usage(
 
 
 def test_cached_tokens_add_up_to_the_servers_hits(
-    turns: list[dict[str, Any]], totals: dict[str, servers.CounterTotal]
+    turns: list[dict[str, Any]], totals: dict[str, window_figures.CounterTotal]
 ) -> None:
     assert totals["vllm:prefix_cache_hits_total"].increase == total(turns, "cached_tokens") > 0
     assert totals["vllm:prefix_cache_queries_total"].increase == total(turns, "input_tokens")

@@ -10,8 +10,8 @@ from inferload.deploy import launch
 from inferload.deploy.running import Server
 from test_e2e_users import WHOLE
 
-from inferload import scrapefile
-from inferload.measure import servers
+from inferload import scrapes_file
+from inferload.server_metrics import window_figures
 
 pytestmark = pytest.mark.vllm
 
@@ -52,6 +52,6 @@ def test_turns_of_tasks_are_counted_once_and_their_tokens_are_the_servers(
     assert everything["sent"] == len(turns) > 2
     assert max(Counter(turn["turn_id"] for turn in turns).values()) == 1
     assert everything["by_failure"].keys() <= {"rejected"}
-    (totals,) = servers.totals(scrapefile.read_scrapes(run_dir)).values()
+    (totals,) = window_figures.totals(scrapes_file.read_scrapes(run_dir)).values()
     assert totals["vllm:prompt_tokens_total"].increase == sum(turn["input_tokens"] for turn in turns)
     assert totals["vllm:generation_tokens_total"].increase == sum(turn["output_tokens"] for turn in turns)

@@ -12,7 +12,7 @@ from inferload.deploy.engines import VLLM_CPU_ENVIRONMENT, Wanted
 from inferload.deploy.running import Server
 from inferload.deploy.variant import Variant, bundled, named
 
-from inferload.measure.cost import UNPRICED
+from inferload.results.cost import UNPRICED
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
 

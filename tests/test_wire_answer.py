@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferload.measure.blockhashes import HASHED_TOKENS, block_hashes
+from inferload.client.answers.number_bounds import MAX_OUTPUT_TOKENS, MAX_TOKENS
+from inferload.client.answers.registry import ANSWERS
+from inferload.client.answers.stream_answer import Answer
+from inferload.client.answers.token_ids import TokenIds
+from inferload.measure.block_hashes import HASHED_TOKENS, block_hashes
 from inferload.measure.record import Failure
-from inferload.wire.answer import Answer
-from inferload.wire.answers import ANSWERS
-from inferload.wire.bounds import MAX_OUTPUT_TOKENS, MAX_TOKENS
-from inferload.wire.tokenids import TokenIds
-from inferload.workload.endpoints import Endpoint
+from inferload.scenario.schema.endpoints import Endpoint
 
 text = st.none() | st.sampled_from(["", "a", "ü\u2028", "日"])
 deltas = st.fixed_dictionaries(

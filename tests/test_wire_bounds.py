@@ -10,13 +10,13 @@ import pytest
 from scripted_server import HEAD, Script, ScriptedServer, chunk, chunked, send
 from test_wire_turn import ANSWER, CHUNKED, event
 
+from inferload.client.client import Client, ClientSettings, Timeouts
+from inferload.client.connection import reader_choice
+from inferload.client.connection.http1 import MAX_HEAD_BYTES
+from inferload.client.connection.target import Target
+from inferload.client.turn import Turn, TurnRequest, TurnResult
 from inferload.measure.clock import now_ns
 from inferload.measure.record import Failure
-from inferload.wire import readers
-from inferload.wire.client import Client, ClientSettings, Timeouts
-from inferload.wire.http1 import MAX_HEAD_BYTES
-from inferload.wire.target import Target
-from inferload.wire.turn import Turn, TurnRequest, TurnResult
 
 PATIENCE_S = 20.0
 MIB = 1 << 20
@@ -24,9 +24,9 @@ MIB = 1 << 20
 
 @pytest.fixture(autouse=True, params=["python", "native"])
 def _reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param == "native" and not readers.built():
+    if request.param == "native" and not reader_choice.built():
         pytest.skip("the compiled reader was not built")
-    monkeypatch.setenv(readers.VARIABLE, request.param)
+    monkeypatch.setenv(reader_choice.VARIABLE, request.param)
 
 
 @pytest.fixture

@@ -10,12 +10,12 @@ import gevent
 import pytest
 import trustme
 
+from inferload.client.client import Client, ClientSettings
+from inferload.client.connection import reader_choice
+from inferload.client.connection.connect import TlsSettings
+from inferload.client.connection.target import Target
+from inferload.client.turn import TurnRequest, TurnResult
 from inferload.measure.clock import now_ns
-from inferload.wire import readers
-from inferload.wire.client import Client, ClientSettings
-from inferload.wire.dial import TlsSettings
-from inferload.wire.target import Target
-from inferload.wire.turn import TurnRequest, TurnResult
 
 # Turns of the short form, and of the long form, for each number of users: 100,200 turns in all of the long forms.
 READERS = {"native": (200, 8_000), "python": (30, 2_400), "tls": (30, 1_100)}
@@ -46,9 +46,9 @@ def test_no_turn_of_a_burst_fails(
     case: tuple[str, str, int], turns: int, certificate: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reader, framing, users = case
-    if reader == "native" and not readers.built():
+    if reader == "native" and not reader_choice.built():
         pytest.skip("the compiled reader was not built")
-    monkeypatch.setenv(readers.VARIABLE, "native" if reader == "native" else "python")
+    monkeypatch.setenv(reader_choice.VARIABLE, "native" if reader == "native" else "python")
     answers = burst_server.answers(framing)
     results: list[TurnResult] = []
     with burst_server.running(framing, certificate if reader == "tls" else None) as url:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferload.wire.reply import GatheredReply
+from inferload.client.connection.reply import GatheredReply
 
 S, MS = 1_000_000_000, 1_000_000
 HEAD = b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n"

@@ -8,14 +8,14 @@ from fuzz_replies import Case, case
 from reader_pairs import GOOD, Outcome, PairClient, outcome
 from test_native_fuzz import FORMS
 
-from inferload.wire import readers
+from inferload.client.connection import reader_choice
 
 CASES = 100  # of one round
 
 
 @pytest.fixture
 def clients() -> Iterator[tuple[PairClient, PairClient]]:
-    if not readers.built():
+    if not reader_choice.built():
         pytest.skip("the compiled reader was not built")
     made = PairClient("native"), PairClient("python")
     yield made

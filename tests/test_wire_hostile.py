@@ -16,12 +16,12 @@ from hostile_replies import GOOD, TEXT, replies
 from reader_pairs import environment
 from test_native_fuzz import FORMS
 
+from inferload.client.client import Client, ClientSettings
+from inferload.client.connection import reader_choice
+from inferload.client.connection.target import Target
+from inferload.client.turn import Timeouts, Turn, TurnRequest, TurnResult
 from inferload.measure.clock import now_ns
 from inferload.measure.record import Failure
-from inferload.wire import readers
-from inferload.wire.client import Client, ClientSettings
-from inferload.wire.target import Target
-from inferload.wire.turn import Timeouts, Turn, TurnRequest, TurnResult
 
 SANITIZED = "ASAN_OPTIONS" in os.environ
 SLOWER = 10 if SANITIZED else 1
@@ -49,10 +49,10 @@ def url() -> Iterator[str]:
 class Watched:
     """A client that keeps its results, and checks that its books balance."""
 
-    def __init__(self, url: str, reader: readers.ReaderName, limits: Timeouts) -> None:
+    def __init__(self, url: str, reader: reader_choice.ReaderName, limits: Timeouts) -> None:
         self.results: list[TurnResult] = []
         self._started = 0
-        with environment(readers.VARIABLE, reader):
+        with environment(reader_choice.VARIABLE, reader):
             self._client = Client(ClientSettings(Target.parse(url), "m", timeouts=limits), self.results.append)
 
     def start(self, body: bytes) -> Turn:
@@ -85,7 +85,7 @@ def limits() -> Timeouts:
 
 @pytest.fixture
 def clients(url: str, limits: Timeouts) -> Iterator[tuple[Watched, Watched]]:
-    if not readers.built():
+    if not reader_choice.built():
         pytest.skip("the compiled reader was not built")
     made = Watched(url, "native", limits), Watched(url, "python", limits)
     yield made

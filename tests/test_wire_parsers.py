@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from inferload.client.answers import sse
+from inferload.client.answers.sse import SseError, SseParser, event_of_chunk
+from inferload.client.connection.http1 import ChunkedDecoder, Framing, Http1Error, parse_head, request_bytes
+from inferload.client.connection.target import Target
 from inferload.errors import UsageError
-from inferload.wire import sse
-from inferload.wire.http1 import ChunkedDecoder, Framing, Http1Error, parse_head, request_bytes
-from inferload.wire.sse import SseError, SseParser, event_of_chunk
-from inferload.wire.target import Target
 
 
 def cuts(draw: st.DrawFn, data: bytes) -> list[bytes]:

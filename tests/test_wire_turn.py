@@ -13,20 +13,20 @@ import pytest
 import trustme
 from scripted_server import HEAD, Script, ScriptedServer, chunk, chunked, send
 
-from inferload.measure.blockhashes import block_hashes
+from inferload.client.answers.event_stream import EventStream
+from inferload.client.answers.stream_answer import Answer
+from inferload.client.answers.token_ids import TokenIds
+from inferload.client.client import Client, ClientSettings, Credentials, Timeouts
+from inferload.client.connection import reader_choice
+from inferload.client.connection.connect import TlsSettings
+from inferload.client.connection.deferred_parser import Pump
+from inferload.client.connection.reply import AnyConnection, GatheredReply
+from inferload.client.connection.target import Target
+from inferload.client.turn import Turn, TurnRequest, TurnResult
+from inferload.content.messages import ToolCall
+from inferload.measure.block_hashes import block_hashes
 from inferload.measure.clock import now_ns
 from inferload.measure.record import Failure
-from inferload.wire import readers
-from inferload.wire.answer import Answer
-from inferload.wire.client import Client, ClientSettings, Credentials, Timeouts
-from inferload.wire.dial import TlsSettings
-from inferload.wire.pump import Pump
-from inferload.wire.reply import AnyConnection, GatheredReply
-from inferload.wire.stream import EventStream
-from inferload.wire.target import Target
-from inferload.wire.tokenids import TokenIds
-from inferload.wire.turn import Turn, TurnRequest, TurnResult
-from inferload.workload.messages import ToolCall
 
 
 def event(
@@ -70,9 +70,9 @@ ANSWER = [
 @pytest.fixture(autouse=True, params=["python", "native"])
 def reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Every turn here is read in both ways."""
-    if request.param == "native" and not readers.built():
+    if request.param == "native" and not reader_choice.built():
         pytest.skip("the compiled reader was not built")
-    monkeypatch.setenv(readers.VARIABLE, request.param)
+    monkeypatch.setenv(reader_choice.VARIABLE, request.param)
     return str(request.param)
 
 
@@ -307,7 +307,7 @@ def test_a_fault_while_reading_ends_its_turn_alone(
 ) -> None:
     kind, name = GatheredReply, "take"
     if reader == "native":
-        kind, name = pytest.importorskip("inferload.wire.nativeconnection").NativeReply, "ended"
+        kind, name = pytest.importorskip("inferload.client.connection.native_connection").NativeReply, "ended"
     whole, calls = getattr(kind, name), count()
 
     def once_broken(*arguments: object) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from inferload.numbers import short
 
-from .imported import OUR_EXPORT
+from ..interop.imported import OUR_EXPORT
 from .sides import Side
 
 _LENGTHS = 0.02  # answers that differ by more than this in length are another workload

@@ -4,12 +4,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from inferload.measure import occasions, pairedruns
-from inferload.measure.server_names import PROCESS_START
+from inferload.server_metrics.metric_names import PROCESS_START
+from inferload.statistics import baseline_stats as occasions
+from inferload.statistics import paired_runs
 
-from . import maxchange, plausible
+from ..data.figures import Figure
+from . import max_change, plausible
 from .comparable import Differences, differences
-from .figures import Figure
 from .sides import Run, Side
 
 ALPHA = 0.05
@@ -30,7 +31,7 @@ class Row:
     primary: bool
     baseline: float | None
     candidate: float | None
-    effect: pairedruns.Effect | None
+    effect: paired_runs.Effect | None
     p: float | None
     answer: Answer
 
@@ -56,7 +57,7 @@ class Comparison:
     implausible: tuple[str, ...]
     occasions: int | None = None  # of a baseline file; then there are no pairs
     weaker: str = ""  # why a baseline of occasions is weaker than one with a server start for each
-    limits: tuple[maxchange.Checked, ...] = ()  # of --max-change
+    limits: tuple[max_change.Checked, ...] = ()  # of --max-change
 
     @property
     def primary(self) -> Row:
@@ -135,7 +136,7 @@ def _rows(
     baseline: Side,
     candidate: Side,
     figures: Sequence[Figure],
-    effects: Mapping[str, pairedruns.Effect | None],
+    effects: Mapping[str, paired_runs.Effect | None],
     *,
     comparable: bool,
     testable: bool,
@@ -147,7 +148,7 @@ def _rows(
         figures = tuple(one for one in figures if one.name not in GOODNESS or one is primary)
         comparable = comparable and primary.name not in GOODNESS
     raw = {name: found.p for name, found in effects.items() if found is not None and found.p is not None}
-    adjusted = pairedruns.holm({name: p for name, p in raw.items() if name != primary.name})
+    adjusted = paired_runs.holm({name: p for name, p in raw.items() if name != primary.name})
     if primary.name in raw:
         adjusted[primary.name] = raw[primary.name]
     return tuple(
@@ -166,7 +167,7 @@ def _rows(
     )
 
 
-def _away(earlier: Sequence[Run], candidate: Side, figure: Figure) -> pairedruns.Effect | None:
+def _away(earlier: Sequence[Run], candidate: Side, figure: Figure) -> paired_runs.Effect | None:
     known = [value for value in (run.value(figure.name) for run in earlier) if value is not None and value > 0]
     now = candidate.mean(figure.name)
     if len(known) < max(2, len(earlier)) or now is None or now <= 0:
@@ -174,7 +175,7 @@ def _away(earlier: Sequence[Run], candidate: Side, figure: Figure) -> pairedruns
     return occasions.effect(known, now)
 
 
-def _answer(figure: Figure, effect: pairedruns.Effect | None, p: float | None, testable: bool) -> Answer:
+def _answer(figure: Figure, effect: paired_runs.Effect | None, p: float | None, testable: bool) -> Answer:
     if effect is None:
         return "not known"
     if not testable or p is None:
@@ -184,13 +185,13 @@ def _answer(figure: Figure, effect: pairedruns.Effect | None, p: float | None, t
     return "better" if figure.change_is_good(effect.ratio) else "worse"
 
 
-def _effect(pairs: Sequence[tuple[Run, Run]], figure: Figure) -> pairedruns.Effect | None:
+def _effect(pairs: Sequence[tuple[Run, Run]], figure: Figure) -> paired_runs.Effect | None:
     values = [(one.value(figure.name), other.value(figure.name)) for one, other in pairs]
     known = [(one, other) for one, other in values if one is not None and other is not None and one > 0 and other > 0]
     if not known or len(known) < len(values):
         return None
     before, after = zip(*known, strict=True)
-    return pairedruns.effect(before, after)
+    return paired_runs.effect(before, after)
 
 
 def _pairs(baseline: Side, candidate: Side) -> tuple[tuple[tuple[Run, Run], ...], tuple[Run, ...]]:

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from inferload.errors import UsageError
-from inferload.measure.cost import Prices, per_million, prompt_price_share
 from inferload.numbers import NOT_KNOWN, number, percent
+from inferload.results.cost import Prices, per_million, prompt_price_share
 
 from .sides import Side
 

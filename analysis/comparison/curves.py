@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from inferload.numbers import short
 
-from ..pictures.load import FIGURES, Curve, Point
+from ..charts.load import FIGURES, Curve, Point
 from .sides import Level, Side
 
 

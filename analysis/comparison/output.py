@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from inferload.ci import write_file
+from inferload.results.ci import write_file
 
 from .sides import Side, read_side
 

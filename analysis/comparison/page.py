@@ -4,14 +4,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ..charts import load
+from ..charts.chart import Picture
+from ..data.figures import Figure
 from ..pages import shell
-from ..pictures import load
-from ..pictures.picture import Picture
-from ..reporttables import Table
-from . import costs, said
+from ..pages.tables import Table
+from . import costs, text
 from .compare import Comparison
 from .curves import curve
-from .figures import Figure
 from .sides import Side
 
 
@@ -39,15 +39,15 @@ def html(title: str, verdict: str, parts: Sequence[Part], plotly: str | None = N
             {
                 "part": part,
                 "picture": picture,
-                "headlines": [said.headline(one) for one in part.comparisons],
+                "headlines": [text.headline(one) for one in part.comparisons],
                 "tables": _tables(part, place),
                 "compared": [
-                    (_titled(one), said.remarks(one), _table(f"effects-{place}-{at}", "", said.effects_table(one)))
+                    (_titled(one), text.remarks(one), _table(f"effects-{place}-{at}", "", text.effects_table(one)))
                     for at, one in enumerate(part.comparisons)
                 ],
-                "family": said.family(part.comparisons) if part.comparisons else "",
+                "family": text.family(part.comparisons) if part.comparisons else "",
                 "cost": costs.note(part.sides),
-                "simulated": said.simulated(part.sides),
+                "simulated": text.simulated(part.sides),
             }
         )
     return shell.html("comparison.html.j2", drawn, plotly, title=title, verdict=verdict, shown=shown)
@@ -63,14 +63,14 @@ def _picture(part: Part, key: str) -> Picture | None:
 
 
 def _tables(part: Part, place: int) -> list[Table]:
-    made = [_table(f"sides-{place}", "Configurations", said.sides_table(part.sides))]
+    made = [_table(f"sides-{place}", "Configurations", text.sides_table(part.sides))]
     if len(part.sides) > 1:
-        made.append(_table(f"change-{place}", "Change", said.improvement_table(part.sides[0], part.sides[1:])))
+        made.append(_table(f"change-{place}", "Change", text.improvement_table(part.sides[0], part.sides[1:])))
     cost = costs.table(part.sides)
     return made if cost is None else [*made, _table(f"cost-{place}", "Cost", cost)]
 
 
-def _table(key: str, title: str, rows: said.Cells) -> Table:
+def _table(key: str, title: str, rows: text.Cells) -> Table:
     head, *body = [tuple(row) for row in rows]
     return Table(key, title, head, tuple(body))
 
@@ -89,7 +89,7 @@ def of_comparisons(comparisons: Sequence[Comparison]) -> str:
 def summed_up(comparisons: Sequence[Comparison]) -> str:
     """How many candidates came to which answer; of one what it came to."""
     if len(comparisons) == 1:
-        return said.headline(comparisons[0])
+        return text.headline(comparisons[0])
     answers = [one.primary.answer for one in comparisons]
     counted = ", ".join(f"{answers.count(answer)} {answer}" for answer in dict.fromkeys(answers))
     figure: Figure = comparisons[0].primary.figure

@@ -6,15 +6,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from inferload import prices, rundir
+from inferload import rundir
 from inferload.errors import UsageError
-from inferload.measure.cost import UNPRICED, Prices
-from inferload.measure.server_names import PROCESS_START
-from inferload.scrapefile import read_scrapes
-from inferload.workload.yamltext import data_of
+from inferload.results import prices
+from inferload.results.cost import UNPRICED, Prices
+from inferload.scenario.files.yaml_text import data_of
+from inferload.scrapes_file import read_scrapes
+from inferload.server_metrics.metric_names import PROCESS_START
 
-from . import imported
-from .figures import ALL, steady_value_of, value_of
+from ..data.figures import ALL, steady_value_of, value_of
+from ..interop import imported
 
 NAMES = tuple(figure.name for figure in ALL)
 _ONLY = "workload.only"

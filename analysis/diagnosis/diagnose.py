@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from inferload.measure.serverseries import ServerSeries
+from inferload.server_metrics.series import ServerSeries
 
-from ..frames import RunFrames
-from ..timeline import is_gpu_exporter
+from ..data.frames import RunFrames
+from ..data.timeline import is_gpu_exporter
 from .advice import ADVICE, Cause
+from .client_view import Seen
 from .evidence import Evidence, as_document, collect
 from .rules import RULES, Finding, Rule
-from .seen import Seen
-from .wholerun import RULE_OF, RUN_RULES, is_troubled, kept_up_rates, run_findings
+from .whole_run import RULE_OF, RUN_RULES, is_troubled, kept_up_rates, run_findings
 
 WINDOW_S = 30.0
 SHORTEST_S = 2.0

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from inferload.measure import server_names as names
-from inferload.measure.servers import View
-from inferload.measure.serverseries import ServerSeries
+from inferload.server_metrics import metric_names as names
+from inferload.server_metrics.series import ServerSeries
+from inferload.server_metrics.window_figures import View
 
-from ..frames import Events, RunFrames
-from .seen import Seen, capacity
+from ..data.frames import Events, RunFrames
+from .client_view import Seen, capacity
 
 Floats = npt.NDArray[np.float64]
 

@@ -12,10 +12,10 @@ import jinja2
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
-from inferload.measure import untrusted
+from inferload import escaping
 from inferload.numbers import NOT_KNOWN
 
-from ..pictures.picture import Picture
+from ..charts.chart import Picture
 from .terms import Terms
 
 _PLAIN = 60_000  # characters; a longer document is packed
@@ -64,15 +64,15 @@ def environment(escape: bool) -> jinja2.Environment:
         keep_trailing_newline=True,
         finalize=_shown if escape else None,
     )
-    found.filters["text"] = untrusted.markdown
-    found.filters["code"] = untrusted.code_span
-    found.filters["ours"] = lambda text: untrusted.Markdown(text.replace("|", "\\|"))  # Markdown by our own hand
+    found.filters["text"] = escaping.markdown
+    found.filters["code"] = escaping.code_span
+    found.filters["ours"] = lambda text: escaping.Markdown(text.replace("|", "\\|"))  # Markdown by our own hand
     return found
 
 
 def _shown(value: Any) -> Any:
     """A text of a page without control characters; what is markup already stays."""
-    return untrusted.escaped_lines(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+    return escaping.escaped_lines(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 @functools.cache
@@ -94,5 +94,5 @@ def _data(document: dict[str, Any]) -> Data:
 def _script_json(document: dict[str, Any]) -> Markup:
     """JSON that may stand in a script element: nothing in it can end the element."""
     text = json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    text = untrusted.escaped_lines(text)
+    text = escaping.escaped_lines(text)
     return Markup(text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from markupsafe import Markup, escape
 
-from ..definitions import DEFINITIONS, IN_TABLE, SAME, anchor
+from .glossary import DEFINITIONS, IN_TABLE, SAME, anchor
 
 _TEXTS = {term: text for term, _, text in DEFINITIONS}
 _CODE = re.compile(r"\(([a-z][a-z_-]+)")  # of a reason, or of a cause, in a sentence

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from inferload import rundir, runoptions
+from inferload import run_options, rundir
 from inferload.campaign import process
 from inferload.campaign.journal import Journal
 from inferload.measure import clock
@@ -101,7 +101,7 @@ def command(
 ) -> list[str]:
     """Command line of a run. `options`: by the names in RUN_OPTIONS; `extra`: Locust's own."""
     argv = [sys.executable, "-m", "inferload", "run", scenario, "--host", host]
-    argv += runoptions.words({**options, "run_dir": str(run_dir.absolute())})
+    argv += run_options.words({**options, "run_dir": str(run_dir.absolute())})
     return argv + (["--", *extra] if extra else [])
 
 

@@ -11,10 +11,10 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any, TextIO, cast
 
 from inferload import __version__
+from inferload.argparse_ext import PassingParser, is_key
 from inferload.errors import UsageError
-from inferload.measure.untrusted import escaped_lines
-from inferload.passing import PassingParser, is_key
-from inferload.runoptions import KEY_ON_COMMAND_LINE
+from inferload.escaping import escaped_lines
+from inferload.run_options import KEY_ON_COMMAND_LINE
 
 # Sub-commands of the load path, with the module whose `register` adds them.
 BUILT_IN = {

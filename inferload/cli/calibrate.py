@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from inferload.errors import UsageError
-from inferload.measure import calibration
-from inferload.measure.calibration import Calibration, Machine, Pace, Point, Seen
+from inferload.machine import calibration
+from inferload.machine.calibration import Calibration, Machine, Pace, Point, Seen
 from inferload.numbers import percent, short
 
 LADDER, SECONDS = (50, 100, 200, 400, 800), 8.0
@@ -51,13 +51,13 @@ def _sizes(text: str) -> tuple[int, ...]:
 
 def run(arguments: argparse.Namespace) -> int:
     """Try sizes, print the table and the answer, store them."""
-    from inferload.cli import calibrationruns, machine  # they load what no other command should
+    from inferload.cli import calibration_runs, machine  # they load what no other command should
 
     pace, seconds = (_QUICK_PACE, QUICK_SECONDS) if arguments.quick else (_PACE, SECONDS)
     ladder = arguments.sizes or (QUICK_LADDER if arguments.quick else LADDER)
     say = _quiet if arguments.json else _aloud
     with tempfile.TemporaryDirectory(prefix="inferload-calibrate-") as work:
-        bench = calibrationruns.Bench(Path(work), pace, seconds)
+        bench = calibration_runs.Bench(Path(work), pace, seconds)
         points = climb(bench.measure, ladder, pace, refine=not arguments.quick, say=say)
     made = Calibration.of(
         datetime.now(UTC).isoformat(timespec="seconds"), Machine.this(machine.described()), _versions(), pace, points

@@ -4,9 +4,9 @@ import argparse
 import json
 from typing import Any
 
-from inferload.measure import checks
-from inferload.measure.checks import Check
-from inferload.runoptions import RUN_OPTIONS
+from inferload.machine import checks
+from inferload.machine.checks import Check
+from inferload.run_options import RUN_OPTIONS
 
 _OPTIONS = ("--model", "--api-key-file", "--header", "--ca-file", "--insecure")
 
@@ -29,12 +29,12 @@ def register(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Look, print, and say whether anything fails."""
-    from inferload.cli import machine, serverlook  # the wire comes with them, which no other command should load
+    from inferload.cli import machine, server_checks  # the wire comes with them, which no other command should load
 
-    settings = None if arguments.host is None else serverlook.settings(arguments)
+    settings = None if arguments.host is None else server_checks.settings(arguments)
     parts = {"machine": machine.look()}
     if settings is not None:
-        parts["server"] = serverlook.look(settings, arguments.model or None, arguments.metrics_url)
+        parts["server"] = server_checks.look(settings, arguments.model or None, arguments.metrics_url)
     everything = [check for found in parts.values() for check in found]
     code = checks.exit_code(everything)
     if arguments.json:

@@ -20,10 +20,10 @@ from typing import Any, NoReturn
 
 from inferload.cli.scenario import write_new
 from inferload.errors import UsageError
-from inferload.workload.endpoints import Endpoint
-from inferload.workload.scenario import from_text
-from inferload.workload.scenariofields import RESERVED, secret_header
-from inferload.workload.scenariotext import as_yaml
+from inferload.scenario.files.writer import as_yaml
+from inferload.scenario.scenario import from_text
+from inferload.scenario.schema.endpoints import Endpoint
+from inferload.scenario.schema.fields import RESERVED, secret_header
 
 _PROMPTS = 1000  # vLLM's default
 _RAMP_SEGMENTS = 20

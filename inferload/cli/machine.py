@@ -11,10 +11,10 @@ from pathlib import Path
 import psutil
 from packaging.requirements import Requirement
 
-from inferload.measure import checks
-from inferload.measure.checks import Check, Package, Ticks
+from inferload.client.connection import reader_choice
+from inferload.machine import checks, network_checks
+from inferload.machine.checks import Check, Package, Ticks
 from inferload.measure.clock import now_ns
-from inferload.wire import checkup, readers
 
 LOOK_S = 0.5
 _PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
@@ -27,7 +27,7 @@ _STAT = Path("/proc/stat")
 def look() -> list[Check]:
     """Every check of this machine; takes a little over half a second."""
     before = _ticks()
-    late_ms = checkup.timer_lateness_ms(LOOK_S)
+    late_ms = network_checks.timer_lateness_ms(LOOK_S)
     after = _ticks()
     return [
         Check("ok", "machine", described()),
@@ -36,7 +36,7 @@ def look() -> list[Check]:
         checks.open_files(*_open_files()),
         checks.cores(*cores()),
         *_ports(),
-        checks.kernel_stamps(checkup.kernel_stamps()),
+        checks.kernel_stamps(network_checks.kernel_stamps()),
         _reader(),
         checks.clock(_clock_step_ns()),
         checks.steal(before, after),
@@ -83,9 +83,12 @@ def _processor() -> str:
 
 
 def _reader() -> Check:
-    forced_by = readers.VARIABLE if os.environ.get(readers.VARIABLE) else ""
+    forced_by = reader_choice.VARIABLE if os.environ.get(reader_choice.VARIABLE) else ""
     return checks.reader(
-        readers.chosen(), forced_by if readers.built() else "", readers.HOW_TO_BUILD, checkup.may_rank()
+        reader_choice.chosen(),
+        forced_by if reader_choice.built() else "",
+        reader_choice.HOW_TO_BUILD,
+        network_checks.may_rank(),
     )
 
 

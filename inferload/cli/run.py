@@ -7,9 +7,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from inferload.cli import locustoptions, quickoptions
+from inferload.cli import locust_options, quick_options
 from inferload.errors import UsageError
-from inferload.runoptions import RUN_OPTIONS, words
+from inferload.run_options import RUN_OPTIONS, words
 
 DEFAULT_SCENARIO = "chat"  # as of the bundled locustfile
 _EXAMPLE = "example: inferload run smoke --host http://server:8000 --users 20 --duration 60s --processes 2"
@@ -30,16 +30,16 @@ def register(commands: Any) -> None:
         help=f"a bundled scenario's name, or a file (default: {DEFAULT_SCENARIO})",
     )
     parser.add_argument("-H", "--host", metavar="URL", help="the server, as http://server:8000")
-    load = quickoptions.add_to(parser)
+    load = quick_options.add_to(parser)
     for option in RUN_OPTIONS:
         (load if option.name == "set" else parser).add_argument(option.flag, **option.keywords())
-    locustoptions.add_to(parser)
+    locust_options.add_to(parser)
     parser.set_defaults(run=run, extra=())
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Replace this process by Locust's."""
-    arguments.set = quickoptions.settings(arguments)
+    arguments.set = quick_options.settings(arguments)
     command = locust_command(arguments, locustfile())
     os.execv(command[0], command)
 
@@ -47,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
 def locust_command(arguments: argparse.Namespace, locustfile: Path) -> list[str]:
     """The `locust` command line that the arguments stand for."""
     command = [sys.executable, "-m", "locust", "-f", str(locustfile)]
-    command += [] if locustoptions.shows_web_ui(arguments.extra) else ["--headless"]
+    command += [] if locust_options.shows_web_ui(arguments.extra) else ["--headless"]
     command += ["--host", arguments.host] if arguments.host else []
     command += ["--scenario", arguments.scenario]
     return command + words(vars(arguments)) + list(arguments.extra)

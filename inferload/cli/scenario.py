@@ -8,15 +8,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from inferload.content.data import Data
 from inferload.errors import UsageError
-from inferload.measure.untrusted import escaped_lines
-from inferload.workload import catalog, files
-from inferload.workload.data import Data
-from inferload.workload.describe import describe
-from inferload.workload.faults import ScenarioError
-from inferload.workload.jsonschema import json_schema
-from inferload.workload.scenario import Scenario, load
-from inferload.workload.sendable import check_sendable
+from inferload.escaping import escaped_lines
+from inferload.plan.describe import describe
+from inferload.plan.endpoint_check import check_sendable
+from inferload.scenario.files import catalog, data_files
+from inferload.scenario.files.mistakes import ScenarioError
+from inferload.scenario.json_schema import json_schema
+from inferload.scenario.scenario import Scenario, load
 from inferload.workload.sessions import Sessions
 
 WHAT = "a scenario file, or the name of a bundled scenario"
@@ -117,7 +117,7 @@ def _data_faults(scenario: Scenario, name: str) -> tuple[str, list[str]]:
     try:
         sessions.open()
         check_sendable(scenario, sessions)
-    except files.Missing as error:
+    except data_files.Missing as error:
         return f"; not here: {error}", []
     return "", sessions.warnings()
 
@@ -190,7 +190,7 @@ class User(ScenarioUser):
 
 # What happens with each turn can be listened to, quickly: this runs beside the streams that are measured.
 #
-# from inferload.swarm import events
+# from inferload.users import events
 #
 # @events.turn_end.add_listener
 # def on_turn_end(record, **_others):

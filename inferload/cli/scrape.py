@@ -13,7 +13,7 @@ from typing import Any
 from inferload.errors import UsageError
 from inferload.measure.clock import NS_PER_S, now_ns
 from inferload.numbers import clock
-from inferload.runoptions import API_KEY_VARIABLE, RUN_OPTIONS
+from inferload.run_options import API_KEY_VARIABLE, RUN_OPTIONS
 
 EXIT_INCOMPLETE = 1
 PROGRESS_S = 1.0
@@ -70,12 +70,13 @@ def _seconds(text: str, least: float, most: float) -> float:
 
 def run(arguments: argparse.Namespace) -> int:
     """Scrape until the end; the exit code."""
+    from inferload.client import scraper as scrape  # pyarrow comes with it, which no other command should load
+    from inferload.client.connection import credentials
+    from inferload.client.connection.redaction import Redaction
     from inferload.measure.clock import Anchor
-    from inferload.wire import given, scrape  # pyarrow comes with it, which no other command should load
-    from inferload.wire.redaction import Redaction
 
     _check_free(arguments.out)
-    key = given.api_key(arguments.api_key_file, API_KEY_VARIABLE)
+    key = credentials.api_key(arguments.api_key_file, API_KEY_VARIABLE)
     ca_file = Path(arguments.ca_file) if arguments.ca_file else None
     clients = scrape.clients_of(arguments.urls, ca_file, arguments.insecure, key)
     job = scrape.Job(clients, arguments.interval, arguments.out, Anchor.take())

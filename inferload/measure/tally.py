@@ -16,7 +16,7 @@ from inferload.measure.measures import MEASURES, STALL_MS, Floats, gaps_ms
 from inferload.measure.record import PHASES, Phase, PhaseWindow, TurnRecord
 from inferload.measure.sketch import Sketch
 from inferload.measure.slo import Slo
-from inferload.measure.within import WindowCounts, session_window, within
+from inferload.measure.window_counts import WindowCounts, session_window, within
 
 __all__ = ["Slo", "Tally", "TallySet", "books"]
 

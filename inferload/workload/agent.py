@@ -14,11 +14,11 @@ from typing import Literal
 
 import msgspec
 
-from inferload.workload.agentkind import MIN_SUMMARY_TOKENS, SUMMARY_REQUEST_TOKENS, TIME, Agent, Prefix, Tool
-from inferload.workload.distributions import draw_count
-from inferload.workload.messages import SHARED, Message, Piece, ToolCall, text_message
-from inferload.workload.script import Ask, Fork, Reply, Script, Sent
-from inferload.workload.tooltext import tools_json
+from inferload.content.messages import SHARED, Message, Piece, ToolCall, text_message
+from inferload.content.script import Ask, Fork, Reply, Script, Sent
+from inferload.content.tool_text import tools_json
+from inferload.scenario.schema.agent import MIN_SUMMARY_TOKENS, SUMMARY_REQUEST_TOKENS, TIME, Agent, Prefix, Tool
+from inferload.scenario.schema.distributions import draw_count
 
 _TIME_TOKENS = 19  # of a time such as 2026-01-15 09:30:00 where each character is a token
 _ERROR_TOKENS = 30  # of a failed call's result

@@ -12,7 +12,7 @@ from itertools import count, islice
 from math import inf
 from random import Random
 
-from inferload.workload.curves import ALWAYS_ONE, Curve
+from inferload.scenario.schema.rate_curves import ALWAYS_ONE, Curve
 
 
 def constant(rng: Random, burstiness: float) -> Iterator[float]:

@@ -8,16 +8,16 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from inferload.workload.chatkind import ONE, Chat, Images
-from inferload.workload.context import Sent, fit
-from inferload.workload.data import Data, Notes
-from inferload.workload.distributions import Constant, Distribution, draw_count, mean_of
-from inferload.workload.images import picture_url
-from inferload.workload.messages import SHARED, Message, Piece
-from inferload.workload.retrieval import Shelf
-from inferload.workload.script import Ask, Reply, Script
-from inferload.workload.sources.given import Answers, Given, GivenTurn
-from inferload.workload.sources.opening import open_source
+from inferload.content.data import Data, Notes
+from inferload.content.images import picture_url
+from inferload.content.messages import SHARED, Message, Piece
+from inferload.content.script import Ask, Reply, Script
+from inferload.scenario.schema.chat import ONE, Chat, Images
+from inferload.scenario.schema.distributions import Constant, Distribution, draw_count, mean_of
+from inferload.workload.context_limit import Sent, fit
+from inferload.workload.document_pool import Shelf
+from inferload.workload.sources.api import Answers, Given, GivenTurn
+from inferload.workload.sources.registry import open_source
 
 _Value = TypeVar("_Value")
 

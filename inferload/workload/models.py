@@ -4,7 +4,7 @@ from bisect import bisect_right
 from itertools import accumulate
 from random import Random
 
-from inferload.workload.scenario import Scenario
+from inferload.scenario.scenario import Scenario
 
 
 def model_of(scenario: Scenario, index: int) -> str | None:

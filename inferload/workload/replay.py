@@ -8,12 +8,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from inferload.content.data import Data, Notes, same_as_master
+from inferload.content.messages import BLOCK, Message, Piece, first_tokens
+from inferload.content.script import Ask, Fork, Reply, Script, Sent, Work, Worked
 from inferload.numbers import plural
-from inferload.workload.data import Data, Notes, same_as_master
-from inferload.workload.files import find
-from inferload.workload.messages import BLOCK, Message, Piece, first_tokens
-from inferload.workload.replaykind import Replay
-from inferload.workload.script import Ask, Fork, Reply, Script, Sent, Work, Worked
+from inferload.scenario.files.data_files import find
+from inferload.scenario.schema.replay import Replay
 from inferload.workload.traces.formats import FORMATS
 from inferload.workload.traces.index import TraceIndex, Window
 from inferload.workload.traces.turn import RecordedTurn

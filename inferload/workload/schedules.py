@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from inferload.errors import UsageError
-from inferload.workload.arrivalkinds import Closed, Gamma, Rated, TraceTimes
+from inferload.scenario.files.data_files import find
+from inferload.scenario.scenario import Scenario
+from inferload.scenario.schema.arrivals import Closed, Gamma, Rated, TraceTimes
+from inferload.scenario.schema.rate_profiles import Steps
+from inferload.scenario.schema.user_profiles import UserSteps
 from inferload.workload.arrivals import Schedule, unit_process
-from inferload.workload.files import find
-from inferload.workload.profiles import Steps
-from inferload.workload.scenario import Scenario
 from inferload.workload.sessions import Sessions
-from inferload.workload.userprofiles import UserSteps
 
 
 def units_of(scenario: Scenario, sessions: Sessions) -> Iterator[float]:

@@ -7,17 +7,17 @@ from itertools import accumulate
 from random import Random
 from typing import Any
 
+from inferload.content.data import Data, Notes, Opened
+from inferload.content.messages import BLOCK, SHARED, Message
+from inferload.content.script import Script, Session, outline
 from inferload.errors import UsageError
+from inferload.scenario.scenario import Scenario
+from inferload.scenario.schema.tasks import REACTING, Tasks, TaskSessions
+from inferload.scenario.schema.workloads import Mix, Single
 from inferload.workload.agent import agent
 from inferload.workload.chat import Chats
-from inferload.workload.data import Data, Notes, Opened
-from inferload.workload.liveagent import LiveClass
-from inferload.workload.messages import BLOCK, SHARED, Message
+from inferload.workload.live_agent import LiveClass
 from inferload.workload.replay import OpenedReplay
-from inferload.workload.scenario import Scenario
-from inferload.workload.script import Script, Session, outline
-from inferload.workload.tasks import REACTING, Tasks, TaskSessions
-from inferload.workload.workloads import Mix, Single
 
 # How a session of each kind of workload is scripted: workload, session index, the session's own random numbers.
 SCRIPTS: Mapping[str, Callable[[Any, int, Random], Script]] = {"agent": agent}

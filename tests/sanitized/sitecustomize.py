@@ -11,7 +11,7 @@ from pathlib import Path
 class Finder(importlib.abc.MetaPathFinder):
     """Finds the extension in the folder that INFERLOAD_SANITIZED names; if it is missing there, that is an error."""
 
-    name = "inferload.wire._native"
+    name = "inferload.client.connection._native"
 
     def find_spec(self, name: str, _path: object, _target: object = None) -> importlib.machinery.ModuleSpec | None:
         if name != self.name:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from inferload import rundir
-from inferload.cli.search.asked import PASSED_ON, Asked, asked, gone_on, said_cache, unit
 from inferload.cli.search.points import JOURNAL, Journal, Performer
+from inferload.cli.search.search_options import PASSED_ON, Asked, asked, gone_on, said_cache, unit
 from inferload.errors import UsageError
 from inferload.measure.search import bracket
 from inferload.measure.search.answer import document
@@ -18,7 +18,7 @@ from inferload.measure.search.bracket import Settings, Why
 from inferload.measure.search.point import Look, Point
 from inferload.measure.search.text import line, summed_up
 from inferload.numbers import duration
-from inferload.workload.scenario import Scenario
+from inferload.scenario.scenario import Scenario
 
 _EPILOG = """\
 Examples:

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from inferload import rundir, turnfile
-from inferload.cli.ending import end
+from inferload import rundir, turns_file
 from inferload.cli.run import locust_command, locustfile
-from inferload.cli.search.asked import Asked, at, unit
+from inferload.cli.search.search_options import Asked, at, unit
+from inferload.cli.terminate import end
 from inferload.errors import UsageError
 from inferload.measure import clock
-from inferload.measure.exact import COLUMNS
+from inferload.measure.columns import COLUMNS
 from inferload.measure.search import window as windows_of
 from inferload.measure.search.bracket import Settings
 from inferload.measure.search.point import Look
@@ -27,10 +27,10 @@ from inferload.measure.search.text import going
 from inferload.measure.search.window import Window
 from inferload.numbers import clock as elapsed
 from inferload.numbers import short
-from inferload.runoptions import RUN_OPTIONS
-from inferload.statuslines import StatusLines
-from inferload.workload import catalog
-from inferload.workload.scenario import Scenario
+from inferload.run_options import RUN_OPTIONS
+from inferload.scenario.files import catalog
+from inferload.scenario.scenario import Scenario
+from inferload.status_lines import StatusLines
 
 JOURNAL = "journal.jsonl"
 POINTS = "points"
@@ -194,7 +194,7 @@ def window(run_dir: Path, conditions: tuple[Condition, ...], dropped: int = 0) -
     measure = next((one for one in manifest["phases"] if one["phase"] == "measure"), None)
     if measure is None or measure["end_wall_ns"] is None:
         raise UsageError(f"{run_dir}: ended before its measure phase")
-    turns = turnfile.read_turns(run_dir, list({*COLUMNS, "worker", "closed_ns"}))
+    turns = turns_file.read_turns(run_dir, list({*COLUMNS, "worker", "closed_ns"}))
     counted = sum(worker.get("turns") or 0 for worker in manifest["workers"])
     if turns.num_rows < max(1, counted):
         raise UsageError(
@@ -204,7 +204,7 @@ def window(run_dir: Path, conditions: tuple[Condition, ...], dropped: int = 0) -
     offsets = {worker["name"]: worker["clock_offset_ns"] for worker in manifest["workers"]}
     shifts = {
         name: one.mono_ns - offsets.get(name, 0) - anchor["mono_ns"] + anchor["wall_ns"] - start_ns
-        for name, one in turnfile.anchors(run_dir).items()
+        for name, one in turns_file.anchors(run_dir).items()
     }
     return windows_of.of_turns(turns, shifts, (measure["end_wall_ns"] - start_ns) / clock.NS_PER_S, conditions, dropped)
 

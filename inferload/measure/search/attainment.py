@@ -9,10 +9,10 @@ from typing import Literal
 
 import numpy as np
 
-from inferload.measure.intervals import BATCHES, SLICES, fitting_batches, share_interval, spread
 from inferload.measure.search.slo import FAILED, Condition
 from inferload.measure.search.window import Floats, Samples, Window
 from inferload.measure.sketch import rank
+from inferload.statistics.intervals import BATCHES, SLICES, fitting_batches, share_interval, spread
 
 Verdict = Literal["holds", "breaks", "undecided"]
 # A mean leaves failed turns out. If turns failed, a mean condition holds only together with this one.

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from math import isfinite, log
 from typing import Literal
 
-from inferload.measure.overload import Growth
 from inferload.measure.search import attainment
 from inferload.measure.search.attainment import Held
 from inferload.measure.search.slo import Condition
 from inferload.measure.search.window import Window
+from inferload.statistics.overload import Growth
 
 State = Literal["holds", "breaks", "overloaded", "undecided", "invalid", "failed"]
 BROKEN = ("breaks", "overloaded")

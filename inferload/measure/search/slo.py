@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from inferload.measure import gates
-from inferload.measure.gates import Gate, GateError
+from inferload.verdict import gates
+from inferload.verdict.gates import Gate, GateError
 
 FAILED = "failed_ratio"
 _EXAMPLE = 'write it as "p95(ttft_ms) < 800 and p95(tpot_ms) < 50"'

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from inferload.measure import overload
 from inferload.measure.arrow import pa, pc
 from inferload.measure.clock import NS_PER_S
-from inferload.measure.exact import values_by_turn
-from inferload.measure.overload import Growth
+from inferload.measure.columns import values_by_turn
 from inferload.measure.search.slo import FAILED, Condition
+from inferload.statistics import overload
+from inferload.statistics.overload import Growth
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]

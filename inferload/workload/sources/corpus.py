@@ -9,11 +9,11 @@ from functools import lru_cache
 from random import Random
 from typing import Any
 
-from inferload.workload.counting import SAMPLE_CHARS, SAMPLES, counting
-from inferload.workload.data import Data
-from inferload.workload.messages import SHARED, Piece
-from inferload.workload.sources.given import Given
-from inferload.workload.sources.kinds import Corpus
+from inferload.content.data import Data
+from inferload.content.messages import SHARED, Piece
+from inferload.content.token_estimate import SAMPLE_CHARS, SAMPLES, counting
+from inferload.scenario.schema.sources import Corpus
+from inferload.workload.sources.api import Given
 
 # Of each subject: who acts, on what, in which state that may be, where and when.
 _SUBJECTS: Mapping[str, tuple[str, str, str, str]] = {

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from inferload.workload.sources.documents import Exchange, Skip, Talk
-from inferload.workload.sources.reading import Raw
+from inferload.workload.sources.file_records import Raw
+from inferload.workload.sources.parsing import Exchange, Skip, Talk
 
 Ints = npt.NDArray[np.int64]
 

@@ -7,18 +7,18 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from inferload.content.data import Data, same_as_master
+from inferload.content.messages import Message, Piece
+from inferload.content.token_estimate import SAMPLES, Counting, counting
+from inferload.content.tokenizer import local_tokenizer
 from inferload.errors import UsageError
 from inferload.numbers import plural
-from inferload.workload import files
-from inferload.workload.counting import SAMPLES, Counting, counting
-from inferload.workload.data import Data, same_as_master
-from inferload.workload.messages import Message, Piece
-from inferload.workload.sources.documents import DocumentError, Exchange, Skip, Talk, talk_of
-from inferload.workload.sources.given import Answers, Given, GivenTurn, literal
+from inferload.scenario.files import data_files
+from inferload.scenario.schema.sources import Columns, Recorded
+from inferload.workload.sources.api import Answers, Given, GivenTurn, literal
+from inferload.workload.sources.file_records import Raw
 from inferload.workload.sources.index import Index, Ints, build
-from inferload.workload.sources.kinds import Columns, Recorded
-from inferload.workload.sources.reading import Raw
-from inferload.workload.tokenizer import local_tokenizer
+from inferload.workload.sources.parsing import DocumentError, Exchange, Skip, Talk, talk_of
 
 Length = Callable[[str], int]
 
@@ -255,7 +255,7 @@ def _how_to_count(source: Recorded, data: Data, class_name: str) -> tuple[Length
     if source.tokenizer is None:
         return len, counting(source.chars_per_token, data.of(class_name))
     name = source.tokenizer if source.tokenizer.endswith(".json") else f"{source.tokenizer}/tokenizer.json"
-    tokenize = local_tokenizer(files.find(name, data.origin))
+    tokenize = local_tokenizer(data_files.find(name, data.origin))
     return lambda text: len(tokenize(text)), Counting("exact")
 
 

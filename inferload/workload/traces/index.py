@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from inferload.errors import UsageError
-from inferload.workload.files import sha256_of
+from inferload.scenario.files.data_files import sha256_of
 from inferload.workload.traces.formats import Format
 from inferload.workload.traces.turn import Parser, RecordedTurn, TraceFault
 

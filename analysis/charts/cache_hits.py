@@ -1,0 +1,47 @@
+"""Prefix-cache hits that were to be expected, beside those that were counted."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from .chart import BLUE, GREEN, ORANGE, PALE_BLUE, Picture, layout, title
+
+_BARS = (
+    ("expected of an endless cache", "expected", "hit_rate", "cached_tokens", BLUE),
+    ("the same, upper bound", "expected", "hit_rate_at_most", "cached_tokens_at_most", PALE_BLUE),
+    ("counted by the server", "counted", "hit_rate", "hits", ORANGE),
+    ("told with the answers", "per_turn", "hit_rate", "cached_tokens", GREEN),
+)
+
+
+def picture(summary: Mapping[str, Any] | None) -> Picture | None:
+    """From summary.json's cache block; None where fewer than two of the rates are known."""
+    cache = (summary or {}).get("cache") or {}
+    rows = [
+        (label, cache[part][rate], cache[part].get(tokens), colour)
+        for label, part, rate, tokens, colour in _BARS
+        if cache.get(part) and cache[part].get(rate) is not None
+    ]
+    if len(rows) < 2:
+        return None
+    rows.reverse()  # the first one on top
+    data = [
+        {
+            "type": "bar",
+            "orientation": "h",
+            "y": [label for label, *_ in rows],
+            "x": [round(rate * 100, 3) for _, rate, _, _ in rows],
+            "marker": {"color": [colour for *_, colour in rows]},
+            "text": [f"{rate:.1%}" for _, rate, _, _ in rows],
+            "textposition": "auto",
+            "customdata": [f"{tokens:,} tokens" if tokens is not None else "" for _, _, tokens, _ in rows],
+            "hovertemplate": "%{y}: %{x:.3~g} % (%{customdata})<extra></extra>",
+            "showlegend": False,
+        }
+    ]
+    plan = layout(
+        116 + 46 * len(rows), {"title": title("of the input tokens, %"), "range": [0, 100]}, {"automargin": True}
+    )
+    note = (
+        "Over the whole run. Fewer hits than an endless cache would have had were evicted, or never shared as planned."
+    )
+    return Picture("cache-hits", "Cache hits, expected and counted", note, {"data": data, "layout": plan})

@@ -1,0 +1,79 @@
+"""Inter-token latency over time as a heat map: every gap of the run is in it, however few pixels there are."""
+
+import numpy as np
+
+from ..data.frames import PhaseSpan, RunFrames
+from .chart import HEAT, Floats, Picture, decades, layout, title
+
+COLUMNS, PER_DECADE = 240, 16
+
+
+def counts(at_s: Floats, gap_ms: Floats, end_s: float) -> tuple[Floats, Floats, Floats]:
+    """Gaps in cells: (instants of columns in s, bounds of rows in ms, counts as rows x columns). All gaps must be above 0."""
+    width_s = max(1.0, float(np.ceil(end_s / COLUMNS)))
+    columns = max(1, int(np.ceil(end_s / width_s)))
+    low, high = np.floor(np.log10(gap_ms.min()) * PER_DECADE), np.floor(np.log10(gap_ms.max()) * PER_DECADE)
+    rows = int(high - low) + 1
+    row = (np.floor(np.log10(gap_ms) * PER_DECADE) - low).astype(np.int64)
+    column = np.clip(at_s // width_s, 0, columns - 1).astype(np.int64)
+    cells = np.bincount(row * columns + column, minlength=rows * columns).reshape(rows, columns)
+    bounds = 10.0 ** ((low + np.arange(rows + 1)) / PER_DECADE)
+    columns_s = np.asarray((np.arange(columns) + 0.5) * width_s, dtype=np.float64)
+    return columns_s, np.asarray(bounds, dtype=np.float64), cells.astype(np.float64)
+
+
+def picture(run: RunFrames, phases: tuple[PhaseSpan, ...]) -> Picture | None:
+    """Of turns that ended well; None where no gap is known."""
+    known = run.events.gap_ms > 0
+    if not known.any():
+        return None
+    at_s, bounds, cells = counts(run.events.at_s[known], run.events.gap_ms[known], run.end_s)
+    totals = cells.sum(axis=0)
+    share = np.divide(cells, totals, out=np.zeros_like(cells), where=totals > 0)
+    shade = np.log10(share, out=np.full(share.shape, np.nan), where=share > 0)
+    middle = np.sqrt(bounds[1:] * bounds[:-1])
+    words = [[f"{part:.2%}" if part else "" for part in row] for row in share]
+    data = [
+        {
+            "type": "heatmap",
+            "x": [float(f"{at:.6g}") for at in at_s],
+            "y": [float(f"{ms:.5g}") for ms in middle],
+            "z": [[None if np.isnan(value) else round(float(value), 2) for value in row] for row in shade],
+            "text": words,
+            "colorscale": HEAT,
+            "zmin": -4,
+            "zmax": 0,
+            "hoverongaps": False,
+            "hovertemplate": "%{x:.0f} s, near %{y:.3~g} ms: %{text} of the gaps<extra></extra>",
+            "colorbar": {
+                "title": {"text": "of that time's gaps", "side": "right"},
+                "tickvals": [-4, -3, -2, -1, 0],
+                "ticktext": ["0.01 %", "0.1 %", "1 %", "10 %", "all"],
+                "thickness": 12,
+                "len": 0.9,
+                "outlinewidth": 0,
+            },
+        }
+    ]
+    x = {"title": title("seconds since the run's start"), "range": [0, max(1.0, run.end_s)], "showgrid": False}
+    y = {"title": title("ITL, ms")} | decades(float(bounds[0]), float(bounds[-1])) | {"showgrid": False}
+    plan = layout(400, x, y)
+    plan["shapes"] = [
+        {
+            "type": "line",
+            "xref": "x",
+            "yref": "paper",
+            "x0": span.start_s,
+            "x1": span.start_s,
+            "y0": 0,
+            "y1": 1,
+            "line": {"color": "rgba(128,134,145,0.8)", "width": 1, "dash": "dot"},
+        }
+        for span in phases
+        if span.start_s > 0
+    ]
+    note = (
+        f"All {int(cells.sum()):,} gaps between output events; a column is {at_s[0] * 2:g} s, its colours add up to all of them. "
+        "Stripes that lie apart are phases of the server's work; dots high up are stalls."
+    )
+    return Picture("itl-heat", "Inter-token latency over time", note, {"data": data, "layout": plan}, ("itl_ms",))

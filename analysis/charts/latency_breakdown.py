@@ -1,0 +1,64 @@
+"""Where the time goes: the parts of a turn, stacked, from the fastest turns to the slowest."""
+
+import itertools
+
+import numpy as np
+import pandas as pd
+
+from ..data.breakdown import PARTS, TITLES
+from .chart import BLUE, GREEN, GREY, ORANGE, PALE_BLUE, RED, TEAL, VIOLET, Figure, Picture, layout, numbers, title
+
+_COLOURS = {
+    "client_lag_ms": RED,
+    "connect_ms": VIOLET,
+    "upload_ms": PALE_BLUE,
+    "front_end_ms": GREY,
+    "queue_ms": ORANGE,
+    "prefill_ms": TEAL,
+    "decode_ms": BLUE,
+    "server_ms": GREEN,
+}
+_EDGES = (*range(0, 90, 10), 90, 95, 99, 100)
+
+
+def picture(parts: pd.DataFrame) -> Picture | None:
+    """Bars of percentiles of the total, from the table of `breakdown.parts`; None without a turn."""
+    if not len(parts):
+        return None
+    ordered = parts.sort_values("total_ms", ignore_index=True)
+    divided = bool(ordered[["queue_ms", "prefill_ms", "decode_ms"]].notna().all().all())
+    shown = PARTS if divided else (*PARTS[:3], "server_ms")
+    labels, groups = [], []
+    for low, high in itertools.pairwise(_EDGES):
+        rows = ordered.iloc[round(low / 100 * len(ordered)) : round(high / 100 * len(ordered))]
+        if len(rows):
+            labels.append(f"p{low} to p{high}")
+            groups.append(rows)
+    data: list[Figure] = []
+    for part in shown:
+        means = np.array([float(rows[part].mean()) for rows in groups])
+        if np.nanmax(np.abs(means)) <= 0:
+            continue
+        name = TITLES.get(part, "server and network")
+        data.append(
+            {
+                "type": "bar",
+                "name": name,
+                "x": labels,
+                "y": numbers(means),
+                "marker": {"color": _COLOURS[part]},
+                "hovertemplate": f"{name}: %{{y:,.4~g}} ms<extra></extra>",
+            }
+        )
+    if not data:
+        return None
+    x = {"title": title("turns by how long they took"), "type": "category"}
+    plan = layout(400, x, {"title": title("mean, ms"), "rangemode": "tozero"})
+    plan |= {"barmode": "relative", "bargap": 0.12, "hovermode": "x unified"}
+    source = (
+        "Queue, prefill and decode as the server reported them with each turn."
+        if divided
+        else "The server did not report its own parts with every turn, so what is not the client's stands in one piece."
+    )
+    note = f"Means of the turns between two percentiles of the whole, from the plan to the last token. {source}"
+    return Picture("where-from", "Where the time goes", note, {"data": data, "layout": plan})

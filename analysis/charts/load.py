@@ -1,0 +1,160 @@
+"""Throughput against latency over the loads that were tried, with the limits of the SLO.
+
+A curve is one configuration over its loads: the steps of a run, the points of a search, or runs at several loads.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from inferload.results.terminal_tables import step_level
+
+from .chart import (
+    BLUE,
+    GREEN,
+    ORANGE,
+    PALE_BLUE,
+    PALE_GREEN,
+    PALE_ORANGE,
+    PALE_RED,
+    PALE_TEAL,
+    PALE_VIOLET,
+    RED,
+    TEAL,
+    VIOLET,
+    Figure,
+    Picture,
+    decades,
+    layout,
+    limit_line,
+    numbers,
+    title,
+)
+
+KEY = "load"
+THROUGHPUT = "output_tok_per_s"
+_PANELS = (("TTFT", "p50(ttft_ms)", "p95(ttft_ms)", ""), ("ITL", "p50(itl_ms)", "p95(itl_ms)", "2"))
+FIGURES = (THROUGHPUT, *(name for panel in _PANELS for name in panel[1:3]))  # what a point is made of
+
+_ALONE = ((BLUE, PALE_BLUE), (ORANGE, PALE_ORANGE))  # of the two panels, where there is one curve
+_COLOURS = (
+    (BLUE, PALE_BLUE), (ORANGE, PALE_ORANGE), (GREEN, PALE_GREEN), (VIOLET, PALE_VIOLET), (TEAL, PALE_TEAL), (RED, PALE_RED),
+)  # fmt: skip
+_SPREAD = 20.0  # a highest value so many times the lowest is drawn on a logarithmic axis
+_PANEL_PX, _LEGEND_PX = 210, 24
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One load and how it was answered. `load` None: it cannot be put in a number; figures are named as in a gate."""
+
+    name: str
+    load: float | None
+    figures: Mapping[str, float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """One configuration over its loads. `unit`: of a load."""
+
+    label: str
+    unit: str
+    points: tuple[Point, ...]
+
+
+def of_steps(steps: Sequence[Mapping[str, Any]]) -> Curve:
+    """The steps of a run, from its summary.json."""
+    unit = "users" if any(step.get("users") is not None for step in steps) else "sessions/s"
+    points = []
+    for place, step in enumerate(steps):
+        load = step.get("users", step.get("sessions_per_s"))
+        name = step_level(step) if load is not None else str(place)
+        points.append(Point(name, None if load is None else float(load), _figures(step)))
+    return Curve("", unit, tuple(sorted(points, key=lambda point: (point.load is None, point.load or 0.0))))
+
+
+def _figures(block: Mapping[str, Any]) -> dict[str, float | None]:
+    rates, latency = block.get("rates") or {}, block.get("latency") or {}
+    found = {THROUGHPUT: _number(rates.get(THROUGHPUT))}
+    for name in FIGURES[1:]:
+        statistic, _, measure = name.rstrip(")").partition("(")
+        found[name] = _number((latency.get(measure) or {}).get(statistic))
+    return found
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) else None
+
+
+def picture(curves: Sequence[Curve], slo: Mapping[str, float], point: str = "step") -> Picture | None:
+    """Chart of all curves; None if fewer than two points are known. `point`: name of a point in the note."""
+    data = [trace for place, curve in enumerate(curves) for trace in _lines(curve, place, len(curves))]
+    shown = {name for trace in data for name in trace["text"]}
+    if len(shown) < 2:
+        return None
+    plan = _layout(data, len(curves))
+    shapes, words = _limits(slo, plan)
+    plan |= {"shapes": shapes, "annotations": words}
+    note = f"A point is a {point}." + (" Dark: p95, pale: p50." if len(curves) > 1 else "")
+    terms = ("output tok per s", "ttft_ms", "itl_ms")
+    return Picture(KEY, "Throughput against latency", note, {"data": data, "layout": plan}, terms)
+
+
+def _lines(curve: Curve, place: int, count: int) -> Iterator[Figure]:
+    """p95 and p50 in both panels; points of which one of the two coordinates is not known are left out."""
+    named = False
+    for panel, (title_of, *percentiles, axis) in enumerate(_PANELS):
+        dark, pale = _COLOURS[place % len(_COLOURS)] if count > 1 else _ALONE[panel]
+        for figure, colour in zip(reversed(percentiles), (dark, pale), strict=True):
+            known = [one for one in curve.points if None not in (one.figures.get(THROUGHPUT), one.figures.get(figure))]
+            if not known:
+                continue
+            statistic = figure.partition("(")[0]
+            alone = {"name": f"{title_of} {statistic}", "legend": f"legend{axis}", "showlegend": True}
+            among = {"name": curve.label, "legendgroup": curve.label, "legend": "legend", "showlegend": not named}
+            named = True
+            yield (alone if count == 1 else among) | {
+                "type": "scatter",
+                "mode": "lines+markers",
+                "x": numbers([one.figures[THROUGHPUT] or 0.0 for one in known]),
+                "y": numbers([one.figures[figure] or 0.0 for one in known]),
+                "text": [one.name if count == 1 else f"{curve.label}, {one.name}" for one in known],
+                "line": {"color": colour, "width": 1.8},
+                "marker": {"size": 7, "color": colour},
+                "yaxis": f"y{axis}",
+                "hovertemplate": f"%{{text}}: %{{x:,.4~g}} tok/s, {statistic} %{{y:,.4~g}} ms<extra></extra>",
+            }
+
+
+def _layout(data: Sequence[Figure], count: int) -> Figure:
+    legend_px = _LEGEND_PX * max(1, -(-count // 4))
+    height = 34 + 48 + 2 * _PANEL_PX + legend_px + 70
+    plan = layout(
+        height,
+        {"title": title("output tok/s"), "anchor": "y2", "rangemode": "tozero"},
+        {"domain": [0.55, round(1 - (legend_px + 18) / height, 4)], "title": title("TTFT, ms")} | _scale(data, "y"),
+    )
+    plan["yaxis2"] = {"domain": [0.0, 0.42], "title": title("ITL, ms")} | _scale(data, "y2")
+    plan["legend2"] = plan["legend"] | {"y": 0.42}
+    plan["legend"] = plan["legend"] | {"y": plan["yaxis"]["domain"][1] + 18 / height}
+    return plan
+
+
+def _scale(data: Sequence[Figure], axis: str) -> Figure:
+    values = [value for trace in data if trace["yaxis"] == axis for value in trace["y"] if value]
+    if values and max(values) > _SPREAD * min(values):
+        return decades(min(values), max(values))
+    return {"rangemode": "tozero"}
+
+
+def _limits(slo: Mapping[str, float], plan: Figure) -> tuple[list[Figure], list[Figure]]:
+    shapes, words = [], []
+    for name, axis in (("ttft_ms", "y"), ("itl_ms", "y2"), ("tpot_ms", "y2")):
+        if name in slo:
+            shape, text = limit_line(slo[name], f"SLO {name} {slo[name]:g}", axis)
+            log = plan["yaxis" + axis[1:]].get("type") == "log"
+            shapes.append(shape)
+            words.append(text | ({"y": float(np.log10(slo[name]))} if log else {}))
+    return shapes, words

@@ -1,0 +1,246 @@
+"""The picture of a run: client and server stacked on one time axis. A plain description that plotly.js draws."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ..data.frames import PhaseSpan
+from ..data.timeline import LOG, server_suffixes
+from .chart import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    PALE_BLUE,
+    PALE_ORANGE,
+    PLAIN_NUMBERS,
+    RED,
+    TEAL,
+    VIOLET,
+    Figure,
+    Picture,
+    layout,
+    numbers,
+    title,
+)
+
+_PANEL_PX = 168  # of a panel with the room above it
+_GAP_PX = 46  # room for a panel's legend
+_MOST_POINTS = 4000
+_ROOMY = 0.08  # of the picture's width: a phase over which its name has room
+_DASHES = ("solid", "dash", "dot", "dashdot")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One series: a column of the timeline (of each server, where `server`) and how it is drawn. Shares become percent."""
+
+    column: str
+    label: str
+    colour: str
+    server: bool = False
+    share: bool = False
+    steps: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One axis with its lines."""
+
+    title: str
+    lines: tuple[Line, ...]
+
+
+PANELS = (
+    Panel(
+        "Locust, per s",
+        (Line("locust_requests_per_s", "requests", BLUE), Line("locust_failures_per_s", "failures", RED)),
+    ),
+    Panel(
+        "Locust response, ms",
+        (Line("locust_response_ms_p50", "p50", BLUE), Line("locust_response_ms_p95", "p95", PALE_BLUE)),
+    ),
+    Panel("TTFT, ms", (Line("ttft_ms_p50", "p50", BLUE), Line("ttft_ms_p95", "p95", PALE_BLUE))),
+    Panel("ITL, ms", (Line("itl_ms_p50", "p50", BLUE), Line("itl_ms_p95", "p95", PALE_BLUE))),
+    Panel(
+        "output, tok/s",
+        (
+            Line("output_tok", "seen by the client", BLUE),
+            Line("generation_tok_per_s", "said by the server", ORANGE, server=True),
+        ),
+    ),
+    Panel(
+        "prompt, tok/s",
+        (
+            Line("prompt_tok_per_s", "with cached ones", PALE_ORANGE, server=True),
+            Line("prompt_tok_computed_per_s", "computed", ORANGE, server=True),
+        ),
+    ),
+    Panel(
+        "requests",
+        (
+            Line("in_flight", "in flight", BLUE),
+            Line("requests_running", "running", ORANGE, server=True),
+            Line("requests_waiting", "waiting", RED, server=True),
+            Line("users", "users", GREY, steps=True),
+        ),
+    ),
+    Panel(
+        "KV cache, %",
+        (
+            Line("kv_cache_usage", "usage", ORANGE, server=True, share=True),
+            Line("prefix_cache_hit_rate", "prefix hits", GREEN, server=True, share=True),
+            Line("mm_cache_hit_rate", "multi-modal hits", TEAL, server=True, share=True),
+        ),
+    ),
+    Panel("preemptions", (Line("preemptions", "preemptions", RED, server=True, steps=True),)),
+    Panel(
+        "speculation",
+        (
+            Line("draft_acceptance_rate", "drafts accepted, %", VIOLET, server=True, share=True),
+            Line("mean_acceptance_length", "tokens a step", TEAL, server=True),
+        ),
+    ),
+    Panel("GPU, %", (Line("gpu_use", "busy", GREEN, server=True, share=True),)),
+    Panel("GPU memory, GiB", (Line("gpu_memory_gib", "used", TEAL, server=True),)),
+    Panel("GPU power, W", (Line("gpu_power_w", "drawn", ORANGE, server=True),)),
+    Panel("GPU clock, MHz", (Line("gpu_sm_clock_mhz", "of its processors", VIOLET, server=True),)),
+)
+_UNLESS_ZERO = ("preemptions",)
+
+
+def picture(
+    timeline: pd.DataFrame, targets: tuple[str, ...], phases: tuple[PhaseSpan, ...], marks: Sequence[Mapping[str, Any]]
+) -> Picture | None:
+    """All panels that have a value; None where the timeline has nothing to draw. Lines without a value are left out."""
+    suffixes = server_suffixes(targets)
+    if any(str(column).endswith(LOG) for column in timeline.columns):
+        suffixes |= {LOG: LOG}
+    every = max(1, -(-len(timeline) // _MOST_POINTS))
+    thinned = _thinned(timeline, every)
+    found = [(panel, lines) for panel in PANELS if (lines := _lines(thinned, panel, suffixes))]
+    if not found:
+        return None
+    height = 40 + _PANEL_PX * len(found) + 50
+    plan: Figure = layout(height, {"title": title("seconds since the run's start"), "range": [0, len(timeline)]}, {})
+    inner = height - plan["margin"]["t"] - plan["margin"]["b"]
+    data: list[Figure] = []
+    for number, (panel, lines) in enumerate(found):
+        name = "" if number == 0 else str(number + 1)
+        top, bottom = 1 - (number * _PANEL_PX + _GAP_PX) / inner, 1 - (number + 1) * _PANEL_PX / inner
+        domain = [round(max(0.0, bottom), 5), round(top, 5)]
+        plan[f"yaxis{name}"] = PLAIN_NUMBERS | {"domain": domain, "title": title(panel.title), "rangemode": "tozero"}
+        plan[f"legend{name}"] = {"orientation": "h", "x": 0, "xanchor": "left", "y": domain[1], "yanchor": "bottom"}
+        data += [_trace(line, name) | {"x0": every / 2, "dx": every} for line in lines]
+    plan["xaxis"] |= {"anchor": f"y{len(found)}" if len(found) > 1 else "y"}
+    plan |= {"hovermode": "x unified", "hoversubplots": "axis"}
+    plan["shapes"] = [*_shades(phases, len(timeline)), *(_mark(mark) for mark in marks)]
+    plan["annotations"] = [label for span in phases if (label := _phase_label(span, len(timeline)))]
+    each = "One value per second" if every == 1 else f"One value per {every} seconds: the mean, of a p95 the highest"
+    listed = ", listed below" if marks else ""
+    note = f"{each}. Shaded: not measured. Dotted: something happened{listed}."
+    terms = ("ttft_ms", "itl_ms", "KV cache usage", "requests running", "requests waiting", "prefix cache hit rate")
+    return Picture("over-time", "Client and server on one clock", note, {"data": data, "layout": plan}, terms)
+
+
+def _thinned(timeline: pd.DataFrame, every: int) -> pd.DataFrame:
+    """So many seconds as one: means, and of the upper percentiles the highest, so that no spike is lost."""
+    if every == 1:
+        return timeline
+    numeric = timeline.select_dtypes("number")
+    groups = numeric.groupby(np.arange(len(timeline)) // every)
+    means = groups.mean()
+    for column in means.columns:
+        if str(column).partition("@")[0].endswith("_p95"):
+            means[column] = groups[column].max()
+    return means
+
+
+@dataclass(frozen=True, slots=True)
+class _Drawn:
+    """A line and its values."""
+
+    line: Line
+    name: str
+    dash: str
+    values: list[float | None]
+
+    @property
+    def joined(self) -> bool:
+        """Whether two values follow each other anywhere: what is known now and then only would have no line."""
+        return any(a is not None and b is not None for a, b in pairwise(self.values)) or len(self.values) == 1
+
+
+def _lines(timeline: pd.DataFrame, panel: Panel, suffixes: Mapping[str, str]) -> list[_Drawn]:
+    found = []
+    for line in panel.lines:
+        for place, suffix in enumerate(suffixes.values() if line.server else ("",)):
+            column = line.column + suffix
+            if column not in timeline or timeline[column].isna().all():
+                continue
+            if line.column in _UNLESS_ZERO and not (timeline[column] > 0).any():
+                continue
+            values = timeline[column].to_numpy(dtype=np.float64) * (100 if line.share else 1)
+            dash = _DASHES[place % len(_DASHES)]
+            found.append(_Drawn(line, f"{line.label} {suffix}".strip(), dash, numbers(values, 5)))
+    return found
+
+
+def _trace(drawn: _Drawn, axis: str) -> Figure:
+    shape = "hvh" if drawn.line.steps else "linear"
+    return {
+        "type": "scatter",
+        "mode": "lines" if drawn.joined else "markers",
+        "name": drawn.name,
+        "y": drawn.values,
+        "line": {"color": drawn.line.colour, "width": 1.6, "dash": drawn.dash, "shape": shape},
+        "marker": {"color": drawn.line.colour, "size": 4},
+        "xaxis": "x",
+        "yaxis": f"y{axis}",
+        "legend": f"legend{axis}",
+        "hovertemplate": "%{y}",
+    }
+
+
+def _shades(phases: Sequence[PhaseSpan], seconds: int) -> list[Figure]:
+    """What is not measured is shaded, the time before the first phase too; nothing where no phase was measured."""
+    measured = next((span for span in phases if span.phase == "measure"), None)
+    if measured is None:
+        return []
+    end_s = seconds if measured.end_s is None else measured.end_s
+    spans = ((0.0, measured.start_s), (end_s, float(seconds)))
+    look = {"layer": "below", "line": {"width": 0}, "fillcolor": "rgba(128,134,145,0.16)"}
+    return [
+        {"type": "rect", "xref": "x", "yref": "paper", "x0": round(low, 3), "x1": round(high, 3), "y0": 0, "y1": 1}
+        | look
+        for low, high in spans
+        if high > low
+    ]
+
+
+def _mark(mark: Mapping[str, Any]) -> Figure:
+    at_s = round(float(mark["t_s"]), 3)
+    line = {"color": GREY, "width": 1, "dash": "dot"}
+    return {"type": "line", "xref": "x", "yref": "paper", "x0": at_s, "x1": at_s, "y0": 0, "y1": 1, "line": line}
+
+
+def _phase_label(span: PhaseSpan, seconds: int) -> Figure | None:
+    """The phase's name at its middle, along the picture's upper edge.
+
+    A short one at either end has its name at that end, over its neighbour's long upper edge; one between two others has none.
+    """
+    end_s = seconds if span.end_s is None else min(span.end_s, seconds)
+    at_s, anchor = (span.start_s + end_s) / 2, "center"
+    if end_s - span.start_s < _ROOMY * seconds:
+        if span.start_s < _ROOMY * seconds:
+            at_s, anchor = span.start_s, "left"
+        elif end_s > (1 - _ROOMY) * seconds:
+            at_s, anchor = float(seconds), "right"
+        else:
+            return None
+    place = {"xref": "x", "yref": "paper", "x": round(at_s, 3), "y": 1, "xanchor": anchor, "yanchor": "bottom"}
+    return place | {"text": span.phase, "showarrow": False, "font": {"size": 11, "color": GREY}}

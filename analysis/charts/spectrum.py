@@ -1,0 +1,169 @@
+"""The latency spectrum: every percentile on an axis of 1/(1-q), where each nine takes as much room as the one before.
+
+An interval is that of the order statistics with the effective number of turns: turns that follow each other are alike, so
+a thousand of them say less than a thousand draws would. How much less is told by 20 batches in the order of time: the
+variance of the batches' share above the percentile, over what independent turns would scatter.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..data.frames import RunFrames
+from .chart import BLUE, ORANGE, Figure, Floats, Picture, decades, layout, limit_line, numbers, title
+
+BATCHES = 20
+T_95 = 2.093  # Student's t at 97.5 % with 19 degrees of freedom
+ENOUGH = 10.0  # effective turns above a percentile for it to be told
+_POINTS = 90
+
+_ROWS = (
+    ("TTFT", (("from send", "ttft_ms", BLUE), ("from plan", "ttft_planned_ms", ORANGE))),
+    ("E2E", (("from send", "e2e_ms", BLUE), ("from plan", "e2e_planned_ms", ORANGE))),
+)
+_QUANTILES = (0.5, 0.9, 0.95, 0.99, 0.999, 0.9999)
+
+
+@dataclass(frozen=True, slots=True)
+class Spectrum:
+    """Values at quantiles, and the interval of each; NaN where too few turns lie above it for an interval."""
+
+    q: Floats
+    values: Floats
+    low: Floats
+    high: Floats
+
+
+def spectrum(values: Floats) -> Spectrum:
+    """Of at least one value, given in the order of time. Quantiles are of nearest rank."""
+    n = len(values)
+    ordered = np.sort(values)
+    q = np.unique(np.append(1 - np.geomspace(1.0, 1.0 / n, min(_POINTS, n)), 1 - 1.0 / n))
+    found = _at(ordered, q)
+    effective = n / design_effects(values, found)
+    spread = T_95 * np.sqrt(q * (1 - q) / effective)
+    told = effective * (1 - q) >= ENOUGH
+    low = np.where(told, _at(ordered, np.clip(q - spread, 0, 1)), np.nan)
+    high = np.where(told, _at(ordered, np.clip(q + spread, 0, 1)), np.nan)
+    return Spectrum(q, found, low, high)
+
+
+def design_effects(values: Floats, limits: Floats) -> Floats:
+    """How many turns in their order are worth one independent one, for the share above each limit; at least 1."""
+    size = len(values) // BATCHES
+    if size < 1:
+        return np.ones(len(limits))
+    batches = values[: size * BATCHES].reshape(BATCHES, size)
+    effects = np.ones(len(limits))
+    for place, limit in enumerate(limits):
+        shares = (batches > limit).mean(axis=1)
+        p = float(shares.mean())
+        if 0 < p < 1:
+            effects[place] = max(1.0, float(shares.var(ddof=1)) * size / (p * (1 - p)))
+    return effects
+
+
+def _at(ordered: Floats, q: Floats) -> Floats:
+    ranks = np.clip(np.ceil(q * len(ordered)), 1, len(ordered)).astype(int)
+    found: Floats = ordered[ranks - 1]
+    return found
+
+
+def picture(run: RunFrames, slo: Mapping[str, float]) -> Picture | None:
+    """TTFT and E2E of the measure phase, from send and from plan; None without a turn."""
+    turns = run.turns
+    if not len(turns) or "phase" not in turns:
+        return None
+    measured = turns[turns["ok"] & (turns["phase"] == "measure")].sort_values("planned_s")
+    data: list[Figure] = []
+    shapes, words, most = [], [], 2.0
+    ranges: dict[str, list[float]] = {}
+    for number, (name, lines) in enumerate(_ROWS):
+        axis = "" if number == 0 else str(number + 1)
+        for label, measure, colour in lines:
+            values = measured[measure].dropna().to_numpy()
+            values = values[values > 0]
+            if not len(values):
+                continue
+            found = spectrum(values)
+            most = max(most, float(len(values)))
+            ranges.setdefault(axis, []).extend((float(found.values[0]), float(found.values[-1])))
+            data += _lines(found, f"{name} {label}", colour, axis)
+            if measure in slo:
+                shape, text = limit_line(slo[measure], f"SLO {slo[measure]:g} ms", f"y{axis}")
+                shapes.append(shape)
+                words.append(text | {"y": float(np.log10(slo[measure]))})
+    if not data:
+        return None
+    shown = [q for q in (0.0, *_QUANTILES) if 1 / (1 - q) <= most * 1.01]
+    x = {
+        "type": "log",
+        "title": title("percentile"),
+        "anchor": "y2",
+        "tickvals": [float(f"{1 / (1 - q):.6g}") for q in shown],
+        "ticktext": ["min" if q == 0 else f"p{q * 100:g}" for q in shown],
+        "range": [0, float(np.log10(most)) + 0.02],
+    }
+    plan = layout(560, x, {"domain": [0.55, 0.97], "title": title("TTFT, ms")} | _range(ranges.get("")))
+    plan["yaxis2"] = {"domain": [0.0, 0.42], "title": title("E2E, ms")} | _range(ranges.get("2"))
+    plan["legend2"] = plan["legend"] | {"y": 0.42}
+    plan |= {"shapes": shapes, "annotations": words, "hovermode": "x"}
+    note = (
+        "Each nine takes as much room as the one before. The band is the 95 % interval with the effective number of turns; "
+        "where it ends, too few turns lie above to tell. From the plan: what the caller felt, whether or not we were late."
+    )
+    return Picture(
+        "spectrum",
+        "Latency spectrum",
+        note,
+        {"data": data, "layout": plan},
+        tuple(measure for _, row in _ROWS for _, measure, _ in row),
+    )
+
+
+def _range(values: list[float] | None) -> Figure:
+    return decades(min(values), max(values)) if values else {"type": "log"}
+
+
+def _lines(found: Spectrum, name: str, colour: str, axis: str) -> list[Figure]:
+    x = 1 / np.maximum(1 - found.q, 1e-9)
+    told = ~np.isnan(found.low)
+    where = {"xaxis": "x", "yaxis": f"y{axis}", "legend": f"legend{axis}"}
+    traces: list[Figure] = []
+    if told.any():
+        band_x = np.concatenate([x[told], x[told][::-1]])
+        band_y = np.concatenate([found.high[told], found.low[told][::-1]])
+        band = {"type": "scatter", "mode": "lines", "fill": "toself", "line": {"width": 0}, "showlegend": False}
+        traces.append(
+            band
+            | where
+            | {
+                "x": numbers(band_x, 6),
+                "y": numbers(band_y),
+                "fillcolor": _pale(colour),
+                "hoverinfo": "skip",
+                "name": name,
+            }
+        )
+    hover = "%{customdata}: %{y:,.4~g} ms"
+    percentiles = [f"p{q * 100:.6g}" for q in found.q]
+    traces.append(
+        {
+            "type": "scatter",
+            "mode": "lines",
+            "name": name,
+            "line": {"color": colour, "width": 1.8},
+            "x": numbers(x, 6),
+            "y": numbers(found.values),
+            "customdata": percentiles,
+            "hovertemplate": hover,
+        }
+        | where
+    )
+    return traces
+
+
+def _pale(colour: str) -> str:
+    red, green, blue = (int(colour[place : place + 2], 16) for place in (1, 3, 5))
+    return f"rgba({red},{green},{blue},0.18)"

@@ -1,0 +1,43 @@
+"""`inferload baseline`: the figures of one configuration over many days, for a gate that knows how much days differ."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+_DESCRIPTION = """Keeps a file with the figures of one configuration on many occasions (a run or a folder of runs, each on a
+start of the server of its own; on a shared start an hour apart and with isolated prefix caches, which makes a weaker
+baseline). From 8 occasions on, `inferload compare --baseline FILE CAND --fail-on-regression` judges a candidate against
+how much days and restarts differ."""
+
+
+def register(subparsers: Any) -> None:
+    """Add the sub-command."""
+    parser = subparsers.add_parser(
+        "baseline",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    actions = parser.add_subparsers(dest="action", required=True, metavar="add | show")
+    adds = actions.add_parser("add", help="add an occasion for each run", description="Adds an occasion for each run.")
+    adds.add_argument("file", type=Path, metavar="FILE", help="the baseline; made where there is none")
+    adds.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run directory, or folder of runs on one start")
+    adds.set_defaults(run=run_add)
+    shows = actions.add_parser("show", help="what a file holds", description="Says what a baseline holds.")
+    shows.add_argument("file", type=Path, metavar="FILE")
+    shows.set_defaults(run=run_show)
+
+
+def run_add(arguments: argparse.Namespace) -> int:
+    """Add and say what is there now."""
+    from ..comparison.baselines import add, summary_lines
+
+    print("\n".join(summary_lines(add(arguments.file, arguments.runs))))
+    return 0
+
+
+def run_show(arguments: argparse.Namespace) -> int:
+    """Say what is there."""
+    from ..comparison.baselines import read, summary_lines
+
+    print("\n".join(summary_lines(read(arguments.file))))
+    return 0

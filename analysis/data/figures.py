@@ -1,0 +1,77 @@
+"""The figures that sides are compared by: their names, which way is better, and how they read."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from inferload.results.summary import steady
+from inferload.server_metrics import gate_metrics
+from inferload.verdict import gates
+
+Better = Literal["higher", "lower"]
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One figure of a run. `name` is as in a gate: `p95(ttft_ms)`, `turns_per_s`."""
+
+    name: str
+    title: str
+    better: Better
+    unit: str
+
+    def change_is_good(self, ratio: float) -> bool:
+        """Whether candidate / baseline is a change for the better."""
+        return ratio > 1 if self.better == "higher" else ratio < 1
+
+
+# The columns of a table of configurations: load first, then what a user feels.
+TABLE = (
+    Figure("turns_per_s", "Requests", "higher", "req/s"),
+    Figure("output_tok_per_s", "Output", "higher", "tok/s"),
+    Figure("total_tok_per_s", "Input + output", "higher", "tok/s"),
+    Figure("mean(ttft_ms)", "Mean TTFT", "lower", "ms"),
+    Figure("mean(tpot_ms)", "Mean TPOT", "lower", "ms"),
+    Figure("mean(e2e_ms)", "Mean E2E", "lower", "ms"),
+)
+TAILS = (
+    Figure("p50(ttft_ms)", "TTFT, median", "lower", "ms"),
+    Figure("p95(ttft_ms)", "TTFT, p95", "lower", "ms"),
+    Figure("p99(ttft_ms)", "TTFT, p99", "lower", "ms"),
+    Figure("p99(itl_ms)", "ITL, p99", "lower", "ms"),
+    Figure("goodput_turns_per_s", "Goodput", "higher", "turns/s"),
+)
+ALL = (*TABLE, *TAILS)
+DEFAULT_PRIMARY = "mean(ttft_ms)"
+
+
+def figure(name: str) -> Figure:
+    """The figure of that name, be it in a table here or only a gate's term. GateError where it is none."""
+    found = next((one for one in ALL if one.name == name), None)
+    if found is not None:
+        return found
+    term = gates.parse(f"{name} < 0")
+    if term.selector is not None or term.name in gate_metrics.BY_NAME:
+        raise gates.GateError(name, 0, "runs are compared by figures of all turns; use mean(ttft_ms) or turns_per_s")
+    rate = term.statistic is None and term.name in gates.RATE_NAMES
+    unit = "ms" if term.statistic is not None else ""
+    return Figure(name, name, "higher" if rate else "lower", unit)
+
+
+def value_of(name: str, summary: Mapping[str, Any]) -> float | None:
+    """A figure out of a run's summary.json; None where it is not known."""
+    if name == "total_tok_per_s":
+        rates = summary.get("rates") or {}
+        parts = [rates.get("input_tok_per_s"), rates.get("output_tok_per_s")]
+        return None if None in parts else float(sum(part for part in parts if part is not None))
+    try:
+        return gates.evaluate(gates.parse(f"{name} < 0"), summary).value
+    except (KeyError, TypeError):
+        return None
+
+
+def steady_value_of(name: str, summary: Mapping[str, Any]) -> float | None:
+    """As `value_of`, but None for a percentile with fewer than 10 samples beyond it."""
+    term = gates.parse(f"{name} < 0")
+    count = ((summary.get("latency") or {}).get(term.name) or {}).get("count") or 0
+    return None if term.q is not None and not steady(count, term.q) else value_of(name, summary)

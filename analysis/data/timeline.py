@@ -1,0 +1,301 @@
+"""`timeline.csv`: one row per second of a run, client and server on one clock. What was not seen is left empty.
+
+A second is [t_s, t_s + 1) since the run's start. TTFT stands in the second of the first token, ITL in that of the later
+event, E2E in that of the last token; all three of turns that ended well. `in_flight` is counted at the second's end.
+A server's gauges are means over the second's scrapes; tokens per second come from its counters, read between scrapes by a
+straight line; counts (preemptions, hits and queries) and the cumulative counters are taken at scrapes. Of a run that was
+cut off, turns in flight were never written: the client's columns end where they would be missing.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from inferload import rundir
+from inferload.server_metrics import metric_names as names
+from inferload.server_metrics.series import ServerSeries
+
+from . import vllm_log
+from .frames import OTHERS, UNFINISHED, RunFrames
+
+Floats = npt.NDArray[np.float64]
+
+CLIENT_COUNTS = ("turns_started", "turns_ended", "turns_failed", "in_flight")
+QUANTILES = (("p50", 0.50), ("p95", 0.95))
+SERVER_COLUMNS = (
+    "kv_cache_usage",
+    "requests_running",
+    "requests_waiting",
+    "waiting_capacity",
+    "waiting_deferred",
+    "prefix_cache_hit_rate",
+    "preemptions",
+    "prompt_tok_per_s",
+    "prompt_tok_computed_per_s",
+    "generation_tok_per_s",
+    "prompt_tokens_total",
+    "generation_tokens_total",
+    "draft_acceptance_rate",
+    "mean_acceptance_length",
+    "mm_cache_hit_rate",
+)
+GPU_COLUMNS = ("gpu_use", "gpu_memory_gib", "gpu_power_w", "gpu_sm_clock_mhz")
+LOG = "@log"  # what the columns of a server's log end with
+_WHOLE = (*CLIENT_COUNTS, "users", "preemptions", "prompt_tokens_total", "generation_tokens_total")
+
+# Between two scrapes further apart than this many usual distances nothing is known.
+_GAP_FACTOR = 2.5
+
+
+def build(frames: RunFrames) -> pd.DataFrame:
+    """The whole table."""
+    seconds = max(1, int(np.ceil(frames.end_s)))
+    grid = np.arange(seconds, dtype=np.float64)
+    table = pd.DataFrame({"t_s": np.arange(seconds), "wall_s": frames.start_wall_ns / 1e9 + grid})
+    table["phase"] = _phase_of(frames, grid)
+    table["users"] = _last_in_second(frames.users["t_s"].to_numpy(), frames.users["users"].to_numpy(), seconds)
+    table = pd.concat([table, _client(frames, seconds), _locust(frames, seconds)], axis=1)
+    for name in OTHERS:
+        if name in frames.users:
+            # Workers report to Locust's master every three seconds, and their requests are counted when they do.
+            totals = _last_in_second(frames.users["t_s"].to_numpy(), frames.users[name].to_numpy(), seconds)
+            table[name] = np.diff(pd.Series(totals).ffill().fillna(0.0), prepend=0.0)
+    suffixes = server_suffixes(tuple(frames.servers))
+    for target, server in frames.servers.items():
+        columns = _server(server, frames.since_start_s(server.wall_ns), seconds)
+        table = pd.concat([table, columns.add_suffix(suffixes[target])], axis=1)
+    if frames.log is not None:
+        table = pd.concat([table, vllm_log.columns(frames.log, seconds).add_suffix(LOG)], axis=1)
+    return table
+
+
+def _locust(frames: RunFrames, seconds: int) -> pd.DataFrame:
+    """What plain Locust counted, where that is all there is."""
+    at_s = frames.users["t_s"].to_numpy()
+    names = [name for name in frames.users if name not in ("t_s", "users", *OTHERS)]
+    return pd.DataFrame({f"locust_{n}": _last_in_second(at_s, frames.users[n].to_numpy(), seconds) for n in names})
+
+
+def write(table: pd.DataFrame, path: Path) -> None:
+    """Write the table whole or not at all; counts without decimals, the rest to a tenth of a thousandth."""
+    shown = table.copy()
+    for column in shown.columns:
+        if str(column).partition("@")[0] in _WHOLE:
+            shown[column] = shown[column].round().astype("Int64")
+        elif shown[column].dtype == np.float64:
+            shown[column] = shown[column].round(4)
+    rundir.write_text(path, shown.to_csv(index=False))
+
+
+def is_gpu_exporter(server: ServerSeries) -> bool:
+    """Whether a page is a GPU exporter's and no inference server's."""
+    return any(name in server.metrics for name in names.GPU) and names.RUNNING not in server.metrics
+
+
+def server_suffixes(targets: tuple[str, ...]) -> dict[str, str]:
+    """What a target's columns end with: nothing where there is one, `@host:port` where there are several."""
+    if len(targets) == 1:
+        return {targets[0]: ""}
+    return {target: "@" + (urlsplit(target).netloc + urlsplit(target).path or target) for target in targets}
+
+
+def _phase_of(frames: RunFrames, grid: Floats) -> list[str]:
+    """The phase that holds a second's middle; empty where none does."""
+    phases = [""] * len(grid)
+    for span in frames.phases:
+        end_s = np.inf if span.end_s is None else span.end_s
+        for index in np.flatnonzero((grid + 0.5 >= span.start_s) & (grid + 0.5 < end_s)):
+            phases[int(index)] = span.phase
+    return phases
+
+
+def _client(frames: RunFrames, seconds: int) -> pd.DataFrame:
+    turns, events = frames.turns, frames.events
+    columns: dict[str, Floats] = {}
+    if not len(turns):
+        wanted = (*CLIENT_COUNTS, "output_tok", *(f"{m}_ms_{q}" for m in ("ttft", "itl", "e2e") for q, _ in QUANTILES))
+        return pd.DataFrame({name: np.full(seconds, np.nan) for name in wanted})
+    sent, closed = turns["sent_s"].to_numpy(), turns["closed_s"].to_numpy()
+    finished = (turns["failure"] != UNFINISHED).to_numpy()
+    ok = turns["ok"].to_numpy()
+    columns["turns_started"] = _count(sent, seconds)
+    columns["turns_ended"] = _count(closed[finished], seconds)
+    columns["turns_failed"] = _count(closed[finished & ~ok], seconds)
+    went_out = ~np.isnan(sent)
+    columns["in_flight"] = np.cumsum(columns["turns_started"] - _count(closed[went_out], seconds))
+    known = ~np.isnan(events.tokens)
+    columns["output_tok"] = (
+        _count(events.at_s[known], seconds, events.tokens[known]) if known.any() else np.full(seconds, np.nan)
+    )
+    answered = turns[ok]
+    gaps = ~np.isnan(events.gap_ms)
+    samples = {
+        "ttft_ms": (answered["first_s"].to_numpy(), answered["ttft_ms"].to_numpy()),
+        "itl_ms": (events.at_s[gaps], events.gap_ms[gaps]),
+        "e2e_ms": (answered["last_s"].to_numpy(), answered["e2e_ms"].to_numpy()),
+    }
+    for name, (at_s, values) in samples.items():
+        found = quantiles_by_second(at_s, values, tuple(q for _, q in QUANTILES), seconds)
+        columns |= {f"{name}_{label}": column for (label, _), column in zip(QUANTILES, found, strict=True)}
+    until_s = frames.turns_until_s
+    if until_s is not None:
+        _cut(columns, until_s, float(np.nanmax(closed - sent, initial=0.0)))
+    return pd.DataFrame(columns)
+
+
+def _cut(columns: dict[str, Floats], until_s: float, longest_s: float) -> None:
+    """Leave open what turns that were never written would add to: ends from where the rows end, the rest one turn before."""
+    for name, column in columns.items():
+        known_s = until_s if name.startswith(("turns_ended", "turns_failed", "e2e")) else until_s - longest_s
+        column[max(0, int(known_s)) :] = np.nan
+
+
+def _count(at_s: Floats, seconds: int, weights: Floats | None = None) -> Floats:
+    """How much fell into each second; what has no instant is left out."""
+    place, inside = _places(at_s, seconds)
+    return np.bincount(place[inside], weights=None if weights is None else weights[inside], minlength=seconds).astype(
+        np.float64
+    )
+
+
+def _places(at_s: Floats, seconds: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    inside = ~np.isnan(at_s)
+    place = np.clip(np.floor(np.where(inside, at_s, 0.0)), 0, seconds - 1).astype(np.int64)
+    return place, inside
+
+
+def quantiles_by_second(at_s: Floats, values: Floats, quantiles: tuple[float, ...], seconds: int) -> list[Floats]:
+    """For each q the value of nearest rank ceil(q n) among each second's n; NaN where there is none."""
+    place, inside = _places(at_s, seconds)
+    inside &= ~np.isnan(values)
+    place, values = place[inside], values[inside]
+    if len(place) and (np.diff(place) < 0).any():
+        order = np.argsort(place, kind="stable")
+        place, values = place[order], values[order]
+    counts = np.bincount(place, minlength=seconds)
+    ends = np.cumsum(counts)
+    results = [np.full(seconds, np.nan) for _ in quantiles]
+    for second in np.flatnonzero(counts):
+        count = int(counts[second])
+        ordered = np.sort(values[ends[second] - count : ends[second]])
+        for result, q in zip(results, quantiles, strict=True):
+            result[second] = ordered[max(1, int(np.ceil(q * count))) - 1]
+    return results
+
+
+def _last_in_second(at_s: Floats, values: Floats, seconds: int) -> Floats:
+    result = np.full(seconds, np.nan)
+    place, inside = _places(at_s, seconds)
+    inside &= ~np.isnan(values)
+    result[place[inside]] = values[inside]  # in order of time: the later one stays
+    return result
+
+
+def _mean_in_second(at_s: Floats, values: Floats | None, seconds: int) -> Floats:
+    if values is None:
+        return np.full(seconds, np.nan)
+    seen = ~np.isnan(values)
+    counts = _count(at_s[seen], seconds)
+    sums = _count(at_s[seen], seconds, values[seen])
+    means: Floats = np.divide(sums, counts, out=np.full(seconds, np.nan), where=counts > 0)
+    return means
+
+
+@dataclass(frozen=True, slots=True)
+class _Counters:
+    """A server's counters at the seconds' bounds; NaN where the nearest scrapes on both sides are too far apart."""
+
+    server: ServerSeries
+    at_s: Floats
+    bounds_s: Floats
+
+    def _known(self) -> npt.NDArray[np.bool_]:
+        if len(self.at_s) < 2:
+            return np.zeros(len(self.bounds_s), dtype=np.bool_)
+        gaps = np.diff(self.at_s)
+        limit_s = max(1.0, _GAP_FACTOR * float(np.median(gaps)))
+        after = np.searchsorted(self.at_s, self.bounds_s, side="left")
+        inside = (self.bounds_s >= self.at_s[0]) & (self.bounds_s <= self.at_s[-1])
+        near = gaps[np.clip(after - 1, 0, len(gaps) - 1)] <= limit_s
+        return np.asarray(inside & near)
+
+    def rate(self, metric: str, **labels: str) -> Floats:
+        """Growth per second, on straight lines between scrapes."""
+        grown = self.server.grown(metric, **labels)
+        if grown is None or not len(self.at_s):
+            return np.full(len(self.bounds_s) - 1, np.nan)
+        return np.diff(np.where(self._known(), np.interp(self.bounds_s, self.at_s, grown), np.nan))
+
+    def step(self, metric: str) -> Floats:
+        """Growth within each second as scrapes saw it: whole counts."""
+        grown = self.server.grown(metric)
+        if grown is None or not len(self.at_s):
+            return np.full(len(self.bounds_s) - 1, np.nan)
+        before = np.clip(np.searchsorted(self.at_s, self.bounds_s, side="right") - 1, 0, len(self.at_s) - 1)
+        return np.diff(np.where(self._known(), grown[before], np.nan))
+
+
+def _hit_rate(server: ServerSeries, counters: _Counters, at_s: Floats, seconds: int) -> Floats:
+    """Of tokens looked up; on a server that does not count those, of all prompt tokens, else as its gauge has it."""
+    asked, found = names.PREFIX_QUERIES, names.PREFIX_HITS
+    if names.HIT_RATE in server.metrics and asked not in server.metrics:
+        asked, found = names.PROMPT_TOKENS, names.PROMPT_TOKENS_CACHED
+        if not {asked, found} <= server.metrics.keys():
+            return _mean_in_second(at_s, server.highest(names.HIT_RATE), seconds)
+    return _share(counters, found, asked)
+
+
+def _share(counters: _Counters, part: str, whole: str) -> Floats:
+    """One counter's growth over another's, second by second; NaN where the second did not grow."""
+    of, growth = counters.step(whole), counters.step(part)
+    shares: Floats = np.divide(growth, of, out=np.full(len(of), np.nan), where=np.nan_to_num(of) > 0)
+    return shares
+
+
+def _gpu(server: ServerSeries, at_s: Floats, seconds: int) -> pd.DataFrame:
+    """What a GPU exporter says, over its GPUs: the busiest one's use, memory and power of all, the slowest clock."""
+    use, memory, power = server.highest(names.GPU_USE), server.summed(names.GPU_MEMORY), server.summed(names.GPU_POWER)
+    clocks = [series.values for series in server.series(names.GPU_SM_CLOCK)]
+    columns = (
+        None if use is None else use / 100,
+        None if memory is None else memory / 1024,
+        power,
+        np.fmin.reduce(clocks) if clocks else None,
+    )
+    return pd.DataFrame(
+        {name: _mean_in_second(at_s, values, seconds) for name, values in zip(GPU_COLUMNS, columns, strict=True)}
+    )
+
+
+def _server(server: ServerSeries, at_s: Floats, seconds: int) -> pd.DataFrame:
+    if is_gpu_exporter(server):
+        return _gpu(server, at_s, seconds)
+    counters = _Counters(server, at_s, np.arange(seconds + 1, dtype=np.float64))
+    by_reason = {why: server.summed(names.WAITING_BY_REASON, reason=why) for why in (names.CAPACITY, names.DEFERRED)}
+    gauges = {
+        "kv_cache_usage": server.highest(names.KV_CACHE_USAGE),
+        "requests_running": server.summed(names.RUNNING),
+        "requests_waiting": server.summed(names.WAITING),
+        "waiting_capacity": by_reason[names.CAPACITY],
+        "waiting_deferred": by_reason[names.DEFERRED],
+    }
+    columns = {name: _mean_in_second(at_s, values, seconds) for name, values in gauges.items()}
+    columns["prefix_cache_hit_rate"] = _hit_rate(server, counters, at_s, seconds)
+    columns["mm_cache_hit_rate"] = _share(counters, names.MM_HITS, names.MM_QUERIES)
+    columns["draft_acceptance_rate"] = _share(counters, names.SPEC_ACCEPTED, names.SPEC_DRAFT_TOKENS)
+    columns["mean_acceptance_length"] = 1 + _share(counters, names.SPEC_ACCEPTED, names.SPEC_DRAFTS)
+    columns["preemptions"] = counters.step(names.PREEMPTIONS)
+    columns["prompt_tok_per_s"] = counters.rate(names.PROMPT_TOKENS)
+    columns["prompt_tok_computed_per_s"] = counters.rate(names.PROMPT_TOKENS_BY_SOURCE, source=names.LOCAL_COMPUTE)
+    columns["generation_tok_per_s"] = counters.rate(names.GENERATION_TOKENS)
+    for name, metric in (
+        ("prompt_tokens_total", names.PROMPT_TOKENS),
+        ("generation_tokens_total", names.GENERATION_TOKENS),
+    ):
+        shown = server.summed(metric)
+        columns[name] = np.full(seconds, np.nan) if shown is None else _last_in_second(at_s, shown, seconds)
+    return pd.DataFrame(columns)[list(SERVER_COLUMNS)]

@@ -1,0 +1,124 @@
+"""What the client saw of one server, found once for a run and then looked at window by window."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from inferload.scenario.files.yaml_text import data_of
+from inferload.server_metrics import metric_names as names
+from inferload.server_metrics.series import ServerSeries
+
+from ..data.frames import Events, RunFrames
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """Turns in the order in which they were sent; `until_s`: when the server said something, or the turn was over."""
+
+    sent_s: Floats
+    until_s: Floats
+    tokens: Floats  # that the server has to find room for: of the prompt, without what was cached
+    longest_s: float
+
+    def heads(self, at_s: Floats, waiting: Floats) -> Floats:
+        """Tokens of the oldest waiting turn at each instant; NaN where nobody waits or it is not known.
+
+        Of the turns sent and without a first token, as many as wait are the newest ones, so the head is the last of these.
+        """
+        heads = np.full(len(at_s), np.nan)
+        counts = np.nan_to_num(waiting).astype(int)
+        for place in np.flatnonzero(counts > 0):
+            now = at_s[place]
+            oldest, newest = np.searchsorted(self.sent_s, (now - self.longest_s, now), side="right")
+            open_turns = np.flatnonzero(self.until_s[oldest:newest] > now)[::-1]
+            if len(open_turns):
+                heads[place] = self.tokens[oldest + open_turns[min(int(counts[place]), len(open_turns)) - 1]]
+        return heads
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The turns that this server answered, by the instant of their first token, and their events by time."""
+
+    events: Events
+    first_s: Floats
+    ttft_ms: Floats
+    uncached_tokens: Floats  # NaN: the prompt's tokens are not known
+    head_tokens: Floats  # of the oldest waiting turn, at each scrape of the server
+    itl_alone_ms: float | None  # the lowest mean ITL of any second
+    slo: Mapping[str, float]
+
+    @classmethod
+    def of(cls, run: RunFrames, server: ServerSeries) -> "Seen":
+        """Of this run and server; where turns do not name the server (it stands behind a router), all of them."""
+        turns = run.turns
+        own = (turns["target"] == server.target).to_numpy() if "target" in turns else np.zeros(len(turns), dtype=bool)
+        if not own.any() or own.all():
+            own, events = np.ones(len(turns), dtype=bool), run.events
+        else:
+            events = run.events.where(own[run.events.turn])
+        sent, first, closed = (turns[f"{name}_s"].to_numpy()[own] for name in ("sent", "first", "closed"))
+        tokens = _uncached(turns)[own]
+        by_first = np.argsort(first)
+        by_first = by_first[: int(np.count_nonzero(~np.isnan(first)))]
+        return cls(
+            events=events,
+            first_s=first[by_first],
+            ttft_ms=turns["ttft_ms"].to_numpy()[own][by_first],
+            uncached_tokens=tokens[by_first],
+            head_tokens=_queue(sent, np.where(np.isnan(first), closed, first), tokens).heads(
+                run.since_start_s(server.wall_ns), capacity(server)
+            ),
+            itl_alone_ms=_itl_alone(events),
+            slo=slo(run.manifest),
+        )
+
+    def firsts(self, start_s: float, end_s: float) -> slice:
+        """The turns whose first token fell into the half-open window."""
+        low, high = np.searchsorted(self.first_s, (start_s, end_s))
+        return slice(int(low), int(high))
+
+
+def capacity(server: ServerSeries) -> Floats:
+    """Requests that wait for capacity, at each scrape; where the server does not say why they wait, all that wait."""
+    by_reason = server.summed(names.WAITING_BY_REASON, reason=names.CAPACITY)
+    waiting = server.summed(names.WAITING) if by_reason is None else by_reason
+    return np.full(len(server.wall_ns), np.nan) if waiting is None else waiting
+
+
+def _uncached(turns: Any) -> Floats:
+    if "input_tokens" not in turns:
+        return np.full(len(turns), np.nan)
+    cached = turns["cached_tokens"].fillna(0).to_numpy(dtype=np.float64) if "cached_tokens" in turns else 0.0
+    uncached: Floats = turns["input_tokens"].to_numpy(dtype=np.float64) - cached
+    return uncached
+
+
+def _queue(sent: Floats, until: Floats, tokens: Floats) -> Queue:
+    order = np.argsort(sent)[: int(np.count_nonzero(~np.isnan(sent)))]
+    sent, until = sent[order], until[order]
+    return Queue(sent, until, tokens[order], float(np.nanmax(until - sent, initial=0.0)))
+
+
+def _itl_alone(events: Events) -> float | None:
+    gaps = ~np.isnan(events.gap_ms)
+    if gaps.sum() < 30:
+        return None
+    second = np.floor(events.at_s[gaps]).astype(int)
+    counts = np.bincount(second - second.min())
+    sums = np.bincount(second - second.min(), weights=events.gap_ms[gaps])
+    full = counts >= 10
+    return float((sums[full] / counts[full]).min()) if full.any() else None
+
+
+def slo(manifest: Mapping[str, Any]) -> dict[str, float]:
+    """The limits that the scenario sets; empty where it sets none."""
+    text = (manifest.get("scenario") or {}).get("text")
+    document = data_of(text)
+    limits = (document.get("slo") if isinstance(document, dict) else None) or {}
+    return {name: float(limit) for name, limit in limits.items() if isinstance(limit, int | float)}

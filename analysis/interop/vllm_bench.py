@@ -1,0 +1,124 @@
+"""A run in the form of `vllm bench serve --save-result --save-detailed`, for those who have tools for that.
+
+Where its definitions differ from ours, its own hold: TTFT ends at the first event of any kind, TPOT is (latency - TTFT) over
+(output tokens - 1), percentiles are interpolated. A cancelled turn has no latency. Only turns of the measure phase are included,
+and the duration is theirs: from the first that was sent to the last that ended, which is after the window's end. Texts are not
+recorded, so that their list is empty.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from inferload import rundir
+from inferload.errors import UsageError
+
+from ..data.frames import RunFrames
+from .imported import OUR_BACKEND
+
+Floats = npt.NDArray[np.float64]
+
+_PERCENTILES = (50, 90, 95, 99)
+
+
+def document(run: RunFrames) -> dict[str, Any]:
+    """The result; UsageError where the run has no measured turn, or no window."""
+    span = next((span for span in run.phases if span.phase == "measure"), None)
+    turns = run.turns
+    if span is None or span.end_s is None or not len(turns) or "phase" not in turns:
+        raise UsageError(f"--vllm-bench: {run.path} has no measured turns at hand or no end of its measure phase")
+    measured = turns[(turns["phase"] == "measure") & turns["sent_s"].notna()].sort_values("sent_s")
+    ok = measured[measured["ok"]]
+    output = ok["output_tokens"]
+    if not len(ok):
+        raise UsageError(f"--vllm-bench: no turn of {run.path} ended well, and the form has no word for that")
+    if output.isna().any():
+        raise UsageError(
+            f"--vllm-bench: {int(output.isna().sum())} turns came without a token count, which the form needs"
+        )
+    latency_ms, ttft_ms = ok["e2e_ms"].to_numpy(), ok["first_event_ms"].to_numpy()
+    itls = _gaps_s(run, measured)
+    met_per_s = ((run.summary or {}).get("rates") or {}).get("goodput_turns_per_s")  # over the window
+    duration_s = float(measured["last_s"].max() - measured["sent_s"].min())
+    tokens = output.to_numpy(dtype=np.float64)
+    tpot_ms = (latency_ms - ttft_ms)[tokens > 1] / (tokens[tokens > 1] - 1)
+    gaps_ms = [gap * 1e3 for gaps, well in zip(itls, measured["ok"], strict=True) if well for gap in gaps]
+    total_in, total_out = int(ok["input_tokens"].fillna(0).sum()), int(tokens.sum())
+    return {
+        "date": str(run.manifest.get("started_at") or ""),
+        "backend": OUR_BACKEND,
+        "model_id": run.manifest.get("model"),
+        "tokenizer_id": None,
+        "num_prompts": len(measured),
+        "request_rate": None,
+        "burstiness": None,
+        "max_concurrency": None,
+        "duration": duration_s,
+        "completed": len(ok),
+        "failed": len(measured) - len(ok),
+        "total_input_tokens": total_in,
+        "total_output_tokens": total_out,
+        "request_throughput": len(ok) / duration_s,
+        "request_goodput": None if met_per_s is None else met_per_s * (span.end_s - span.start_s) / duration_s,
+        "output_throughput": total_out / duration_s,
+        "total_token_throughput": (total_in + total_out) / duration_s,
+        "input_lens": [_whole(value) for value in measured["input_tokens"]],
+        "output_lens": [_whole(value) for value in measured["output_tokens"]],
+        "ttfts": _seconds(measured["first_event_ms"]),
+        "itls": itls,
+        "latencies": _seconds(measured["e2e_ms"]),
+        "start_times": _seconds(measured["sent_s"] * 1e3),
+        "queue_times": _seconds(measured["lag_ms"]),
+        "generated_texts": [],
+        "errors": ["" if well else str(why) for well, why in zip(measured["ok"], measured["failure"], strict=True)],
+        **_figures("ttft", ttft_ms),
+        **_figures("tpot", tpot_ms),
+        **_figures("itl", np.array(gaps_ms)),
+        **_figures("e2el", latency_ms),
+    }
+
+
+def write(run: RunFrames, path: Path) -> None:
+    """Write the result whole or not at all."""
+    found = document(run)
+    try:
+        rundir.write_text(path, json.dumps(found, allow_nan=False) + "\n")
+    except OSError as error:
+        raise UsageError(f"--vllm-bench {path}: {error.strerror}; name a file that can be written") from error
+
+
+def _gaps_s(run: RunFrames, measured: pd.DataFrame) -> list[list[float]]:
+    """Gaps of each turn, in the order of `measured`."""
+    order = np.argsort(run.events.turn, kind="stable")
+    turn, gap_ms = run.events.turn[order], run.events.gap_ms[order]
+    known = ~np.isnan(gap_ms)
+    turn, gap_ms = turn[known], gap_ms[known]
+    rows = measured.index.to_numpy()
+    low, high = np.searchsorted(turn, rows), np.searchsorted(turn, rows, side="right")
+    return [(gap_ms[first:after] / 1e3).round(9).tolist() for first, after in zip(low, high, strict=True)]
+
+
+def _figures(name: str, values: Floats) -> Mapping[str, float]:
+    """Return vLLM's figures of the known values; none without a sample, for which vLLM writes 0."""
+    values = values[~np.isnan(values)]
+    if not len(values):
+        return {}
+    found = {
+        f"mean_{name}_ms": float(values.mean()),
+        f"median_{name}_ms": float(np.median(values)),
+        f"std_{name}_ms": float(values.std()),
+    }
+    return found | {f"p{p}_{name}_ms": float(np.percentile(values, p)) for p in _PERCENTILES}
+
+
+def _seconds(values_ms: "pd.Series[float]") -> list[float | None]:
+    return [None if np.isnan(value) else round(float(value) / 1e3, 9) for value in values_ms.to_numpy(dtype=np.float64)]
+
+
+def _whole(value: Any) -> int | None:
+    return None if pd.isna(value) else int(value)

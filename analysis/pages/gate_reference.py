@@ -1,0 +1,45 @@
+"""The terms that a gate may name, as tables in Markdown: `python -m inferload.analysis.pages.gate_reference`."""
+
+from inferload.server_metrics.gate_metrics import SERVER_METRICS
+from inferload.verdict import gates
+
+from .glossary import DEFINITIONS, SAME
+
+_DEFINITIONS = {term: (unit, text) for term, unit, text in DEFINITIONS}
+_STATISTICS = ", ".join(("p50", "p99", "p99.9", *gates.STATISTICS))
+
+
+def document() -> str:
+    """The tables of docs/gates.md."""
+    classes = "{CLASS}"
+    turns = [
+        _row(name, "", f"{classes}` or `{{TYPE NAME}}" if name == "failed_ratio" else classes)
+        for name in gates.RATIO_NAMES
+    ]
+    turns += [_row(name, "", classes) for name in gates.RATE_NAMES]
+    turns += [_row(name, _STATISTICS, "" if name == "client_delay_ms" else classes) for name in gates.MEASURE_NAMES]
+    servers = [_row(metric.name, ", ".join(metric.statistics), "") for metric in SERVER_METRICS]
+    head = ["name", "statistics", "selector", "unit", "definition"]
+    return "\n".join(
+        [*_table("### Turns", [head, *turns]), *_table("### Server metrics", [_without(head), *map(_without, servers)])]
+    )
+
+
+def _row(name: str, statistics: str, selector: str) -> list[str]:
+    unit, text = _DEFINITIONS[SAME.get(name, name)]
+    unit = {"%": "0 to 1"}.get(unit, unit)
+    return [f"`{name}`", statistics, f"`{selector}`" if selector else "", unit, text]
+
+
+def _without(row: list[str]) -> list[str]:
+    """A row without its selector, which no server metric has."""
+    return [*row[:2], *row[3:]]
+
+
+def _table(title: str, rows: list[list[str]]) -> list[str]:
+    lines = [f"| {' | '.join(row)} |" for row in (rows[0], ["---"] * len(rows[0]), *rows[1:])]
+    return [title, "", *lines, ""]
+
+
+if __name__ == "__main__":
+    print(document(), end="")

@@ -1,0 +1,264 @@
+"""What a report says, before it is a page: texts and tables, made from a run's documents alone.
+
+Every number of the run is taken from summary.json; nothing is computed a second time. A run without one has a report too,
+which says so in its first line and has no numbers but the timeline's.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from inferload.numbers import NOT_KNOWN, duration, number, percent
+from inferload.plan.load_text import LoadText, recorded_load
+from inferload.verdict.outcome import of_summary
+
+from ..data.partial_run import Notes
+from ..diagnosis.advice import Cause
+from ..pages.tables import Table, class_tables, run_tables
+
+_LEVELS = {
+    "valid": "The measurement is valid",
+    "suspect": "The measurement is suspect: read the reasons before you use a number",
+    "invalid": "THE MEASUREMENT IS NOT VALID: the numbers on this page are not the server's",
+}
+INCOMPLETE = "The run is incomplete: it ended before its summary was written, so there is no verdict and no result"
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why a measurement is not simply valid."""
+
+    code: str
+    phase: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """One figure that is looked at first."""
+
+    label: str
+    value: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReportModel:
+    """The whole page. `level`: valid, suspect, invalid, incomplete or foreign; `state`: of the outcome, or as `level`."""
+
+    title: str
+    level: str
+    state: str
+    headline: str  # of the outcome
+    verdict: str
+    caution: str  # what stands beside every number; empty where the measurement is valid
+    banners: tuple[str, ...]
+    reasons: tuple[Reason, ...]
+    notes: tuple[str, ...]
+    causes: tuple[Cause, ...]
+    load: tuple[tuple[str, tuple[str, ...]], ...]  # titles with their lines, as `inferload plan` words them
+    facts: tuple[tuple[str, str], ...]
+    tiles: tuple[Tile, ...]
+    tables: tuple[Table, ...]
+    classes: tuple[Table, ...]
+    manifest: str
+
+    def table(self, key: str) -> Table | None:
+        """The table of that key."""
+        return next((table for table in self.tables if table.key == key), None)
+
+
+def build(
+    path: Path,
+    manifest: Mapping[str, Any],
+    summary: Mapping[str, Any] | None,
+    notes: Sequence[str] = (),
+    causes: Sequence[Cause] = (),
+    *,
+    marks: Sequence[Mapping[str, Any]] = (),
+) -> ReportModel:
+    """The model of one run directory."""
+    run = dict(_run(manifest)) | dict((summary or {}).get("run") or {})
+    only = manifest.get("only")  # what others left, which has no summary and never had one
+    level = "foreign" if only else _level(summary)
+    name = run.get("scenario") or path.name
+    engine = run.get("engine")
+    simulated = "simulator" in str(engine or "")
+    title = f"{name} on {'the simulator' if simulated else engine or 'an unknown engine'}"
+    if only:
+        title = f"{name}, by Locust"
+    found = Notes(tuple(notes))
+
+    whole = found.unless_damaged
+    judged = whole("the outcome", lambda: None if level == "incomplete" else of_summary(summary or {}))
+    headline = str(only) if only else INCOMPLETE if judged is None else judged.headline
+    load = whole("the load", lambda: recorded_load(manifest, marks))
+    parts: dict[str, Any] = {
+        "reasons": whole("the reasons of the verdict", lambda: _reasons(summary)) or (),
+        "facts": whole("what was run", lambda: _facts(run, manifest, summary)) or (),
+        "load": () if load is None else load.rows,
+        "tiles": whole("the first figures", lambda: _tiles(summary, load)) or (),
+        "tables": run_tables(summary, found),
+        "classes": whole("latency by class", lambda: class_tables(summary)) or (),
+    }
+    state = level if only or judged is None else judged.state
+    sentences = ["Simulator, not a real server."] if simulated and not only else []
+    sentences.append(f"{headline}.")
+    sentences += [f"{_LEVELS[level]}."] if level in _LEVELS and judged is not None else []
+    return ReportModel(
+        title=title,
+        level=level,
+        state=state.replace(" ", "-"),
+        headline=headline,
+        verdict=" ".join(sentences),
+        caution=_caution(level) or ("stopped early" if state == "stopped early" else ""),
+        banners=_banners(simulated, manifest),
+        causes=tuple(causes),
+        manifest=json.dumps(manifest, indent=1, ensure_ascii=False) if manifest and not only else "",
+        notes=found.all(),
+        **parts,
+    )
+
+
+def _run(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    scenario = manifest.get("scenario") or {}
+    kept = ("id", "seed", "target", "model", "engine", "started_at", "versions")
+    return {key: manifest.get(key) for key in kept} | {
+        "scenario": scenario.get("name"),
+        "digest": scenario.get("digest"),
+    }
+
+
+def _level(summary: Mapping[str, Any] | None) -> str:
+    if summary is None:
+        return "incomplete"
+    level = str((summary.get("verdict") or {}).get("measurement"))
+    return level if level in _LEVELS else "incomplete"
+
+
+def _caution(level: str) -> str:
+    return {
+        "invalid": "measurement not valid",
+        "suspect": "measurement suspect",
+        "incomplete": "run incomplete",
+        "foreign": "by Locust alone",
+    }.get(level, "")
+
+
+def _banners(simulated: bool, manifest: Mapping[str, Any]) -> tuple[str, ...]:
+    banners = []
+    if simulated:
+        variant = manifest.get("variant")
+        preset = variant.get("simulated_as") if isinstance(variant, Mapping) else None
+        banners.append(
+            "The server was the embedded simulator. Its latencies are what it was told to show: "
+            "they say nothing of a model or of hardware."
+            + (f" For variant {_name(variant)} it took the step times of its preset {preset}." if preset else "")
+        )
+    if manifest.get("insecure"):
+        banners.append("The server's certificate was not checked (--insecure).")
+    return tuple(banners)
+
+
+def _reasons(summary: Mapping[str, Any] | None) -> tuple[Reason, ...]:
+    reasons = ((summary or {}).get("verdict") or {}).get("reasons") or []
+    return tuple(
+        Reason(str(reason.get("code")), str(reason.get("phase") or ""), str(reason.get("text"))) for reason in reasons
+    )
+
+
+def _facts(
+    run: Mapping[str, Any], manifest: Mapping[str, Any], summary: Mapping[str, Any] | None
+) -> tuple[tuple[str, str], ...]:
+    workers = manifest.get("workers")
+    hosts = manifest.get("hosts") or ()
+    phases = [
+        f"{entry['phase']} {duration((entry['end_wall_ns'] - entry['start_wall_ns']) / 1e9)}"
+        for entry in manifest.get("phases") or ()
+        if entry.get("end_wall_ns") is not None and entry.get("start_wall_ns") is not None
+    ]
+    versions = run.get("versions") or {}
+    percentiles = (summary or {}).get("percentiles_from")
+    facts = [
+        ("Scenario", _joined(run.get("scenario"), _digest(run.get("digest")))),
+        ("Target", _text(run.get("target"))),
+        ("Model", _text(run.get("model"))),
+        ("Engine", _joined(run.get("engine"), manifest.get("variant") and f"variant {_name(manifest['variant'])}")),
+        ("Seed", _text(run.get("seed"))),
+        ("Started", _text(run.get("started_at"))),
+        ("Phases", ", ".join(phases) or NOT_KNOWN),
+        ("Measured window", duration((summary or {}).get("window_s"))),
+        ("Workers", _joined(len(workers) if workers is not None else None, _hosts(hosts))),
+        ("Stopped by", _text(manifest.get("stop_reason"))),
+        ("Percentiles from", {"records": "every turn's record (exact)", "sketches": "sketches"}.get(percentiles or "", NOT_KNOWN)),
+        ("Versions", ", ".join(f"{name} {version}" for name, version in versions.items()) or NOT_KNOWN),
+        ("Run", _text(run.get("id"))),
+    ]  # fmt: skip
+    return tuple(facts)
+
+
+def _text(value: object) -> str:
+    return NOT_KNOWN if value is None or value == "" else str(value)
+
+
+def _joined(*parts: object) -> str:
+    return ", ".join(str(part) for part in parts if part not in (None, "")) or NOT_KNOWN
+
+
+def _digest(digest: object) -> str:
+    return f"digest {str(digest)[:12]}" if digest else ""
+
+
+def _name(variant: object) -> str:
+    if not isinstance(variant, Mapping):
+        return str(variant)
+    return str(variant.get("name") or "without a name")
+
+
+def _hosts(hosts: object) -> str:
+    """Host names; a manifest may hold them as words or as records with a name."""
+    entries = list(hosts.values()) if isinstance(hosts, Mapping) else list(hosts) if isinstance(hosts, Sequence) else []
+    found = [str(host.get("name") or host.get("host")) if isinstance(host, Mapping) else str(host) for host in entries]
+    return f"on {', '.join(dict.fromkeys(found))}" if found else ""
+
+
+_LEADING = (("TTFT, median", "ttft_ms"), ("ITL, median", "itl_ms"), ("E2E, median", "e2e_ms"))
+
+
+def _tiles(summary: Mapping[str, Any] | None, load: LoadText | None) -> tuple[Tile, ...]:
+    if summary is None:
+        return ()
+    latency, rates, turns = (summary.get(key) or {} for key in ("latency", "rates", "turns"))
+    tiles = [] if load is None else [Tile("Load", load.users_or_rate, load.detail)]
+    tiles += [
+        Tile(
+            label,
+            f"{number((latency.get(name) or {}).get('p50'))} ms",
+            f"p95 {number((latency.get(name) or {}).get('p95'))} ms",
+        )
+        for label, name in _LEADING
+    ]
+    tiles.append(
+        Tile(
+            "Output",
+            f"{number(rates.get('output_tok_per_s'))} tok/s",
+            f"{number(rates.get('turns_per_s'))} turns/s",
+        )
+    )
+    tiles.append(
+        Tile(
+            "Turns that met the SLO",
+            percent(rates.get("slo_attainment")),
+            f"{number(rates.get('goodput_turns_per_s'))} per s",
+        )
+    )
+    tiles.append(Tile("Failed turns", number(turns.get("failed")), f"of {number(turns.get('sent'))} sent"))
+    return tuple(_plain(tile) for tile in tiles)
+
+
+def _plain(tile: Tile) -> Tile:
+    """`not known` without a unit behind it."""
+    value = NOT_KNOWN if tile.value.startswith(NOT_KNOWN) else tile.value
+    return Tile(tile.label, value, "" if NOT_KNOWN in tile.detail else tile.detail)

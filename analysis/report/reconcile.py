@@ -1,0 +1,353 @@
+"""Reconciliation of a run with the server's counters: requests, tokens, times and Little's law on both sides.
+
+Sums and means of the server come from its counters between two scrapes at which it was idle: its histograms of queue,
+prefill and decode are filled when a request ends, so that any other span would contain parts of turns.
+"""
+
+import json
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+
+from inferload.measure.record import CANCELLED
+from inferload.numbers import NOT_KNOWN, number
+from inferload.server_metrics import metric_names as names
+from inferload.server_metrics.series import ServerSeries
+from inferload.server_metrics.window_figures import View
+
+from ..data.breakdown import PARTS, SERVER_PARTS, TITLES, Band, bands, parts
+from ..data.frames import RunFrames
+from ..pages.tables import Table
+
+Outcome = Literal["adds up", "does not add up", "not known"]
+
+COLUMNS = ("turns by their total", "turns", "total, ms", *TITLES.values())
+
+# Tolerances. The clocks of server and client never start at the same instant.
+_SLACK_MS, _SLACK_SHARE = 1.0, 0.01
+_MEANS_SHARE = 0.10  # two means of the same times
+_LITTLE_SHARE, _LITTLE_REQUESTS = 0.25, 0.5  # gauges are samples, a few a second
+
+_HISTOGRAMS = {"queue_ms": names.QUEUE, "prefill_ms": names.PREFILL, "decode_ms": names.DECODE}
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One comparison of a figure that both sides know."""
+
+    name: str
+    outcome: Outcome
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class IdleSpan:
+    """A server between two scrapes at which it was idle. Times in ms, means over requests; None: not published."""
+
+    target: str
+    start_s: float
+    end_s: float
+    turns: int  # of this client, in the span
+    turns_whole: bool  # all of them ended well and were written: both sides counted the same requests
+    requests: int | None
+    server_means: dict[str, float | None]
+    server_e2e_ms: float | None
+    client_server_ms: float | None  # mean of written to last over these turns
+    input_tokens: tuple[int | None, int | None]  # (client, server)
+    output_tokens: tuple[int | None, int | None]
+    waiting_mean: float | None
+    queue_rate: float | None  # requests/s x mean queue time: mean number waiting by Little's law
+    preempted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciled:
+    """Latency breakdown of each turn, idle spans, and the checks on both."""
+
+    parts: pd.DataFrame
+    spans: tuple[IdleSpan, ...]
+    checks: tuple[Check, ...]
+
+    @property
+    def per_turn(self) -> bool:
+        """Return True if every turn has the server's own times."""
+        return len(self.parts) > 0 and bool(self.parts[list(SERVER_PARTS)].notna().all(axis=None))
+
+
+def reconcile(frames: RunFrames) -> Reconciled:
+    """Return the latency breakdown of the measured turns, and all checks."""
+    table, spans = parts(frames), idle_spans(frames)
+    checks = [_turns(table)]
+    if ((frames.summary or {}).get("client") or {}).get("stamps") == "user":
+        text = "reads were stamped by this process, so the front end's part contains the client delay too"
+        checks.append(Check("front end", "not known", text))
+    if not spans and frames.servers:
+        text = (
+            "no scrape around the measured turns shows the server idle, so its counters contain parts of turns: scrape until "
+            "the drain is over, and keep other clients away from this server"
+        )
+        checks.append(Check("sums", "not known", text))
+    elif not spans:
+        checks.append(Check("sums", "not known", "no server metrics were scraped"))
+    alone = len(frames.servers) == 1
+    for span in spans:
+        where = "" if alone else f" at {span.target}"
+        checks += [replace(check, name=check.name + where) for check in _span_checks(span, _within(frames, span))]
+    return Reconciled(table, spans, tuple(checks))
+
+
+def _within(frames: RunFrames, span: IdleSpan) -> pd.DataFrame:
+    """Return the parts of the turns of all phases that the server's counters contain: its turns within the span."""
+    sent = frames.turns["sent_s"]
+    wanted = (sent >= span.start_s) & (sent <= span.end_s)
+    if len(frames.servers) > 1 and "target" in frames.turns:
+        wanted &= frames.turns["target"] == span.target
+    return parts(replace(frames, turns=frames.turns[wanted]), phase=None)
+
+
+def _turns(table: pd.DataFrame) -> Check:
+    """Check that the server's own times fit into the time that the client measured."""
+    known = table[table[list(SERVER_PARTS)].notna().all(axis=1)]
+    if not len(known):
+        text = "the server sent no times of its own with its answers (vLLM: --enable-per-request-metrics)"
+        return Check("parts of a turn", "not known", text)
+    # From sent on: the kernel may send a request before the client stamps it as written.
+    over_ms = -(known["front_end_ms"] + known["upload_ms"]) - (_SLACK_MS + _SLACK_SHARE * known["server_ms"])
+    count = int((over_ms > 0).sum())
+    if count:
+        worst = number(float(-(known["front_end_ms"] + known["upload_ms"]).min()))
+        text = f"{count:,} of {len(known):,} turns: the server reports up to {worst} ms more than the turn took at the client"
+        return Check("parts of a turn", "does not add up", text)
+    missing = len(table) - len(known)
+    rest = f"; {missing:,} turns have none" if missing else ""
+    return Check("parts of a turn", "adds up", f"the server's own times fit into each of {len(known):,} turns{rest}")
+
+
+def _span_checks(span: IdleSpan, table: pd.DataFrame) -> list[Check]:
+    checks = [
+        _counts("requests", (span.turns, span.requests), span),
+        _counts("prompt tokens", span.input_tokens, span),
+        _counts("output tokens", span.output_tokens, span),
+    ]
+    if table[list(SERVER_PARTS)].notna().all(axis=None) and len(table):
+        checks.append(_means(span, table))
+    return checks + _little(span)
+
+
+def _counts(name: str, both: tuple[int | None, int | None], span: IdleSpan) -> Check:
+    client, server = both
+    if server is None:
+        return Check(name, "not known", "the server does not publish it")
+    if not span.turns_whole or client is None:
+        return Check(
+            name, "not known", f"server {server:,}; some turns did not end well, or were not written or counted"
+        )
+    text = f"client {client:,}, server {server:,}, from idle to idle ({number(span.end_s - span.start_s)} s)"
+    if client == server:
+        return Check(name, "adds up", text)
+    why = "other clients used this server too" if server > client else "the server counted less than it answered"
+    return Check(name, "does not add up", f"{text}: {why}")
+
+
+def _means(span: IdleSpan, table: pd.DataFrame) -> Check:
+    """Compare means of per-turn times with the server's histograms: the same requests if the counts agree."""
+    name = "turns against histograms"
+    means, off = [], []
+    for part in SERVER_PARTS:
+        of_turns, of_histogram = float(table[part].mean()), span.server_means[part]
+        if of_histogram is None:
+            continue
+        means.append(f"{TITLES[part]} {number(of_turns)} and {number(of_histogram)} ms")
+        if abs(of_turns - of_histogram) > _SLACK_MS + _MEANS_SHARE * of_histogram:
+            off.append(TITLES[part])
+    if not means:
+        return Check(name, "not known", "the server publishes no histograms of its parts")
+    text = f"means {', '.join(means)}"
+    if off and not span.turns_whole:
+        return Check(
+            name, "not known", f"{text}; some turns did not end well, and may be in the server's histograms alone"
+        )
+    return Check(name, "does not add up" if off else "adds up", text + (f": {', '.join(off)} differ" if off else ""))
+
+
+def _little(span: IdleSpan) -> list[Check]:
+    """Check mean waiting = rate x mean queue time; not known with preemption: requests then wait more than once."""
+    name = "Little's law, queue"
+    if span.waiting_mean is None or span.queue_rate is None:
+        return [Check(name, "not known", "the server does not publish its queue")]
+    text = f"{number(span.waiting_mean)} waiting on average, {number(span.queue_rate)} by rate x queue time"
+    if span.preempted:
+        return [Check(name, "not known", f"{text}; requests were preempted, and wait more than once")]
+    if not span.turns_whole:
+        why = "some turns did not end well: they waited too, and are in none of the server's times"
+        return [Check(name, "not known", f"{text}; {why}")]
+    apart = abs(span.waiting_mean - span.queue_rate)
+    holds = apart <= _LITTLE_REQUESTS + _LITTLE_SHARE * span.queue_rate
+    return [Check(name, "adds up" if holds else "does not add up", text)]
+
+
+def idle_spans(frames: RunFrames) -> tuple[IdleSpan, ...]:
+    """Return the narrowest idle to idle span around the measured turns of each server that has one."""
+    spans = []
+    for server in frames.servers.values():
+        turns = _turns_of(frames, server)
+        edges = _idle_scrapes(frames, server, turns)
+        if edges is not None:
+            spans.append(_idle_span(frames, server, turns, *edges))
+    return tuple(spans)
+
+
+def _turns_of(frames: RunFrames, server: ServerSeries) -> pd.DataFrame:
+    turns = frames.turns
+    if len(frames.servers) == 1 or "target" not in turns:
+        return turns
+    return turns[turns["target"] == server.target]
+
+
+def _idle_scrapes(frames: RunFrames, server: ServerSeries, turns: pd.DataFrame) -> tuple[int, int] | None:
+    """Return the indexes of the two nearest scrapes at which neither server nor client had requests in flight."""
+    running, waiting = server.summed(names.RUNNING), server.summed(names.WAITING)
+    if running is None or waiting is None or not len(turns):
+        return None
+    sent, closed = turns["sent_s"].to_numpy(), turns["closed_s"].to_numpy()
+    was_sent = ~np.isnan(sent)
+    measured = was_sent & (turns["phase"] == "measure").to_numpy() if "phase" in turns else was_sent
+    if not measured.any():
+        return None
+    at_s = frames.since_start_s(server.wall_ns)
+    in_flight = np.searchsorted(np.sort(sent[was_sent]), at_s) - np.searchsorted(np.sort(closed[was_sent]), at_s)
+    idle = (running + waiting == 0) & (in_flight == 0)
+    before = np.flatnonzero(idle & (at_s <= sent[measured].min()))
+    after = np.flatnonzero(idle & (at_s >= np.nanmax(closed[measured])))
+    return (int(before[-1]), int(after[0])) if len(before) and len(after) else None
+
+
+def _idle_span(frames: RunFrames, server: ServerSeries, turns: pd.DataFrame, first: int, last: int) -> IdleSpan:
+    view = View(server, first, last, int(server.wall_ns[first]), int(server.wall_ns[last]))
+    start_s, end_s = (float(at) for at in frames.since_start_s(server.wall_ns[[first, last]]))
+    ours = turns[(turns["sent_s"] >= start_s) & (turns["sent_s"] <= end_s)]
+    whole = (
+        frames.turns_until_s is None
+        and bool(ours["failure"].isna().all())
+        and not ("finish_reason" in ours and bool((ours["finish_reason"] == CANCELLED).any()))
+    )
+    means = {name: _mean_ms(view, family) for name, family in _HISTOGRAMS.items()}
+    requests, queue_ms = view.delta(names.E2E + "_count"), means["queue_ms"]
+    length_s = end_s - start_s
+    return IdleSpan(
+        target=server.target,
+        start_s=start_s,
+        end_s=end_s,
+        turns=len(ours),
+        turns_whole=whole,
+        requests=_whole(requests),
+        server_means=means,
+        server_e2e_ms=_mean_ms(view, names.E2E),
+        client_server_ms=float((ours["e2e_ms"] - ours["upload_ms"]).mean()) if whole and len(ours) else None,
+        input_tokens=(_sum(ours, "input_tokens"), _whole(view.delta(names.PROMPT_TOKENS))),
+        output_tokens=(_sum(ours, "output_tokens"), _whole(view.delta(names.GENERATION_TOKENS))),
+        waiting_mean=view.gauge(server.summed(names.WAITING))["mean"],
+        queue_rate=None if requests is None or queue_ms is None else requests / length_s * queue_ms / 1e3,
+        preempted=bool(view.delta(names.PREEMPTIONS)),
+    )
+
+
+def _mean_ms(view: View, family: str) -> float | None:
+    count, total = view.delta(family + "_count"), view.delta(family + "_sum")
+    return total / count * 1e3 if count and total is not None else None
+
+
+def _whole(value: float | None) -> int | None:
+    return None if value is None else round(value)
+
+
+def _sum(turns: pd.DataFrame, name: str) -> int | None:
+    """Return the sum over all turns; None if a turn has no value."""
+    return int(turns[name].sum()) if name in turns and len(turns) and turns[name].notna().all() else None
+
+
+def rows(found: Reconciled) -> list[tuple[str, ...]]:
+    """Return a row for each band of turns; without times per turn also a row for each server's histogram means."""
+    lines = [_row(band) for band in bands(found.parts)]
+    if not found.per_turn:
+        lines += [_span_row(span) for span in found.spans if span.client_server_ms is not None]
+    return lines
+
+
+def _row(band: Band) -> tuple[str, ...]:
+    shown = [number(band.means[name]) for name in PARTS]
+    return (band.label, f"{band.turns:,}", number(band.total_ms), *shown)
+
+
+def _span_row(span: IdleSpan) -> tuple[str, ...]:
+    """Return means of the server's histograms; the front end is the rest of the client's written to last."""
+    own = [span.server_means[name] for name in SERVER_PARTS]
+    known = [value for value in own if value is not None]
+    rest = span.client_server_ms - sum(known) if span.client_server_ms is not None and len(known) == 3 else None
+    label = f"{span.target} by its histograms"
+    return (label, f"{span.turns:,}", NOT_KNOWN, "", "", "", number(rest), *(number(value) for value in own))
+
+
+def source(found: Reconciled) -> str:
+    """Return a sentence on the source of queue, prefill and decode."""
+    if found.per_turn:
+        return "Queue, prefill and decode are the times that the server reported with each turn."
+    if any(span.client_server_ms is not None for span in found.spans):
+        return (
+            "The server reported no times with its turns: queue, prefill and decode are means of its histograms between two "
+            "instants at which it was idle, over all phases."
+        )
+    return (
+        "Queue, prefill and decode are not known; server and network together are the total without the client's parts."
+    )
+
+
+def tables(found: Reconciled) -> tuple[Table, ...]:
+    """Return the tables of the report: latency breakdown and checks."""
+    note = (
+        f"In milliseconds: means of the turns of each band, from the planned instant to the last token. {source(found)}"
+    )
+    checks = tuple((check.name, check.outcome, check.text) for check in found.checks)
+    made = (
+        Table("parts", "Where the time of a turn went", COLUMNS, tuple(rows(found)), note),
+        Table("agreement", "Client and server counters", ("figure", "", ""), checks),
+    )
+    return tuple(table for table in made if table.rows)
+
+
+def document(found: Reconciled) -> dict[str, Any]:
+    """Return the content of reconcile.json."""
+    return {
+        "format": 1,
+        "parts_from": "turns" if found.per_turn else "histograms" if found.spans else None,
+        "bands": [
+            {"band": band.label, "turns": band.turns, "total_ms": band.total_ms, **band.means}
+            for band in bands(found.parts)
+        ],
+        "servers": [_span_document(span) for span in found.spans],
+        "checks": [{"check": check.name, "outcome": check.outcome, "text": check.text} for check in found.checks],
+    }
+
+
+def _span_document(span: IdleSpan) -> dict[str, Any]:
+    return {
+        "target": span.target,
+        "start_s": span.start_s,
+        "end_s": span.end_s,
+        "turns": span.turns,
+        "requests": span.requests,
+        **span.server_means,
+        "e2e_ms": span.server_e2e_ms,
+        "client_written_to_last_ms": span.client_server_ms,
+        "input_tokens": {"client": span.input_tokens[0], "server": span.input_tokens[1]},
+        "output_tokens": {"client": span.output_tokens[0], "server": span.output_tokens[1]},
+        "requests_waiting_mean": span.waiting_mean,
+        "rate_times_queue_time": span.queue_rate,
+    }
+
+
+def json_text(found: Reconciled) -> str:
+    """Return reconcile.json as text."""
+    return json.dumps(document(found), indent=1, ensure_ascii=False, allow_nan=False) + "\n"

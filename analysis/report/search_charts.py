@@ -1,0 +1,196 @@
+"""The picture of a search over the load that was asked: attainment, latency against its limit, throughput and goodput."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..charts.chart import BLUE, GREEN, GREY, ORANGE, RED, VIOLET, Figure, Picture
+
+_NOTE = (
+    "Bars: intervals at the error of the load's latest run. Cross: turns in flight grew. Green: the highest load that holds the "
+    "SLO; red: the lowest that does not; blue, dashed: the estimate. Dashed across: the SLO."
+)
+_COLOURS = (BLUE, ORANGE, GREEN, VIOLET, RED)
+_KEPT, _FIGURES, _RATES = "", "2", "3"  # the panels, by the ends of their axes' names
+_PANELS = {_KEPT: "kept the limit, %", _FIGURES: "of its limit, %", _RATES: "turns/s"}
+_PANEL_PX, _TOP = 273, 300.0  # of a limit, %: more is beyond the panel
+
+
+def picture(found: Mapping[str, Any]) -> Picture | None:
+    """None where no point was measured."""
+    points = [point for point in found["points"] if point["turns_per_s"] is not None]
+    if not points:
+        return None
+    labels = list(dict.fromkeys(one["label"] for point in points for one in point["conditions"]))
+    data = []
+    for place, label in enumerate(labels):
+        colour = _COLOURS[place % len(_COLOURS)]
+        rows = [
+            (point, one) for point in points for one in point["conditions"] if one["label"] == label and one["values"]
+        ]
+        data += [trace for trace in (_attainment(rows, label, colour), _figures(rows, label, colour)) if trace["x"]]
+    panels = _panels(found)
+    data += _throughput(points)
+    data += _overloaded(points, panels[0])
+    terms = ("turns per s", "goodput turns per s")
+    return Picture("curve", "Over the load", _NOTE, {"data": data, "layout": _layout(found, points, panels)}, terms)
+
+
+def _panels(found: Mapping[str, Any]) -> list[str]:
+    """A mean is kept or not as a whole: where the SLO has nothing but means no share of turns kept a limit."""
+    conditions = [one for point in found["points"] for one in point["conditions"]]
+    means = bool(conditions) and all(one["share"] is None for one in conditions)
+    return [_FIGURES, _RATES] if means else list(_PANELS)
+
+
+Rows = list[tuple[dict[str, Any], dict[str, Any]]]
+
+
+def _attainment(rows: Rows, label: str, colour: str) -> Figure:
+    values = [
+        (point["level"], [_times(one[name], 100) for name in ("value", "low", "high")])
+        for point, one in rows
+        if one["share"]
+    ]
+    return _trace(values, f"{label} within its limit", colour, "")
+
+
+def _figures(rows: Rows, label: str, colour: str) -> Figure:
+    names = ("figure", "figure_low", "figure_high")
+    known = [(point, one) for point, one in rows if one["figure"] is not None]
+    values = [(point["level"], [_times(one[name], 100 / one["limit"]) for name in names]) for point, one in known]
+    return _trace(values, label, colour, "2")
+
+
+def _trace(values: list[tuple[float, list[float | None]]], label: str, colour: str, axis: str) -> Figure:
+    """(load, [value, low, high]) as points with their intervals; an end that is not known is not drawn."""
+    middles = [_or(three[0], 0.0) for _, three in values]
+    lows = [middle - _or(three[1], middle) for (_, three), middle in zip(values, middles, strict=True)]
+    highs = [_or(three[2], middle) - middle for (_, three), middle in zip(values, middles, strict=True)]
+    return {
+        "type": "scatter",
+        "mode": "lines+markers",
+        "name": label,
+        "x": [level for level, _ in values],
+        "y": [_tidy(middle) for middle in middles],
+        "error_y": {
+            "type": "data",
+            "symmetric": False,
+            "array": [_tidy(max(0.0, high)) for high in highs],
+            "arrayminus": [_tidy(max(0.0, low)) for low in lows],
+            "color": colour,
+            "thickness": 1.2,
+            "width": 4,
+        },
+        "line": {"color": colour, "width": 1.4},
+        "marker": {"color": colour, "size": 7},
+        "xaxis": "x",
+        "yaxis": f"y{axis}",
+        "legend": f"legend{axis}",
+        "hovertemplate": "%{y:.4g} %",
+    }
+
+
+def _throughput(points: list[dict[str, Any]]) -> list[Figure]:
+    found = []
+    for key, name, colour in (
+        ("turns_per_s", "ended", GREY),
+        ("goodput_turns_per_s", "met every limit (goodput)", BLUE),
+    ):
+        rows = [point for point in points if point[key] is not None]
+        if rows:
+            found.append(
+                {
+                    "type": "scatter",
+                    "mode": "lines+markers",
+                    "name": name,
+                    "x": [point["level"] for point in rows],
+                    "y": [_tidy(point[key]) for point in rows],
+                    "line": {"color": colour, "width": 1.4},
+                    "marker": {"color": colour, "size": 7},
+                    "xaxis": "x",
+                    "yaxis": "y3",
+                    "legend": "legend3",
+                    "hovertemplate": "%{y:.4g}",
+                }
+            )
+    return found
+
+
+def _overloaded(points: list[dict[str, Any]], panel: str) -> list[Figure]:
+    """Loads above the server's capacity have no value: a cross at that edge of the first panel where nothing is kept."""
+    levels = [point["level"] for point in points if point["verdict"] == "overloaded"]
+    if not levels:
+        return []
+    marker = {"color": RED, "symbol": "x", "size": 10}
+    place = {"xaxis": "x", "yaxis": f"y{panel}", "legend": f"legend{panel}", "cliponaxis": False}
+    place |= {"hovertemplate": "turns in flight grew"}
+    data = {"x": levels, "y": [0.0 if panel == _KEPT else _TOP] * len(levels), "marker": marker}
+    return [{"type": "scatter", "mode": "markers", "name": "overloaded", **data, **place}]
+
+
+def _layout(found: Mapping[str, Any], points: list[dict[str, Any]], panels: list[str]) -> Figure:
+    gap = 0.225 / len(panels)
+    height = (1 - gap * len(panels)) / len(panels)
+    layout: Figure = {
+        "height": 1 + _PANEL_PX * len(panels),
+        "margin": {"l": 58, "r": 14, "t": 30, "b": 46},
+        "hovermode": "x unified",
+        "hoversubplots": "axis",
+        "xaxis": {"title": {"text": found["unit"]}, "type": "log", "anchor": "y3", **_ticks(points)},
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": GREY, "activecolor": BLUE},
+    }
+    for number, name in enumerate(panels):
+        top = 1 - number * (height + gap) - gap
+        title = _PANELS[name]
+        axis = {"domain": [max(0.0, top - height), top], "title": {"text": title, "standoff": 6}, "rangemode": "tozero"}
+        layout[f"yaxis{name}"] = axis
+        layout[f"legend{name}"] = {"orientation": "h", "x": 1, "xanchor": "right", "y": top, "yanchor": "bottom"}
+    layout["yaxis2"]["range"] = [0, _TOP]
+    layout["shapes"] = _lines(found)
+    return layout
+
+
+def _ticks(points: list[dict[str, Any]]) -> Figure:
+    """The loads that were tried, as far as their labels do not meet."""
+    levels: list[float] = []
+    for level in sorted(point["level"] for point in points):
+        if not levels or level / levels[-1] > 1.12:
+            levels.append(level)
+    return {"tickvals": levels, "ticktext": [f"{level:.3g}" for level in levels]}
+
+
+def _lines(found: Mapping[str, Any]) -> list[Figure]:
+    shapes = [_across("y2", 100.0)]
+    wanted = {one["share"] for point in found["points"] for one in point["conditions"] if one["share"] is not None}
+    shapes += [_across("y", 100 * share) for share in sorted(wanted)]
+    answer = found["answer"] or {}
+    for level, colour, dash in (
+        (answer.get("holds"), GREEN, "solid"),
+        (answer.get("breaks"), RED, "solid"),
+        (answer.get("estimate"), BLUE, "dash"),
+    ):
+        if level is not None:
+            line = {"color": colour, "width": 1.4, "dash": dash}
+            shapes.append(
+                {"type": "line", "xref": "x", "yref": "paper", "x0": level, "x1": level, "y0": 0, "y1": 1, "line": line}
+            )
+    return shapes
+
+
+def _across(axis: str, at: float) -> Figure:
+    line = {"color": GREY, "width": 1.2, "dash": "dash"}
+    return {"type": "line", "xref": "paper", "yref": axis, "x0": 0, "x1": 1, "y0": at, "y1": at, "line": line}
+
+
+def _times(value: float | None, by: float) -> float | None:
+    return None if value is None else value * by
+
+
+def _or(value: float | None, other: float) -> float:
+    return other if value is None else value
+
+
+def _tidy(value: float) -> float:
+    return float(f"{value:.5g}")

@@ -1,0 +1,73 @@
+"""A parser whose command passes on what follows `--`, and names the nearest to an option that it does not know."""
+
+import argparse
+import difflib
+from typing import Any
+
+from inferload.run_options import KEY_ON_COMMAND_LINE, REMOVED_OPTIONS
+
+# Options of vllm bench, GuideLLM, AIPerf, k6 and others, by the option of inferload run with the same meaning.
+ELSEWHERE = {
+    **dict.fromkeys(
+        ("--concurrency", "--max-concurrency", "--num-users", "--num-concurrency", "--vus", "--clients", "--threads"),
+        "--users",
+    ),
+    **dict.fromkeys(("--request-rate", "--qps", "--rps", "--arrival-rate", "--requests-per-second"), "--rate"),
+    **dict.fromkeys(
+        ("--num-prompts", "--num-requests", "--max-requests", "--request-count", "--requests", "--conversation-num"),
+        "--sessions",
+    ),
+    **dict.fromkeys(("--max-seconds", "--time", "--benchmark-duration", "--max-time", "--measure-s"), "--duration"),
+    **dict.fromkeys(
+        ("--random-input-len", "--input-tokens", "--prompt-tokens", "--isl", "--synthetic-input-tokens-mean"),
+        "--input-len",
+    ),
+    **dict.fromkeys(
+        ("--random-output-len", "--output-tokens", "--max-tokens", "--osl", "--output-tokens-mean"), "--output-len"
+    ),
+    **dict.fromkeys(("--base-url", "--url", "--target", "--endpoint-url"), "--host"),
+    **dict.fromkeys(("--result-dir", "--output-dir", "--output-path"), "--run-dir"),
+}
+
+
+def is_key(word: str) -> bool:
+    """Whether a word of a command line is the option for a key, which is refused."""
+    return word.partition("=")[0] == "--api-key"
+
+
+class PassingParser(argparse.ArgumentParser):
+    """Where it has a default for `extra`, a tuple, what follows `--` becomes that; argparse itself takes that for positionals."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **{"allow_abbrev": False, **options})
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse's, without what is passed on; an option that is none of this command's is an error of this command's."""
+        if self.get_default("extra") is None or args is None or "--" not in args:
+            return self._known(args, namespace)
+        given = list(args)
+        cut = given.index("--")
+        parsed, unknown = self._known(given[:cut], namespace)
+        parsed.extra = (*parsed.extra, *given[cut + 1 :])
+        return parsed, unknown
+
+    def _known(self, args: Any, namespace: Any) -> Any:
+        if "--api-key" not in self._option_string_actions and any(map(is_key, args or ())):
+            self.error(KEY_ON_COMMAND_LINE)
+        parsed, unknown = super().parse_known_args(args, namespace)
+        for word in unknown:
+            name = word.partition("=")[0]
+            if name in REMOVED_OPTIONS:
+                self.error(f"{name}: removed; use {REMOVED_OPTIONS[name]}")
+            if name.startswith("--") and name != "--":
+                near = self._nearest(name)
+                self.error(f"{name}: unknown" + (f"; did you mean {near}?" if near else "; --help lists the options"))
+        return parsed, unknown
+
+    def _nearest(self, name: str) -> str | None:
+        """The option that an unknown one stands for in other tools, else the one of the most similar name."""
+        known = [option for option in self._option_string_actions if option.startswith("--")]
+        if (meant := ELSEWHERE.get(name)) in known:
+            return meant
+        near = difflib.get_close_matches(name[2:], [option[2:] for option in known], n=1, cutoff=0.7)
+        return f"--{near[0]}" if near else None

@@ -1,0 +1,50 @@
+"""The quick options of `inferload run`: each overrides one key of the scenario."""
+
+import argparse
+from collections.abc import Callable
+
+from inferload.numbers import seconds_of
+from inferload.scenario import overrides
+from inferload.scenario import scenario as scenarios
+from inferload.scenario.overrides import Override
+from inferload.scenario.scenario import Scenario
+
+_SETTERS: dict[str, Callable[[Scenario, str], Override]] = {
+    "users": lambda scenario, text: overrides.users(scenario.arrivals, text),
+    "rate": lambda scenario, text: overrides.rate(scenario.arrivals, text),
+    "duration": lambda _scenario, text: Override(
+        ("phases", "measure_s"), seconds_of("--duration", text), f"--duration {text}"
+    ),
+    "sessions": lambda _scenario, text: overrides.sessions(text),
+    "input_len": lambda scenario, text: overrides.input_len(scenario.workload, text),
+    "output_len": lambda scenario, text: overrides.output_len(scenario.workload, text),
+}
+
+
+def add_to(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+    """Add the options, as texts that the scenario's own checks read; the group that they form."""
+    group = parser.add_argument_group("load", "Each option sets one key of the scenario for this run.")
+    load = group.add_mutually_exclusive_group()
+    load.add_argument("-u", "--users", metavar="N", help="closed loop: number of users")
+    load.add_argument("--rate", metavar="R", help="open loop: session starts per second")
+    group.add_argument(
+        "-t", "--duration", "--run-time", metavar="TIME", help="length of the measure phase, as 60s or 5m"
+    )
+    group.add_argument(
+        "--sessions", metavar="N", help="end after N sessions, or at the end of the measure phase if earlier"
+    )
+    group.add_argument("--input-len", metavar="N", help="tokens of each new message of the user")
+    group.add_argument("--output-len", metavar="N", help="tokens of each answer")
+    return group
+
+
+def settings(arguments: argparse.Namespace) -> list[str]:
+    """The values of --set, those of the quick options included. UsageError if the scenario refuses one of these."""
+    given = {name: text for name in _SETTERS if (text := getattr(arguments, name)) is not None}
+    if given:
+        named, scenario = overrides.parse_settings(arguments.set), scenarios.load(arguments.scenario)
+        quick = tuple(_SETTERS[name](scenario, text) for name, text in given.items())
+        overrides.refuse_overlaps((*named, *quick))
+        scenarios.load(arguments.scenario, (*named, *quick))
+        return [*arguments.set, *(each.setting for each in quick)]
+    return list(arguments.set)

@@ -1,0 +1,91 @@
+"""The event stream of /v1/messages, as Anthropic has it. No I/O."""
+
+import msgspec
+
+from inferload.client.answers.number_bounds import OutputTokens, Tokens
+from inferload.client.answers.typed_events import TypedAnswer
+from inferload.measure.record import Failure
+
+# The words of chat completions for its own; others stay as they are.
+_REASONS = {"end_turn": "stop", "stop_sequence": "stop", "max_tokens": "length", "tool_use": "tool_calls"}
+
+
+class _Usage(msgspec.Struct):
+    input_tokens: Tokens | None = None
+    output_tokens: OutputTokens | None = None
+    cache_read_input_tokens: Tokens | None = None
+    cache_creation_input_tokens: Tokens | None = None
+
+
+class _Message(msgspec.Struct):
+    id: str | None = None
+    usage: _Usage | None = None
+
+
+class _Block(msgspec.Struct):
+    type: str = ""
+    id: str | None = None
+    name: str | None = None
+    text: str | None = None
+
+
+class _Delta(msgspec.Struct):
+    type: str = ""
+    text: str | None = None
+    thinking: str | None = None
+    partial_json: str | None = None
+    stop_reason: str | None = None
+
+
+class _Event(msgspec.Struct):
+    type: str
+    index: int = 0
+    message: _Message | None = None
+    content_block: _Block | None = None
+    delta: _Delta | None = None
+    usage: _Usage | None = None
+
+
+class MessagesAnswer(TypedAnswer):
+    """Collects one streamed message. Its stop reason is put in the words of chat completions: stop, length, tool_calls."""
+
+    __slots__ = ()
+
+    receipts = frozenset({"message_start", "ping"})
+    decoder = msgspec.json.Decoder(_Event)
+
+    def typed(self, event: _Event, at_ns: int, data: bytes) -> None:
+        """Take one decoded event."""
+        kind, delta = event.type, event.delta
+        if kind == "content_block_delta" and delta is not None:
+            self.say(delta.text, at_ns)
+            self.think(delta.thinking, at_ns)
+            if delta.partial_json:
+                self.call(event.index, at_ns, arguments=delta.partial_json)
+        elif kind == "content_block_start" and event.content_block is not None:
+            block = event.content_block
+            self.say(block.text, at_ns)
+            if block.type == "tool_use":
+                self.call(event.index, at_ns, block.id, block.name)
+        elif kind == "message_start" and event.message is not None:
+            self.request_id = event.message.id
+            if event.message.usage is not None:
+                self._asked(event.message.usage)
+        elif kind == "message_delta":
+            if delta is not None and delta.stop_reason:
+                self.finish_reason = _REASONS.get(delta.stop_reason, delta.stop_reason)
+            if event.usage is not None:
+                self._asked(event.usage)
+                self.output_tokens = event.usage.output_tokens
+        elif kind == "message_stop":
+            self.closed = True
+        elif kind == "error":
+            self._fail(Failure.SERVER_ERROR, data)
+
+    def _asked(self, usage: _Usage) -> None:
+        """The prompt's tokens: those that were cached, or written to a cache, are counted apart there."""
+        if usage.input_tokens is None:
+            return
+        read, written = usage.cache_read_input_tokens, usage.cache_creation_input_tokens
+        self.input_tokens = usage.input_tokens + (read or 0) + (written or 0)
+        self.cached_tokens = read

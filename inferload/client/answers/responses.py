@@ -1,0 +1,97 @@
+"""The event stream of /v1/responses. No I/O."""
+
+from typing import Any
+
+import msgspec
+
+from inferload.client.answers.number_bounds import OutputTokens, Tokens
+from inferload.client.answers.stream_answer import PerRequestMetrics
+from inferload.client.answers.typed_events import TypedAnswer
+from inferload.measure.record import Failure
+
+_SAID = {"response.output_text.delta", "response.refusal.delta"}
+_THOUGHT = {"response.reasoning_text.delta", "response.reasoning_summary_text.delta"}
+_CALLED = {"response.function_call_arguments.delta", "response.custom_tool_call_input.delta"}
+_CALLS = {"function_call", "custom_tool_call"}
+_ENDS = {"response.completed", "response.incomplete"}
+
+
+class _Item(msgspec.Struct):
+    type: str = ""
+    call_id: str | None = None
+    name: str | None = None
+
+
+class _InputDetails(msgspec.Struct):
+    cached_tokens: Tokens | None = None
+
+
+class _Usage(msgspec.Struct):
+    input_tokens: Tokens | None = None
+    output_tokens: OutputTokens | None = None
+    input_tokens_details: _InputDetails | None = None
+
+
+class _Incomplete(msgspec.Struct):
+    reason: str | None = None
+
+
+class _Response(msgspec.Struct):
+    id: str | None = None
+    usage: _Usage | None = None
+    incomplete_details: _Incomplete | None = None
+    error: Any = None
+    metrics: PerRequestMetrics | None = None
+
+
+class _Event(msgspec.Struct):
+    type: str
+    delta: Any = None  # text in all events that are read here
+    output_index: int = 0
+    item: _Item | None = None
+    response: _Response | None = None
+
+
+class ResponsesAnswer(TypedAnswer):
+    """Collects one streamed response. Its finish reason is put in the words of chat completions: stop, length, tool_calls."""
+
+    __slots__ = ()
+
+    receipts = frozenset({"response.created", "response.queued", "response.in_progress"})
+    decoder = msgspec.json.Decoder(_Event)
+
+    def typed(self, event: _Event, at_ns: int, data: bytes) -> None:
+        """Take one decoded event."""
+        kind, delta = event.type, event.delta if isinstance(event.delta, str) else None
+        if kind in _SAID:
+            self.say(delta, at_ns)
+        elif kind in _THOUGHT:
+            self.think(delta, at_ns)
+        elif kind in _CALLED:
+            self.call(event.output_index, at_ns, arguments=delta)
+        elif kind == "response.output_item.added":
+            if event.item is not None and event.item.type in _CALLS:
+                self.call(event.output_index, at_ns, event.item.call_id, event.item.name)
+        elif kind in self.receipts:
+            if self.request_id is None and event.response is not None:
+                self.request_id = event.response.id
+        elif kind in _ENDS:
+            self._end(event.response or _Response())
+        elif kind in ("response.failed", "error"):
+            said = None if event.response is None else event.response.error
+            self._fail(Failure.SERVER_ERROR, data if said is None else msgspec.json.encode(said))
+
+    def _end(self, response: _Response) -> None:
+        self.closed = True
+        cut = response.incomplete_details
+        if cut is not None:
+            self.finish_reason = {"max_output_tokens": "length"}.get(cut.reason or "", cut.reason)
+        else:
+            self.finish_reason = "stop" if self.tool_calls is None else "tool_calls"
+        if response.metrics is not None:
+            self.metrics = response.metrics
+        usage = response.usage
+        if usage is not None:
+            self.input_tokens, self.output_tokens = usage.input_tokens, usage.output_tokens
+            if usage.input_tokens_details is not None:
+                self._cached(usage.input_tokens_details.cached_tokens)

@@ -1,0 +1,210 @@
+"""From a target to a connected, watched socket: names, proxies by environment, TLS, time-outs, and what each failure is called."""
+
+import contextlib
+import errno
+import os
+import socket
+import ssl
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import gevent
+import gevent.socket
+
+from inferload.client.connection import descriptors, reader_choice
+from inferload.client.connection.http1 import Http1Error, parse_head
+from inferload.client.connection.python_connection import SO_TIMESTAMPNS, Connection
+from inferload.client.connection.redaction import without_userinfo
+from inferload.client.connection.reply import AnyConnection
+from inferload.client.connection.target import Target
+from inferload.client.connection.tls import TlsLayer
+from inferload.errors import UsageError
+from inferload.measure.record import Failure
+
+if TYPE_CHECKING:
+    from inferload.client.connection.native_connection import ReaderThread
+
+
+_OURS = (
+    errno.EMFILE,
+    errno.ENFILE,
+    errno.ENOBUFS,
+    errno.ENOMEM,
+)  # this machine has no room, and the server no part in it
+
+
+class DialError(Exception):
+    """No connection: the failure class, and why in words."""
+
+    def __init__(self, failure: Failure, why: str) -> None:
+        super().__init__(why)
+        self.failure = failure
+        self.why = why
+
+
+@dataclass(frozen=True, slots=True)
+class TlsSettings:
+    """How a server proves who it is. `insecure` accepts any certificate, which every report then says."""
+
+    ca_file: Path | None = None
+    insecure: bool = False
+
+    def context(self) -> ssl.SSLContext:
+        """One context for the whole process: loading the authorities takes tens of milliseconds."""
+        try:
+            context = ssl.create_default_context(cafile=None if self.ca_file is None else str(self.ca_file))
+        except (OSError, ssl.SSLError) as error:
+            raise UsageError(f"--ca-file {self.ca_file}: {error.strerror or error}; name a PEM file") from error
+        context.set_alpn_protocols(["http/1.1"])
+        if self.insecure:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        return context
+
+
+@dataclass(frozen=True, slots=True)
+class Proxy:
+    """An HTTP proxy between us and the target."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def for_target(cls, target: Target) -> "Proxy | None":
+        """What HTTP_PROXY, HTTPS_PROXY and NO_PROXY of the environment say of this target."""
+        url = urllib.request.getproxies().get(target.scheme)
+        if not url or urllib.request.proxy_bypass(f"{target.host}:{target.port}"):
+            return None
+        try:
+            parts = urlsplit(url if "://" in url else f"http://{url}")
+            port = parts.port or 80
+        except ValueError as error:
+            name = f"{target.scheme.upper()}_PROXY"
+            raise UsageError(f"{name}: {error}; say it as http://proxy:3128, or set NO_PROXY to go round it") from None
+        if parts.scheme != "http" or not parts.hostname:
+            shown = repr(without_userinfo(url))
+            raise UsageError(
+                f"{target.scheme.upper()}_PROXY {shown}: only http:// proxies are supported; set NO_PROXY to go round it"
+            )
+        return cls(parts.hostname, port)
+
+
+class Dialer:
+    """Opens connections to one target. `thread`: what reads those without TLS; None: the event loop reads."""
+
+    def __init__(
+        self, target: Target, tls: TlsSettings, timeout_s: float, thread: "ReaderThread | None" = None
+    ) -> None:
+        self.target = target
+        self.proxy = Proxy.for_target(target)
+        self._context = tls.context() if target.scheme == "https" else None
+        self._timeout_s = timeout_s
+        self._thread = thread
+
+    @property
+    def request_path_prefix(self) -> str:
+        """What stands before the path in a request line: the origin, where a proxy forwards plain HTTP."""
+        return self.target.origin if self.proxy is not None and self._context is None else ""
+
+    def dial(self) -> AnyConnection:
+        """A connected socket that is being read; DialError where there is none. Blocks this greenlet only."""
+        sock = None
+        try:
+            with gevent.Timeout(self._timeout_s):
+                sock = self._connect()
+                if self.proxy is not None and self._context is not None:
+                    self._tunnel(sock)
+                tls = None if self._context is None else TlsLayer(self._context, self.target.host)
+                if tls is not None:
+                    tls.handshake(sock)
+                return self._watched(sock, tls)
+        except gevent.Timeout:
+            error = DialError(
+                Failure.TIMEOUT_CONNECT, f"no connection to {self.target.origin} within {self._timeout_s:g} s"
+            )
+        except ssl.SSLError as problem:
+            reason = getattr(problem, "verify_message", None) or problem.reason or str(problem)
+            error = DialError(Failure.TLS, f"TLS with {self.target.origin}: {reason}")
+        except OSError as problem:
+            ours = problem.errno in _OURS or not descriptors.is_one_left()  # a name look-up reports neither
+            why = descriptors.why_none() if ours else problem.strerror or problem
+            error = DialError(
+                Failure.CLIENT_ERROR if ours else Failure.CONNECT, f"no connection to {self._peer}: {why}"
+            )
+        except (DialError, gevent.GreenletExit):
+            if sock is not None:
+                sock.close()
+            raise
+        if sock is not None:
+            sock.close()
+        raise error
+
+    @property
+    def _peer(self) -> str:
+        return self.target.origin if self.proxy is None else f"proxy {self.proxy.host}:{self.proxy.port}"
+
+    def _connect(self) -> gevent.socket.socket:
+        nearest = self.target if self.proxy is None else self.proxy
+        _check_descriptors()
+        failed: OSError | None = None
+        for family, kind, protocol, _name, address in gevent.socket.getaddrinfo(
+            nearest.host, nearest.port, 0, socket.SOCK_STREAM
+        ):
+            _check_descriptors()  # many dials may have waited for their look-ups together
+            sock = gevent.socket.socket(family, kind, protocol)
+            try:
+                sock.connect(address)
+            except BaseException as error:
+                sock.close()
+                if not isinstance(error, OSError):
+                    raise
+                failed = error
+            else:
+                return sock
+        raise failed or OSError("no address")
+
+    def _tunnel(self, sock: gevent.socket.socket) -> None:
+        """Ask the proxy for a tunnel (RFC 9110, 9.3.6)."""
+        peer = f"{self.target.host}:{self.target.port}"
+        sock.sendall(f"CONNECT {peer} HTTP/1.1\r\nHost: {peer}\r\n\r\n".encode("latin-1"))
+        buffer = b""
+        while True:
+            data = sock.recv(4096)
+            buffer += data
+            try:
+                found = parse_head(buffer)
+            except Http1Error as error:
+                raise DialError(Failure.CONNECT, f"{self._peer}: {error}") from error
+            if found is not None and found[0].status == 200:
+                return
+            if found is not None or not data:
+                said = "closed the connection" if found is None else f"answered {found[0].status}"
+                raise DialError(Failure.CONNECT, f"{self._peer} {said} to CONNECT {peer}")
+
+    def _watched(self, sock: gevent.socket.socket, tls: TlsLayer | None) -> AnyConnection:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with contextlib.suppress(OSError):  # not Linux: user-space stamps it is, and the verdict says so
+            sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+        if tls is None and self._thread is not None:
+            return self._thread.connection(sock)
+        connection = Connection(sock, tls)
+        connection.watch(gevent.get_hub().loop)
+        return connection
+
+
+def _check_descriptors() -> None:
+    """OSError where only the descriptors are left that are reserved for the run's own files."""
+    if not descriptors.is_one_left():
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+
+def reader_thread(loop: Any) -> "ReaderThread | None":
+    """The native thread that reads for a client; None where this process reads in Python."""
+    if reader_choice.chosen() == "python":
+        return None
+    from inferload.client.connection.native_connection import ReaderThread
+
+    return ReaderThread(loop)

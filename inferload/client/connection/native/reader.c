@@ -1,0 +1,751 @@
+/* One thread that reads every registered socket, without Python's lock.
+ *
+ * A connection has a slot. Slots are never freed while the reader lives, and a slot's number comes with a generation, so that what
+ * the kernel reports of a connection that is gone finds nothing. A slot's fields are touched under its lock only; the thread holds
+ * it while it reads, so that once `forget` has returned the descriptor may be closed. */
+#define _GNU_SOURCE
+#include "native.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <structmember.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#ifndef SO_TIMESTAMPNS
+#define SO_TIMESTAMPNS 35
+#endif
+
+#define RESET_ON_FORK 1ULL /* SCHED_FLAG_RESET_ON_FORK */
+#define SEC 1000000000LL
+#define READ_SIZE 65536
+#define KEPT_ROOM (1 << 18)       /* a larger buffer is given back when its bytes have been taken */
+#define LONGEST_HEAD 65536
+#define MUCH_DATA (1 << 15)       /* of one reply: time to have it taken, or a thousand of them take too much memory */
+#define FULL_DATA (1 << 22)       /* of one reply: it is not read on until they have been taken */
+#define FULL_READS (1 << 16)
+#define READS_PER_EVENT 4         /* of one connection, before others and Python have their turn */
+#define SLOTS_PER_BLOCK 256
+#define BLOCKS 4096
+#define EVENTS 256
+#define BEAT_MS 20                /* the idle thread wakes this often, to know that it is not held up */
+#define PAUSE_NS (50 * SEC / 1000)  /* a beat as late as this is a pause */
+#define PAUSES 64
+#define SHORT_TURN_NS (SEC / 5000)
+#define CONTROL UINT64_MAX
+#define AHEAD 10                 /* nice levels that the thread ranks above the event loop's: nine times its weight */
+#define MANY 100                 /* reads between two beats, from which on the thread rests: 5,000 a second */
+#define REST_NS (3 * SEC / 10000)
+#define BEHIND 3                 /* or those that the event loop's steps back: more would leave it to other programs */
+
+enum ending { ASKS_FOR_HEAD, COMPLETE, BROKEN_FRAMING, PEER_CLOSED, READ_FAILED, STRAY, MUCH };
+
+struct one_read {
+    int64_t end, mono_ns, age_ns; /* age: what it waited since the kernel's stamp; negative where there is none to be believed */
+};
+
+struct slot {
+    pthread_mutex_t lock;
+    uint32_t number, generation;
+    uint32_t reply; /* the number of the reply among those of this connection; 0: none was expected yet */
+    int fd; /* -1: free */
+    enum { IDLE, READING, ENDED } state;
+    int lost;  /* no more can come */
+    int told;  /* Python was told that there is much */
+    int asked; /* Python was asked for the framing */
+    int paused; /* not read on until Python has taken what there is */
+    enum framing framing;
+    struct chunks chunks;
+    int64_t left, last_ns, newest_ns;
+    char *data;
+    size_t used, room, looked, head; /* head: bytes of it that were not taken yet; 0 while its end is not known */
+    struct one_read *reads;
+    size_t count, size;
+};
+
+struct ended {
+    uint64_t id;
+    int ending, error;
+    uint32_t reply; /* Python may have gone on to the next one before it takes this */
+};
+
+struct queue {
+    struct ended *at;
+    size_t used, room;
+};
+
+struct reader {
+    PyObject_HEAD
+    pthread_t thread;
+    pid_t pid, starter; /* the process, and its thread that started ours */
+    int started, poll_fd, wake_fd, control_fd;
+    atomic_int stop;
+    struct slot *blocks[BLOCKS];
+    uint32_t slots, *unused;
+    size_t unused_count;
+    pthread_mutex_t queue_lock;
+    struct queue queue, taken; /* what the thread fills, and what Python took last */
+    int64_t pauses[PAUSES][2];
+    size_t pauses_seen;
+    char input[READ_SIZE];
+};
+
+static int64_t clock_ns(clockid_t clock) {
+    struct timespec t;
+    clock_gettime(clock, &t);
+    return t.tv_sec * SEC + t.tv_nsec;
+}
+
+static uint64_t id_of(const struct slot *s) { return (uint64_t)s->generation << 32 | s->number; }
+
+static struct slot *slot_at(struct reader *r, uint32_t number) {
+    return &r->blocks[number / SLOTS_PER_BLOCK][number % SLOTS_PER_BLOCK];
+}
+
+/* ---- the thread */
+
+/* Without memory for a few bytes nothing is told, and the turn runs into its time-out. */
+static void tell(struct reader *r, const struct slot *s, enum ending ending, int error) {
+    pthread_mutex_lock(&r->queue_lock);
+    struct queue *q = &r->queue;
+    int first = !q->used;
+    if (q->used == q->room) {
+        size_t room = q->room ? 2 * q->room : 1024;
+        struct ended *grown = realloc(q->at, room * sizeof *grown);
+        if (grown) q->at = grown, q->room = room;
+    }
+    if (q->used < q->room) q->at[q->used++] = (struct ended){id_of(s), ending, error, s->reply};
+    pthread_mutex_unlock(&r->queue_lock);
+    if (first) eventfd_write(r->wake_fd, 1);
+}
+
+static int watch(struct reader *r, const struct slot *s, int how) {
+    struct epoll_event interest = {.events = EPOLLIN | EPOLLRDHUP | EPOLLET, .data.u64 = id_of(s)};
+    return epoll_ctl(r->poll_fd, how, s->fd, &interest);
+}
+
+/* The connection is of no more use. */
+static void leave_out(struct reader *r, struct slot *s) {
+    s->lost = 1;
+    epoll_ctl(r->poll_fd, EPOLL_CTL_DEL, s->fd, NULL);
+}
+
+/* As leave_out; what was expected of the connection has come to this end. */
+static void lose(struct reader *r, struct slot *s, enum ending ending, int error) {
+    leave_out(r, s);
+    tell(r, s, s->state == READING ? ending : STRAY, error);
+    if (s->state == READING) s->state = ENDED;
+}
+
+/* Bytes behind the end of a reply are no part of it, and answer no request: the connection can carry no other. */
+static void drop_surplus(struct reader *r, struct slot *s, size_t surplus) {
+    s->used -= surplus;
+    while (s->count > 1 && s->reads[s->count - 2].end >= (int64_t)s->used) s->count--;
+    if (s->count) s->reads[s->count - 1].end = (int64_t)s->used;
+    if (!s->lost) leave_out(r, s);
+}
+
+/* Goes over bytes of the body that have just come. */
+static enum walked advance(struct reader *r, struct slot *s, size_t from) {
+    size_t n = s->used - from, surplus = 0;
+    enum walked found = WALK_MORE;
+    if (s->framing == FRAMING_CHUNKED) {
+        found = walk(&s->chunks, s->data + from, n, &surplus);
+    } else if (s->framing == FRAMING_LENGTH) {
+        s->left -= (int64_t)n;
+        if (s->left < 0) surplus = (size_t)-s->left;
+        if (s->left <= 0) found = WALK_DONE;
+    }
+    if (surplus) drop_surplus(r, s, surplus);
+    return found;
+}
+
+static void go_on(struct reader *r, struct slot *s, size_t from) {
+    enum walked found = advance(r, s, from);
+    if (found == WALK_BROKEN) lose(r, s, BROKEN_FRAMING, 0);
+    if (found != WALK_DONE) return;
+    s->state = ENDED;
+    tell(r, s, COMPLETE, 0);
+}
+
+/* Without a whole head nothing can be taken. */
+static void tell_if_much(struct reader *r, struct slot *s) {
+    if (s->told || s->used <= MUCH_DATA || s->framing == FRAMING_UNKNOWN || s->state != READING) return;
+    s->told = 1;
+    tell(r, s, MUCH, 0);
+}
+
+static void ask(struct reader *r, struct slot *s) {
+    s->asked = 1;
+    tell(r, s, ASKS_FOR_HEAD, 0);
+}
+
+static void look_for_head(struct reader *r, struct slot *s) {
+    size_t from = s->looked > 3 ? s->looked - 3 : 0;
+    const char *found = memmem(s->data + from, s->used - from, "\r\n\r\n", 4);
+    s->looked = s->used;
+    if (found) {
+        size_t head = (size_t)(found - s->data) + 4;
+        s->framing = head > LONGEST_HEAD ? FRAMING_UNKNOWN : framing_of(s->data, head, &s->left);
+        if (s->framing == FRAMING_UNKNOWN) {
+            ask(r, s);
+        } else {
+            s->head = head;
+            go_on(r, s, head);
+        }
+    } else if (s->used > LONGEST_HEAD || (s->used >= 5 && memcmp(s->data, "HTTP/", 5))) {
+        ask(r, s);
+    }
+}
+
+static int make_room(struct slot *s, size_t n) {
+    if (s->room - s->used < n) {
+        size_t room = s->room * 2 > s->used + n ? s->room * 2 : s->used + n + 8192;
+        char *grown = realloc(s->data, room);
+        if (!grown) return -1;
+        s->data = grown, s->room = room;
+    }
+    if (s->count == s->size) {
+        size_t size = s->size ? 2 * s->size : 128;
+        struct one_read *grown = realloc(s->reads, size * sizeof *grown);
+        if (!grown) return -1;
+        s->reads = grown, s->size = size;
+    }
+    return 0;
+}
+
+static void gather(struct reader *r, struct slot *s, size_t n, int64_t mono_ns, int64_t age_ns) {
+    size_t from = s->used;
+    if (make_room(s, n)) {
+        lose(r, s, READ_FAILED, ENOMEM);
+        return;
+    }
+    memcpy(s->data + from, r->input, n);
+    s->used += n;
+    s->reads[s->count++] = (struct one_read){(int64_t)s->used, mono_ns, age_ns};
+    s->last_ns = mono_ns;
+    if (s->framing != FRAMING_UNKNOWN) go_on(r, s, from);
+    else if (!s->asked) look_for_head(r, s);
+    tell_if_much(r, s);
+}
+
+static int64_t age_of(struct msghdr *message) {
+    for (struct cmsghdr *c = CMSG_FIRSTHDR(message); c; c = CMSG_NXTHDR(message, c)) {
+        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SO_TIMESTAMPNS) continue;
+        struct timespec t;
+        memcpy(&t, CMSG_DATA(c), sizeof t);
+        return clock_ns(CLOCK_REALTIME) - (t.tv_sec * SEC + t.tv_nsec);
+    }
+    return -1;
+}
+
+/* What a read came to: nothing was there, all that was there, or more may be. */
+enum got { NOTHING, ALL, SOME };
+
+static enum got read_slot(struct reader *r, struct slot *s) {
+    char control[CMSG_SPACE(sizeof(struct timespec))];
+    struct iovec part = {r->input, READ_SIZE};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+    ssize_t n = syscall(SYS_recvmsg, s->fd, &message, MSG_DONTWAIT);
+    int error = errno;
+    int64_t mono_ns = clock_ns(CLOCK_MONOTONIC);
+    if (n < 0 && (error == EAGAIN || error == EINTR)) return error == EINTR ? SOME : NOTHING;
+    if (n < 0) lose(r, s, READ_FAILED, error);
+    else if (!n || s->state != READING) lose(r, s, PEER_CLOSED, 0);
+    else gather(r, s, (size_t)n, mono_ns, age_of(&message));
+    return n == READ_SIZE ? SOME : ALL;
+}
+
+/* The kernel tells of news only, once: what has been read is not asked after again. An end may lie behind the last bytes. Where more
+ * may be there than is read at once, the kernel is asked to tell of it once more; of a reply that nobody takes, when it is taken. */
+static void on_event(struct reader *r, const struct epoll_event *event) {
+    uint64_t id = event->data.u64;
+    struct slot *s = slot_at(r, (uint32_t)id);
+    int at_end = (event->events & ~(uint32_t)EPOLLIN) != 0;
+    pthread_mutex_lock(&s->lock);
+    for (int reads = 0; s->generation == id >> 32 && s->fd >= 0 && !s->lost && !s->paused; reads++) {
+        if (reads == READS_PER_EVENT) {
+            watch(r, s, EPOLL_CTL_MOD);
+            break;
+        }
+        enum got got = read_slot(r, s);
+        s->paused = s->state == READING && (s->used > FULL_DATA || s->count > FULL_READS);
+        if (got == NOTHING || (got == ALL && !at_end)) break;
+    }
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* Called at every beat: was the thread held up since the last? */
+static int64_t beat(struct reader *r, int64_t last_ns) {
+    int64_t at_ns = clock_ns(CLOCK_MONOTONIC);
+    if (at_ns - last_ns > BEAT_MS * SEC / 1000 + PAUSE_NS) {
+        pthread_mutex_lock(&r->queue_lock);
+        int64_t *pause = r->pauses[r->pauses_seen++ % PAUSES];
+        pause[0] = last_ns, pause[1] = at_ns;
+        pthread_mutex_unlock(&r->queue_lock);
+    }
+    return at_ns;
+}
+
+/* What the kernel's scheduler is asked for (sched_setattr, which C libraries do not wrap everywhere). */
+static int ask_scheduler(uint32_t policy, uint32_t priority, uint64_t flags, uint64_t runtime) {
+    struct {
+        uint32_t size, policy;
+        uint64_t flags;
+        int32_t nice;
+        uint32_t priority;
+        uint64_t runtime, deadline, period;
+    } wanted = {.size = 48, .policy = policy, .flags = flags, .nice = getpriority(PRIO_PROCESS, 0), .priority = priority, .runtime = runtime};
+    return (int)syscall(SYS_sched_setattr, 0, &wanted, 0);
+}
+
+/* Reading goes before all else that this process does: where a core is full, what is sent late is seen as lag, but what is
+ * read late would be taken for the server's. To rank above others needs a privilege; without it the thread of the event loop
+ * steps back instead. On Linux each thread has a nice level of its own. Returns whether the thread gets up on time whatever else runs. */
+static int come_first(const struct reader *r) {
+    static atomic_int stepped_back; /* the process whose event loop's thread has */
+    if (!ask_scheduler(SCHED_RR, 1, RESET_ON_FORK, 0)) return 1;
+    errno = 0;
+    int level = getpriority(PRIO_PROCESS, 0);
+    if (errno || !setpriority(PRIO_PROCESS, 0, level - AHEAD)) return 0;
+    if (atomic_exchange(&stepped_back, r->pid) != r->pid) setpriority(PRIO_PROCESS, (id_t)r->starter, level + BEHIND);
+    return 0;
+}
+
+struct pace {
+    int64_t since_ns;
+    int reads, many; /* reads since then, and whether there were many in the time before */
+};
+
+/* Where chunks come thick, each round of reads is followed by a rest in which more gather: to be woken for each costs as much as to read
+ * it, and takes the core from the event loop. Stamps are the kernel's, so no instant moves; only what comes of one stream within a
+ * rest is read, and dated, as one. */
+static void keep_pace(struct pace *pace, int64_t at_ns, int events) {
+    static const struct timespec rest = {0, REST_NS};
+    pace->reads += events;
+    if (at_ns - pace->since_ns >= BEAT_MS * SEC / 1000) *pace = (struct pace){at_ns, 0, pace->reads >= MANY};
+    if (pace->many && events && events < EVENTS) clock_nanosleep(CLOCK_MONOTONIC, 0, &rest, NULL);
+}
+
+static void *run(void *argument) {
+    struct reader *r = argument;
+    int punctual = come_first(r); /* who may oversleep takes no rest: two chunks of a stream would be read as one */
+    if (!punctual) ask_scheduler(SCHED_OTHER, 0, 0, SHORT_TURN_NS); /* the core soon after it wakes (Linux 6.12; elsewhere it is refused) */
+    struct epoll_event events[EVENTS];
+    int64_t last_ns = clock_ns(CLOCK_MONOTONIC);
+    struct pace pace = {last_ns, 0, 0};
+    while (!atomic_load(&r->stop)) {
+        int n = epoll_wait(r->poll_fd, events, EVENTS, BEAT_MS);
+        last_ns = beat(r, last_ns);
+        for (int i = 0; i < n; i++)
+            if (events[i].data.u64 != CONTROL) on_event(r, &events[i]);
+        if (punctual) keep_pace(&pace, last_ns, n > 0 ? n : 0);
+    }
+    return NULL;
+}
+
+/* ---- Python's side; the caller holds Python's lock, and nobody but the thread is elsewhere */
+
+/* A thread has the nice level of the one that starts it, and the event loop's may have stepped back: so a thread that was
+ * started before it did starts all the others. */
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t news;
+    pid_t pid; /* the process that it is of: a fork has none */
+    struct reader *wanted;
+    int failed;
+} nursery = {.lock = PTHREAD_MUTEX_INITIALIZER, .news = PTHREAD_COND_INITIALIZER};
+
+static void *nurse(void *nothing) {
+    pthread_mutex_lock(&nursery.lock);
+    for (;;) {
+        while (!nursery.wanted) pthread_cond_wait(&nursery.news, &nursery.lock);
+        nursery.failed = pthread_create(&nursery.wanted->thread, NULL, run, nursery.wanted);
+        nursery.wanted = NULL;
+        pthread_cond_broadcast(&nursery.news);
+    }
+    return nothing;
+}
+
+/* 0, or an error number. */
+static int open_nursery(void) {
+    if (nursery.pid == getpid()) return 0;
+    pthread_t thread;
+    sigset_t all, before;
+    pthread_mutex_init(&nursery.lock, NULL); /* a fork's copies know of a thread that is not there */
+    pthread_cond_init(&nursery.news, NULL);
+    sigfillset(&all); /* signals are for Python's main thread */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int failed = pthread_create(&thread, NULL, nurse, NULL);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (failed) return failed;
+    pthread_setname_np(thread, "inferload-start");
+    pthread_detach(thread);
+    nursery.pid = getpid();
+    return 0;
+}
+
+static int start(struct reader *r) {
+    r->starter = (pid_t)syscall(SYS_gettid);
+    int failed = open_nursery();
+    if (!failed) {
+        pthread_mutex_lock(&nursery.lock);
+        nursery.wanted = r;
+        pthread_cond_broadcast(&nursery.news);
+        while (nursery.wanted) pthread_cond_wait(&nursery.news, &nursery.lock);
+        failed = nursery.failed;
+        pthread_mutex_unlock(&nursery.lock);
+    }
+    if (failed) {
+        errno = failed;
+        PyErr_SetFromErrno(PyExc_OSError);
+        return -1;
+    }
+    pthread_setname_np(r->thread, "inferload-read");
+    r->started = 1;
+    return 0;
+}
+
+static struct slot *slot_of(struct reader *r, PyObject *id) {
+    unsigned long long said = PyLong_AsUnsignedLongLong(id);
+    if (PyErr_Occurred()) return NULL;
+    if (r->poll_fd < 0 || r->pid != getpid()) return PyErr_SetString(PyExc_RuntimeError, "the reader is closed, or another process's"), NULL;
+    struct slot *s = (uint32_t)said < r->slots ? slot_at(r, (uint32_t)said) : NULL;
+    if (s) pthread_mutex_lock(&s->lock);
+    if (s && s->fd >= 0 && s->generation == said >> 32) return s;
+    if (s) pthread_mutex_unlock(&s->lock);
+    return PyErr_SetObject(PyExc_KeyError, id), NULL;
+}
+
+static PyObject *leave(struct slot *s, PyObject *result) {
+    pthread_mutex_unlock(&s->lock);
+    return result;
+}
+
+static int more_slots(struct reader *r) {
+    uint32_t block = r->slots / SLOTS_PER_BLOCK;
+    size_t all = (size_t)r->slots + SLOTS_PER_BLOCK;
+    if (block == BLOCKS) return errno = EMFILE, -1;
+    struct slot *made = calloc(SLOTS_PER_BLOCK, sizeof *made);
+    uint32_t *unused = realloc(r->unused, all * sizeof *unused);
+    if (unused) r->unused = unused;
+    if (!made || !unused) return free(made), errno = ENOMEM, -1;
+    for (uint32_t i = SLOTS_PER_BLOCK; i-- > 0;) {
+        pthread_mutex_init(&made[i].lock, NULL);
+        made[i].number = r->slots + i;
+        made[i].fd = -1;
+        r->unused[r->unused_count++] = made[i].number;
+    }
+    r->blocks[block] = made;
+    r->slots += SLOTS_PER_BLOCK;
+    return 0;
+}
+
+static PyObject *add(struct reader *r, PyObject *argument) {
+    int fd = PyObject_AsFileDescriptor(argument);
+    if (fd < 0) return NULL;
+    if (r->poll_fd < 0 || r->pid != getpid()) return PyErr_SetString(PyExc_RuntimeError, "the reader is closed, or another process's"), NULL;
+    if (!r->started && start(r)) return NULL;
+    if (!r->unused_count && more_slots(r)) return PyErr_SetFromErrno(PyExc_OSError);
+    struct slot *s = slot_at(r, r->unused[r->unused_count - 1]);
+    pthread_mutex_lock(&s->lock);
+    s->generation++;
+    s->fd = fd;
+    s->state = IDLE;
+    s->reply = 0;
+    s->lost = s->paused = 0;
+    uint64_t id = id_of(s);
+    int failed = watch(r, s, EPOLL_CTL_ADD);
+    if (failed) s->fd = -1;
+    else r->unused_count--;
+    pthread_mutex_unlock(&s->lock);
+    return failed ? PyErr_SetFromErrno(PyExc_OSError) : PyLong_FromUnsignedLongLong(id);
+}
+
+/* All that there was has been taken. */
+static void empty(struct reader *r, struct slot *s) {
+    if (s->room > KEPT_ROOM) {
+        free(s->data);
+        free(s->reads);
+        s->data = NULL, s->room = 0;
+        s->reads = NULL, s->size = 0;
+    }
+    s->used = s->count = s->looked = s->head = 0;
+    s->told = 0;
+    if (s->paused && !s->lost) watch(r, s, EPOLL_CTL_MOD);
+    s->paused = 0;
+}
+
+static PyObject *expect(struct reader *r, PyObject *id) {
+    struct slot *s = slot_of(r, id);
+    if (!s) return NULL;
+    empty(r, s);
+    s->framing = FRAMING_UNKNOWN;
+    s->chunks = (struct chunks){0};
+    s->left = s->last_ns = s->newest_ns = 0;
+    s->asked = 0;
+    s->state = READING;
+    s->reply++;
+    if (s->lost) {
+        s->state = ENDED;
+        tell(r, s, PEER_CLOSED, 0);
+    }
+    return leave(s, PyLong_FromUnsignedLong(s->reply));
+}
+
+static PyObject *frame(struct reader *r, PyObject *arguments) {
+    PyObject *id;
+    Py_ssize_t head;
+    int framing;
+    long long length;
+    if (!PyArg_ParseTuple(arguments, "OniL", &id, &head, &framing, &length)) return NULL;
+    struct slot *s = slot_of(r, id);
+    if (!s) return NULL;
+    if (head < 0 || (size_t)head > s->used || length < 0 || framing < FRAMING_UNKNOWN || framing > FRAMING_CLOSE) {
+        PyErr_SetString(PyExc_ValueError, "frame: no such head");
+        return leave(s, NULL);
+    }
+    enum walked found = WALK_MORE;
+    s->asked = 0;
+    if (framing != FRAMING_UNKNOWN) { /* the peer may have closed meanwhile: all may be there nevertheless */
+        s->framing = framing;
+        s->head = (size_t)head;
+        s->left = length;
+        found = advance(r, s, (size_t)head);
+        if (found != WALK_MORE) s->state = ENDED;
+        tell_if_much(r, s);
+    } else if (s->state == READING && s->used > s->looked) {
+        look_for_head(r, s);
+    }
+    return leave(s, PyLong_FromLong(found));
+}
+
+static PyObject *peek(struct reader *r, PyObject *id) {
+    struct slot *s = slot_of(r, id);
+    return s ? leave(s, PyBytes_FromStringAndSize(s->data, (Py_ssize_t)s->used)) : NULL;
+}
+
+static PyObject *waiting(struct reader *r, PyObject *id) {
+    struct slot *s = slot_of(r, id);
+    return s ? leave(s, Py_BuildValue("(nnLO)", (Py_ssize_t)s->count, (Py_ssize_t)s->used, (long long)s->last_ns, s->framing ? Py_True : Py_False)) : NULL;
+}
+
+static PyObject *is_lost(struct reader *r, PyObject *id) {
+    struct slot *s = slot_of(r, id);
+    return s ? leave(s, PyBool_FromLong(s->lost)) : NULL;
+}
+
+/* The kernel's stamp moved to the monotonic clock; where there is none, or where it would lie before the request or in the future (the
+ * wall clock was stepped), the time at which we read. Instants never run backwards. The first reads may be of the head alone. */
+static Py_ssize_t date(struct slot *s, size_t first, int64_t floor_ns, int64_t *ends, int64_t *at_ns, int64_t *delays) {
+    Py_ssize_t believed = 0;
+    if (s->newest_ns < floor_ns) s->newest_ns = floor_ns;
+    for (size_t i = 0; i < s->count; i++) {
+        const struct one_read *one = &s->reads[i];
+        int64_t stamp_ns = one->mono_ns - one->age_ns;
+        int believe = one->age_ns >= 0 && stamp_ns >= floor_ns;
+        int64_t at = believe ? stamp_ns : one->mono_ns;
+        if (s->newest_ns < at) s->newest_ns = at;
+        if (i < first) continue;
+        if (believe) delays[believed++] = one->age_ns;
+        ends[i - first] = one->end - (int64_t)s->head;
+        at_ns[i - first] = s->newest_ns;
+    }
+    return believed;
+}
+
+/* The read that the head ends in dates what it brought of the body, be it nothing. */
+static size_t first_of_body(const struct slot *s) {
+    size_t first = 0;
+    while (first < s->count && s->reads[first].end < (int64_t)s->head) first++;
+    return first;
+}
+
+static PyObject *take(struct reader *r, PyObject *arguments) {
+    PyObject *id;
+    long long floor_ns;
+    if (!PyArg_ParseTuple(arguments, "OL", &id, &floor_ns)) return NULL;
+    struct slot *s = slot_of(r, id);
+    if (!s) return NULL;
+    size_t first = first_of_body(s);
+    Py_ssize_t reads = (Py_ssize_t)(s->count - first), bytes = reads * (Py_ssize_t)sizeof(int64_t);
+    PyObject *head = PyBytes_FromStringAndSize(s->data, (Py_ssize_t)s->head), *result = NULL;
+    PyObject *data = PyBytes_FromStringAndSize(s->data + s->head, (Py_ssize_t)(s->used - s->head));
+    PyObject *ends = PyBytes_FromStringAndSize(NULL, bytes), *at_ns = PyBytes_FromStringAndSize(NULL, bytes);
+    PyObject *delays = PyBytes_FromStringAndSize(NULL, bytes);
+    if (head && data && ends && at_ns && delays) {
+        Py_ssize_t believed = date(s, first, floor_ns, (int64_t *)PyBytes_AS_STRING(ends), (int64_t *)PyBytes_AS_STRING(at_ns),
+                                   (int64_t *)PyBytes_AS_STRING(delays));
+        empty(r, s);
+        if (!_PyBytes_Resize(&delays, believed * (Py_ssize_t)sizeof(int64_t)))
+            result = Py_BuildValue("(OOOOOn)", head, data, ends, at_ns, delays, reads - believed);
+    }
+    Py_XDECREF(head);
+    Py_XDECREF(data);
+    Py_XDECREF(ends);
+    Py_XDECREF(at_ns);
+    Py_XDECREF(delays);
+    return leave(s, result);
+}
+
+/* The descriptor is the caller's again once this returns. */
+static PyObject *forget(struct reader *r, PyObject *id) {
+    if (r->poll_fd < 0 || r->pid != getpid()) Py_RETURN_NONE;
+    struct slot *s = slot_of(r, id);
+    if (!s) return NULL;
+    if (!s->lost) epoll_ctl(r->poll_fd, EPOLL_CTL_DEL, s->fd, NULL);
+    s->fd = -1;
+    free(s->data);
+    free(s->reads);
+    s->data = NULL, s->reads = NULL;
+    s->used = s->room = s->count = s->size = s->head = 0;
+    r->unused[r->unused_count++] = s->number;
+    Py_INCREF(Py_None);
+    return leave(s, Py_None);
+}
+
+static PyObject *ended(struct reader *r, PyObject *nothing) {
+    (void)nothing;
+    eventfd_t woken;
+    eventfd_read(r->wake_fd, &woken);
+    pthread_mutex_lock(&r->queue_lock);
+    struct queue full = r->queue;
+    r->queue = r->taken;
+    r->queue.used = 0;
+    r->taken = full;
+    pthread_mutex_unlock(&r->queue_lock);
+    PyObject *list = PyList_New((Py_ssize_t)full.used);
+    for (size_t i = 0; list && i < full.used; i++) {
+        const struct ended *one = &full.at[i];
+        PyObject *item = Py_BuildValue("(KiiI)", (unsigned long long)one->id, one->ending, one->error, (unsigned)one->reply);
+        if (!item) {
+            Py_DECREF(list);
+            return NULL;
+        }
+        PyList_SET_ITEM(list, (Py_ssize_t)i, item);
+    }
+    return list;
+}
+
+static PyObject *pauses(struct reader *r, PyObject *nothing) {
+    (void)nothing;
+    int64_t kept[PAUSES][2];
+    pthread_mutex_lock(&r->queue_lock);
+    size_t seen = r->pauses_seen, n = seen < PAUSES ? seen : PAUSES;
+    for (size_t i = 0; i < n; i++) memcpy(kept[i], r->pauses[(seen - n + i) % PAUSES], sizeof kept[i]);
+    pthread_mutex_unlock(&r->queue_lock);
+    PyObject *list = PyList_New(0);
+    for (size_t i = 0; list && i < n; i++) {
+        PyObject *item = Py_BuildValue("(LL)", (long long)kept[i][0], (long long)kept[i][1]);
+        if (!item || PyList_Append(list, item)) Py_CLEAR(list);
+        Py_XDECREF(item);
+    }
+    return list;
+}
+
+static PyObject *get_fileno(struct reader *r, PyObject *nothing) {
+    (void)nothing;
+    return PyLong_FromLong(r->wake_fd);
+}
+
+/* In a forked child there is no thread to wait for, and locks may be held for ever: only the descriptors and the memory go. */
+static void shut(struct reader *r) {
+    int own = r->pid == getpid();
+    if (r->poll_fd < 0) return;
+    if (r->started && own) {
+        atomic_store(&r->stop, 1);
+        eventfd_write(r->control_fd, 1);
+        Py_BEGIN_ALLOW_THREADS
+        pthread_join(r->thread, NULL);
+        Py_END_ALLOW_THREADS
+    }
+    close(r->poll_fd);
+    close(r->wake_fd);
+    close(r->control_fd);
+    r->poll_fd = r->wake_fd = r->control_fd = -1;
+    for (uint32_t i = 0; i < r->slots; i++) {
+        free(slot_at(r, i)->data);
+        free(slot_at(r, i)->reads);
+        if (own) pthread_mutex_destroy(&slot_at(r, i)->lock);
+    }
+    for (uint32_t i = 0; i < r->slots / SLOTS_PER_BLOCK; i++) free(r->blocks[i]);
+    free(r->unused);
+    free(r->queue.at);
+    free(r->taken.at);
+    r->unused = NULL;
+    r->queue = r->taken = (struct queue){0};
+    r->slots = 0;
+    r->unused_count = 0;
+}
+
+static PyObject *close_reader(struct reader *r, PyObject *nothing) {
+    (void)nothing;
+    shut(r);
+    Py_RETURN_NONE;
+}
+
+static PyObject *new_reader(PyTypeObject *type, PyObject *arguments, PyObject *keywords) {
+    static char *names[] = {NULL};
+    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "", names)) return NULL;
+    struct reader *r = (struct reader *)PyType_GenericAlloc(type, 0);
+    if (!r) return NULL;
+    r->pid = getpid();
+    pthread_mutex_init(&r->queue_lock, NULL);
+    r->poll_fd = epoll_create1(EPOLL_CLOEXEC);
+    r->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    r->control_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    struct epoll_event interest = {.events = EPOLLIN, .data.u64 = CONTROL};
+    if (r->poll_fd < 0 || r->wake_fd < 0 || r->control_fd < 0 || epoll_ctl(r->poll_fd, EPOLL_CTL_ADD, r->control_fd, &interest)) {
+        PyErr_SetFromErrno(PyExc_OSError);
+        Py_DECREF(r);
+        return NULL;
+    }
+    return (PyObject *)r;
+}
+
+static void free_reader(struct reader *r) {
+    PyTypeObject *type = Py_TYPE(r);
+    shut(r);
+    freefunc release = PyType_GetSlot(type, Py_tp_free);
+    release(r);
+    Py_DECREF(type);
+}
+
+#define METHOD(name, function, how, text) {name, (PyCFunction)(void (*)(void))function, how, text}
+
+static PyMethodDef methods[] = {
+    METHOD("add", add, METH_O, "Register a connected socket; the id of its connection. OSError where that fails."),
+    METHOD("expect", expect, METH_O, "Begin the next reply of a connection, before its request is sent; its number, the first being 1."),
+    METHOD("frame", frame, METH_VARARGS, "frame(id, head_bytes, framing, length): the answer to ASKS_FOR_HEAD; framing 0: more is to come first.\n\n"
+           "Returns 0: the body goes on, 1: it is whole, 2: its framing is broken."),
+    METHOD("peek", peek, METH_O, "The bytes that were not taken yet."),
+    METHOD("waiting", waiting, METH_O, "(reads and bytes that were not taken yet, monotonic time of the newest read (0: none), whether the head is whole)."),
+    METHOD("lost", is_lost, METH_O, "Whether the connection can carry no more."),
+    METHOD("take", take, METH_VARARGS, "take(id, floor_ns) -> (head, data, ends, at_ns, delays_ns, reads without a stamp), numbers as native int64.\n\n"
+           "The head comes whole, once: b\"\" from then on, and while its end is not known. `ends` count from what follows it."),
+    METHOD("forget", forget, METH_O, "Let go of a connection: its descriptor may be closed then."),
+    METHOD("ended", ended, METH_NOARGS, "What happened since the last call: [(id, ending, errno, number of the reply), ...]."),
+    METHOD("pauses", pauses, METH_NOARGS, "The newest times at which the thread was held up: [(from_ns, until_ns), ...], monotonic."),
+    METHOD("fileno", get_fileno, METH_NOARGS, "A descriptor that is readable when `ended` has something to say."),
+    METHOD("close", close_reader, METH_NOARGS, "End the thread; every id is void then."),
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot type_slots[] = {
+    {Py_tp_new, new_reader},
+    {Py_tp_dealloc, free_reader},
+    {Py_tp_methods, methods},
+    {Py_tp_doc, "Reads sockets in a thread of its own, which starts with the first of them."},
+    {0, NULL},
+};
+
+PyType_Spec reader_spec = {"inferload.client.connection._native.Reader", sizeof(struct reader), 0, Py_TPFLAGS_DEFAULT, type_slots};

@@ -1,0 +1,97 @@
+"""Removes a process's secrets from text: the API key, the values of its headers, passwords in URLs.
+
+No I/O; only `Redaction.of` reads the environment, where the proxies' passwords stand.
+"""
+
+import re
+import string
+import urllib.request
+from collections.abc import Iterable
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from inferload.escaping import mapped
+
+MARK = "***"
+# A run of so many characters of a secret is removed wherever it stands, so a text may be cut before or after redaction.
+LEAST = 8
+# Request headers whose values are no credentials, and occur in reports for good reasons.
+_PUBLIC = ("accept", "content-", "user-agent", "host", "origin", "referer", "x-forwarded-", "forwarded", "connection")
+_SCHEMES = ("bearer", "basic", "digest", "token", "apikey", "key")
+_USERINFO = re.compile(r"(?<=://)[^/\s@\"'<>\\]+@")
+_LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
+
+
+class Redaction:
+    """Knows the secrets of a process. Secrets shorter than eight characters are removed only where they stand as words."""
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        known = {secret.translate(_LOWER) for secret in secrets if secret}
+        self._parts = frozenset(secret[at : at + LEAST] for secret in known for at in range(len(secret) - LEAST + 1))
+        short = sorted((re.escape(secret) for secret in known if len(secret) < LEAST), key=len, reverse=True)
+        self._short = re.compile(rf"(?<![\w-])(?:{'|'.join(short)})(?![\w-])", re.IGNORECASE) if short else None
+
+    @classmethod
+    def of(cls, api_key: str | None, headers: Iterable[tuple[str, str]]) -> "Redaction":
+        """The redaction of a key, of headers, and of the passwords of this environment's proxies."""
+        secrets = [api_key or ""]
+        for name, value in headers:
+            if not name.lower().startswith(_PUBLIC):
+                scheme, space, rest = value.partition(" ")
+                secrets.append(rest if space and scheme.lower() in _SCHEMES else value)
+        for url in urllib.request.getproxies().values():
+            secrets += _passwords(url)
+        return cls(secrets)
+
+    def __repr__(self) -> str:
+        return "Redaction(***)"
+
+    def __call__(self, text: str) -> str:
+        """A text from outside, or one about it, without secrets."""
+        text = self._without_parts(_USERINFO.sub(f"{MARK}@", text))
+        return text if self._short is None else self._short.sub(MARK, text)
+
+    def document(self, document: Any) -> Any:
+        """A JSON document without secrets. Short ones stay: a key such as `none` is also a word of every document."""
+        return mapped(document, lambda text: self._without_parts(_USERINFO.sub(f"{MARK}@", text)))
+
+    def _without_parts(self, text: str) -> str:
+        while (shorter := self._once(text)) != text:  # a mark may complete a secret that has asterisks in it
+            text = shorter
+        return text
+
+    def _once(self, text: str) -> str:
+        parts, found, kept, last = self._parts, text.translate(_LOWER), [], 0
+        if not parts:
+            return text
+        at, end = 0, len(found) - LEAST
+        while at <= end:
+            if found[at : at + LEAST] not in parts:
+                at += 1
+                continue
+            kept.append(text[last:at])
+            while at <= end and found[at : at + LEAST] in parts:
+                at += 1
+            last = at + LEAST - 1
+            at = last
+        if not kept:
+            return text
+        return MARK.join([*kept, text[last:]])
+
+
+def _passwords(url: str) -> list[str]:
+    """User names' passwords of a proxy's URL, as they are written and decoded; a user name alone is a token."""
+    try:
+        userinfo = urlsplit(url if "://" in url else f"http://{url}").netloc.rpartition("@")[0]
+    except ValueError:
+        userinfo = url.rpartition("@")[0]
+    user, colon, password = userinfo.partition(":")
+    secret = password if colon else user
+    return [secret, unquote(secret)]
+
+
+def without_userinfo(url: str) -> str:
+    """A URL for a message: whatever stands before an `@` is left out, wherever the parts of the URL begin and end."""
+    before, sign, after = url.rpartition("@")
+    scheme, slashes, _ = before.partition("://")
+    return f"{scheme + slashes if slashes else ''}{MARK}@{after}" if sign else url

@@ -1,0 +1,95 @@
+"""What Locust's own tables and events learn of a turn: one request, and rows beside Aggregated for TTFT and ITL."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from inferload.client.turn import TurnResult
+from inferload.locust.adapters import events
+from inferload.locust.adapters.compat import OWN_ROWS, log_many, only_locust_listens
+from inferload.measure.clock import NS_PER_MS
+from inferload.measure.measures import span_ms
+from inferload.measure.record import Failure, TurnRecord
+from inferload.measure.tally_batch import gaps_of_many_ms
+from inferload.verdict.failures import message
+
+
+class TurnFailed(Exception):
+    """A failed turn as Locust counts it: failure class and status, or the text of a task that rejected it."""
+
+
+def failure_text(result: TurnResult) -> str:
+    """The failure as it stands in Locust's tables: class and status, or the text with which a task rejected the answer."""
+    record = result.record
+    if record.failure is Failure.REJECTED:
+        return f"{record.failure}: {message(result.detail)}"
+    return f"{record.failure} {record.status or ''}".strip()
+
+
+def response_time_ms(record: TurnRecord) -> float:
+    """E2E of an answered turn; of a failed or cancelled one the time until it was given up."""
+    start_ns = record.planned_ns if record.sent_ns is None else record.sent_ns
+    end_ns = record.last_ns if record.ok and not record.cancelled and record.last_ns is not None else record.closed_ns
+    return (end_ns - start_ns) / NS_PER_MS
+
+
+class LocustBooks:
+    """Books results with Locust: its tables, its `request`, and the events of ours."""
+
+    def __init__(self, environment: Any) -> None:
+        self._environment = environment
+
+    def book(self, results: Sequence[TurnResult]) -> None:
+        """Fire `request`, `first_token` and `turn_end` of each, and fill the rows. Listeners may block: not for the event loop."""
+        self._fill_rows(
+            [result.record for result in results if result.record.ok and result.record.first_ns is not None]
+        )
+        unheard = only_locust_listens(self._environment)
+        if unheard:
+            self._enter([result.record for result in results if result.record.ok])
+        for result in results:
+            if result.record.finished and not (result.record.ok and unheard):
+                self._fire_request(result)
+            self._fire_own(result)
+
+    def _fill_rows(self, records: Sequence[TurnRecord]) -> None:
+        for name, some in _by_class(records).items():
+            ttft_ms = [span_ms(record.sent_ns, record.first_ns) for record in some]
+            log_many(self._environment.stats.get(name, "TTFT"), np.array(ttft_ms))
+            log_many(self._environment.stats.get(name, "ITL"), gaps_of_many_ms(some))
+
+    def _enter(self, records: Sequence[TurnRecord]) -> None:
+        """What Locust does when it hears of answered requests, many at once."""
+        for name, some in _by_class(records).items():
+            times_ms = np.array([response_time_ms(record) for record in some])
+            for entry in (self._environment.stats.total, self._environment.stats.get(name, _TURN)):
+                log_many(entry, times_ms)
+
+    def _fire_request(self, result: TurnResult) -> None:
+        record = result.record
+        self._environment.events.request.fire(
+            request_type=_TURN,
+            name=record.class_name,
+            response_time=response_time_ms(record),
+            response_length=0,
+            exception=None if record.ok else TurnFailed(failure_text(result)),
+            context={"turn_id": record.turn_id},
+        )
+
+    def _fire_own(self, result: TurnResult) -> None:
+        record = result.record
+        ttft_ms = span_ms(record.sent_ns, record.first_ns) if record.ok else None
+        if ttft_ms is not None:
+            events.first_token.fire(record=record, ttft_ms=ttft_ms)
+        events.turn_end.fire(record=record, detail=result.detail)
+
+
+_TURN = OWN_ROWS[0]
+
+
+def _by_class(records: Sequence[TurnRecord]) -> dict[str, list[TurnRecord]]:
+    found: dict[str, list[TurnRecord]] = {}
+    for record in records:
+        found.setdefault(record.class_name, []).append(record)
+    return found

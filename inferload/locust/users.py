@@ -1,0 +1,224 @@
+"""The Locust users of inferload, as `inferload.users` offers them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal, overload
+
+import gevent
+from locust import User, task
+
+from inferload.errors import UsageError
+from inferload.locust.adapters.compat import task_name
+from inferload.measure.clock import now_ns
+from inferload.requests.calls import Call, call_of
+from inferload.scenario.schema.endpoints import Endpoint
+from inferload.worker.reply import CaughtReply, Reply
+from inferload.worker.user_turns import TaskSession
+
+Messages = str | Sequence[Mapping[str, Any]]
+
+_NO_COMMAND_LINE = (
+    "InferenceUser: Locust is used as a library here; start the run with the locust command, or inferload run"
+)
+
+
+class NoClient(UsageError, AttributeError):
+    """`self.client` of a user that has none."""
+
+
+class InferenceUser(User):
+    """A user whose tasks send streamed turns to an LLM server.
+
+    `chat`, `completion`, `responses` and `messages` each send one turn and return its `Reply`. Their first argument is
+    what the API calls messages, prompt or input. The other arguments, all optional:
+
+    name: class of the turn in all tables (default: the task's name);
+    max_tokens, model, temperature, tools, tool_choice: as in the API;
+    headers: more headers, of this turn alone;
+    timeout_s: limit of the whole turn;
+    cancel_after_s: close the connection so long after the call, as a user who presses Stop;
+    catch_response: return a reply for a with block, whose `failure("...")` rejects the answer;
+    extra_body: fields that only your server knows. A documented field of the API may be given by its name: top_p=0.9.
+
+    A failed turn does not raise. Once the run takes no more turns, a call ends its user, as Locust does when it stops one.
+    """
+
+    abstract = True
+    defined: ClassVar[list[type[InferenceUser]]] = []
+    inferload_late_ns = 0  # by how much this process woke the user too late, after a wait or a turn
+
+    def __init_subclass__(cls, **others: Any) -> None:
+        super().__init_subclass__(**others)
+        InferenceUser.defined.append(cls)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "client":
+            raise NoClient(
+                "self.client: an InferenceUser has no HTTP client; use self.chat(...), or derive from HttpUser too"
+            )
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    @overload
+    def chat(self, messages: Messages, *, catch_response: Literal[True], **options: Any) -> CaughtReply: ...
+    @overload
+    def chat(
+        self,
+        messages: Messages,
+        *,
+        name: str | None = ...,
+        max_tokens: int | None = ...,
+        model: str | None = ...,
+        temperature: float | None = ...,
+        tools: Sequence[Mapping[str, Any]] | None = ...,
+        tool_choice: Any = ...,
+        headers: Mapping[str, str] | None = ...,
+        timeout_s: float | None = ...,
+        cancel_after_s: float | None = ...,
+        catch_response: Literal[False] = ...,
+        extra_body: Mapping[str, Any] | None = ...,
+        **body: Any,
+    ) -> Reply: ...
+    def chat(self, messages: Messages, **options: Any) -> Reply | CaughtReply:
+        """Send one turn to /chat/completions. `messages`: the user's text, or a list of messages."""
+        return self._one_turn("chat", messages, options)
+
+    @overload
+    def completion(
+        self, prompt: str | Sequence[int], *, catch_response: Literal[True], **options: Any
+    ) -> CaughtReply: ...
+    @overload
+    def completion(self, prompt: str | Sequence[int], **options: Any) -> Reply: ...
+    def completion(self, prompt: str | Sequence[int], **options: Any) -> Reply | CaughtReply:
+        """Send one turn to /completions. `prompt`: a text, or a list of token ids."""
+        return self._one_turn("completions", prompt, options)
+
+    @overload
+    def responses(self, given: Messages, *, catch_response: Literal[True], **options: Any) -> CaughtReply: ...
+    @overload
+    def responses(self, given: Messages, **options: Any) -> Reply: ...
+    def responses(self, given: Messages, **options: Any) -> Reply | CaughtReply:
+        """Send one turn to /responses. `given`: the API's input, a text or a list of items."""
+        return self._one_turn("responses", given, options)
+
+    @overload
+    def messages(self, messages: Messages, *, catch_response: Literal[True], **options: Any) -> CaughtReply: ...
+    @overload
+    def messages(self, messages: Messages, **options: Any) -> Reply: ...
+    def messages(self, messages: Messages, **options: Any) -> Reply | CaughtReply:
+        """Send one turn to /messages, as Anthropic's API has it. `messages`: the user's text, or a list of messages."""
+        return self._one_turn("messages", messages, options)
+
+    def conversation(self, system: str | None = None, **options: Any) -> Conversation:
+        """Begin a conversation: its turns carry the history, and are one session. `options`: of each turn, as of `chat`."""
+        return Conversation(self, system, options)
+
+    def _one_turn(self, endpoint: Endpoint, context: Any, options: Mapping[str, Any]) -> Reply | CaughtReply:
+        call = call_of(endpoint, context, options)
+        return self._reply(self._session(), call, options.get("catch_response", False), closes=True)
+
+    def _session(self) -> TaskSession:
+        agent = getattr(self.environment, "inferload_agent", None)
+        if agent is None:
+            raise UsageError(_NO_COMMAND_LINE)
+        return TaskSession(agent.run_of_tasks())
+
+    def _reply(
+        self, session: TaskSession, call: Call, caught: bool, *, closes: bool, after_tool: bool = False
+    ) -> Reply | CaughtReply:
+        name = call.name or task_name(self) or type(self).__name__
+        late_ns, self.inferload_late_ns = self.inferload_late_ns, 0
+        result = session.send(call, name, late_ns=late_ns, held=caught, after_tool=after_tool)
+        self.inferload_late_ns = max(0, now_ns() - result.record.closed_ns)
+        if caught:
+            return CaughtReply(result, session, closes=closes)
+        if closes:
+            session.close()
+        return Reply(result)
+
+
+class Conversation:
+    """Turns of /chat/completions with their history, in one session. `history`: all messages so far; may be changed.
+
+    The session counts as completed at `close`, at the end of a with block, or when the conversation is dropped.
+    """
+
+    def __init__(self, user: InferenceUser, system: str | None, options: Mapping[str, Any]) -> None:
+        call_of("chat", "", options)  # wrong arguments are reported here
+        self.history: list[Mapping[str, Any]] = [] if system is None else [{"role": "system", "content": system}]
+        self._user = user
+        self._options = dict(options)
+        self._session: TaskSession | None = None
+
+    @overload
+    def ask(self, messages: Messages, *, catch_response: Literal[True], **options: Any) -> CaughtReply: ...
+    @overload
+    def ask(self, messages: Messages, **options: Any) -> Reply: ...
+    def ask(self, messages: Messages, **options: Any) -> Reply | CaughtReply:
+        """Send the next turn: the user's text, or messages as the results of tools. A failed turn is left out of the history."""
+        options = self._options | options
+        said = list(call_of("chat", messages, options).context)
+        call = call_of("chat", [*self.history, *said], options)
+        if self._session is None:
+            self._session = self._user._session()
+        after_tool = said[-1].get("role") == "tool"
+        caught = options.get("catch_response", False)
+        reply = self._user._reply(self._session, call, caught, closes=False, after_tool=after_tool)
+        if reply.ok:
+            self.history += [*said, _message_of(reply)]
+        return reply
+
+    def close(self) -> None:
+        """Count the session as completed if all of its turns ended well. Idempotent."""
+        if self._session is not None:
+            self._session.close()
+
+    def __enter__(self) -> Conversation:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_session", None) is not None:
+            self.close()
+
+
+def _message_of(reply: Reply | CaughtReply) -> dict[str, Any]:
+    """The answer as a message of later requests."""
+    message: dict[str, Any] = {"role": "assistant", "content": reply.text}
+    if reply.tool_calls:
+        message["tool_calls"] = [
+            {"id": call.call_id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            for call in reply.tool_calls
+        ]
+    return message
+
+
+class ScenarioUser(InferenceUser):
+    """A user who plays sessions of a scenario: in a closed loop one session at a time, in an open loop a share of the rate.
+
+    `scenario`: name of a bundled scenario, or a file, from the current directory or beside the locustfile. The option
+    --scenario wins. Several classes may play several scenarios, each class its own share of the seeded sequence.
+    """
+
+    abstract = True
+    scenario: ClassVar[str] = "chat"
+    _free_ns: int | None = None  # since when this user has had no session
+
+    def wait_time(self) -> float:
+        """Seconds between two sessions: none, since pauses belong to the scenario."""
+        return 0
+
+    @task
+    def session(self) -> None:
+        """Play one session."""
+        agent: Any = getattr(self.environment, "inferload_agent", None)
+        if agent is None:
+            gevent.sleep(1)
+            raise UsageError(_NO_COMMAND_LINE)
+        kind = type(self)
+        free_ns = agent.user(self._free_ns, kind.__name__)
+        # With waits or tasks of the user's own between two sessions, the next one is due when Locust begins it.
+        only_sessions = kind.wait_time is ScenarioUser.wait_time and set(kind.tasks) == {ScenarioUser.session}
+        self._free_ns = free_ns if only_sessions else None

@@ -1,0 +1,161 @@
+"""What we add to Locust's web UI: a start that is refused where no run could be made, and a line on the run at hand."""
+
+import json
+import logging
+from importlib.resources import files
+from typing import Any
+from urllib.parse import urlsplit
+
+from flask import Response, jsonify, request
+
+from inferload.client.connection.redaction import Redaction, without_userinfo
+from inferload.errors import UsageError
+from inferload.escaping import escaped
+from inferload.locust.adapters import compat
+from inferload.master.controller import Controller
+from inferload.measure.clock import wall_ns
+
+logger = logging.getLogger(__name__)
+
+_SCRIPT = "run_line.js"
+
+
+def attach(web_ui: Any, controller: Controller, redaction: Redaction) -> None:
+    """Hook into the pages of a web UI."""
+    app, guarded = web_ui.app, web_ui.auth_required_if_enabled
+    compat.leave_run_time_to_us(web_ui)
+    base = web_ui.environment.parsed_options.web_base_path or ""
+    app.before_request(_refuse_other_origins)
+    app.before_request(lambda: _look_before_a_start(web_ui, controller))
+    app.after_request(lambda response: _redacted(_after(controller, response, base), redaction))
+    app.add_url_rule(f"{base}/inferload/{_SCRIPT}", "inferload_script", guarded(_script))
+    app.add_url_rule(f"{base}/inferload/status", "inferload_status", guarded(lambda: jsonify(status(controller))))
+    app.add_url_rule(f"{base}/inferload/form", "inferload_form", guarded(lambda: jsonify(form_values(controller))))
+
+
+def _refuse_other_origins() -> tuple[Response, int] | None:
+    """Refuse a request that changes something where a browser sends it for a page of another origin.
+
+    Programs such as curl send none of these headers, and pass.
+    """
+    if request.method in ("GET", "HEAD", "OPTIONS"):
+        return None
+    site = request.headers.get("Sec-Fetch-Site")
+    sent_by = request.headers.get("Origin") or request.headers.get("Referer")
+    # The scheme is left out: a proxy in front may end TLS.
+    if site in (None, "same-origin", "none") and (sent_by is None or _host_of(sent_by) == request.host.lower()):
+        return None
+    said = f"{request.method} {request.path}: refused, a page of {sent_by or 'another origin'} sent it; use the web UI's own page"
+    logger.warning("%s", said)
+    return jsonify({"success": False, "message": said}), 403
+
+
+def _host_of(url: str) -> str | None:
+    try:
+        return urlsplit(url).netloc.lower()
+    except ValueError:
+        return None
+
+
+def _redacted(response: Response, redaction: Redaction) -> Response:
+    """The response without secrets: texts from servers and options stand in pages, too."""
+    if (
+        response.direct_passthrough
+        or response.is_streamed
+        or not (response.is_json or response.mimetype == "text/html")
+    ):
+        return response
+    text = response.get_data(as_text=True)
+    if (clean := redaction.document(text)) != text:
+        response.set_data(clean)
+    return response
+
+
+def _look_before_a_start(web_ui: Any, controller: Controller) -> Response | None:
+    """Refuse a start of which no run could be made: the page is told why, and nothing begins."""
+    if request.method != "POST" or not request.path.endswith("/swarm") or controller.run is not None:
+        return None
+    try:
+        _take_form(web_ui.environment, request.form)
+        users, rate = int(request.form["user_count"]), float(request.form["spawn_rate"])
+        controller.admit(controller.wish_for(users, rate))
+    except UsageError as error:
+        web_ui.environment.host = without_userinfo(web_ui.environment.host or "") or None
+        return jsonify({"success": False, "message": escaped(str(error)), "host": web_ui.environment.host})
+    except (KeyError, ValueError):
+        return None  # Locust's own check names the field
+    return None
+
+
+def _after(controller: Controller, response: Response, base: str) -> Response:
+    if request.path.endswith("/stats/requests") and response.is_json and controller.under_way:
+        document = compat.shown_under_way(response.get_json(), preparing=controller.run is None)
+        response.set_data(json.dumps(document))
+    if response.mimetype == "text/html" and request.path in (base, f"{base}/"):
+        page = response.get_data(as_text=True)
+        response.set_data(compat.with_script(page, f"{base}/inferload/{_SCRIPT}"))
+    return response
+
+
+def _script() -> Response:
+    return Response(files("inferload.locust").joinpath(_SCRIPT).read_text("utf-8"), mimetype="text/javascript")
+
+
+def form_values(controller: Controller) -> dict[str, Any]:
+    """The values that a run of the scenario in the query would use, by the names of Locust's fields."""
+    try:
+        shown = controller.form_values(request.args.get("scenario", ""))
+    except UsageError as error:
+        return {"load": escaped(str(error))}
+    whole = shown.run_time_s is not None and shown.run_time_s.is_integer()  # all that Locust's field takes
+    return {
+        "userCount": f"{shown.users}",
+        "spawnRate": f"{shown.spawn_per_s:g}",
+        "runTime": f"{shown.run_time_s:.0f}s" if whole else "",
+        "load": shown.load,
+    }
+
+
+def _take_form(environment: Any, form: Any) -> None:
+    """The fields that the look needs, into the options: Locust would do the same a moment later."""
+    parsed = environment.parsed_options
+    for name in ("scenario", "model", "seed"):
+        if name in form:
+            setattr(parsed, name, form[name])
+    known = environment.available_user_classes or {}
+    if picked := [known[name] for name in form.getlist("user_classes") if name in known]:
+        environment.user_classes = picked
+    if form.get("host"):
+        environment.host = form["host"].replace("<", "").replace(">", "")
+    if "run_time" in form:  # Locust keeps the last run's time where the field is empty
+        from locust.util.timespan import parse_timespan
+
+        parsed.run_time = parse_timespan(form["run_time"]) if form["run_time"] else None
+
+
+def status(controller: Controller) -> dict[str, Any]:
+    """What the page's line shows of the run, now."""
+    run, result = controller.run, controller.result
+    state: dict[str, Any] = {"trouble": controller.trouble, "wall_ns": wall_ns(), "preparing": controller.preparing}
+    if run is not None:
+        state |= {
+            "run_dir": str(run.place.path),
+            "engine": run.preflight.engine,
+            "scenario": run.order.scenario.name,
+            "phase": run.phase(),
+            "load": run.steering.load(),
+            "elapsed_s": round(run.elapsed_s(), 1),
+            "draining": run.stop.is_set(),
+            "steady": run.steadiness.now,
+            "in_flight": sum(member.in_flight for member in run.roster.present),
+            "workers_lost": [member.name for member in run.roster.gone],
+        }
+    elif result is not None:
+        state |= {
+            "run_dir": str(result.run_dir),
+            "outcome": result.judged.state,
+            "headline": result.judged.headline,
+            "measurement": result.measurement,
+            "engine": result.engine,
+        }
+    return state

@@ -1,0 +1,190 @@
+"""The doctor's looks that need the wire: kernel stamps, the event loop's timers, and what a server can do."""
+
+import json
+import os
+import socket
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Any
+
+import gevent
+
+from inferload.client.client import Client, ClientSettings
+from inferload.client.connection.python_connection import SO_TIMESTAMPNS
+from inferload.client.connection.target import Target
+from inferload.client.fetch import Fetcher, FetchError
+from inferload.client.turn import TurnRequest, TurnResult
+from inferload.errors import UsageError
+from inferload.machine.checks import Stamps
+from inferload.measure.clock import NS_PER_MS, NS_PER_S, now_ns, wall_ns
+from inferload.measure.record import Failure
+from inferload.server_metrics import exposition, metric_names
+
+_TICK_NS = 5 * NS_PER_MS
+_READS = 20
+_ENABLED_WITHIN_NS = NS_PER_S // 2
+# Long enough to fill blocks of a prefix cache: some servers only speak of cached tokens once there are some.
+_PROMPT = "Count slowly from one to one hundred, and say each number as a word. " * 12
+
+# What the report is poorer without: the server's own queue, cache and latency.
+NEEDED_METRICS = (
+    metric_names.RUNNING,
+    metric_names.WAITING,
+    metric_names.KV_CACHE_USAGE,
+    metric_names.PROMPT_TOKENS,
+    metric_names.GENERATION_TOKENS,
+    metric_names.TTFT,
+    metric_names.ITL,
+)
+
+
+def known_metrics() -> tuple[str, ...]:
+    """Every vLLM name of `measure/server_names.py`."""
+    names = vars(metric_names).values()
+    return tuple(sorted({name for name in names if isinstance(name, str) and name.startswith("vllm:")}))
+
+
+def may_rank() -> bool:
+    """Whether a thread of this process may rank above all ordinary ones, as the compiled reader then does."""
+    try:
+        before = os.sched_getscheduler(0), os.sched_getparam(0)
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
+    except (AttributeError, OSError):  # not Linux, or not allowed
+        return False
+    os.sched_setscheduler(0, *before)
+    return True
+
+
+def kernel_stamps(reads: int = _READS) -> Stamps:
+    """Send bytes over a loopback connection and look for the kernel's stamp on each read."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        near = socket.create_connection(listener.getsockname())
+        far, _ = listener.accept()
+    with near, far:
+        try:
+            near.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+        except OSError as error:
+            return Stamps(0, 0, why=error.strerror or str(error))
+        far.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        near.settimeout(5)
+        # Linux enables stamps in a deferred work item when the first socket of the machine asks for them.
+        deadline_ns = now_ns() + _ENABLED_WITHIN_NS
+        while _stamp_age_ns(near, far) is None and now_ns() < deadline_ns:
+            gevent.sleep(0.001)
+        ages_ns = [age for age in (_stamp_age_ns(near, far) for _ in range(reads)) if age is not None]
+    return Stamps(reads, len(ages_ns), int(median(ages_ns)) if ages_ns else None)
+
+
+def _stamp_age_ns(near: socket.socket, far: socket.socket) -> int | None:
+    far.sendall(b"x")
+    _, ancillary, _, _ = near.recvmsg(16, socket.CMSG_SPACE(16))
+    at_ns = wall_ns()
+    for _level, kind, data in ancillary:
+        if kind == SO_TIMESTAMPNS:
+            seconds, nanoseconds = struct.unpack("qq", data[:16])
+            return int(at_ns - seconds * NS_PER_S - nanoseconds)
+    return None
+
+
+def timer_lateness_ms(duration_s: float) -> list[float]:
+    """How late each tick of a 5 ms timer of the idle event loop was."""
+    late_ms: list[float] = []
+    due_ns = now_ns() + _TICK_NS
+
+    def tick() -> None:
+        nonlocal due_ns
+        at_ns = now_ns()
+        late_ms.append(max(0, at_ns - due_ns) / NS_PER_MS)
+        due_ns = max(due_ns + _TICK_NS, at_ns)
+
+    timer = gevent.get_hub().loop.timer(_TICK_NS / 1e9, _TICK_NS / 1e9)
+    timer.start(tick)
+    gevent.sleep(duration_s)
+    timer.stop()
+    timer.close()
+    return late_ms
+
+
+@dataclass(frozen=True, slots=True)
+class ServerOptions:
+    """What streamed turns of two tokens showed. `refused`: why there was no streamed answer at all ("": there was one).
+
+    The others are None where that one turn failed, and then not known.
+    """
+
+    refused: str = ""
+    usage: bool | None = None  # counts tokens at the end of a stream
+    running_usage: bool | None = None  # ... and beside every event, when asked
+    own_times: bool | None = None  # its queue, prefill and decode times, with the usage
+    cached_tokens: bool | None = None  # how much of a prompt was cached
+    salted: bool | None = None  # takes `cache_salt`
+    forced: bool | None = None  # takes `ignore_eos`
+
+
+def server_options(settings: ClientSettings) -> ServerOptions:
+    """Ask for a few streamed turns, the first of them a plain one; each later one asks for one thing more."""
+    plain = _turn(settings, {})
+    if not _answered(plain):
+        return ServerOptions(refused=plain.detail or "no streamed answer")
+    running = _turn(settings, {"stream_options": {"include_usage": True, "continuous_usage_stats": True}})
+    both = [result.record for result in (plain, running)]
+    return ServerOptions(
+        usage=plain.record.output_tokens is not None,
+        running_usage=_answered(running) and running.record.event_tokens is not None,
+        own_times=any(record.server_queue_ms is not None for record in both),
+        cached_tokens=any(record.cached_tokens is not None for record in both),
+        salted=_answered(_turn(settings, {"cache_salt": "inferload-doctor"})),
+        forced=_answered(_turn(settings, {"ignore_eos": True})),
+    )
+
+
+def _answered(result: TurnResult) -> bool:
+    """Whether the answer came whole: two special tokens have no text, but are an answer."""
+    return result.record.failure in (None, Failure.EMPTY)
+
+
+def _turn(settings: ClientSettings, more: Mapping[str, Any]) -> TurnResult:
+    document = {
+        "model": settings.model,
+        "messages": [{"role": "user", "content": _PROMPT}],
+        "max_tokens": 2,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        **more,
+    }
+    client = Client(replace(settings, worker="doctor"), lambda _result: None)
+    try:
+        body = json.dumps(document).encode()
+        return client.start(TurnRequest(body, "doctor", "doctor", 0, "doctor", "warmup", now_ns())).wait()
+    finally:
+        client.close()
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsPage:
+    """Whose page it is, None where that is not known, and which families it has, as vLLM calls them today."""
+
+    engine: str | None
+    names: frozenset[str]
+
+
+def metrics_page(url: str, settings: ClientSettings) -> MetricsPage:
+    """What a Prometheus page has; UsageError where there is no such page."""
+    _, slash, path = url.partition("://")[2].partition("/")
+    fetcher = Fetcher(replace(settings, target=Target.of_page(url)), timeout_s=10)
+    try:
+        fetched = fetcher.get(slash + path if slash else "/")
+    except FetchError as error:
+        raise UsageError(str(error)) from error
+    if fetched.status != 200:
+        raise UsageError(f"HTTP {fetched.status}")
+    try:
+        samples = exposition.parse(fetched.body.decode("utf-8", "replace"))
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    if not samples:
+        raise UsageError("not a Prometheus page")
+    families = {metric_names.split_suffix(sample.metric)[0] for sample in samples}
+    return MetricsPage(metric_names.engine_of(families), frozenset(map(metric_names.normalise, families)))

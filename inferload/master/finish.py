@@ -1,0 +1,155 @@
+"""The end of a run, once all workers have drained: the verdict, the summary, the tables, and the report's own process."""
+
+import contextlib
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+from inferload import rundir
+from inferload.errors import UsageError
+from inferload.escaping import escaped
+from inferload.master.lifecycle.run import MasterRun
+from inferload.master.lost_load import count_lost_arrivals
+from inferload.master.manifest import manifest
+from inferload.master.run_counts import counts_of
+from inferload.plan.load_text import LoadText, load_text
+from inferload.results import summary, terminal_tables
+from inferload.results.terminal_summary import brief, clipped
+from inferload.run_options import API_KEY_VARIABLE
+from inferload.summarise.counts import Counts
+from inferload.summarise.summarise import summarise
+from inferload.verdict import outcome
+
+logger = logging.getLogger(__name__)
+
+_REPORT_S = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The outcome of a run, and what the next arm and the web page need of it."""
+
+    run_dir: Path
+    judged: outcome.Outcome
+    measurement: str
+    engine: str
+    document: Mapping[str, Any] = field(default_factory=dict)  # of summary.json
+    page: Path = Path()  # the report, or the run directory if there is none
+
+
+def begin(run: MasterRun) -> None:
+    """Write the manifest as it stands before the load: a run that is killed has one too."""
+    _write_manifest(run, counts=None)
+
+
+def _write_manifest(run: MasterRun, counts: dict[str, Any] | None, load: LoadText | None = None) -> None:
+    """Write run.json. `counts` and `load`: None while the run is under way."""
+    more = {} if load is None else {"load": load.to_dict()}
+    document = run.own.redaction.document(manifest(run, counts) | more)
+    rundir.write_json(run.place.path / rundir.MANIFEST, document)
+
+
+def conclude(run: MasterRun, csv_errors: Sequence[str] = ()) -> Result:
+    """Write the run's own documents, print its tables, and have the report made.
+
+    `csv_errors`: of Locust's tables. A document that cannot be written makes the measurement invalid: its tables are printed.
+    """
+    folder = run.place.path
+    rundir.free_reserve(folder)
+    lost = count_lost_arrivals(run)
+    if lost:
+        run.marks.add("dropped", f"{lost} arrivals of lost workers were dropped", arrivals=lost)
+    counts = counts_of(run, csv_errors)
+    document = run.own.redaction.document(summarise(folder, counts))
+    load = load_text(run.order.scenario, run.marks.seen, run.preflight.data)
+    written = _write_documents(run, counts, document, load)
+    if not written:
+        document = _not_kept(folder, document, counts)
+    detailed = run.own.details
+    _show(terminal_tables.tables(document, load.text) if detailed else brief(document, load.users_or_rate))
+    if not written:
+        logger.error("no report: the run's documents could not be written")
+    elif run.own.report:
+        make_report(folder)
+        _show_diagnosis(folder, detailed)
+    else:
+        logger.info("no report was wanted; make it with: inferload report %s", folder)
+    page = folder / rundir.REPORT_HTML
+    page = page if page.is_file() else folder
+    _show(str(page))
+    judged = outcome.of_summary(document)
+    return Result(folder, judged, document["verdict"]["measurement"], run.preflight.engine, document, page)
+
+
+def _show(text: str) -> None:
+    """Print a text. Where the terminal was closed or the pipe's reader is gone, output is dropped from here on."""
+    try:
+        print(text, flush=True)
+    except OSError:  # what is left in the buffer would change the exit code at the interpreter's end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _show_diagnosis(folder: Path, detailed: bool) -> None:
+    """Print the diagnosis of the report, if there is one: in one line, or with its evidence."""
+    with contextlib.suppress(UsageError):
+        document = rundir.read_json(folder / rundir.DIAGNOSIS)
+        lines, first = document.get("lines"), document.get("brief")
+        if detailed and lines:
+            _show("\n  ".join(["diagnosis", *map(escaped, lines)]) + "\n")
+        elif first:
+            _show(clipped(f"bottleneck: {escaped(str(first))}"))
+
+
+def _not_kept(folder: Path, document: dict[str, Any], counts: Counts) -> dict[str, Any]:
+    """The document of a run whose files could not be written: the measurement is invalid."""
+    verdict = document["verdict"]
+    reason = {"code": "not_written", "phase": "measure", "level": "invalid", "value": 1, "limit": 0}
+    reason["text"] = f"{folder}: the run's documents could not be written"
+    document = document | {"verdict": verdict | {"measurement": "invalid", "reasons": [reason, *verdict["reasons"]]}}
+    return document | {"outcome": outcome.judge(document, counts.early, counts.policy).to_dict()}
+
+
+def _write_documents(run: MasterRun, counts: Counts, document: dict[str, Any], load: LoadText) -> bool:
+    """Write counts, summary and manifest; whether all of them could be written."""
+    folder = run.place.path
+    try:
+        rundir.write_json(folder / rundir.COUNTS, run.own.redaction.document(counts.to_wire()))
+        rundir.write_json(folder / rundir.SUMMARY, document)
+        totals = {"sessions": summary.sessions(run.seen.tallies.total()), "turns": document["turns"]["by_phase"]["all"]}
+        _write_manifest(run, totals, load)
+        (folder / rundir.TOKEN).unlink(missing_ok=True)
+    except OSError as error:
+        logger.error("%s: %s; the summary is printed and not kept", folder, rundir.reason(error))
+        return False
+    return True
+
+
+def make_report(folder: Path) -> None:
+    """Have the pages made by a process of their own; one that fails changes nothing but a line in the log."""
+    if not any(entry.name == "report" for entry in entry_points(group="inferload.commands")):
+        logger.warning("the report command is not installed: no report.html; pip install inferload")
+        return
+    command = [sys.executable, "-m", "inferload", "report", str(folder)]
+    environment = {name: value for name, value in os.environ.items() if name != API_KEY_VARIABLE}
+    try:
+        made = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=_REPORT_S,
+            check=False,
+            env=environment,
+            process_group=0,  # a Ctrl-C that comes late must not cost the report
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        logger.warning("no report: %s; make it with: inferload report %s", error, folder)
+        return
+    if made.returncode:
+        last = (made.stderr.strip() or "no reason given").splitlines()[-1]
+        logger.warning("no report: %s; try again with: inferload report %s", last, folder)

@@ -1,0 +1,49 @@
+"""What workers say, on its way from Locust's messages to the run that it is about."""
+
+from collections.abc import Callable
+from typing import Any
+
+from inferload.locust.adapters import compat
+from inferload.master.lifecycle.run import MasterRun
+from inferload.process import messages
+from inferload.process.messages import Report
+
+
+def attend(runner: Any, current: Callable[[], MasterRun | None]) -> None:
+    """Have the runner hand messages to the run that is under way; those that come when there is none are dropped."""
+
+    def register(kind: str, hear: Callable[[MasterRun, Any], None]) -> None:
+        def listen(environment: Any, msg: Any) -> None:
+            run = current()
+            if run is not None:
+                hear(run, msg)
+
+        runner.register_message(kind, listen)
+
+    register(messages.PONG, _pong)
+    register(messages.READY, _of_member(lambda run, data: run.on_ready(data)))
+    register(messages.REPORT, _of_member(lambda run, data: run.on_report(Report.from_wire(data))))
+    register(messages.DRAINED, _of_member(lambda run, data: run.on_drained(data)))
+    register(messages.SPENT, _of_member(lambda run, data: run.on_spent(data)))
+    register(messages.TURNS, _of_member(lambda run, data: run.on_turns(data)))
+    register(messages.DELIVERED, _of_member(lambda run, data: run.on_delivered(data)))
+
+
+def _pong(run: MasterRun, msg: Any) -> None:
+    member = run.roster.of_client(msg.node_id)
+    if member is not None:
+        run.on_pong(member, msg.data)
+
+
+def _of_member(hear: Callable[[MasterRun, dict[str, Any]], None]) -> Callable[[MasterRun, Any], None]:
+    """A handler of messages that name a worker of the run, for those that this worker itself sent."""
+
+    def checked(run: MasterRun, msg: Any) -> None:
+        sender = run.roster.of_client(msg.node_id)
+        named = msg.data.get("name") if isinstance(msg.data, dict) else None
+        if sender is None or sender.name != named:
+            compat.ignored_messages.add("message in the name of another worker", f"{named} from {msg.node_id}")
+            return
+        hear(run, msg.data)
+
+    return checked

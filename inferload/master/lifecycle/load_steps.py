@@ -1,0 +1,71 @@
+"""The master's part of a load that changes by plan: it marks each step, and moves the users of a closed loop."""
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import gevent
+
+from inferload.errors import UsageError
+from inferload.measure.clock import NS_PER_S, now_ns
+from inferload.results.terminal_tables import step_level
+from inferload.scenario.scenario import Scenario
+from inferload.scenario.schema.arrivals import Closed, OpenArrivals, TraceTimes
+from inferload.workload.schedules import step_bounds_s, step_levels, times_digest, units_of
+
+if TYPE_CHECKING:
+    from inferload.master.lifecycle.run import MasterRun
+
+logger = logging.getLogger(__name__)
+
+
+def check(run: "MasterRun") -> None:
+    """UsageError where the arrivals cannot be made, or a limit on turns in flight leaves a worker without any."""
+    scenario, workers = run.order.scenario, len(run.roster)
+    if isinstance(scenario.arrivals, TraceTimes):
+        units_of(scenario, run.preflight.sessions)
+    arrivals = scenario.arrivals
+    most = arrivals.max_in_flight if isinstance(arrivals, OpenArrivals) else None
+    if most is not None and most < workers:
+        raise UsageError(
+            f"arrivals.max_in_flight: is {most}, and each of {workers} workers has a share of it; "
+            f"raise it to {workers} or more, or start fewer workers"
+        )
+
+
+def check_times(run: "MasterRun") -> None:
+    """UsageError where a worker has another file of arrival times than the master."""
+    mine = times_digest(run.order.scenario, run.order.origin)
+    for member in run.roster.members:
+        if member.facts.get("times_digest") != mine:
+            raise UsageError(
+                f"arrivals.path: worker {member.name} on {member.facts.get('host')} has another file than the master; "
+                "copy the same one to every machine"
+            )
+
+
+def follow(run: "MasterRun", start_users: Callable[[int, float], None]) -> None:
+    """Do, at its time, what the profile plans; times count from the measure phase. Ends with the profile."""
+    measure_ns = next(window.start_ns for window in run.windows if window.phase == "measure")
+    for at_s, users, text in _events(run.order.scenario):
+        at_ns = measure_ns + round(at_s * NS_PER_S)
+        while (left_ns := at_ns - now_ns()) > 0:
+            gevent.sleep(left_ns / NS_PER_S)
+        if text:
+            run.marks.add("step", text, run.anchor.to_wall_ns(at_ns))
+            logger.info("%s", text)
+        if users is not None and at_s > 0:
+            run.steering.planned_users(users)
+            start_users(users, run.order.spawn_per_s)
+
+
+def _events(scenario: Scenario) -> Iterator[tuple[float, int | None, str]]:
+    """(seconds, users in a closed loop, what to say) of each change."""
+    said = [step_level(level) for level in step_levels(scenario)]
+    bounds = step_bounds_s(scenario)
+    if isinstance(scenario.arrivals, Closed) and scenario.arrivals.profile is not None:
+        for number, (at_s, users) in enumerate(scenario.arrivals.profile.changes()):
+            yield at_s, users, f"step {number} begins: {said[number]}" if bounds else ""
+        return
+    for number, at_s in enumerate(bounds):
+        yield at_s, None, f"step {number} begins: {said[number]}"

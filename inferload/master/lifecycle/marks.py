@@ -1,0 +1,43 @@
+"""`marks.jsonl`: what happened when during a run, one line each, written as it happens."""
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+from inferload.client.connection.redaction import Redaction
+from inferload.measure.clock import Anchor, now_ns
+from inferload.rundir import reason
+
+logger = logging.getLogger(__name__)
+
+
+class Marks:
+    """Appends to a run's marks; `t_s` counts from the run's start. All by its anchor, however the wall clock is set."""
+
+    def __init__(self, path: Path, started: Anchor, redaction: Redaction) -> None:
+        self._path = path
+        self._redaction = redaction
+        self._started = started
+        self.seen: list[dict[str, Any]] = []
+        self.error: str | None = None  # the first write that failed
+
+    def add(self, kind: str, text: str, at_wall_ns: int | None = None, **detail: Any) -> None:
+        """Note something, now or at the instant given."""
+        at_ns = self._started.to_wall_ns(now_ns()) if at_wall_ns is None else at_wall_ns
+        mark: dict[str, Any] = {
+            "t_s": round((at_ns - self._started.wall_ns) / 1e9, 3),
+            "wall_ns": at_ns,
+            "kind": kind,
+            "text": text,
+            **detail,
+        }
+        mark = self._redaction.document(mark)
+        self.seen.append(mark)
+        try:
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(mark, ensure_ascii=False) + "\n")
+        except OSError as error:
+            if self.error is None:
+                self.error = f"{self._path}: {reason(error)}"
+                logger.error("marks cannot be written: %s; the run goes on without them", self.error)

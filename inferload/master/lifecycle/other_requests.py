@@ -1,0 +1,48 @@
+"""Requests that are no turns, and exceptions of tasks, as Locust counted them."""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from inferload.locust.adapters.compat import OWN_ROWS
+from inferload.summarise.counts import Others
+from inferload.verdict.failures import add_message, message
+
+_QUANTILES = {"p50_ms": 0.5, "p95_ms": 0.95, "p99_ms": 0.99}
+
+
+def counted(runner: Any, users: Mapping[str, int], listeners_raised: Mapping[str, int]) -> Others:
+    """Count other requests and exceptions of a run. Percentiles are Locust's, of three significant digits.
+
+    `users`: by class. `listeners_raised`: exceptions of event listeners by message.
+    """
+    entries = [one for one in runner.stats.entries.values() if one.method not in OWN_ROWS]
+    raised = list(runner.exceptions.values())
+    messages: Counter[str] = Counter()
+    for one in raised:
+        text = message(str(one["msg"]).partition("\n")[0]) or _kind(str(one.get("traceback")))
+        add_message(messages, text, one["count"])
+    for text, count in listeners_raised.items():
+        add_message(messages, f"event listener: {text}", count)
+    return Others(
+        sent=sum(one.num_requests for one in entries),
+        failed=sum(one.num_failures for one in entries),
+        raised=messages.total(),
+        first=next(iter(messages), None),
+        by_name=[_row(one) for one in sorted(entries, key=lambda one: (one.method or "", one.name))],
+        messages=dict(messages.most_common()),
+        users=dict(users),
+    )
+
+
+def _row(entry: Any) -> dict[str, Any]:
+    row = {"type": entry.method, "name": entry.name, "sent": entry.num_requests, "failed": entry.num_failures}
+    timed = entry.num_requests > entry.num_none_requests
+    return row | {name: entry.get_response_time_percentile(q) if timed else None for name, q in _QUANTILES.items()}
+
+
+def _kind(traceback: str) -> str:
+    """The kind of an exception without a message: of a bare assert, say, with its line."""
+    return (
+        message(" ".join(line.strip() for line in traceback.strip().splitlines()[-2:])) or "exception without a message"
+    )

@@ -1,0 +1,215 @@
+"""What is asked of the server before any load, on the master: is it there, what is it, does it answer, how does it count."""
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from inferload.client.client import ClientSettings
+from inferload.client.connection.target import Target
+from inferload.client.fetch import Fetcher, FetchError
+from inferload.client.probe import ServerFacts, chat_tokenizer, first_token, probe, tokenizer_of
+from inferload.content import token_estimate
+from inferload.content.chat_template import NO_TEMPLATE, ChatTemplate, measure
+from inferload.content.data import Data, Found, Opened
+from inferload.content.prompts import Tokenize, Vocabulary, approximate, calibrate
+from inferload.errors import UsageError
+from inferload.plan.context_check import too_long
+from inferload.plan.endpoint_check import check_sendable
+from inferload.process.run_spec import Order
+from inferload.process.settings import OwnSettings, client_settings
+from inferload.server_metrics import metric_names
+from inferload.workload.sessions import Sessions
+
+logger = logging.getLogger(__name__)
+
+NO_PROMETHEUS_PAGE = "not a Prometheus page"
+
+
+@dataclass(frozen=True, slots=True)
+class Preflight:
+    """Findings of the look at the server. `sessions`: of the run, opened with what was found of their data."""
+
+    targets: tuple[ServerFacts, ...]  # in the order of the run's targets
+    vocabulary: Vocabulary
+    metrics_urls: tuple[str, ...]  # those that answer, or were named
+    sessions: Sessions
+    template: ChatTemplate = NO_TEMPLATE
+
+    @property
+    def facts(self) -> ServerFacts:
+        """Of the first target."""
+        return self.targets[0]
+
+    @property
+    def data(self) -> Data:
+        """What the workload's data is, and how its tokens are counted."""
+        return self.sessions.data
+
+    @property
+    def salts(self) -> bool:
+        """Whether every target takes `cache_salt`."""
+        return all(facts.salts for facts in self.targets)
+
+    @property
+    def engine(self) -> str:
+        """What the targets run; several where they differ."""
+        return ", ".join(dict.fromkeys(facts.engine for facts in self.targets))
+
+
+def preflight(order: Order, own: OwnSettings) -> Preflight:
+    """Look at the server; UsageError, in one line, where no run could be made."""
+    withheld = own.withheld_from(server_urls(order))
+    if not withheld:
+        return _preflight(order, own)
+    origins = ", ".join(withheld)
+    allow = " ".join(f"--allow-target {origin}" for origin in withheld)
+    why = f"{origins}: no API key and no --header is sent to a server that was not named at the start; allow it with {allow}"
+    logger.warning("%s", why)
+    try:
+        return _preflight(order, own)
+    except UsageError as error:
+        raise UsageError(f"{error} ({why})") from error
+
+
+def server_urls(order: Order) -> list[str]:
+    """Addresses of everything that an order sends requests to."""
+    return [target.url for target in order.targets] + list(order.metrics_urls or ())
+
+
+def _preflight(order: Order, own: OwnSettings) -> Preflight:
+    sessions = Sessions(order.scenario, Data(order.origin))
+    opened = sessions.open()
+    check_sendable(order.scenario, sessions)
+    for line in sessions.warnings():
+        logger.warning("%s", line)
+    targets: list[ServerFacts] = []
+    for target in order.targets:
+        targets.append(_look(target, order, own, targets[0].model if targets else None))
+    settings = client_settings(order.scenario, order.target, targets[0].model, own, "preflight")
+    vocabulary, template, data = approximate(), NO_TEMPLATE, _data(order, opened, None)
+    if targets[0].tokenizes:
+        try:
+            vocabulary = calibrate(tokenizer_of(settings))
+            data = _data(order, opened, tokenizer_of(settings))
+            if order.scenario.request.endpoint != "completions":
+                template = measure(chat_tokenizer(settings))
+        except FetchError as error:
+            logger.warning(
+                "%s stopped answering /tokenize (%s): prompt lengths are approximate", order.target.url, error
+            )
+    else:
+        logger.warning("%s has no /tokenize: prompt lengths are approximate", order.target.url)
+    _check_length(order, sessions, targets, vocabulary)
+    pages = _metrics(order, own)
+    return Preflight(
+        _named(targets, pages.values()), vocabulary, tuple(pages), Sessions(order.scenario, data), template
+    )
+
+
+def _named(targets: Sequence[ServerFacts], engines: Iterable[str | None]) -> tuple[ServerFacts, ...]:
+    """The targets, with the engine by its metrics page where its API does not tell, and all pages are of one."""
+    found = set(engines)
+    engine = found.pop() if len(found) == 1 else None
+    if engine is None:
+        return tuple(targets)
+    return tuple(replace(facts, engine=engine) if facts.engine == "unknown" else facts for facts in targets)
+
+
+def _check_length(order: Order, sessions: Sessions, targets: Sequence[ServerFacts], vocabulary: Vocabulary) -> None:
+    """UsageError where a planned turn is longer than a model takes; a warning where its length is an estimate."""
+    limits = [facts.max_model_len for facts in targets if facts.max_model_len is not None]
+    if not limits:
+        return
+    found = too_long(order.scenario, sessions, min(limits))
+    if found is None:
+        return
+    if found.made_up and vocabulary.exactness == "exact":
+        raise UsageError(found.in_words(min(limits)))
+    logger.warning("%s (by estimate)", found.in_words(min(limits)))
+
+
+def _data(order: Order, opened: Mapping[str, Opened], tokenize: Tokenize | None) -> Data:
+    """What every worker must find of each class's data, and how the server counts its texts."""
+    found = {}
+    for name, one in opened.items():
+        found[name] = Found(one.digest)
+        measured = None if tokenize is None else token_estimate.measure(one.sample(), tokenize)
+        if measured is not None:
+            found[name] = replace(found[name], chars_per_token=measured[0], error=measured[1])
+    return Data(order.origin, found)
+
+
+def _look(target: Target, order: Order, own: OwnSettings, agreed: str | None) -> ServerFacts:
+    """One target: it is there, serves every model of the run, and streams a token of each. `agreed`: the first target's model."""
+    settings = client_settings(order.scenario, target, "", own, "preflight")
+    names = [one.name for one in order.scenario.request.models]
+    facts = probe(settings, order.model)
+    for name in names or ([agreed] if agreed is not None else []):
+        if name not in facts.models:
+            where = "request.models" if names else order.target.url
+            raise UsageError(f"{where}: {target.url} does not serve {name}; it serves {', '.join(facts.models)}")
+    facts = replace(facts, model=names[0] if names else agreed or facts.model)
+    for name in names or [facts.model]:
+        _check_streams(replace(settings, model=name), any_endpoint=order.scenario.of_tasks)
+    return facts
+
+
+def _check_streams(settings: ClientSettings, *, any_endpoint: bool) -> None:
+    """Stream one token. `any_endpoint`: where tasks choose theirs, a model without a chat template will do."""
+    try:
+        first_token(settings)
+    except UsageError as error:
+        if not any_endpoint:
+            raise
+        try:
+            first_token(replace(settings, endpoint="completions"))
+        except UsageError:
+            raise error from None
+
+
+def _metrics(order: Order, own: OwnSettings) -> dict[str, str | None]:
+    """The pages to scrape, each with its engine: those that were named must answer, the default one may be missing."""
+    if order.metrics_urls is not None:
+        pages = {url: _metrics_page(url, order, own) for url in order.metrics_urls}
+        for url, page in pages.items():
+            if page.fault is not None:
+                raise UsageError(f"--metrics-url {url}: {page.fault}; name the right page, or --metrics-url none")
+        return {url: page.engine for url, page in pages.items()}
+    found: dict[str, str | None] = {}
+    for target in order.targets:
+        url, page = target.metrics_url, _metrics_page(target.metrics_url, order, own)
+        if page.fault == NO_PROMETHEUS_PAGE:  # TensorRT-LLM's has JSON there
+            other = f"{target.url}/prometheus/metrics"
+            elsewhere = _metrics_page(other, order, own)
+            url, page = (other, elsewhere) if elsewhere.fault is None else (url, page)
+        if page.fault is None:
+            found[url] = page.engine
+            continue
+        logger.warning(
+            "%s: %s: the report will have no figures of this server; name the page with --metrics-url", url, page.fault
+        )
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    """A metrics page: why it cannot be scraped, None where it can; whose it is, None where that is not known."""
+
+    fault: str | None
+    engine: str | None = None
+
+
+def _metrics_page(url: str, order: Order, own: OwnSettings) -> _Page:
+    _, slash, path = url.partition("://")[2].partition("/")
+    fetcher = Fetcher(client_settings(order.scenario, Target.of_page(url), "", own, "preflight"), timeout_s=10)
+    try:
+        fetched = fetcher.get(slash + path if slash else "/")
+    except FetchError as error:
+        return _Page(str(error))
+    if fetched.status != 200:
+        return _Page(f"HTTP {fetched.status}")
+    if b"# TYPE " not in fetched.body:
+        return _Page(NO_PROMETHEUS_PAGE)
+    words = [line.split() for line in fetched.body.decode(errors="replace").splitlines() if line.startswith("# TYPE ")]
+    types = [line[2] for line in words if len(line) > 2]
+    return _Page(None, metric_names.engine_of(types))

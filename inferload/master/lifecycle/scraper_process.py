@@ -1,0 +1,107 @@
+"""The scraper's process as the master sees it: started, read, told to stop."""
+
+import json
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import gevent
+
+from inferload import scrapes_file
+from inferload.client.connection.target import Target
+from inferload.client.scraper import REDACTED_HEADERS
+from inferload.measure.clock import Anchor
+from inferload.process.settings import OwnSettings
+from inferload.run_options import API_KEY_VARIABLE
+
+logger = logging.getLogger(__name__)
+
+_FIRST_S = 10.0
+_STOP_S = 30.0  # a last scrape, and the join of a long run's parts
+
+
+class Scraping:
+    """Reads the pages of the targets into a run directory until `stop`. `latest`: the newest line of each target."""
+
+    def __init__(
+        self, folder: Path, urls: tuple[str, ...], interval_s: float, own: OwnSettings, anchor: Anchor
+    ) -> None:
+        self.latest: dict[str, dict[str, Any]] = {}
+        self.write_error: str | None = None  # the first write of a part that failed
+        self._folder = folder
+        command = [
+            sys.executable,
+            "-m",
+            "inferload.client.scraper",
+            "--out",
+            str(folder),
+            "--interval-s",
+            f"{interval_s:g}",
+            "--anchor",  # its stamps keep to the run's clock
+            f"{anchor.wall_ns}:{anchor.mono_ns}",
+        ]
+        for url in urls:
+            command += ["--target", url]
+        for url in urls:
+            if not own.may_send_to(Target.of_page(url)):
+                command += ["--no-key", url]
+        if own.tls.ca_file is not None:
+            command += ["--ca-file", str(own.tls.ca_file)]
+        if own.tls.insecure:
+            command.append("--insecure")
+        environment = dict(os.environ)
+        environment.pop(API_KEY_VARIABLE, None)
+        if own.credentials.api_key is not None:
+            environment[API_KEY_VARIABLE] = own.credentials.api_key
+        environment[REDACTED_HEADERS] = "\n".join(f"{name}: {value}" for name, value in own.headers)
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environment,
+            text=True,
+            bufsize=1,
+            process_group=0,  # a Ctrl-C or SIGTERM to the whole group must not end the scrapes before the drain
+        )
+        self._reader = gevent.spawn(self._read)
+
+    def wait_for_first(self, targets: int) -> None:
+        """Return once every target was scraped, so that the counters' first values are from before the load."""
+        with gevent.Timeout(_FIRST_S, False):
+            while len(self.latest) < targets:
+                gevent.sleep(0.02)
+        if len(self.latest) < targets:
+            logger.warning(
+                "%d of %d metrics pages gave no figures before the load began", targets - len(self.latest), targets
+            )
+
+    def stop(self) -> None:
+        """One last scrape and the last part written; killed where it does not end."""
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.close()
+        except OSError:
+            logger.warning("the metrics scraper had ended by itself")
+        try:
+            self._process.wait(timeout=_STOP_S)
+        except subprocess.TimeoutExpired:
+            logger.warning("the metrics scraper did not end within %g s and was killed", _STOP_S)
+            self._process.kill()
+            self._process.wait()
+        scrapes_file.clear_up(self._folder)
+        self._reader.join(timeout=1)
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            try:
+                document = json.loads(line)
+            except ValueError:
+                continue
+            if "write_error" in document:
+                self.write_error = self.write_error or str(document["write_error"])
+            else:
+                self.latest[document.get("target", "")] = document

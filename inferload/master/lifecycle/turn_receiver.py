@@ -1,0 +1,149 @@
+"""Turn files of workers on other file systems, received piece by piece into the master's run directory."""
+
+import contextlib
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import gevent
+import gevent.lock
+import gevent.queue
+
+from inferload import rundir, turns_file
+from inferload.locust.adapters import compat
+from inferload.measure.clock import NS_PER_S, now_ns
+from inferload.process.file_pieces import IncomingParts, Piece, PieceError
+from inferload.process.greenlets import in_thread
+
+logger = logging.getLogger(__name__)
+
+_MOST_WAITING = 32  # messages of one worker that wait to be stored; a sender of this version has fewer in flight
+_MB = 1_000_000
+
+
+@dataclass(slots=True)
+class _Source:
+    """One worker's transfer."""
+
+    parts: IncomingParts = field(default_factory=IncomingParts)
+    waiting: int = 0
+    failures: int = 0
+    stop: str | None = None
+
+
+class TurnReceiver:
+    """The parts that workers send, of a run. `answer`: sends an acknowledgement to the worker of a name.
+
+    File names come from the worker's name in the roster and the number of the part, never from a message.
+    """
+
+    def __init__(self, folder: Path, run_id: str, max_mb: int, answer: Callable[[str, dict[str, Any]], None]) -> None:
+        self._folder = folder
+        self._run_id = run_id
+        self._max_mb = max_mb
+        self._answer = answer
+        self._sources: dict[str, _Source] = {}
+        self._bytes = 0
+        self._heard_ns = now_ns()
+        self._queue: gevent.queue.Queue[tuple[str, Piece]] = gevent.queue.Queue()
+        self._storing = gevent.lock.Semaphore()
+        self._working = gevent.spawn(self._work)
+
+    @property
+    def names(self) -> list[str]:
+        """Workers that have sent anything."""
+        return list(self._sources)
+
+    def stopped(self, name: str) -> str | None:
+        """The reason why a worker's records were refused; None if they were not."""
+        return self._sources[name].stop if name in self._sources else None
+
+    def idle_s(self, since_ns: int) -> float:
+        """Seconds without a piece since an instant."""
+        return (now_ns() - max(since_ns, self._heard_ns)) / NS_PER_S
+
+    def on_piece(self, name: str, data: dict[str, Any]) -> None:
+        """Take a message of the worker that the roster knows by this name."""
+        source = self._sources.setdefault(name, _Source())
+        try:
+            piece = Piece.from_wire(data)
+        except PieceError as error:
+            compat.ignored_messages.add("piece of a turn file that is malformed", f"{error}, from {name}")
+            return
+        if source.waiting >= _MOST_WAITING:  # the sender repeats what is not acknowledged
+            compat.ignored_messages.add("pieces of turn files beyond those that may be in flight", name)
+            return
+        source.waiting += 1
+        self._queue.put((name, piece))
+
+    def close(self) -> None:
+        """Take nothing more, and stop workers that still send."""
+        with self._storing:  # a thread that stores a piece would come after the removal of its file
+            self._working.kill()
+        for name, source in self._sources.items():
+            with contextlib.suppress(OSError):
+                self._temporary(name).unlink(missing_ok=True)
+            if source.stop is None:
+                self._acknowledge(name, source, "the run is over")
+
+    def _work(self) -> None:
+        while True:
+            name, piece = self._queue.get()
+            source = self._sources[name]
+            source.waiting -= 1
+            with self._storing:
+                self._try(name, source, piece)
+            self._acknowledge(name, source, source.stop)
+
+    def _try(self, name: str, source: _Source, piece: Piece) -> None:
+        """Take a piece unless its worker has been stopped; an error of any kind concerns its worker only."""
+        if source.stop is not None:
+            return
+        try:
+            self._take(name, source, piece)
+        except Exception as error:  # noqa: BLE001  as above
+            source.stop = rundir.reason(error)
+            logger.error("turn records of worker %s cannot be received: %s", name, source.stop)
+
+    def _take(self, name: str, source: _Source, piece: Piece) -> None:
+        if not source.parts.expects(piece):
+            return
+        self._heard_ns = now_ns()
+        if not piece.offset and self._bytes + piece.size > self._max_mb * _MB:
+            source.stop = f"the limit of --max-turns-mb {self._max_mb} is reached"
+            return
+        in_thread(_store, self._temporary(name), piece)
+        last = piece.offset + len(piece.data) == piece.size
+        if source.parts.add(piece):
+            path = turns_file.part_path(self._folder, name, piece.part)
+            in_thread(_keep, self._temporary(name), path, turns_file.Stamp(self._run_id, name))
+            self._bytes += piece.size
+            source.failures = 0
+            source.parts.next_part()
+        elif last:
+            source.failures += 1
+            if source.failures >= 3:
+                raise PieceError(f"part {piece.part} arrived damaged {source.failures} times")
+
+    def _acknowledge(self, name: str, source: _Source, stop: str | None) -> None:
+        data = {"run_id": self._run_id, "part": source.parts.part, "offset": source.parts.offset, "stop": stop}
+        self._answer(name, data)
+
+    def _temporary(self, name: str) -> Path:
+        return turns_file.part_path(self._folder, name, 0).with_suffix(".receiving")
+
+
+def _store(path: Path, piece: Piece) -> None:
+    """Append a piece to the file of its part; the first makes the file anew. In a native thread."""
+    if not piece.offset:
+        path.unlink(missing_ok=True)
+    with path.open("ab" if piece.offset else "xb") as file:
+        file.write(piece.data)
+
+
+def _keep(temporary: Path, path: Path, stamp: turns_file.Stamp) -> None:
+    """Give a complete part its name if it is the worker's and of the run; UsageError otherwise. In a native thread."""
+    turns_file.check_part(temporary, stamp)
+    temporary.replace(path)

@@ -1,0 +1,43 @@
+"""What a lost worker would still have sent: in an open loop its stripe of the schedule is dropped arrivals, and counted."""
+
+from inferload.master.lifecycle.run import MasterRun
+from inferload.master.lifecycle.workers import Member
+from inferload.measure.clock import NS_PER_S
+from inferload.worker.limits import Quota
+from inferload.workload.schedules import schedule_of
+
+
+def count_lost_arrivals(run: MasterRun) -> int:
+    """Book the arrivals of lost workers as dropped: those that they had not begun when they last reported, and those that
+    were due from then to the end of the load. How many there were.
+    """
+    if not run.roster.gone or not run.windows:
+        return 0
+    waiting, rate = run.seen.tallies.drop_waiting(), run.order.rate
+    return waiting + (0 if rate is None else sum(_of_worker(run, member, rate) for member in run.roster.gone))
+
+
+def _of_worker(run: MasterRun, member: Member, first_rate: float) -> int:
+    start_ns = run.windows[0].start_ns
+    end_ns = next((w.end_ns for w in run.windows if w.phase == "measure"), None)
+    if end_ns is None:
+        return 0
+    scenario, sessions = run.order.scenario, run.preflight.sessions
+    schedule = schedule_of(scenario, sessions, first_rate, member.stripe, len(run.roster))
+    for at_ns, rate in run.steering.rate_changes:
+        schedule.set_rate(max(0.0, (at_ns - start_ns) / NS_PER_S), rate)
+    quota = Quota.of(scenario, member.stripe, len(run.roster))
+    dropped = 0
+    while (arrival := schedule.next()) is not None:
+        due_ns = start_ns + round(arrival.due_s * NS_PER_S)
+        if due_ns >= end_ns:
+            break
+        window = next(w for w in run.stepped if w.holds(due_ns))
+        if not quota.take_session(window.phase):
+            break
+        if due_ns >= member.booked_ns:
+            class_name = sessions.class_of(arrival.index)
+            run.seen.tallies.session_planned(window.phase, class_name, step=window.step)
+            run.seen.tallies.session_dropped(window.phase, class_name, step=window.step)
+            dropped += 1
+    return dropped

@@ -1,0 +1,140 @@
+"""Status lines of a headless run: three lines on a terminal, written over once a second, and the progress file."""
+
+import contextlib
+import json
+import logging
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gevent
+
+from inferload.master.lifecycle.run import MasterRun
+from inferload.measure.clock import NS_PER_S, now_ns
+from inferload.results.progress_lines import Snapshot, lines
+from inferload.status_lines import StatusLines
+
+logger = logging.getLogger(__name__)
+
+_PERIOD_S = 1.0
+
+
+class Progress:
+    """Shows a run in status lines from its preparation to its end."""
+
+    def __init__(self, run: MasterRun, status: StatusLines) -> None:
+        self._run = run
+        self._status = status
+        self._status.watch(logging.getLogger().handlers)
+        self._greenlet = gevent.spawn(self._show)
+
+    def close(self) -> None:
+        """The last of it."""
+        self._greenlet.kill()
+        self._status.close()
+
+    def _show(self) -> None:
+        while True:
+            self._status.draw(lines(snapshot(self._run), self._status.width()))
+            gevent.sleep(_PERIOD_S)
+
+
+class ProgressFile:
+    """A line of JSON for each second of a run, for programs that watch it.
+
+    `phase`, `elapsed_s` since the load began, `measured_s` since the measure phase did, `turns_begun` in it, `in_flight`.
+    """
+
+    def __init__(self, run: MasterRun, path: Path) -> None:
+        self._run = run
+        self._file = path.open("a", encoding="utf-8")  # that it can be was looked at before the run
+        self._greenlet = gevent.spawn(self._write)
+
+    def close(self) -> None:
+        """No more lines."""
+        self._greenlet.kill()
+        with contextlib.suppress(OSError):  # what is left over finds no room on a full disk either
+            self._file.close()
+
+    def _write(self) -> None:
+        try:
+            while True:
+                self._file.write(json.dumps(progress(self._run)) + "\n")
+                self._file.flush()
+                gevent.sleep(_PERIOD_S)
+        except OSError as error:
+            logger.warning("--progress-file: %s; the run goes on without it", error)
+
+
+def progress(run: MasterRun) -> dict[str, Any]:
+    """The run at this moment, as a line of the progress file."""
+    measure = next((window for window in run.windows if window.phase == "measure"), None)
+    measured_s = None if measure is None else (now_ns() - measure.start_ns) / NS_PER_S
+    return {
+        "phase": run.phase(),
+        "elapsed_s": round(run.elapsed_s(), 3),
+        "measured_s": None if measured_s is None or measured_s < 0 else round(measured_s, 3),
+        "turns_begun": sum(tally.turns_begun for key, tally in run.seen.tallies.items() if key[0] == "measure"),
+        "in_flight": sum(member.in_flight for member in run.roster.present),
+    }
+
+
+def begin(run: MasterRun, wanted: bool) -> Callable[[], None]:
+    """Show a run where that is wanted and the log is a terminal, and write its progress file; what ends both."""
+    ends = []
+    if run.own.progress_file is not None:
+        ends.append(ProgressFile(run, run.own.progress_file).close)
+    status = StatusLines(sys.stderr)
+    if wanted and status.enabled:
+        ends.append(Progress(run, status).close)
+
+    def end() -> None:
+        for one in ends:
+            one()
+
+    return end
+
+
+def snapshot(run: MasterRun) -> Snapshot:
+    """The run as the master knows it now."""
+    gauges = [] if run.scraping is None else [one.get("gauges") or {} for one in run.scraping.latest.values()]
+    usages = [one["kv_cache_usage"] for one in gauges if "kv_cache_usage" in one]
+    queues = [one["requests_waiting"] for one in gauges if "requests_waiting" in one]
+    return Snapshot(
+        phase=run.phase() if run.windows and run.windows[0].start_ns <= now_ns() else None,
+        elapsed_s=run.elapsed_s(),
+        left_s=_left_s(run),
+        goal=_goal(run),
+        in_flight=sum(member.in_flight for member in run.roster.present),
+        failed=run.recent.failed,
+        recent=run.recent.figures(run.elapsed_s()),
+        at_most=run.phase() == "drain" or (run.phase() == "warmup" and run.order.scenario.phases.adaptive),
+        steady="steady" if run.steadiness.now else None,
+        kv_cache_usage=max(usages, default=None),
+        waiting=sum(queues) if queues else None,
+        scraped=run.scraping is not None,
+        lost=tuple(member.name for member in run.roster.gone),
+    )
+
+
+def _left_s(run: MasterRun) -> float | None:
+    """To the planned end of the measure phase; of a drain, to the moment when it gives up."""
+    if run.phase() == "drain":
+        start_ns = run.windows[-1].start_ns
+        return max(0.0, run.order.scenario.phases.drain_s - (now_ns() - start_ns) / NS_PER_S)
+    end_ns: Any = next((window.end_ns for window in run.windows if window.phase == "measure"), None)
+    if run.phase() == "warmup" and end_ns is None and run.order.scenario.phases.adaptive:
+        end_ns = run.windows[0].start_ns + round(run.order.scenario.phases.warmup_s * NS_PER_S)
+    return None if end_ns is None else max(0.0, (end_ns - now_ns()) / NS_PER_S)
+
+
+def _goal(run: MasterRun) -> str | None:
+    """How much there is of what the run is to end by; None where it ends by time alone."""
+    phases = run.order.scenario.phases
+    tallies = [tally for key, tally in run.seen.tallies.items() if key[0] == "measure"]
+    if phases.sessions is not None:
+        return f"{sum(tally.sessions_planned for tally in tallies)} of {phases.sessions} sessions begun"
+    if phases.turns is not None:
+        return f"{sum(tally.turns_begun for tally in tallies)} of {phases.turns} turns begun"
+    return None

@@ -1,0 +1,46 @@
+"""A run's counts, taken from the master's memory once every phase is over."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from inferload.client.scrape_http import MetricsUrl
+from inferload.master.lifecycle.run import MasterRun
+from inferload.master.manifest import about, models_of
+from inferload.measure.clock import now_ns
+from inferload.summarise.counts import Counts, Earlier
+
+
+def counts_of(run: MasterRun, csv_errors: Sequence[str]) -> Counts:
+    """Return the counts of a run; the phase that is still open ends now. `csv_errors`: of Locust's tables."""
+    at_ns, preflight, earlier = now_ns(), run.preflight, run.earlier
+    scraped = None if run.scraping is None else run.scraping.write_error
+    return Counts(
+        run=about(run),
+        scenario_text=run.order.scenario.resolved_text(),
+        origin=run.order.origin,
+        targets=tuple(target.url for target in run.order.targets),
+        models=tuple(models_of(run.order, preflight)),
+        metrics_targets=tuple(MetricsUrl.parse(url).target for url in preflight.metrics_urls),
+        salt=run.salt,
+        salts=preflight.salts,
+        prompt_exactness=preflight.vocabulary.exactness,
+        template=preflight.template,
+        data_wire=preflight.data.to_wire(),
+        anchor=run.anchor,
+        windows=tuple(replace(one, end_ns=at_ns if one.end_ns is None else one.end_ns) for one in run.windows),
+        workers=tuple(member.ended() for member in run.roster.members),
+        complete=run.complete,
+        arm=run.arm,
+        earlier=None if earlier is None else Earlier(earlier.arm, earlier.run_dir.name),
+        inconclusive=run.own.inconclusive,
+        policy=run.own.policy,
+        early_by=run.early_by,
+        others=run.others(),
+        write_errors=(*csv_errors, *(error for error in (scraped, run.marks.error) if error is not None)),
+        adaptations_left_out=tuple(f"{one.name}: {one.consequence}" for one in run.left_out if one.figures),
+        aborted=run.aborted,
+        rate_changed=bool(run.steering.rate_changes),
+        tallies_wire=run.seen.tallies.to_wire(),
+        health_wire=run.seen.health.to_wire(),
+        errors_wire=run.seen.errors.to_wire(),
+    )

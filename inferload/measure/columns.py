@@ -1,0 +1,261 @@
+"""Every value of every measure, from a table of turns: the table of measures once more, for whole columns at a time.
+
+tests/test_turnfile.py holds this against the table of measures, value by value. The client's delay is not here: of it, the
+file keeps only the longest per turn.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from inferload.measure.arrow import pa, pc
+from inferload.measure.clock import NS_PER_MS
+from inferload.measure.measures import ANSWERS, SPANS
+from inferload.measure.record import CANCELLED, INSTANTS, SERVER_TIMES
+from inferload.measure.turn_columns import SCHEMA
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+COLUMNS = (
+    "class",
+    "phase",
+    "failure",
+    "finish_reason",
+    *INSTANTS[:-1],  # no measure needs the close
+    "connect_ns",
+    "output_tokens",
+    "event_ns",
+    "event_tokens",
+    *SERVER_TIMES,
+)
+
+
+def exact_values(table: pa.Table, phase: str | None = "measure", class_name: str | None = None) -> "ExactValues":
+    """All values of each measure over the turns that ended well, of one phase and class, or of all where None.
+
+    Needs COLUMNS. A measure that no turn has a value of is an empty array.
+    """
+    wanted = pc.is_null(table["failure"])
+    if phase is not None:
+        wanted = pc.and_(wanted, pc.equal(table["phase"], phase))
+    if class_name is not None:
+        wanted = pc.and_(wanted, pc.equal(table["class"], class_name))
+    chosen = table.select(COLUMNS)
+    return ExactValues(chosen if pc.all(wanted).as_py() else chosen.filter(wanted))
+
+
+_AT_ONCE = 4096  # turns: what is worked out on the way is a multiple of their events
+
+
+class ExactValues(Mapping[str, Floats]):
+    """The values of each measure by its name, drawn up when they are asked for: ten million gaps weigh 80 MB a measure."""
+
+    def __init__(self, turns: pa.Table) -> None:
+        self._batches = [_Batch.of(batch) for batch in turns.to_batches(max_chunksize=_AT_ONCE)]
+        self._latest: tuple[str, Floats] | None = None
+
+    def __getitem__(self, name: str) -> Floats:
+        if self._latest is None or self._latest[0] != name:
+            of = _OF[name]
+            self._latest = None  # not two at a time
+            self._latest = name, np.concatenate([np.zeros(0), *(of(batch)[0] for batch in self._batches)])
+        return self._latest[1]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_OF)
+
+    def __len__(self) -> int:
+        return len(_OF)
+
+
+def batched_values(table: pa.Table, name: str, batches: int, class_name: str | None = None) -> list[Floats]:
+    """One measure's values over the measure phase, of one class or all, in batches of equal time by the planned instants.
+
+    Each worker's instants are on a clock of its own, so each is cut from its first to its last planned turn. Empty where
+    the measure is not kept turn by turn.
+    """
+    if name not in _OF:
+        return []
+    table = table.filter(pc.and_(pc.is_null(table["failure"]), pc.equal(table["phase"], "measure")))
+    if class_name is not None:
+        table = table.filter(pc.equal(table["class"], class_name))
+    planned_ns = table["planned_ns"].to_numpy()
+    place = np.zeros(len(planned_ns), dtype=np.int64)
+    worker = table["worker"].cast(pa.string()).to_numpy(zero_copy_only=False)
+    for one in np.unique(worker):
+        mine = worker == one
+        start_ns, length_ns = planned_ns[mine].min(), max(1, int(np.ptp(planned_ns[mine])))
+        place[mine] = np.minimum(batches - 1, (planned_ns[mine] - start_ns) * batches // length_ns)
+    values, row = values_by_turn(table, name)
+    at = place[row]
+    return np.split(values[np.argsort(at, kind="stable")], np.cumsum(np.bincount(at, minlength=batches))[:-1])
+
+
+def values_by_turn(table: pa.Table, name: str) -> tuple[Floats, Ints]:
+    """Return all values of a measure over all turns of a table, however they ended, and the row of each.
+
+    A column of COLUMNS that the table lacks counts as unknown.
+    """
+    values, rows, before = [np.zeros(0)], [np.zeros(0, dtype=np.int64)], 0
+    for name_of_column in COLUMNS:
+        if name_of_column not in table.column_names:
+            table = table.append_column(name_of_column, pa.nulls(len(table), SCHEMA.field(name_of_column).type))
+    for columns in table.select(COLUMNS).to_batches():
+        found, row = _OF[name](_Batch.of(columns))
+        values.append(found)
+        rows.append(row + before)
+        before += columns.num_rows
+    return np.concatenate(values), np.concatenate(rows)
+
+
+def turn_columns(table: pa.Table, names: Iterable[str]) -> dict[str, Floats]:
+    """Return measures with one value per turn as columns of a table, NaN if a turn has none."""
+    columns = {}
+    for name in names:
+        values, rows = values_by_turn(table, name)
+        columns[name] = np.full(len(table), np.nan)
+        columns[name][rows] = values
+    return columns
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """Some turns, their events flat: `at_ns` all output events."""
+
+    columns: pa.RecordBatch
+    at_ns: Ints
+    events: Ints  # how many output events each turn has
+
+    @classmethod
+    def of(cls, columns: pa.RecordBatch) -> "_Batch":
+        lists = columns.column("event_ns")
+        events = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False).astype(np.int64)
+        flat = pc.list_flatten(lists).to_numpy(zero_copy_only=False)
+        return cls(columns, flat, events)
+
+    @property
+    def row(self) -> Ints:
+        """The turn of each event."""
+        return np.repeat(np.arange(len(self.events)), self.events)
+
+    def whole(self, name: str) -> tuple[Ints, Bools]:
+        """A column of whole numbers, and where it has one."""
+        column = self.columns.column(name)
+        return pc.fill_null(column, 0).to_numpy(zero_copy_only=False), column.is_valid().to_numpy(zero_copy_only=False)
+
+    def cancelled(self) -> Bools:
+        """Return the mask of cancelled turns; a turn that failed is not one of them."""
+        reasons = pc.fill_null(self.columns.column("finish_reason"), "")
+        ok = pc.is_null(self.columns.column("failure"))
+        cancelled: Bools = pc.and_(pc.equal(reasons, CANCELLED), ok).to_numpy(zero_copy_only=False)
+        return cancelled
+
+    def tokens(self) -> tuple[Ints, Bools]:
+        """Tokens of each event, 0 where nobody counted; and for each turn whether they were counted."""
+        lists = self.columns.column("event_tokens")
+        counted = lists.is_valid().to_numpy(zero_copy_only=False)
+        flat: Ints = np.zeros(len(self.at_ns), dtype=np.int64)
+        flat[counted[self.row]] = pc.list_flatten(lists).to_numpy(zero_copy_only=False)
+        return flat, counted
+
+
+# The values of a measure, and the row of the turn that each belongs to.
+_Valued = tuple[Floats, Ints]
+
+
+def _where(has: Bools, values: Floats) -> _Valued:
+    """Of one value a turn, those that are there."""
+    return values[has], np.flatnonzero(has)
+
+
+def _spanned(name: str) -> Callable[[_Batch], _Valued]:
+    """Return the function of a batch that computes a measure of SPANS."""
+    start, end = SPANS[name]
+
+    def values(batch: _Batch) -> _Valued:
+        (start_ns, started), (end_ns, ended) = batch.whole(start), batch.whole(end)
+        has = started & ended & ~batch.cancelled() if name in ANSWERS else started & ended
+        return _where(has, (end_ns - start_ns) / NS_PER_MS)
+
+    return values
+
+
+def _connect(batch: _Batch) -> _Valued:
+    connect_ns, connected = batch.whole("connect_ns")
+    return _where(connected, connect_ns / NS_PER_MS)
+
+
+def _said(name: str) -> Callable[[_Batch], _Valued]:
+    def values(batch: _Batch) -> _Valued:
+        said: Floats = pc.fill_null(batch.columns.column(name), np.nan).to_numpy(zero_copy_only=False)
+        return _where(np.isfinite(said), said)
+
+    return values
+
+
+def _gaps(batch: _Batch) -> _Valued:
+    row = batch.row
+    same_turn = row[1:] == row[:-1]
+    gaps: Floats = (batch.at_ns[1:] - batch.at_ns[:-1])[same_turn] / NS_PER_MS
+    return gaps, row[1:][same_turn]
+
+
+def _token_gaps(batch: _Batch) -> _Valued:
+    tokens, counted = batch.tokens()
+    (known, of_known), (even, of_even) = _known(batch, tokens, counted), _even(batch, counted)
+    return np.concatenate([known, even]), np.concatenate([of_known, of_even])
+
+
+def _known(batch: _Batch, tokens: Ints, counted: Bools) -> _Valued:
+    """Where tokens per event were counted: each gap shared among the tokens of the event that ends it."""
+    every = batch.row
+    carries = counted[every] & (tokens > 0)
+    at_ns, row, tokens = batch.at_ns[carries], every[carries], tokens[carries]
+    same_turn = row[1:] == row[:-1]
+    shares = ((at_ns[1:] - at_ns[:-1]) / NS_PER_MS)[same_turn] / tokens[1:][same_turn]
+    each = tokens[1:][same_turn]
+    return np.repeat(shares, each), np.repeat(row[1:][same_turn], each)
+
+
+def _even(batch: _Batch, counted: Bools) -> _Valued:
+    """Where only a turn's sum is known: every event is taken to carry the same part of it."""
+    output_tokens, _ = batch.whole("output_tokens")
+    every = batch.row
+    inside = (~counted & (output_tokens > 0))[every]
+    at_ns, row = batch.at_ns[inside], every[inside]
+    n, sums = batch.events[row], output_tokens[row]
+    number = (np.arange(len(every)) - (np.cumsum(batch.events) - batch.events)[every])[inside]
+    upto = (number + 1) * sums // np.maximum(n, 1)
+    same_turn = row[1:] == row[:-1]
+    shares = (at_ns[1:] - at_ns[:-1]) / NS_PER_MS * (n[1:] / sums[1:])
+    each = (upto[1:] - upto[:-1])[same_turn]
+    return np.repeat(shares[same_turn], each), np.repeat(row[1:][same_turn], each)
+
+
+def _tpot(batch: _Batch) -> _Valued:
+    (first_ns, begun), (last_ns, ended) = batch.whole("first_ns"), batch.whole("last_ns")
+    output_tokens, reported = batch.whole("output_tokens")
+    tokens, counted = batch.tokens()
+    of_first: Floats = output_tokens / np.maximum(batch.events, 1)
+    starts = np.cumsum(batch.events) - batch.events
+    known = counted & (batch.events > 0)
+    of_first[known] = tokens[starts[known]]
+    after = output_tokens - of_first
+    has = begun & ended & reported & (batch.events > 0) & (after > 0) & ~batch.cancelled()
+    return _where(has, (last_ns - first_ns) / NS_PER_MS / np.where(has, after, 1))
+
+
+_OF: dict[str, Callable[[_Batch], _Valued]] = {
+    **{name: _spanned(name) for name in SPANS},
+    "connect_ms": _connect,
+    "itl_ms": _gaps,
+    "itl_token_ms": _token_gaps,
+    "tpot_ms": _tpot,
+    "server_queue_ms": _said("server_queue_ms"),
+    "server_ttft_ms": _said("server_ttft_ms"),
+    "server_generation_ms": _said("server_generation_ms"),
+}

@@ -1,0 +1,217 @@
+"""Many turns counted at once: the same counts as `TallySet.fold` and `HealthSet.delays` of each, for a small part of their cost.
+
+Nearly all turns are plain: answered in full, with every instant known. Of these whole columns are worked out together; every other
+turn goes the way of one. tests/test_manyturns.py holds the two against each other.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import isfinite
+from operator import attrgetter
+from typing import NamedTuple
+
+import numpy as np
+
+from inferload.measure.client_health import HealthSet
+from inferload.measure.clock import NS_PER_MS
+from inferload.measure.measures import SPANS, STALL_MS, Floats, Ints, differences_ms, gaps_ms, token_gaps_ms
+from inferload.measure.record import CANCELLED, INSTANTS, SERVER_TIMES, PhaseWindow, TurnRecord
+from inferload.measure.slo import Slo
+from inferload.measure.tally import Key, Pause, Tally, TallySet
+from inferload.measure.window_counts import session_window, within
+
+_instants = attrgetter(*INSTANTS, "output_tokens", "turn_index")
+
+
+class _Plain(NamedTuple):
+    """Plain turns of one key, an array for each of what `_instants` gets; `events`: how many output events each has."""
+
+    planned: Ints
+    sent: Ints
+    written: Ints
+    first_event: Ints
+    first: Ints
+    first_visible: Ints
+    last: Ints
+    closed: Ints
+    output_tokens: Ints
+    turn_index: Ints
+    events: Ints
+    flat: Ints  # offsets of all their events
+    records: Sequence[TurnRecord]
+
+    @classmethod
+    def of(cls, records: Sequence[TurnRecord]) -> _Plain:
+        columns = np.array([_instants(record) for record in records], dtype=np.int64).T
+        lists = [record.event_ns for record in records if record.event_ns is not None]
+        flat = np.frombuffer(b"".join(lists), dtype=np.int64)
+        events = np.array([len(one) for one in lists], dtype=np.int64)
+        return cls._make((*columns, events, flat, records))
+
+
+def fold_many(
+    tallies: TallySet,
+    records: Iterable[TurnRecord],
+    windows: Sequence[PhaseWindow],
+    slo_of: Callable[[str], Slo | None] | Mapping[str, Slo | None],
+    pauses: Sequence[Pause] = (),
+) -> None:
+    """Count turns that have ended, as `TallySet.fold` does each. `slo_of`: the limits of a class."""
+    limits = slo_of if callable(slo_of) else slo_of.__getitem__
+    by_key: dict[Key, list[TurnRecord]] = {}
+    for record in records:
+        if _is_plain(record):
+            by_key.setdefault((record.phase, record.class_name, record.step), []).append(record)
+        else:
+            tallies.fold(record, windows, limits(record.class_name), pauses)
+    for key, plain in by_key.items():
+        turns, tally = _Plain.of(plain), tallies.at(*key)
+        _count_ends(tally, turns)
+        _count_spans(tally, turns)
+        _count_events(tally, turns, pauses)
+        slo = limits(key[1])
+        met = None if slo is None else [slo.met(record) for record in plain]
+        if met is not None:
+            judged = [one for one in met if one is not None]
+            tally.slo_judged += len(judged)
+            tally.slo_met += sum(judged)
+        for place in np.flatnonzero(turns.turn_index == 0).tolist():
+            began_in = session_window(plain[place], windows)
+            if began_in is not None:
+                tallies.at(began_in.phase, key[1], began_in.step).window_sessions += 1
+        for window in windows:
+            _count_window(tallies, key[1], turns, window, met)
+
+
+def delays_many(health: HealthSet, records: Iterable[TurnRecord], reads_unstamped: Iterable[int]) -> None:
+    """Count the reads of many turns, and how long each stamped one waited, as `HealthSet.delays` does of each."""
+    by_key: dict[tuple[str, str], list[tuple[TurnRecord, int]]] = {}
+    for record, unstamped in zip(records, reads_unstamped, strict=True):
+        by_key.setdefault((record.worker, record.phase), []).append((record, unstamped))
+    for turns in by_key.values():
+        first = turns[0][0]
+        at = health.at(first.worker, first.phase)
+        delays = np.frombuffer(b"".join([record.delay_ns for record, _ in turns if record.delay_ns]), dtype=np.int64)
+        at.delay_ms.gather(delays / NS_PER_MS)
+        at.reads_stamped += len(delays)
+        at.reads_unstamped += sum(unstamped for _, unstamped in turns)
+
+
+def _is_plain(record: TurnRecord) -> bool:
+    return (
+        record.failure is None
+        and bool(record.event_ns)
+        and record.finish_reason != CANCELLED
+        and record.event_tokens is None
+        and None not in _instants(record)
+    )
+
+
+def _count_ends(tally: Tally, turns: _Plain) -> None:
+    records = turns.records
+    tally.ok += len(records)
+    for status, count in Counter([record.status for record in records]).items():
+        if status is not None:
+            tally.by_status[status] = tally.by_status.get(status, 0) + count
+    tally.output_tokens += int(turns.output_tokens.sum())
+    tally.output_tokens_from += len(records)
+    asked = [record.input_tokens for record in records if record.input_tokens is not None]
+    tally.input_tokens += sum(asked)
+    tally.input_tokens_from += len(asked)
+    cached = [record.cached_tokens for record in records if record.cached_tokens is not None]
+    tally.cached_tokens += sum(cached)
+    tally.cached_tokens_from += len(cached)
+    tally.events += len(turns.flat)
+    tally.turn_ns += int((turns.closed - turns.sent).sum())
+
+
+def _count_spans(tally: Tally, turns: _Plain) -> None:
+    """Count the measures with one value per turn."""
+    for name, instants in SPANS.items():
+        start, end = (getattr(turns, instant.removesuffix("_ns")) for instant in instants)
+        tally.sketch(name).gather((end - start) / NS_PER_MS)
+    after = turns.output_tokens - turns.output_tokens / turns.events
+    more = after > 0
+    _gather(tally, "tpot_ms", ((turns.last - turns.first) / NS_PER_MS)[more] / after[more])
+    connects = [record.connect_ns for record in turns.records if record.connect_ns is not None]
+    _gather(tally, "connect_ms", np.array(connects, dtype=np.float64) / NS_PER_MS)
+    for name in SERVER_TIMES:
+        said = [value for value in map(attrgetter(name), turns.records) if value is not None and isfinite(value)]
+        _gather(tally, name, np.array(said, dtype=np.float64))
+
+
+def _count_events(tally: Tally, turns: _Plain, pauses: Sequence[Pause]) -> None:
+    """What has a value for each gap between events."""
+    gaps = _gaps_ms(turns.flat, turns.events)
+    if not len(gaps):
+        return
+    tally.sketch("itl_ms").gather(gaps)
+    if float(gaps.max()) > STALL_MS:
+        for record in turns.records:
+            tally.count_stalls(record, gaps_ms(record), pauses)
+    if np.array_equal(turns.events, turns.output_tokens):  # a token in each event: nothing to share
+        tally.sketch("itl_token_ms").gather(gaps)
+        return
+    _gather(tally, "itl_token_ms", np.concatenate([token_gaps_ms(record) for record in turns.records]))
+
+
+def gaps_of_many_ms(records: Iterable[TurnRecord]) -> Floats:
+    """Gaps between consecutive output events of each turn, one turn's after the other's."""
+    lists = [record.event_ns for record in records if record.event_ns]
+    return _gaps_ms(
+        np.frombuffer(b"".join(lists), dtype=np.int64), np.array([len(one) for one in lists], dtype=np.int64)
+    )
+
+
+def _gaps_ms(flat: Ints, events: Ints) -> Floats:
+    """`events`: how many of the instants are each turn's."""
+    within_turns = np.ones(max(0, len(flat) - 1), dtype=np.bool_)
+    within_turns[np.cumsum(events)[:-1] - 1] = False
+    return differences_ms(flat)[within_turns]
+
+
+def _gather(tally: Tally, name: str, values: Floats) -> None:
+    if len(values):
+        tally.sketch(name).gather(values)
+
+
+def _count_window(
+    tallies: TallySet, class_name: str, turns: _Plain, window: PhaseWindow, met: Sequence[bool | None] | None
+) -> None:
+    """Count turns that lie wholly in the window together, and each of the others by `within`.
+
+    `met`: per turn, whether it met the SLO; None if there is no SLO.
+    """
+    end_ns = np.iinfo(np.int64).max if window.end_ns is None else window.end_ns
+    begun = np.maximum(turns.planned, turns.sent)
+    for place, record in enumerate(turns.records):
+        if record.connect_ns:
+            begun[place] = max(record.planned_ns, turns.sent[place] - record.connect_ns)
+    over = np.maximum(turns.closed, turns.last)
+    inside = (window.start_ns <= begun) & (over < end_ns)
+    touched = ~inside & (turns.closed >= window.start_ns) & (begun < end_ns)
+    tally = tallies.at(window.phase, class_name, window.step) if inside.any() or touched.any() else None
+    if tally is None:
+        return
+    for place in np.flatnonzero(touched).tolist():
+        counts = within(turns.records[place], window)
+        if counts is not None:
+            tally.count_window(counts, None if met is None else met[place])
+    if inside.any():
+        tally.window_events += int(turns.events[inside].sum())
+        tokens = int(turns.output_tokens[inside].sum())
+        tally.window_output_tokens += tokens
+        tally.window_ended_counted += int(inside.sum())
+        tally.window_ended_tokens += tokens
+        tally.window_input_tokens += sum(
+            turns.records[place].input_tokens or 0 for place in np.flatnonzero(inside).tolist()
+        )
+        tally.window_in_flight_ns += int((turns.closed - turns.sent)[inside].clip(min=0).sum())
+        tally.window_turns += int(inside.sum())
+        judged = (
+            [] if met is None else [one for place in np.flatnonzero(inside).tolist() if (one := met[place]) is not None]
+        )
+        tally.window_slo_judged += len(judged)
+        tally.window_slo_met += sum(judged)

@@ -1,0 +1,157 @@
+"""The load of a run in words: the plan's lines on it, its changes while it ran, and the few words of a tile."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from inferload.content.data import Data
+from inferload.errors import UsageError
+from inferload.numbers import duration, number, plural
+from inferload.plan.describe import Expected, drawn_load_rows, fixed_load_rows, row_text
+from inferload.scenario.files.mistakes import ScenarioError
+from inferload.scenario.scenario import Scenario, from_text
+from inferload.scenario.schema.arrivals import Arrivals, Closed, Rated
+from inferload.scenario.schema.rate_profiles import LinearRamp, RateProfile, Steps
+from inferload.scenario.schema.user_profiles import UserProfile, UserSteps
+
+_CHANGED_BY = {"shape": "by the LoadTestShape", "hand": "by hand"}  # by the field `by` of a mark
+_SHOWN_CHANGES = 6
+
+
+@dataclass(frozen=True, slots=True)
+class LoadText:
+    """`users_or_rate` and `detail`: for a tile. `rows`: titles with their lines, as `inferload plan` prints them."""
+
+    users_or_rate: str
+    detail: str
+    rows: tuple[tuple[str, tuple[str, ...]], ...]
+
+    @property
+    def text(self) -> str:
+        """All rows, without a line end at the end."""
+        return "\n".join(row_text(title, lines) for title, lines in self.rows)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The `load` block of run.json."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, block: Mapping[str, Any]) -> "LoadText":
+        """The text that `to_dict` wrote; KeyError, TypeError or ValueError for anything else."""
+        rows = tuple((str(title), tuple(str(line) for line in lines)) for title, lines in block["rows"])
+        return cls(str(block["users_or_rate"]), str(block["detail"]), rows)
+
+
+def load_text(scenario: Scenario, marks: Sequence[Mapping[str, Any]], data: Data | None = None) -> LoadText:
+    """The load of a run. `marks`: of its marks.jsonl.
+
+    Sessions are drawn for the lengths, and files read, only where `data` is given. Rows on sessions are left out where they
+    are not drawn, or their files cannot be read.
+    """
+    rows, sample = fixed_load_rows(scenario), None
+    if data is not None:
+        with suppress(UsageError):  # of a file that has gone since the run began
+            rows, sample = drawn_load_rows(scenario, data)
+    changes = [mark for mark in marks if mark.get("kind") == "users"]
+    by = {title: [mark for mark in changes if mark.get("by", "hand") == name] for name, title in _CHANGED_BY.items()}
+    users_or_rate, how = _load(scenario.arrivals, changes)
+    details = [
+        "session starts" if scenario.open_loop else "",
+        how,
+        *(f"changed {title} {_times(len(some))}" for title, some in by.items() if some),
+        _lengths(sample),
+    ]
+    rows = [*rows, *((title, _changed(some)) for title, some in by.items())]
+    kept = tuple((title, tuple(lines)) for title, lines in rows if lines)
+    return LoadText(users_or_rate, "; ".join(filter(None, details)), kept)
+
+
+def recorded_load(manifest: Mapping[str, Any], marks: Sequence[Mapping[str, Any]]) -> LoadText | None:
+    """The load of a run by its run.json; of a run that did not finish, or of an older one, by its scenario alone.
+
+    UsageError if the block is malformed.
+    """
+    block, scenario = manifest.get("load"), manifest.get("scenario")
+    if isinstance(block, Mapping):
+        try:
+            return LoadText.from_dict(block)
+        except (KeyError, TypeError, ValueError) as error:
+            raise UsageError("run.json: key load cannot be read; remove it") from error
+    text = scenario.get("text") if isinstance(scenario, Mapping) else None
+    try:
+        return load_text(from_text(text, "run.json"), marks) if isinstance(text, str) else None
+    except ScenarioError:  # of another version
+        return None
+
+
+def _load(arrivals: Arrivals, changes: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
+    """Users or rate with its lowest and highest value, and how it changes by plan."""
+    if isinstance(arrivals, Closed):
+        profile = arrivals.profile
+        planned = [arrivals.users] if profile is None else [users for _, users in profile.changes()]
+        low, high = _ends([*planned, *_numbers(changes, "users")])
+        most = "1 user" if high == 1 else f"{number(high)} users"
+        return most if low == high else f"{number(low)} to {most}", _user_profile(profile)
+    if not isinstance(arrivals, Rated):
+        return "recorded times", "" if arrivals.speed == 1 else f"{number(arrivals.speed)} times as fast"
+    curve = arrivals.profile
+    rates = [arrivals.rate] if curve is None else [curve.scale * rate for rate in curve.rates_per_s]
+    low, high = _ends([*rates, *_numbers(changes, "sessions_per_s")])
+    from_to = number(high) if low == high else f"{number(low)} to {number(high)}"
+    return f"{from_to}/s {_KINDS[arrivals.kind]}", _rate_profile(curve)
+
+
+_KINDS = {"constant": "constant", "poisson": "Poisson", "gamma": "gamma"}
+
+
+def _ends(values: Sequence[float]) -> tuple[float, float]:
+    return min(values), max(values)
+
+
+def _numbers(changes: Sequence[Mapping[str, Any]], key: str) -> list[float]:
+    return [mark[key] for mark in changes if isinstance(mark.get(key), int | float)]
+
+
+def _user_profile(profile: UserProfile | None) -> str:
+    if profile is None:
+        return ""
+    if isinstance(profile, UserSteps):
+        return _in_steps([step.for_s for step in profile.steps])
+    return f"in {duration(profile.end_s - profile.start_s)}"
+
+
+def _rate_profile(profile: RateProfile | None) -> str:
+    if profile is None:
+        return ""
+    if isinstance(profile, Steps):
+        return _in_steps([step.for_s for step in profile.steps])
+    return f"in {duration(profile.end_s - profile.start_s)}" if isinstance(profile, LinearRamp) else "by a profile"
+
+
+def _in_steps(lengths_s: Sequence[float]) -> str:
+    steps = f"in {plural(len(lengths_s), 'step')}"
+    return f"{steps} of {duration(lengths_s[0])}" if len(set(lengths_s)) == 1 else steps
+
+
+def _lengths(sample: Expected | None) -> str:
+    """Mean planned lengths of a turn."""
+    if sample is None or not sample.prompt_tokens:
+        return ""
+    several = [sample.prompt_tokens, sample.output_tokens]
+    prompt, output = (number(sum(tokens) / len(tokens)) for tokens in several)
+    mean = "on average " if any(len(set(tokens)) > 1 for tokens in several) else ""
+    return f"{mean}{prompt} prompt, {output} output tokens planned"
+
+
+def _changed(changes: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The first changes and the last one."""
+    lines = [f"at {mark.get('t_s')} s {mark.get('text')}" for mark in changes]
+    left_out = len(lines) - _SHOWN_CHANGES
+    if left_out <= 0:
+        return lines
+    return [*lines[: _SHOWN_CHANGES - 1], f"{left_out} more changes (marks.jsonl)", lines[-1]]
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count:,} times"

@@ -1,0 +1,281 @@
+"""The sessions and turns that a run sends, drawn before the run: by its seed and within the bounds of its phases.
+
+The plan stands for one worker and for a server that fails no turn. Where the speed of the server decides, turns of an open
+loop are drawn as if answers took no time, and users of a closed loop take turns one after the other; `Certainty` says so.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count, islice, takewhile
+from math import inf
+from typing import Literal
+
+from inferload.content.script import PlannedTurn, outline
+from inferload.scenario.scenario import Scenario
+from inferload.scenario.schema.arrivals import Closed, Rated, TraceTimes
+from inferload.scenario.schema.workloads import Mix
+from inferload.workload.arrivals import Arrival
+from inferload.workload.schedules import schedule_of
+from inferload.workload.sessions import Sessions
+
+COUNTED = 1_000_000  # arrivals beyond this are not counted one by one
+
+Certainty = Literal["exact", "most", "about"]  # most: an upper bound
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Most that is drawn: no further session once there are so many sessions, or so many turns."""
+
+    sessions: int
+    turns: int
+
+
+@dataclass(slots=True)
+class PlannedSession:
+    """One drawn session. `sent`: its turns that start before the run ends; `measured`: how many of these in the measure phase."""
+
+    index: int
+    class_name: str
+    turns: tuple[PlannedTurn, ...]
+    arrives_s: float = 0.0  # after the start of the load
+    sent: tuple[PlannedTurn, ...] = ()
+    measured: int = 0
+
+    @property
+    def single(self) -> bool:
+        """Whether its first turn is its last one."""
+        return len(self.turns) <= 1
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedLoad:
+    """A run's sessions as far as they are known before it. None: the server's speed decides, or nothing ends the run.
+
+    `session_count` and `turn_count`: of the whole run, of its measure phase alone where `warmup_known` is False.
+    """
+
+    sessions: tuple[PlannedSession, ...]  # those that were drawn
+    session_count: int | None = None
+    session_certainty: Certainty = "exact"
+    turn_count: float | None = None
+    turn_certainty: Certainty = "exact"
+    measured_turn_count: float | None = None
+    measured_certainty: Certainty = "exact"
+    warmup_known: bool = True
+
+
+def planned_load(scenario: Scenario, source: Sessions, sample: Sample) -> PlannedLoad:
+    """Draw the first sessions of a run, and count all. UsageError where data that they are made of cannot be read."""
+    drawing = _Drawing(source, sample)
+    if isinstance(scenario.arrivals, Closed):
+        return _closed(scenario, scenario.arrivals, drawing)
+    return _open(scenario, drawing)
+
+
+def planned_end_s(scenario: Scenario, source: Sessions, sample: Sample) -> float | None:
+    """When the load ends: seconds from its start, as if answers took no time.
+
+    None: the server's speed decides, or nothing ends the run. UsageError where data cannot be read.
+    """
+    phases = scenario.phases
+    if phases.adaptive or (isinstance(scenario.arrivals, Closed) and phases.counted):
+        return None
+    if phases.measure_s is not None and not phases.counted:
+        return phases.warmup_s + phases.measure_s
+    load = planned_load(scenario, source, sample)
+    if load.session_count is None:
+        return None
+    lengths = [(one.arrives_s, one.sent[-1].at_s if one.sent else 0.0) for one in load.sessions]
+    if len(lengths) == load.session_count:
+        return max((sum(one) for one in lengths), default=0.0)
+    *_, last = islice(arrivals_until(scenario, source, inf), load.session_count)
+    return last.due_s + sum(length_s for _, length_s in lengths) / len(lengths)
+
+
+def expected_sessions(scenario: Scenario, from_s: float, until_s: float) -> float | None:
+    """Mean number of sessions that an open loop starts between two times since the load began; None: not known."""
+    arrivals, workload = scenario.arrivals, scenario.workload
+    if not isinstance(arrivals, Rated):
+        return None
+    curve = arrivals.curve(scenario.phases.warmup_s)
+    share = 1.0
+    if isinstance(workload, Mix) and workload.only is not None:
+        share = next(one.share for one in workload.classes if one.name == workload.only)
+    return share * arrivals.rate * (curve.area(until_s) - curve.area(from_s))
+
+
+def arrivals_until(scenario: Scenario, source: Sessions, end_s: float) -> Iterator[Arrival]:
+    """The arrivals of an open loop that are due before a time since the load began."""
+    assert not isinstance(scenario.arrivals, Closed)
+    schedule = schedule_of(scenario, source, scenario.arrivals.rate)
+    return takewhile(lambda arrival: arrival.due_s < end_s, iter(schedule.next, None))
+
+
+class _Drawing:
+    """The sessions that have been drawn so far."""
+
+    def __init__(self, source: Sessions, sample: Sample) -> None:
+        self.source = source
+        self.sessions: list[PlannedSession] = []
+        self._sample = sample
+        self._turns = 0
+
+    @property
+    def full(self) -> bool:
+        return len(self.sessions) >= self._sample.sessions or self._turns >= self._sample.turns
+
+    @property
+    def indexes(self) -> Iterator[int]:
+        """Of all sessions that are sent."""
+        return filter(self.source.sends, count())
+
+    def draw(self, index: int, arrives_s: float = 0.0) -> PlannedSession:
+        session = self.source.begin(index)
+        turns = tuple(outline(session.script, index))
+        self._turns += len(turns)
+        self.sessions.append(PlannedSession(index, session.class_name, turns, arrives_s))
+        return self.sessions[-1]
+
+    def without_end(self) -> PlannedLoad:
+        """First sessions of a run that nobody knows the length of; all of each is taken to be sent."""
+        for index in islice(self.indexes, self._sample.sessions):
+            if self.full:
+                break
+            self.draw(index)
+        return self.whole()
+
+    def whole(self) -> PlannedLoad:
+        """All of each drawn session, and no totals."""
+        for session in self.sessions:
+            session.sent = session.turns
+        return PlannedLoad(tuple(self.sessions))
+
+
+# -- open loops
+
+
+def _open(scenario: Scenario, drawing: _Drawing) -> PlannedLoad:
+    phases = scenario.phases
+    end_s = inf if phases.measure_s is None else phases.warmup_s + phases.measure_s
+    bounded = end_s < inf or phases.counted or isinstance(scenario.arrivals, TraceTimes)
+    most = min(phases.sessions or inf, phases.turns or inf)
+    if not bounded or (most == inf and (expected_sessions(scenario, 0.0, end_s) or 0) > COUNTED):
+        return drawing.without_end()
+    total = measured = 0
+    for arrival in arrivals_until(scenario, drawing.source, end_s):
+        in_measure = arrival.due_s >= phases.warmup_s
+        if in_measure and measured == most:
+            break
+        total, measured = total + 1, measured + in_measure
+        if total > COUNTED:
+            return drawing.whole()
+        if not drawing.full:
+            drawing.draw(arrival.index, arrival.due_s)
+    _send_in_time(drawing.sessions, phases.warmup_s, end_s, phases.turns or inf)
+    return _open_totals(scenario, drawing.sessions, total, measured)
+
+
+def _send_in_time(sessions: list[PlannedSession], warmup_s: float, end_s: float, most_turns: float) -> None:
+    """Mark the turns that are sent: in order of time, until the end or until so many of the measure phase have been."""
+    due = sorted(
+        (session.arrives_s + turn.at_s, place, number)
+        for place, session in enumerate(sessions)
+        for number, turn in enumerate(session.turns)
+    )
+    sent: list[list[int]] = [[] for _ in sessions]
+    for at_s, place, number in due:
+        if at_s >= end_s or most_turns <= 0:
+            break
+        sent[place].append(number)
+        if at_s >= warmup_s:
+            most_turns -= 1
+            sessions[place].measured += 1
+    for session, numbers in zip(sessions, sent, strict=True):
+        session.sent = tuple(session.turns[number] for number in sorted(numbers))
+
+
+def _open_totals(scenario: Scenario, drawn: list[PlannedSession], total: int, measured: int) -> PlannedLoad:
+    """`total`, `measured`: sessions that are due in the whole run and in its measure phase."""
+    phases = scenario.phases
+    whole = len(drawn) == total
+    if whole and phases.turns is not None:  # the last sessions are due when all turns are spent
+        drawn = [session for session in drawn if session.sent]
+        total = len(drawn)
+    single = all(session.single for session in drawn)
+    turns, in_measure = map(float, _sums(drawn))
+    if not whole:
+        per_session = turns / len(drawn)
+        in_measure = min(measured * per_session, phases.turns or inf)
+        total = total - measured + round(in_measure / per_session)
+        turns = total * per_session
+    spent = in_measure == phases.turns and phases.measure_s is None
+    by_turns: Certainty = "exact" if phases.turns is None or single else "about"
+    certainty: Certainty = "exact" if single or phases.measure_s is None else "most"
+    certainty = certainty if whole and by_turns == "exact" else "about"
+    measured_certainty: Certainty = "about" if certainty == "most" and phases.warmup_s else certainty
+    return PlannedLoad(
+        tuple(drawn),
+        session_count=total,
+        session_certainty=by_turns,
+        turn_count=turns,
+        turn_certainty=certainty,
+        measured_turn_count=in_measure,
+        measured_certainty="exact" if spent else measured_certainty,
+        warmup_known=not phases.adaptive,
+    )
+
+
+def _sums(drawn: list[PlannedSession]) -> tuple[int, int]:
+    """Turns that are sent, and those of the measure phase."""
+    return sum(len(session.sent) for session in drawn), sum(session.measured for session in drawn)
+
+
+# -- closed loops
+
+
+def _closed(scenario: Scenario, arrivals: Closed, drawing: _Drawing) -> PlannedLoad:
+    phases = scenario.phases
+    if not phases.counted:
+        return drawing.without_end()
+    whole = _in_rounds(arrivals.users, phases.sessions or inf, phases.turns or inf, drawing)
+    drawn = drawing.sessions
+    exact = phases.turns is None or arrivals.users == 1 or all(session.single for session in drawn)
+    sent, _ = _sums(drawn)
+    sessions = len(drawn) if whole else phases.sessions
+    certainty: Certainty = "most" if phases.measure_s is not None else "exact" if exact else "about"
+    turns: float | None = sent if whole else phases.turns
+    if turns is None and sessions is not None:
+        turns = sent * sessions / len(drawn)
+    estimated = phases.turns is None and (not whole or phases.warmup_s > 0)
+    return PlannedLoad(
+        tuple(drawn),
+        session_count=sessions,
+        session_certainty=certainty,
+        turn_count=turns,
+        turn_certainty="about" if not whole or phases.warmup_s or not exact else certainty,
+        measured_turn_count=turns,
+        measured_certainty="most" if phases.measure_s is not None else "about" if estimated else "exact",
+        warmup_known=not phases.warmup_s,
+    )
+
+
+def _in_rounds(users: int, most_sessions: float, most_turns: float, drawing: _Drawing) -> bool:
+    """Let each user send a turn, then each the next one, until the counts are spent; False: until the sample was full."""
+    indexes = drawing.indexes
+    waiting: deque[PlannedSession | None] = deque([None] * users)
+    while waiting and most_turns > 0:
+        session = waiting.popleft()
+        if session is None or len(session.sent) >= len(session.turns):
+            if not most_sessions:
+                continue
+            if drawing.full:
+                return False
+            session = drawing.draw(next(indexes))
+            most_sessions -= 1
+        session.sent = session.turns[: len(session.sent) + 1]
+        session.measured = len(session.sent)
+        most_turns -= 1
+        waiting.append(session)
+    return True

@@ -1,0 +1,250 @@
+"""One request as a locustfile's task writes it: its arguments checked, its body built. No I/O."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Any
+
+import msgspec
+
+from inferload.content.script import Ask
+from inferload.errors import UsageError
+from inferload.requests.dialects import DIALECTS, sendable
+from inferload.scenario.scenario import Request
+from inferload.scenario.schema.endpoints import Endpoint
+from inferload.scenario.schema.fields import checked_headers
+
+MOST_NAME_CHARACTERS = 100
+_NAME = re.compile(r"[^\s{}]+")  # gates tell a class from another request, as GET /health, by its blank
+
+ROLES = ("system", "developer", "user", "assistant", "tool", "function")
+METHODS: Mapping[Endpoint, str] = {
+    "chat": "chat",
+    "completions": "completion",
+    "responses": "responses",
+    "messages": "messages",
+}
+_CONTEXT: Mapping[Endpoint, str] = {
+    "chat": "messages",
+    "completions": "prompt",
+    "responses": "input",
+    "messages": "messages",
+}
+OWN = (
+    *("name", "max_tokens", "model", "temperature", "tools", "tool_choice", "headers", "timeout_s", "cancel_after_s"),
+    *("catch_response", "extra_body"),
+)
+# Fields that are written from the arguments, and what to do instead.
+_WRITTEN = {
+    "messages": "is the first argument",
+    "prompt": "is the first argument",
+    "input": "is the first argument",
+    "stream": "is always on",
+    "stream_options": "is always {'include_usage': True}",
+    "n": "is always 1: one answer a turn",
+    "max_completion_tokens": "is called max_tokens here",
+    "max_output_tokens": "is called max_tokens here",
+}
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_SAMPLING = _words("""
+    top_p seed stop user frequency_penalty presence_penalty logit_bias logprobs
+    top_k min_p repetition_penalty length_penalty use_beam_search stop_token_ids include_stop_str_in_output ignore_eos
+    min_tokens skip_special_tokens spaces_between_special_tokens truncate_prompt_tokens prompt_logprobs allowed_token_ids
+    bad_words add_special_tokens structured_outputs guided_json guided_regex guided_choice guided_grammar response_format
+    priority request_id return_token_ids return_tokens_as_token_ids cache_salt kv_transfer_params vllm_xargs
+    logits_processors
+    """)
+# Fields that each API documents (OpenAI's, Anthropic's, vLLM's own), without those that are written from arguments.
+FIELDS: Mapping[Endpoint, frozenset[str]] = {
+    "chat": _SAMPLING
+    | _words("""
+        top_logprobs parallel_tool_calls reasoning_effort metadata service_tier store modalities audio prediction verbosity
+        safety_identifier prompt_cache_key web_search_options include_reasoning chat_template chat_template_kwargs
+        add_generation_prompt continue_final_message documents echo mm_processor_kwargs media_io_kwargs
+        functions function_call
+        """),
+    "completions": _SAMPLING | frozenset(("best_of", "echo", "suffix")),
+    "responses": _words("""
+        instructions reasoning text top_p top_k top_logprobs truncation previous_response_id conversation include metadata
+        parallel_tool_calls max_tool_calls user service_tier store prompt_cache_key safety_identifier request_id priority
+        cache_salt mm_processor_kwargs ignore_eos seed stop
+        """),
+    "messages": _words("system stop_sequences top_p top_k thinking metadata service_tier container context_management"),
+}
+
+
+class CallError(UsageError, TypeError):
+    """A call that cannot be sent: one line that names the argument and the remedy. Nothing is counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Request and time limits of one call of a task. `context`: messages, prompt or input, as JSON values."""
+
+    endpoint: Endpoint
+    context: Any
+    name: str | None = None  # the class of the turn
+    max_tokens: int | None = None
+    model: str | None = None
+    temperature: float | None = None
+    tools: Sequence[Mapping[str, Any]] | None = None
+    tool_choice: Any = None
+    headers: tuple[tuple[str, str], ...] = ()
+    timeout_s: float | None = None
+    cancel_after_s: float | None = None
+    body: Mapping[str, Any] = field(default_factory=dict)  # further fields
+
+    def request_body(self, request: Request, model: str) -> bytes:
+        """The JSON of the request. `request`: the scenario's part."""
+        tools = [*(self.tools or ())]
+        native = any("function" not in tool for tool in tools)  # in the words of the endpoint itself
+        ask = Ask(
+            (),
+            self.max_tokens,
+            tools=b"" if native or not tools else msgspec.json.encode(tools),
+            tool_choice=None if native else self.tool_choice,
+        )
+        options = DIALECTS[self.endpoint].options(request, ask) | dict(request.extra_body)
+        if native:
+            options["tools"] = tools
+            if self.tool_choice is not None:
+                options["tool_choice"] = self.tool_choice
+        if self.temperature is not None:
+            options["temperature"] = self.temperature
+        document = {"model": self.model or model, _CONTEXT[self.endpoint]: self.context} | options | dict(self.body)
+        return encoded(document, METHODS[self.endpoint])
+
+
+def encoded(document: Any, method: str) -> bytes:
+    """JSON; halves of surrogate pairs, which a model's answer may hold, are replaced."""
+    try:
+        return msgspec.json.encode(document)
+    except UnicodeEncodeError:
+        return msgspec.json.encode(_sendable(document))
+    except (TypeError, ValueError, msgspec.MsgspecError) as error:
+        raise CallError(f"{method}: {error}; a request holds text, numbers, lists and dicts only") from error
+
+
+def _sendable(value: Any) -> Any:
+    if isinstance(value, str):
+        return sendable(value)
+    if isinstance(value, Mapping):
+        return {_sendable(key): _sendable(one) for key, one in value.items()}
+    return [_sendable(one) for one in value] if isinstance(value, list | tuple) else value
+
+
+def call_of(endpoint: Endpoint, context: Any, options: Mapping[str, Any]) -> Call:
+    """A call from the arguments of a task; CallError names what is wrong with them."""
+    method = METHODS[endpoint]
+    own = {name: value for name, value in options.items() if name in OWN}
+    own.pop("catch_response", None)
+    extra = own.pop("extra_body", None) or {}
+    if not isinstance(extra, Mapping):
+        raise CallError(f"{method}: extra_body is {extra!r}; give a dict of fields")
+    body = {name: value for name, value in options.items() if name not in OWN}
+    for name in body:
+        _check_field(method, endpoint, name)
+    for name in extra:
+        _check_not_written(method, name)
+    _check_own(method, own)
+    own["headers"] = _headers(method, own.get("headers"))
+    return Call(endpoint, _CHECKS[endpoint](method, context), body=body | dict(extra), **own)
+
+
+def _check_not_written(method: str, name: str) -> None:
+    if name in _WRITTEN:
+        raise CallError(f"{method}: {name} {_WRITTEN[name]}; leave it out")
+
+
+def _check_field(method: str, endpoint: Endpoint, name: str) -> None:
+    """CallError for a field that the API does not document: most are misspelled."""
+    known = FIELDS[endpoint]
+    if name in known:
+        return
+    _check_not_written(method, name)
+    near = get_close_matches(name, [*OWN, *sorted(known)], n=1, cutoff=0.7)
+    remedy = (
+        f"did you mean {near[0]}?" if near else f"a field of your server's own goes into extra_body={{{name!r}: ...}}"
+    )
+    raise CallError(f"{method}: unknown argument {name!r}; {remedy}")
+
+
+def _check_own(method: str, own: Mapping[str, Any]) -> None:
+    for name in ("timeout_s", "cancel_after_s"):
+        value = own.get(name)
+        if value is not None and not (isinstance(value, int | float) and value > 0):
+            raise CallError(f"{method}: {name} is {value!r}; give seconds above 0")
+    most = own.get("max_tokens")
+    if most is not None and not (isinstance(most, int) and not isinstance(most, bool) and most > 0):
+        raise CallError(f"{method}: max_tokens is {most!r}; give a whole number from 1 on")
+    given = own.get("name")
+    if given is not None and not (isinstance(given, str) and _NAME.fullmatch(given) and given.isprintable()):
+        raise CallError(
+            f"{method}: name is {given!r}; give a word without blanks and braces: it names a row of all tables"
+        )
+    if given is not None and len(given) > MOST_NAME_CHARACTERS:
+        raise CallError(f"{method}: name has {len(given)} characters; give at most {MOST_NAME_CHARACTERS}")
+    tools = own.get("tools")
+    if tools is not None and not (isinstance(tools, list | tuple) and all(isinstance(one, Mapping) for one in tools)):
+        raise CallError(f"{method}: tools is {type(tools).__name__}; give a list of tool definitions")
+
+
+def _headers(method: str, given: Any) -> tuple[tuple[str, str], ...]:
+    if given is None:
+        return ()
+    if not isinstance(given, Mapping) or not all(isinstance(text, str) for pair in given.items() for text in pair):
+        raise CallError(f"{method}: headers is {type(given).__name__}; give a dict of texts")
+    for name, value in given.items():
+        if not (value.isascii() and value.isprintable()):
+            raise CallError(f"{method}: header {name}: may hold printable ASCII only")
+    try:
+        return tuple(checked_headers(dict(given)).items())
+    except ValueError as error:
+        raise CallError(f"{method}: header {str(error).replace('a scenario', 'a locustfile')}") from error
+
+
+def _messages(method: str, given: Any) -> list[Mapping[str, Any]]:
+    if isinstance(given, str):
+        return [{"role": "user", "content": given}]
+    if not isinstance(given, list | tuple) or not given:
+        what = "empty" if isinstance(given, list | tuple) else type(given).__name__
+        raise CallError(f"{method}: messages is {what}; give text, or a list of {{'role': 'user', 'content': '...'}}")
+    for place, message in enumerate(given):
+        where = f"{method}: messages[{place}]"
+        if not isinstance(message, Mapping):
+            raise CallError(f"{where} is {type(message).__name__}; give {{'role': 'user', 'content': '...'}}")
+        role, content = message.get("role"), message.get("content")
+        if role not in ROLES:
+            raise CallError(f"{where}: role is {role!r}; one of {', '.join(ROLES)}")
+        if content is None and role == "assistant" and set(message) > {"role", "content"}:
+            continue
+        if not isinstance(content, str | list | tuple):
+            raise CallError(f"{where}: content is {type(content).__name__}; give text, or a list of parts")
+    return list(given)
+
+
+def _prompt(method: str, given: Any) -> Any:
+    if isinstance(given, str) and given:
+        return given
+    if isinstance(given, list | tuple) and given and all(isinstance(token, int) for token in given):
+        return given
+    what = "empty" if given in ("", [], ()) else type(given).__name__
+    raise CallError(f"{method}: prompt is {what}; give text, or a list of token ids")
+
+
+def _input(method: str, given: Any) -> Any:
+    if isinstance(given, str) and given:
+        return given
+    if isinstance(given, list | tuple) and given and all(isinstance(item, Mapping) for item in given):
+        return given
+    what = "empty" if given in ("", [], ()) else type(given).__name__
+    raise CallError(f"{method}: input is {what}; give text, or a list of items as {{'role': 'user', 'content': '...'}}")
+
+
+_CHECKS = {"chat": _messages, "completions": _prompt, "responses": _input, "messages": _messages}

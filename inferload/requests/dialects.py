@@ -1,0 +1,247 @@
+"""How each endpoint wants a context and its options: JSON for chat, completions, responses and (Anthropic's) messages.
+
+A context comes as messages whose text is already a JSON string. What a dialect makes of one message depends on that message
+alone, so that it is made once however many turns carry it.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from inferload.content.messages import Message, ToolCall
+from inferload.content.script import Ask
+from inferload.scenario.scenario import Request
+from inferload.scenario.schema.endpoints import Endpoint
+
+# Anthropic's API cannot be asked without a limit; this one is sent where the workload sets none.
+MESSAGES_MAX_TOKENS = 4096
+
+Encoded = Sequence[tuple[Message, bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """One endpoint's. `message`: one message with its text as a JSON string, as bytes; `context`: the keys that hold all of
+    them, in order; `options`: what follows, of one turn."""
+
+    message: Callable[[Message, bytes], bytes]
+    context: Callable[[Encoded], bytes]
+    options: Callable[[Request, Ask], dict[str, Any]]
+
+
+def sendable(text: str) -> str:
+    """The text with halves of surrogate pairs joined, or replaced where the other half never came: no UTF-8 else."""
+    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _json(value: Any) -> bytes:
+    return msgspec.json.encode(value)
+
+
+def _joined(encoded: Encoded) -> bytes:
+    return b",".join([one for _message, one in encoded if one])
+
+
+# -- chat completions
+
+
+def _chat_message(message: Message, text: bytes) -> bytes:
+    parts = [b'{"role":"', message.role.encode(), b'","content":', text]
+    if not (message.images or message.reasoning or message.tool_calls) and message.tool_call_id is None:  # as most are
+        parts.append(b"}")
+        return b"".join(parts)
+    if message.images:
+        shown = [_json({"type": "image_url", "image_url": {"url": url}}) for url in message.images]
+        parts[-1] = b"[" + b",".join((*shown, b'{"type":"text","text":' + text + b"}")) + b"]"
+    if message.reasoning:
+        parts += [b',"reasoning":', _json(sendable(message.reasoning))]
+    if message.tool_calls:
+        calls = [
+            {"id": call.call_id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            for call in message.tool_calls
+        ]
+        parts += [b',"tool_calls":', _json(calls)]
+    if message.tool_call_id is not None:
+        parts += [b',"tool_call_id":', _json(message.tool_call_id)]
+    return b"".join((*parts, b"}"))
+
+
+def _chat_context(encoded: Encoded) -> bytes:
+    return b'"messages":[' + _joined(encoded) + b"]"
+
+
+def _stream_options(request: Request) -> dict[str, Any]:
+    running = {"continuous_usage_stats": True} if request.continuous_usage else {}
+    return {"stream": True, "stream_options": {"include_usage": True} | running}
+
+
+def _limited(request: Request, ask: Ask) -> dict[str, Any]:
+    options = _stream_options(request)
+    if ask.output_tokens is not None:
+        options["max_tokens"] = ask.output_tokens
+    if request.ignore_eos:
+        options["ignore_eos"] = True
+    return options
+
+
+def _chat_options(request: Request, ask: Ask) -> dict[str, Any]:
+    options = _limited(request, ask)
+    if ask.tools:
+        options["tools"] = msgspec.Raw(ask.tools)
+    if ask.tool_choice is not None:
+        options["tool_choice"] = ask.tool_choice
+    return options
+
+
+# -- completions: the texts one after the other. An answer stands right behind what it answers, as the model wrote it, so that a
+# prefix cache finds it; any other message stands behind a blank line. No words say who speaks.
+
+
+def _plain_text(message: Message, text: bytes) -> bytes:
+    if message.images or message.tool_calls:
+        raise ValueError("a prompt of the completions endpoint carries no images and no tool calls")
+    return text
+
+
+def _completions_options(request: Request, ask: Ask) -> dict[str, Any]:
+    if ask.tools:
+        raise ValueError("a request of the completions endpoint carries no tools")
+    return _limited(request, ask)
+
+
+def _prompt(encoded: Encoded) -> bytes:
+    parts: list[bytes] = []
+    for message, text in encoded:
+        if parts:
+            parts.append(_gap(parts[-1], text) if message.role == "assistant" else rb"\n\n")
+        parts.append(text[1:-1])
+    return b'"prompt":"' + b"".join(parts) + b'"'
+
+
+def _gap(before: bytes, text: bytes) -> bytes:
+    """A blank where an answer that was no continuation (made up, recorded) would run into the last word before it."""
+    return b" " if _WORD_END.search(before[-8:]) and text[1:2].isalnum() else b""
+
+
+_WORD_END = re.compile(rb"(?<!\\)[A-Za-z0-9]$(?<!\\u[0-9a-f]{4})")
+
+
+# -- responses
+
+
+def _input_items(message: Message, text: bytes) -> bytes:
+    if message.tool_call_id is not None:
+        head = {"type": "function_call_output", "call_id": message.tool_call_id}
+        return _json(head)[:-1] + b',"output":' + text + b"}"
+    items = []
+    if message.reasoning:
+        thought = {"type": "reasoning_text", "text": sendable(message.reasoning)}
+        items.append(_json({"type": "reasoning", "summary": [], "content": [thought]}))
+    if not (message.tool_calls and text == b'""'):
+        items.append(b'{"role":"' + message.role.encode() + b'","content":' + _input_content(message, text) + b"}")
+    for call in message.tool_calls:
+        made = {"type": "function_call", "call_id": call.call_id, "name": call.name, "arguments": call.arguments}
+        items.append(_json(made))
+    return b",".join(items)
+
+
+def _input_content(message: Message, text: bytes) -> bytes:
+    if not message.images:
+        return text
+    shown = [_json({"type": "input_image", "detail": "auto", "image_url": url}) for url in message.images]
+    return b"[" + b",".join((*shown, b'{"type":"input_text","text":' + text + b"}")) + b"]"
+
+
+def _responses_options(request: Request, ask: Ask) -> dict[str, Any]:
+    options: dict[str, Any] = {"stream": True, "store": False}
+    if ask.output_tokens is not None:
+        options["max_output_tokens"] = ask.output_tokens
+    if request.ignore_eos:
+        options["ignore_eos"] = True
+    if ask.tools:
+        options["tools"] = [{"type": "function"} | tool["function"] for tool in msgspec.json.decode(ask.tools)]
+    if ask.tool_choice is not None:
+        name = _named(ask.tool_choice)
+        options["tool_choice"] = ask.tool_choice if name is None else {"type": "function", "name": name}
+    return options
+
+
+def _named(tool_choice: Any) -> str | None:
+    """The tool that a choice in the words of chat completions names; None where it is a word: auto, none, required."""
+    return tool_choice["function"]["name"] if isinstance(tool_choice, Mapping) else None
+
+
+# -- messages, as Anthropic has them: the system prompt apart, contents in blocks
+
+
+def _blocks(message: Message, text: bytes) -> bytes:
+    if message.role == "system":
+        return text
+    if message.tool_call_id is not None:
+        head = _json({"type": "tool_result", "tool_use_id": message.tool_call_id})
+        return b'{"role":"user","content":[' + head[:-1] + b',"content":' + text + b"}]}"
+    blocks = [_json({"type": "image", "source": _source(url)}) for url in message.images]
+    if message.reasoning:
+        blocks.append(_json({"type": "thinking", "thinking": sendable(message.reasoning), "signature": ""}))
+    calls = [_tool_use(call) for call in message.tool_calls]
+    if not blocks and not calls:
+        return b'{"role":"' + message.role.encode() + b'","content":' + text + b"}"
+    if text != b'""':
+        blocks.append(b'{"type":"text","text":' + text + b"}")
+    return b'{"role":"' + message.role.encode() + b'","content":[' + b",".join((*blocks, *calls)) + b"]}"
+
+
+def _tool_use(call: ToolCall) -> bytes:
+    try:
+        given = msgspec.json.decode(call.arguments, type=dict)
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        given = {"unparsed": sendable(call.arguments)}  # a call that was cut: the endpoint takes objects only
+    return _json({"type": "tool_use", "id": call.call_id, "name": call.name, "input": given})
+
+
+def _source(url: str) -> dict[str, str]:
+    if not url.startswith("data:"):
+        return {"type": "url", "url": url}
+    kind, _, data = url.removeprefix("data:").partition(",")
+    return {"type": "base64", "media_type": kind.partition(";")[0], "data": data}
+
+
+def _system_and_messages(encoded: Encoded) -> bytes:
+    """What the system says first stands apart; what it says later, in its place."""
+    leading = 0
+    while leading < len(encoded) and encoded[leading][0].role == "system":
+        leading += 1
+    system = rb"\n\n".join([text[1:-1] for _message, text in encoded[:leading]])
+    rest = [
+        b'{"role":"system","content":' + one + b"}" if message.role == "system" else one
+        for message, one in encoded[leading:]
+    ]
+    apart = b'"system":"' + system + b'",' if leading else b""
+    return apart + b'"messages":[' + b",".join(rest) + b"]"
+
+
+def _messages_options(request: Request, ask: Ask) -> dict[str, Any]:
+    options: dict[str, Any] = {"stream": True, "max_tokens": ask.output_tokens or MESSAGES_MAX_TOKENS}
+    if ask.tools:
+        options["tools"] = [_anthropic_tool(tool["function"]) for tool in msgspec.json.decode(ask.tools)]
+    if ask.tool_choice is not None:
+        name = _named(ask.tool_choice)
+        word = {"required": "any"}.get(ask.tool_choice, ask.tool_choice) if name is None else "tool"
+        options["tool_choice"] = {"type": word} | ({} if name is None else {"name": name})
+    return options
+
+
+def _anthropic_tool(function: Mapping[str, Any]) -> dict[str, Any]:
+    about = {"description": function["description"]} if "description" in function else {}
+    return {"name": function["name"], **about, "input_schema": function.get("parameters", {"type": "object"})}
+
+
+DIALECTS: Mapping[Endpoint, Dialect] = {
+    "chat": Dialect(_chat_message, _chat_context, _chat_options),
+    "completions": Dialect(_plain_text, _prompt, _completions_options),
+    "responses": Dialect(_input_items, lambda encoded: b'"input":[' + _joined(encoded) + b"]", _responses_options),
+    "messages": Dialect(_blocks, _system_and_messages, _messages_options),
+}

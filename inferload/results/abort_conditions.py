@@ -1,0 +1,109 @@
+"""Conditions that stop a run early, as `failed_ratio > 0.5 for 5s`: a gate over the reports of the last seconds. No I/O."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from inferload.measure.tally import Tally, TallySet
+from inferload.results.summary import figures_of
+from inferload.server_metrics import gate_metrics
+from inferload.verdict import gates
+from inferload.verdict.gates import Gate, GateError, GateResult
+from inferload.verdict.outcome import ABORTED
+
+LONGEST_S = 600
+LEAST_ENDED = 10  # turns: a share of fewer is not evaluated
+_EXAMPLE = "write it as failed_ratio > 0.5 for 5s"
+_FORM = re.compile(r"(?P<gate>.*\S)\s+for\s+(?P<count>\d{1,9})(?P<unit>[sm])\s*")
+_SHARES = ("failed_ratio", "slo_attainment")  # of the ended turns
+_SECONDS = {"s": 1, "m": 60}
+
+
+@dataclass(frozen=True, slots=True)
+class AbortCondition:
+    """Stops the run once the gate's comparison is true over the last `span_s` seconds."""
+
+    text: str
+    gate: Gate
+    span_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class AbortReached:
+    """A condition that became true. `at_s`: seconds since the load began."""
+
+    condition: str
+    value: float
+    at_s: float
+
+    def result(self) -> GateResult:
+        """As a gate that failed, for the verdict."""
+        note = f"the run was stopped {self.at_s:.1f} s after the load began"
+        return GateResult(f"{ABORTED}{self.condition}", self.value, False, note)
+
+
+def parse(text: str) -> AbortCondition:
+    """Read a condition; GateError says what is wrong with it."""
+    found = _FORM.fullmatch(text)
+    if found is None:
+        raise GateError(text, len(text.rstrip()), f"a time such as `for 5s` is missing at the end; {_EXAMPLE}")
+    span_s = int(found["count"]) * _SECONDS[found["unit"]]
+    if not 1 <= span_s <= LONGEST_S:
+        raise GateError(text, found.start("count"), f"{span_s} s is out of range; use 1s to {LONGEST_S}s")
+    gate = gates.parse(found["gate"])
+    if gate.name == "client_delay_ms" or gate.name in gate_metrics.BY_NAME:
+        raise GateError(text, 0, f"{gate.name} is not known while a run lasts; use a gate instead")
+    if gate.selector is not None:
+        raise GateError(text, text.index("{"), f"a condition is of all turns; remove {{{gate.selector}}}")
+    return AbortCondition(text.strip(), gate, span_s)
+
+
+class AbortWatch:
+    """Holds the conditions against the workers' reports, second by second."""
+
+    def __init__(self, conditions: Sequence[str]) -> None:
+        self._conditions = [parse(text) for text in conditions]
+        self._longest_s = max((one.span_s for one in self._conditions), default=0)
+        self._sketches = any(one.gate.statistic is not None for one in self._conditions)
+        self._seconds: deque[tuple[int, Tally]] = deque()
+
+    def add(self, at_s: float, delta: TallySet) -> AbortReached | None:
+        """Add a report that came `at_s` seconds after the load began; the first condition that is true, if there is one."""
+        if not self._conditions:
+            return None
+        number, reached = int(at_s), None
+        if not self._seconds or self._seconds[-1][0] != number:
+            reached = self._reached(number)
+            self._seconds.append((number, Tally()))
+            while self._seconds[0][0] < number - self._longest_s:
+                self._seconds.popleft()
+        total = delta.total()
+        if not self._sketches:
+            total.sketches.clear()
+        self._seconds[-1][1].absorb(total)
+        return reached
+
+    def _reached(self, now_s: int) -> AbortReached | None:
+        """The first condition that is true over the whole seconds before `now_s`."""
+        for one in self._conditions:
+            if now_s < one.span_s:
+                continue  # the load has not lasted as long as that
+            total = Tally()
+            for number, tally in self._seconds:
+                if now_s - one.span_s <= number < now_s:
+                    total.absorb(tally)
+            if one.gate.name in _SHARES and total.ended < LEAST_ENDED:
+                continue
+            result = gates.evaluate(one.gate, _summary(total, one.span_s))
+            if result.passed and result.value is not None:
+                return AbortReached(one.text, result.value, float(now_s))
+        return None
+
+
+def _summary(total: Tally, span_s: int) -> dict[str, Any]:
+    """What a gate looks at, of the last seconds."""
+    return {"client": {}, **figures_of(total, float(span_s))}

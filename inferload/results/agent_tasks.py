@@ -1,0 +1,220 @@
+"""Whole tasks of agents from a table of turns: how long each took, and where the time went.
+
+A task is a session, the turns of its sub-agents included; it belongs to the phase of its first turn. Its time falls into
+model time (at least one of its turns was waited for), tool time and think time (none was: what the turn that ends the
+pause says it was), and lag (a turn was due and not sent yet: connecting, a limit on turns in flight, a thread for a live
+agent's step, this client), so that the four add up. Pure: no I/O.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+
+from inferload.measure.arrow import pa, pc
+from inferload.measure.clock import NS_PER_MS, NS_PER_S
+from inferload.measure.measures import STALL_MS
+from inferload.measure.record import CANCELLED
+from inferload.results.summary import exact_block
+
+COLUMNS = (
+    *(
+        "session_id",
+        "turn_index",
+        "class",
+        "phase",
+        "planned_ns",
+        "sent_ns",
+        "closed_ns",
+        "event_ns",
+        "pause",
+        "final",
+        "failure",
+    ),
+    *("finish_reason", "input_tokens", "output_tokens", "cached_tokens"),
+)
+# Steps whose cached share is told together, by the first of each.
+STEPS = (0, 1, 2, 3, 5, 10, 20, 50, 100)
+
+_AT_ONCE = 4096  # turns whose gaps are looked at together
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One task that was done. `first_call_s`: until the answer that first called a tool or a sub-agent; None: none did."""
+
+    completion_s: float
+    steps: int
+    first_call_s: float | None
+    model_s: float
+    tool_s: float
+    think_s: float
+    lag_s: float
+    stalled: bool  # in one of its answers at least
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    root: str
+    at_top: bool  # not of a sub-agent
+    index: int
+    phase: str
+    planned_ns: int
+    sent_ns: int | None
+    closed_ns: int
+    pause: str | None
+    final: bool
+    ok: bool
+    cancelled: bool
+    stalled: bool
+    input_tokens: int | None
+    output_tokens: int | None
+    cached_tokens: int | None
+
+
+def tasks_by_class(table: pa.Table, phase: str = "measure") -> dict[str, Any]:
+    """A block for each class whose sessions are tasks: that call tools, or say which answer is their last. Needs COLUMNS."""
+    tells = pc.or_kleene(pc.equal(table["pause"], "tool"), table["final"])
+    names = pc.unique(table["class"].filter(tells)).to_pylist()
+    return {name: _block(_turns(table.filter(pc.equal(table["class"], name))), phase) for name in sorted(names)}
+
+
+def tasks_of(turns: Sequence["_Turn"], phase: str) -> tuple[int, list[Task]]:
+    """How many tasks were begun in the phase, and those of them that were done."""
+    begun, done = 0, []
+    for _root, group in groupby(
+        sorted(turns, key=lambda turn: (turn.root, turn.planned_ns, turn.sent_ns or turn.planned_ns)),
+        key=lambda turn: turn.root,
+    ):
+        mine = list(group)
+        first = min((turn for turn in mine if turn.at_top), key=lambda turn: turn.index, default=None)
+        if first is None or first.index or first.phase != phase:
+            continue
+        begun += 1
+        last = max((turn for turn in mine if turn.at_top), key=lambda turn: turn.index)
+        ended = last.final or any(turn.final for turn in mine if not turn.at_top)  # with sub-agents, perhaps
+        if all(turn.ok for turn in mine) and ended:
+            done.append(_task(mine))
+    return begun, done
+
+
+def _task(turns: Sequence["_Turn"]) -> Task:
+    """`turns` in the order of their plans."""
+    start_ns = busy_until_ns = turns[0].planned_ns
+    pauses_ns = {"tool": 0, "think": 0, "lag": 0}
+    first_call_ns: int | None = None
+    for turn in turns:
+        if first_call_ns is None and (turn.pause == "tool" or not turn.at_top):
+            first_call_ns = busy_until_ns
+        if turn.planned_ns > busy_until_ns:
+            pauses_ns["tool" if turn.pause == "tool" else "think"] += turn.planned_ns - busy_until_ns
+            busy_until_ns = turn.planned_ns
+        if turn.sent_ns is not None and turn.sent_ns > busy_until_ns:
+            pauses_ns["lag"] += turn.sent_ns - busy_until_ns
+        busy_until_ns = max(busy_until_ns, turn.closed_ns)
+    whole_ns = busy_until_ns - start_ns
+    return Task(
+        completion_s=whole_ns / NS_PER_S,
+        steps=len(turns),
+        first_call_s=None if first_call_ns is None else (first_call_ns - start_ns) / NS_PER_S,
+        model_s=(whole_ns - sum(pauses_ns.values())) / NS_PER_S,
+        tool_s=pauses_ns["tool"] / NS_PER_S,
+        think_s=pauses_ns["think"] / NS_PER_S,
+        lag_s=pauses_ns["lag"] / NS_PER_S,
+        stalled=any(turn.stalled for turn in turns),
+    )
+
+
+def _block(turns: Sequence["_Turn"], phase: str) -> dict[str, Any]:
+    begun, done = tasks_of(turns, phase)
+    ended_well = [turn for turn in turns if turn.ok and turn.phase == phase]
+    counted = [(t.input_tokens, t.output_tokens) for t in ended_well if None not in (t.input_tokens, t.output_tokens)]
+    asked, said = (
+        (sum(tokens or 0 for tokens in each) for each in zip(*counted, strict=True)) if counted else (None, None)
+    )
+    return {
+        "begun": begun,
+        "done": len(done),
+        "completion_s": _spread(task.completion_s for task in done),
+        "steps": _spread(task.steps for task in done),
+        "first_call_s": _spread(task.first_call_s for task in done),
+        "model_s": _spread(task.model_s for task in done),
+        "tool_s": _spread(task.tool_s for task in done),
+        "think_s": _spread(task.think_s for task in done),
+        "lag_s": _spread(task.lag_s for task in done),
+        "stalled": sum(task.stalled for task in done),
+        "cancelled_turns": sum(turn.cancelled for turn in ended_well),
+        "uncounted_turns": len(ended_well) - len(counted),
+        "input_tokens": asked,
+        "output_tokens": said,
+        "input_per_output": asked / said if asked is not None and said else None,
+        "cached_share": _cached_share(ended_well),
+        "cached_share_by_step": _by_step(ended_well),
+    }
+
+
+def _by_step(turns: Sequence["_Turn"]) -> list[dict[str, Any]]:
+    """Cached share of the agents' own steps; sub-agents have steps of their own, and are left out."""
+    rows = []
+    for first, behind in zip(STEPS, (*STEPS[1:], None), strict=True):
+        mine = [t for t in turns if t.at_top and t.index >= first and (behind is None or t.index < behind)]
+        if mine:
+            last = None if behind is None else behind - 1
+            rows.append({"from": first, "to": last, "turns": len(mine), "share": _cached_share(mine)})
+    return rows
+
+
+def _cached_share(turns: Iterable["_Turn"]) -> float | None:
+    """Cached over input tokens of the turns that reported both; None where none did."""
+    known = [
+        (t.cached_tokens, t.input_tokens) for t in turns if t.cached_tokens is not None and t.input_tokens is not None
+    ]
+    asked = sum(tokens for _cached, tokens in known)
+    return sum(cached for cached, _tokens in known) / asked if asked else None
+
+
+def _spread(values: Iterable[float | None]) -> Mapping[str, Any]:
+    return exact_block(np.array([value for value in values if value is not None], dtype=np.float64))
+
+
+def _turns(table: pa.Table) -> list[_Turn]:
+    found = table.select(COLUMNS)
+    stalled = [longest > STALL_MS for longest in _longest_gaps_ms(found)]
+    rows = found.drop_columns(["event_ns"]).to_pylist()
+    return [
+        _Turn(
+            root=row["session_id"].partition("/")[0],
+            at_top="/" not in row["session_id"],
+            index=row["turn_index"],
+            phase=row["phase"],
+            planned_ns=row["planned_ns"],
+            sent_ns=row["sent_ns"],
+            closed_ns=row["closed_ns"],
+            pause=row["pause"],
+            final=bool(row["final"]),
+            ok=row["failure"] is None,
+            cancelled=row["failure"] is None and row["finish_reason"] == CANCELLED,
+            stalled=stall,
+            input_tokens=row["input_tokens"],
+            output_tokens=row["output_tokens"],
+            cached_tokens=row["cached_tokens"],
+        )
+        for row, stall in zip(rows, stalled, strict=True)
+    ]
+
+
+def _longest_gaps_ms(table: pa.Table) -> list[float]:
+    """The longest gap between two output events of each turn; 0 where there is none."""
+    return [gap for batch in table.to_batches(max_chunksize=_AT_ONCE) for gap in _longest_in(batch["event_ns"])]
+
+
+def _longest_in(lists: pa.ListArray) -> list[float]:
+    flat = pc.list_flatten(lists).to_numpy(zero_copy_only=False)
+    events = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
+    longest = np.zeros(len(lists))
+    row = np.repeat(np.arange(len(lists)), events)
+    inside = row[1:] == row[:-1]
+    np.maximum.at(longest, row[1:][inside], np.diff(flat)[inside] / NS_PER_MS)
+    return [float(gap) for gap in longest]

@@ -1,0 +1,54 @@
+"""The prefix cache's part of the tables that a run ends with: hits that were to be expected, counted and told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from inferload.numbers import short
+from inferload.text_table import align
+
+
+def cache_table(summary: Mapping[str, Any]) -> str:
+    """Expected, counted and told hits beside each other; empty where none of them is known."""
+    cache = summary.get("cache") or {}
+    expected, counted, told = (cache.get(name) for name in ("expected", "counted", "per_turn"))
+    rows = []
+    if expected:
+        rows.append(["expected", expected["input_tokens"], expected["cached_tokens"], expected["hit_rate"]])
+        if expected["exactness"] != "exact" and expected["cached_tokens_at_most"] != expected["cached_tokens"]:
+            rows.append(
+                ["  at most", expected["input_tokens"], expected["cached_tokens_at_most"], expected["hit_rate_at_most"]]
+            )
+    if counted:
+        rows.append(["counted by the server", counted["queries"], counted["hits"], counted["hit_rate"]])
+    if told:
+        rows.append(["told with the answers", told["input_tokens"], told["cached_tokens"], told["hit_rate"]])
+    if not rows:
+        return ""
+    shown = [[row[0], short(row[1]), short(row[2]), short(None if row[3] is None else row[3] * 100)] for row in rows]
+    exactness = f", expected hits {expected['exactness']}" if expected else ""
+    off = "; it is switched off" if cache.get("enabled") is False else ""
+    title = f"prefix cache over the whole run, all phases (blocks of {cache['block_size']} tokens{exactness}{off})"
+    notes = [f"  {note}" for part in (expected, counted) for note in (part or {}).get("notes", [])]
+    table = align([["", "input", "cached", "hit %"], *shown], "lrrr")
+    return "\n".join([title, table, *notes, *_against(cache)])
+
+
+def _against(cache: Mapping[str, Any]) -> list[str]:
+    """The same turns in the run before and in this one."""
+    earlier = cache.get("earlier") or {}
+    measures = earlier.get("measures") or {}
+    rows = [
+        [name, *(short(one[key]) for key in ("pairs", "before_mean", "after_mean", "difference_mean", "ratio_p50"))]
+        for name, one in measures.items()
+        if one["pairs"]
+    ]
+    if not rows:
+        return []
+    heads = ["", "pairs", f"{earlier['arm']} mean", f"{cache['arm']} mean", "difference", "ratio p50"]
+    more = f"; {earlier['only_after']} turns have no pair, and were cold" if earlier["only_after"] else ""
+    title = (
+        f"the same turns, {earlier['arm']} ({earlier['run_dir']}) and {cache['arm']}, of one start of the server{more}"
+    )
+    return ["", title, align([heads, *rows], "lrrrrr")]

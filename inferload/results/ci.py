@@ -1,0 +1,219 @@
+"""Outcomes of runs for pipelines: JUnit XML, Markdown for a pull request, and annotations for GitHub.
+
+Everything is made from the documents of summary.json, so that a run and a later `inferload report` write the same.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+from inferload.errors import UsageError
+from inferload.escaping import code_span, escaped, escaped_lines
+from inferload.escaping import markdown as plain
+from inferload.numbers import short
+from inferload.results.terminal_tables import interval_text
+from inferload.text_table import piped
+from inferload.verdict import failures
+from inferload.verdict.outcome import Outcome, State, of_summary
+
+_GITHUB_ESCAPES = {"%": "%25", "\n": "%0A"}
+_PROPERTIES = ("scenario", "target", "model", "engine", "seed")
+
+Summaries = Mapping[str, Mapping[str, Any]]  # documents of summary.json by the name of their run
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """Files and annotations that the options of a command name."""
+
+    junit: Path | None = None
+    markdown: Path | None = None
+    github: bool = False
+
+    @classmethod
+    def of(cls, options: Any) -> "Outputs":
+        """Return those of parsed options; paths are made absolute."""
+        junit, markdown = (Path(path).absolute() if path else None for path in (options.junit, options.markdown))
+        return cls(junit, markdown, bool(options.github))
+
+    @property
+    def wanted(self) -> bool:
+        """Whether there is anything to write."""
+        return bool(self.junit or self.markdown or self.github)
+
+    def prepare(self) -> None:
+        """Remove files of earlier runs, so that a run that is killed leaves none; UsageError if one cannot be written."""
+        for option, path in (("--junit", self.junit), ("--markdown", self.markdown)):
+            if path is not None:
+                write_file(option, path, "")
+                path.unlink()
+
+    def write(self, summaries: Summaries) -> None:
+        """Write all of them; UsageError if a file cannot be written."""
+        if self.github:
+            annotate(annotations(summaries), markdown(summaries))
+        if self.junit is not None:
+            write_file("--junit", self.junit, junit(summaries))
+        if self.markdown is not None:
+            write_file("--markdown", self.markdown, markdown(summaries))
+
+
+def explanation(summary: Mapping[str, Any], most: int) -> list[str]:
+    """Return what explains an outcome, at most so many lines: failures, gates that failed, reasons."""
+    broken = [_gate_text(gate) for gate in _gates(summary) if not gate["passed"]]
+    gates = [f"gates that failed: {', '.join(broken)}"] if broken else []
+    failed = failures.lines(summary)
+    lines = [escaped(line) for line in (*failed, *gates, *_reasons(summary))]
+    if failed and len(lines) > most:
+        lines = lines[1:]  # the headline has the number of failed turns too
+    return lines if len(lines) <= most else [*lines[: most - 1], f"and {len(lines) - most + 1} more in the report"]
+
+
+def without_load(state: State, why: str, exit_code: int) -> dict[str, Any]:
+    """Return what stands for the summary of a run that wrote none: an outcome and nothing else."""
+    return {"outcome": Outcome(state, why, exit_code).to_dict()}
+
+
+def write_file(option: str, path: Path, text: str) -> None:
+    """Write a text and make its folder; UsageError names the option."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{option} {path}: {error.strerror}; name another that can be written") from error
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add --junit, --markdown and --github to the parser of a command that reads finished runs."""
+    parser.add_argument("--junit", metavar="FILE", help="also write the outcomes and gates there, as JUnit XML")
+    parser.add_argument("--markdown", metavar="FILE", help="also write them there, as Markdown for a pull request")
+    parser.add_argument("--github", action="store_true", help="annotations for GitHub, and its step summary")
+
+
+# -- texts
+
+
+def annotations(summaries: Summaries) -> list[tuple[str, str]]:
+    """Return (level, text): an error for a run and a gate that failed, a warning for results that are uncertain."""
+    found = []
+    for name, summary in summaries.items():
+        judged = of_summary(summary)
+        if judged.state != "passed":
+            text = "; ".join([f"{name}: {judged.headline}", *_details(summary)])
+            found.append(("error" if judged.exit_code else "warning", text))
+        for gate in _gates(summary):
+            if not gate["passed"] or gate.get("answer") == "inconclusive":
+                level = "warning" if gate["passed"] else "error"
+                found.append((level, f"{name}: {_gate_outcome(gate)}: {_gate_text(gate)}"))
+    return found
+
+
+def markdown(summaries: Summaries) -> str:
+    """Return the outcome of each run with its failures, and a table of all gates."""
+    parts = []
+    rows: list[Sequence[str]] = [("run", "gate", "value", "95 %", "")]
+    for name, summary in summaries.items():
+        details = "\n".join(f"* {plain(line)}" for line in _details(summary))
+        parts += [f"**{plain(name)}**: {plain(of_summary(summary).headline)}", *([details] if details else [])]
+        for gate in _gates(summary):
+            value = short(gate.get("value"))
+            outcome = "; ".join([_gate_outcome(gate), *([gate["note"]] if gate.get("note") else [])])
+            rows.append((name, code_span(gate["gate"]), value, interval_text(gate), outcome))
+    return "\n\n".join([*parts, *([piped(rows, right=False)] if len(rows) > 1 else [])]) + "\n"
+
+
+def junit(summaries: Summaries) -> str:
+    """Return a suite for each run: a case for the run itself, which fails with the exit code, and one for each gate."""
+    root = ElementTree.Element("testsuites", name="inferload")
+    for name, summary in summaries.items():
+        _add_suite(root, name, summary)
+    ElementTree.indent(root)
+    return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def _add_suite(root: ElementTree.Element, name: str, summary: Mapping[str, Any]) -> None:
+    judged, gates, details = of_summary(summary), _gates(summary), _details(summary)
+    of = str((summary.get("run") or {}).get("scenario") or name)  # the same in each run, for the history of a case
+    failed = bool(judged.exit_code)
+    counts = {"tests": len(gates) + 1, "failures": failed + sum(not gate["passed"] for gate in gates), "skipped": 0}
+    suite = ElementTree.SubElement(
+        root, "testsuite", {"name": name, **{key: str(count) for key, count in counts.items()}}
+    )
+    properties = ElementTree.SubElement(suite, "properties")
+    for key, value in _properties(summary).items():
+        ElementTree.SubElement(properties, "property", name=key, value=escaped(value))
+    case = ElementTree.SubElement(suite, "testcase", classname=of, name="run")
+    text = "\n".join(escaped(line) for line in (judged.headline, *details))
+    if failed:
+        ElementTree.SubElement(case, "failure", type=judged.state, message=escaped(judged.headline)).text = text
+    else:
+        ElementTree.SubElement(case, "system-out").text = text
+    for gate in gates:
+        case = ElementTree.SubElement(suite, "testcase", classname=of, name=escaped(gate["gate"]))
+        if not gate["passed"]:
+            ElementTree.SubElement(case, "failure", type="gate", message=escaped(_gate_text(gate)))
+        elif gate.get("answer") == "inconclusive":
+            ElementTree.SubElement(case, "system-out").text = escaped(f"inconclusive: {_gate_text(gate)}")
+
+
+def _properties(summary: Mapping[str, Any]) -> dict[str, str]:
+    judged, run = of_summary(summary), summary.get("run") or {}
+    found = {"outcome": judged.headline, "state": judged.state, "exit_code": judged.exit_code}
+    found |= {"measurement": (summary.get("verdict") or {}).get("measurement"), "window_s": summary.get("window_s")}
+    found |= {key: run.get(key) for key in _PROPERTIES}
+    return {key: str(value) for key, value in found.items() if value is not None}
+
+
+def _gates(summary: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    return (summary.get("verdict") or {}).get("gates") or ()
+
+
+def _details(summary: Mapping[str, Any]) -> list[str]:
+    """Return the failures with the first message of each class, and the reasons against the measurement."""
+    return [*failures.lines(summary), *_reasons(summary)]
+
+
+def _reasons(summary: Mapping[str, Any]) -> list[str]:
+    reasons = (summary.get("verdict") or {}).get("reasons") or ()
+    return [f"{reason.get('level')}: {reason['text']}" for reason in reasons if reason["phase"] == "measure"]
+
+
+def _gate_text(gate: Mapping[str, Any]) -> str:
+    value = "is not known" if gate.get("value") is None else f"is {short(gate['value'])}"
+    interval = f" (95 %: {interval_text(gate)})" if interval_text(gate) else ""
+    note = f"; {gate['note']}" if gate.get("note") else ""
+    return f"{gate['gate']}: {value}{interval}{note}"
+
+
+def _gate_outcome(gate: Mapping[str, Any]) -> str:
+    outcome = "passed" if gate["passed"] else "FAILED"
+    return f"inconclusive, {outcome}" if gate.get("answer") == "inconclusive" else outcome
+
+
+# -- GitHub
+
+
+def workflow_command(level: str, text: str, title: str = "inferload") -> str:
+    """Return a workflow command; `level`: notice, warning or error. A line break would end it, so it is escaped."""
+    text = escaped_lines(text.replace("\r", ""))
+    for sign, code in _GITHUB_ESCAPES.items():
+        text = text.replace(sign, code)
+    return f"::{level} title={title}::{text}"
+
+
+def annotate(found: Sequence[tuple[str, str]], summary: str, title: str = "inferload") -> None:
+    """Print annotations on stderr, which the workflow reads too, so that stdout stays whole; append to the step summary."""
+    for level, text in found:
+        print(workflow_command(level, text, title), file=sys.stderr)
+    page = os.environ.get("GITHUB_STEP_SUMMARY")
+    if page:
+        try:
+            with Path(page).open("a", encoding="utf-8") as file:
+                file.write(summary)
+        except OSError as error:
+            print(f"inferload: GITHUB_STEP_SUMMARY {page}: {error.strerror}", file=sys.stderr)

@@ -1,0 +1,127 @@
+"""From books and health to the evidence that `validity` judges."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from inferload.measure.client_health import HealthSet
+from inferload.measure.clock import NS_PER_S
+from inferload.measure.record import PHASES, Phase
+from inferload.measure.sketch import Sketch
+from inferload.measure.tally import Tally, TallySet, books
+from inferload.results import summary
+from inferload.statistics.overload import Growth
+from inferload.verdict.evidence import Evidence, Stamps
+
+_CONNECT_TURNS = 2  # of the event loop: until a connection is begun on, and until its greenlet hears that it is there
+_UPLOAD_MS = 5.0  # a request that takes longer has waited for the socket, and so for the event loop
+
+
+@dataclass(frozen=True, slots=True)
+class RunFacts:
+    """What tallies cannot know. All of it counts for the measure phase, whenever it happened. None: not known."""
+
+    stamps: Stamps | None
+    workers: int = 1
+    lost_workers: int = 0
+    report_gaps: int = 0  # reports of workers that never came
+    clock_uncertainty_ms: float | None = None  # of the worst worker
+    server_restarts: int | None = None
+    warm_cache_share: float | None = None
+    server_in_flight_mean: float | None = None  # running + waiting of all targets, over the measure window
+    lost_records: int = 0  # turns that were counted and whose records are missing
+    lost_records_why: str = ""  # the worker, the path and the error of the first loss
+    write_errors: tuple[str, ...] = ()  # of the run's other files
+    adaptations_left_out: tuple[str, ...] = ()  # of Locust, without which figures can be wrong: name and consequence
+    growth: Growth | None = None  # of the turns in flight in an open loop of constant rate; of steps the worst one
+
+
+def gather(tallies: TallySet, health: HealthSet, windows: Mapping[Phase, float], facts: RunFacts) -> list[Evidence]:
+    """Evidence of each phase that has a window. `windows`: seconds that each lasted."""
+    found = []
+    for phase in PHASES:
+        window_s = windows.get(phase)
+        if window_s is not None:
+            evidence = _of_phase(phase, tallies.total(phase), health, window_s)
+            found.append(_with_facts(evidence, tuple(books(tallies)), facts) if phase == "measure" else evidence)
+    return found
+
+
+def _of_phase(phase: Phase, tally: Tally, health: HealthSet, window_s: float) -> Evidence:
+    all_workers, each = health.total(phase), list(health.by_worker(phase).values())
+    # Where a thread reads, the event loop delays nothing but requests that do not leave in one piece, and its lag is counted.
+    upload = tally.sketches.get("upload_ms")
+    parted = upload is not None and (upload.quantile(0.99) or 0.0) > _UPLOAD_MS
+    return Evidence(
+        phase=phase,
+        workers=len(each),
+        turns_begun=tally.turns_begun,
+        turns_finished=tally.ok + tally.failed,
+        turns_unfinished=tally.unfinished,
+        sessions_planned=tally.sessions_planned,
+        sessions_dropped=tally.sessions_dropped,
+        sessions_at_limit=tally.sessions_at_limit,
+        turns_held=tally.turns_held,
+        held_mean_ms=tally.held_ns / 1e6 / tally.turns_begun if tally.turns_begun else 0.0,
+        connect_mean_ms=_connect_mean_ms(tally, _worst([one.loop_lag_ms.quantile(0.99) for one in each])),
+        sessions_begun=tally.window_sessions,
+        delay_p99_ms=all_workers.delay_ms.quantile(0.99),
+        itl_ms=_typical(tally.sketches.get("itl_ms")),
+        ttft_ms=_typical(tally.sketches.get("ttft_ms")),
+        loop_lag_p99_ms=_worst([one.loop_lag_ms.quantile(0.99) for one in each if not one.reads_apart or parted]),
+        pause_max_ms=_worst([one.longest_pause_ms for one in each]),
+        cpu_share=_worst([one.cpu_share for one in each]),
+        steal_share=_worst([one.steal_share for one in each]),
+        gc_pause_max_ms=_worst([one.gc_pause_ms.max for one in each]),
+        stamped_share=all_workers.stamped_share,
+        clock_steps=all_workers.clock_steps,
+        clock_stepped_s=all_workers.clock_stepped_ns / NS_PER_S,
+        window_s=window_s,
+        lag_mean_ms=tally.sketches["lag_ms"].mean if "lag_ms" in tally.sketches else None,
+        turn_mean_s=tally.turn_ns / NS_PER_S / tally.ended if tally.ended else None,
+        in_flight_mean=tally.window_in_flight_ns / NS_PER_S / window_s if window_s else None,
+        streamed_tokens=summary.streamed_tokens(tally),
+        tokens_per_turn=tally.window_ended_tokens / tally.window_ended_counted if tally.window_ended_counted else None,
+        edge_tokens=tally.window_edge_tokens,
+        turns_per_s=summary.rates(tally, window_s)["turns_per_s"],
+        rate_times_time=tally.turn_ns / NS_PER_S / window_s if window_s else None,
+    )
+
+
+def _with_facts(evidence: Evidence, faults: tuple[str, ...], facts: RunFacts) -> Evidence:
+    return replace(
+        evidence,
+        workers=facts.workers,
+        stamps=facts.stamps,
+        lost_workers=facts.lost_workers,
+        report_gaps=facts.report_gaps,
+        clock_uncertainty_ms=facts.clock_uncertainty_ms,
+        books=faults,
+        server_restarts=facts.server_restarts,
+        warm_cache_share=facts.warm_cache_share,
+        server_in_flight_mean=facts.server_in_flight_mean,
+        lost_records=facts.lost_records,
+        lost_records_why=facts.lost_records_why,
+        write_errors=facts.write_errors,
+        adaptations_left_out=facts.adaptations_left_out,
+        growth=facts.growth,
+    )
+
+
+def _connect_mean_ms(tally: Tally, loop_lag_ms: float | None) -> float:
+    """Mean over all turns of what connecting took the server and the network: without what a late event loop may have added."""
+    connect, lag = tally.sketches.get("connect_ms"), tally.sketches.get("lag_ms")
+    if connect is None or lag is None or connect.mean is None:
+        return 0.0
+    own_ms = _CONNECT_TURNS * (loop_lag_ms or 0.0)
+    return max(0.0, connect.mean - own_ms) * connect.count / lag.count
+
+
+def _typical(sketch: Sketch | None) -> float | None:
+    """The median; the mean where more than half of the values are 0."""
+    return None if sketch is None else sketch.quantile(0.5) or sketch.mean
+
+
+def _worst(values: list[float | None]) -> float | None:
+    return max((value for value in values if value is not None), default=None)

@@ -1,0 +1,81 @@
+"""The lines on a terminal while a run is under way: from a snapshot to text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from inferload.escaping import escaped
+from inferload.numbers import clock, percent, short
+from inferload.results.rolling_stats import RecentFigures
+
+_NAMED = 3  # workers
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A run at one moment; None where something is not known, or there is none."""
+
+    phase: str | None  # None: the load has not begun
+    elapsed_s: float
+    left_s: float | None
+    goal: str | None  # what ends the run by count, as "12 of 40 sessions"
+    in_flight: int
+    failed: int
+    recent: RecentFigures
+    at_most: bool = False  # it may be over sooner than `left_s` says
+    steady: str | None = None
+    kv_cache_usage: float | None = None  # 0..1, of the fullest target
+    waiting: float | None = None  # of all targets
+    scraped: bool = True
+    lost: tuple[str, ...] = ()
+
+
+def lines(now: Snapshot, width: int) -> list[str]:
+    """Three lines, none of them longer than `width`: what does not fit as a whole is left out."""
+    return [_fitted(words, width) for words in (_state(now), _load(now), _latency(now))]
+
+
+def _fitted(words: list[str], width: int) -> str:
+    while len(words) > 1 and len(" · ".join(words)) > width:
+        words = words[:-1]
+    return escaped(" · ".join(words))[:width]
+
+
+def _state(now: Snapshot) -> list[str]:
+    words = [f"{now.phase or 'about to begin'} {clock(now.elapsed_s)}"]
+    if now.lost:  # so far in front that it is left out last
+        words.append(_lost(now.lost))
+    if now.left_s is not None:
+        words.append(f"{'at most ' if now.at_most else ''}{clock(now.left_s)} left")
+    if now.goal:
+        words.append(now.goal)
+    words.append(f"{now.in_flight} in flight")
+    words.append(f"{now.failed} failed")
+    if now.steady:
+        words.append(now.steady)
+    return words
+
+
+def _lost(workers: tuple[str, ...]) -> str:
+    more = len(workers) - _NAMED
+    return f"LOST: {', '.join(workers[:_NAMED])}{f' and {more} more' if more > 0 else ''}"
+
+
+def _load(now: Snapshot) -> list[str]:
+    recent = now.recent
+    return [
+        f"sessions/s {short(recent.offered_sessions_per_s)} offered, {short(recent.achieved_sessions_per_s)} achieved",
+        f"ended {short(recent.turns_per_s)} turns/s",
+        f"{short(recent.output_tok_per_s)} output tok/s",
+    ]
+
+
+def _latency(now: Snapshot) -> list[str]:
+    server = ["no metrics"]
+    if now.scraped:
+        server = [f"KV {percent(now.kv_cache_usage, '-')}", f"waiting {short(now.waiting)}"]
+    pairs = [
+        f"{name} p50 {short(values[0])} p95 {short(values[1])} ms"
+        for name, values in (("TTFT", now.recent.ttft_ms), ("ITL", now.recent.itl_ms))
+    ]
+    return [*pairs, *server]

@@ -1,0 +1,347 @@
+"""summary.json: from books, health and verdict to the one document that says what a run came to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from inferload.measure.bounded_names import MOST_NAMES, OTHER_NAMES
+from inferload.measure.client_health import HealthSet
+from inferload.measure.measures import MEASURES
+from inferload.measure.record import PHASES, Phase
+from inferload.measure.sketch import Sketch, rank
+from inferload.measure.tally import Tally, TallySet
+from inferload.statistics.intervals import Interval, mean_interval, order_interval, quantile_interval
+from inferload.statistics.overload import Growth
+from inferload.verdict import gates as gating
+from inferload.verdict.validity import Stamps, Verdict
+
+FORMAT = 1
+QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
+BEYOND = 10  # samples beyond a percentile, below which it is marked and has its interval beside it
+_UNCOUNTED = 0.01  # a token rate is not known when more than this part of what it counts was never counted
+
+Values = Mapping[str, npt.NDArray[np.float64]]
+# (measure, class, None for all) -> the values in batches by time, so that a gate knows how sure its value is.
+Batches = Callable[[str, str | None], Sequence[npt.NDArray[np.float64]]]
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryInput:
+    """All that goes into a summary. `windows`: seconds that each phase lasted. `exact`: every value of the measure phase.
+
+    `exact` is used only where it holds as many values of every measure as the tallies counted: else turns are not all at
+    hand, and percentiles come from the sketches.
+    """
+
+    run: dict[str, Any]
+    tallies: TallySet
+    health: HealthSet
+    windows: Mapping[Phase, float]
+    verdict: Verdict
+    stamps: Stamps | None
+    reader: str | None = None  # what took the tokens off the sockets: native, python, or mixed
+    servers: Sequence[dict[str, Any]] = ()
+    gates: Sequence[str] = ()
+    inconclusive: gating.Policy = "warn"
+    other_requests: Mapping[str, Any] = field(default_factory=lambda: {"sent": 0, "failed": 0})  # that are no turns
+    exceptions: Mapping[str, Any] = field(default_factory=lambda: {"count": 0, "first": None})  # of tasks
+    users: Mapping[str, int] = field(default_factory=dict)  # of Locust, by class
+    batches: Batches | None = None  # of the measure phase, where turns are all at hand
+    exact: Values | None = None
+    exact_by_class: Mapping[str, Values] | None = None
+    step_windows: Mapping[int, float] = field(default_factory=dict)
+    step_levels: Sequence[Mapping[str, Any]] = ()  # what each step asked for
+    first_errors: Mapping[str, Any] = field(default_factory=dict)  # of each class of failure, in any phase
+    stopped_answering: Sequence[Mapping[str, Any]] | None = None  # None: turns are not all at hand
+    growth: Growth | None = None  # of the turns in flight in an open loop
+    step_growth: Mapping[int, Growth] = field(default_factory=dict)
+    overload_not_judged: str | None = None  # the cause, where an open loop has no growth
+    aborted: gating.GateResult | None = None  # the condition of `abort_on` that stopped the run
+
+
+def build(given: SummaryInput) -> dict[str, Any]:
+    """The document, numbers of the measure phase unless it says otherwise; None where not known."""
+    measured = given.tallies.total("measure")
+    window_s = given.windows.get("measure")
+    exact = given.exact if given.exact is not None and _complete(given.exact, measured) else None
+    summary: dict[str, Any] = {
+        "format": FORMAT,
+        "run": given.run,
+        "verdict": {},
+        "window_s": window_s,
+        "percentiles_from": "sketches" if exact is None else "records",
+        **_part(measured, window_s, exact),
+        "other_requests": dict(given.other_requests),
+        "exceptions": dict(given.exceptions),
+        "users": {"by_class": dict(given.users)},
+        "client": _client(given.health, given.stamps, given.reader),
+        "servers": list(given.servers),
+        "by_class": _by_class(given),
+        "steps": _steps(given),
+    }
+    phases = {phase: _turns(given.tallies.total(phase)) for phase in PHASES}
+    summary["turns"]["by_phase"] = phases | {"all": _turns(given.tallies.total())}
+    stopped = given.stopped_answering
+    summary["turns"]["first_errors"] = dict(given.first_errors)
+    summary["stopped_answering"] = None if stopped is None else list(stopped)
+    summary["growth"] = None if given.growth is None else asdict(given.growth)
+    summary["overload_not_judged"] = given.overload_not_judged
+    summary["notes"] = names_notes(summary["by_class"], given.other_requests.get("by_name", ()))
+    summary["verdict"] = _verdict(given, summary, exact)
+    return summary
+
+
+def names_notes(by_class: Mapping[str, Any], by_name: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a sentence for each table whose names beyond the bound are counted together."""
+    turns = by_class.get(OTHER_NAMES, {}).get("turns", {}).get("sent")
+    requests = sum(row["sent"] for row in by_name if row["name"] == OTHER_NAMES)
+    notes = []
+    if turns:
+        notes.append(f"{turns} turns are counted as {OTHER_NAMES!r}: tasks gave more than {MOST_NAMES:,} names")
+    if requests:
+        notes.append(f"{requests} requests are counted as {OTHER_NAMES!r}: they had more than {MOST_NAMES:,} names")
+    return notes
+
+
+def block_of(sketch: Sketch | None) -> dict[str, Any]:
+    """Count, mean, nearest-rank percentiles, extremes; for percentiles with fewer than 10 samples beyond them, `intervals`."""
+    if sketch is None or sketch.count == 0:
+        return _block(0, None, lambda q: None, None, None)
+    return _block(sketch.count, sketch.mean, sketch.quantile, sketch.min, sketch.max)
+
+
+def exact_block(values: npt.NDArray[np.float64]) -> dict[str, Any]:
+    """The same from all values, without a sketch's error."""
+    n = len(values)
+    if n == 0:
+        return block_of(None)
+    placed = np.sort(values)
+    return _block(n, float(values.mean()), lambda q: float(placed[rank(q, n) - 1]), float(placed[0]), float(placed[-1]))
+
+
+def steady(count: int, q: float) -> bool:
+    """Whether at least BEYOND samples lie beyond a percentile: n (1 - q) >= 10."""
+    return round(count * (1 - q), 6) >= BEYOND
+
+
+def is_marked(block: Mapping[str, Any], name: str) -> bool:
+    """Whether a percentile of a block is printed with a mark, since fewer than BEYOND samples lie beyond it."""
+    q = QUANTILES.get(name)
+    return q is not None and block.get(name) is not None and not steady(block["count"], q)
+
+
+def _block(
+    count: int, mean: float | None, quantile: Callable[[float], float | None], low: float | None, high: float | None
+) -> dict[str, Any]:
+    block: dict[str, Any] = {"count": count, "mean": _tidy(mean)}
+    block |= {name: _tidy(quantile(q)) for name, q in QUANTILES.items()}
+    block |= {"min": _tidy(low), "max": _tidy(high)}
+    few = {name: q for name, q in QUANTILES.items() if is_marked(block, name)}
+    return block | {"intervals": {name: _interval_of(quantile, count, q) for name, q in few.items()}} if few else block
+
+
+def _interval_of(quantile: Callable[[float], float | None], count: int, q: float) -> list[float | None]:
+    """Distribution-free 95 % interval of a percentile, [low, high]; None at an end that lies beyond all samples."""
+    return [None if at is None else _tidy(quantile(at / count)) for at in order_interval(count, q)]
+
+
+def _tidy(value: float | None) -> float | None:
+    """To the nanosecond; what lies beyond is noise of arithmetic."""
+    return None if value is None else round(value, 6)
+
+
+def _complete(exact: Values, tally: Tally) -> bool:
+    """Whether the values are those of all turns that were counted."""
+    return all(
+        len(exact.get(measure.name, ()))
+        == (tally.sketches[measure.name].count if measure.name in tally.sketches else 0)
+        for measure in MEASURES
+    )
+
+
+def figures_of(tally: Tally, window_s: float) -> dict[str, Any]:
+    """Turns, rates and latencies of a tally, from its counts and sketches."""
+    return _part(tally, window_s, None)
+
+
+def _part(tally: Tally, window_s: float | None, exact: Values | None) -> dict[str, Any]:
+    """What the whole measure phase, or one step of it, has."""
+    counted = tally.window_events - tally.window_events_uncounted
+    return {
+        "sessions": sessions(tally),
+        "turns": {
+            name: _turns(tally)[name] for name in ("sent", "ok", "cancelled", "failed", "unfinished", "by_failure")
+        },
+        "stalls": {
+            "turns_with_stall": tally.turns_with_stall,
+            "longest_ms": _tidy(tally.longest_stall_ms),
+            "turns_with_client_stall": tally.turns_with_client_stall,
+        },
+        "tokens_per_event": {"mean": tally.window_output_tokens / counted if counted else None},
+        "rates": rates(tally, window_s),
+        "latency": _latency(tally, exact),
+    }
+
+
+def sessions(tally: Tally) -> dict[str, int]:
+    """The books of sessions."""
+    return {
+        "planned": tally.sessions_planned,
+        "dropped": tally.sessions_dropped,
+        "at_limit": tally.sessions_at_limit,
+        "started": tally.sessions_started,
+        "completed": tally.sessions_completed,
+    }
+
+
+def _turns(tally: Tally) -> dict[str, Any]:
+    return {
+        "sent": tally.turns_begun,
+        "ok": tally.ok,
+        "cancelled": tally.cancelled,
+        "failed": tally.failed,
+        "unfinished": tally.unfinished,
+        "by_failure": dict(sorted(tally.by_failure.items())),
+        "by_status": {str(status): count for status, count in sorted(tally.by_status.items())},
+        "output_tokens": tally.output_tokens if tally.output_tokens_from else None,
+        "input_tokens": tally.input_tokens if tally.input_tokens_from else None,
+        "cached_tokens": tally.cached_tokens if tally.cached_tokens_from else None,
+    }
+
+
+def _latency(tally: Tally, exact: Values | None) -> dict[str, Any]:
+    names = [measure.name for measure in MEASURES if measure.name != "client_delay_ms"]
+    if exact is not None:
+        return {name: exact_block(exact.get(name, np.zeros(0))) for name in names}
+    return {name: block_of(tally.sketches.get(name)) for name in names}
+
+
+def rates(tally: Tally, window_s: float | None) -> dict[str, float | None]:
+    """Counts of a window over its length: sessions planned and begun in it, turns that ended in it, tokens that streamed in it.
+
+    `slo_attainment` is no rate: it is the share of the turns planned in the window that met the SLO.
+    """
+
+    def per_s(count: int | None) -> float | None:
+        return count / window_s if window_s and count is not None else None
+
+    judged = tally.slo_judged > 0 and tally.slo_judged == tally.ended
+    ended_judged = tally.slo_judged > 0 and tally.window_slo_judged == tally.window_turns
+    return {
+        "offered_sessions_per_s": per_s(tally.sessions_planned),
+        "achieved_sessions_per_s": per_s(tally.window_sessions),
+        "turns_per_s": per_s(tally.window_turns),
+        "output_tok_per_s": per_s(streamed_tokens(tally)),
+        "input_tok_per_s": per_s(_input_tokens(tally)),
+        "goodput_turns_per_s": per_s(tally.window_slo_met) if ended_judged else None,
+        "slo_attainment": tally.slo_met / (tally.ended + tally.sessions_dropped) if judged else None,
+    }
+
+
+def streamed_tokens(tally: Tally) -> int | None:
+    """Tokens that came in the window; None where too many of its events were never counted."""
+    known = tally.window_events_uncounted <= _UNCOUNTED * tally.window_events
+    return tally.window_output_tokens if known else None
+
+
+def _input_tokens(tally: Tally) -> int | None:
+    """Tokens of the prompts that were answered from the window on; None where too many turns did not report theirs."""
+    known = tally.input_tokens_from >= (1 - _UNCOUNTED) * tally.ok
+    return tally.window_input_tokens if known else None
+
+
+def _client(health: HealthSet, stamps: Stamps | None, reader: str | None) -> dict[str, Any]:
+    total = health.total("measure")
+    each = health.by_worker("measure").values()
+
+    def worst(figures: Iterable[float | None]) -> float | None:
+        return max((figure for figure in figures if figure is not None), default=None)
+
+    return {
+        "delay_ms": block_of(total.delay_ms),
+        "loop_lag_ms": block_of(total.loop_lag_ms),
+        "gc_pause_ms": block_of(total.gc_pause_ms),
+        "longest_pause_ms": _tidy(worst(worker.longest_pause_ms for worker in each)),
+        "cpu_share": worst(worker.cpu_share for worker in each),
+        "steal_share": worst(worker.steal_share for worker in each),
+        "stamps": stamps,
+        "reader": reader,
+    }
+
+
+def _by_class(given: SummaryInput) -> dict[str, Any]:
+    found = {}
+    for name, tally in given.tallies.by_class("measure").items():
+        found[name] = _part(tally, given.windows.get("measure"), _exact_of_class(given, name, tally))
+    return found
+
+
+def _exact_of_class(given: SummaryInput, name: str, tally: Tally) -> Values | None:
+    exact = (given.exact_by_class or {}).get(name)
+    return exact if exact is not None and _complete(exact, tally) else None
+
+
+def _steps(given: SummaryInput) -> list[dict[str, Any]]:
+    return [
+        {
+            "step": step,
+            **(given.step_levels[step] if step < len(given.step_levels) else {}),
+            "window_s": given.step_windows.get(step),
+            "growth": asdict(given.step_growth[step]) if step in given.step_growth else None,
+            **_part(tally, given.step_windows.get(step), None),
+        }
+        for step, tally in given.tallies.by_step("measure").items()
+    ]
+
+
+def _quantile(measured: Tally, delay_ms: Sketch, exact: Values | None) -> gating.Quantile:
+    """The sample's own quantile, however few its samples are; None where there is none."""
+
+    def quantile(name: str, q: float) -> float | None:
+        if exact is not None and name in exact and len(exact[name]):
+            at = rank(q, len(exact[name])) - 1
+            return float(np.partition(exact[name], at)[at])
+        sketch = delay_ms if name == "client_delay_ms" else measured.sketches.get(name)
+        return None if sketch is None else sketch.quantile(q)
+
+    return quantile
+
+
+def _intervals(batches: Batches, class_name: str | None) -> gating.Intervals:
+    def interval(name: str, q: float | None) -> Interval | None:
+        values = batches(name, class_name)
+        return mean_interval(values) if q is None else quantile_interval(values, q)
+
+    return interval
+
+
+def _evaluated(text: str, given: SummaryInput, summary: dict[str, Any], exact: Values | None) -> gating.GateResult:
+    """A gate's result, from the turns of its class. `exact`: values of all classes."""
+    gate = gating.parse(text)
+    name, measured = gate.class_name, given.tallies.total("measure")
+    if name is not None:
+        measured = given.tallies.by_class("measure").get(name, Tally())
+        exact = _exact_of_class(given, name, measured)
+    quantile = _quantile(measured, given.health.total("measure").delay_ms, exact)
+    intervals = None if given.batches is None else _intervals(given.batches, name)
+    return gating.evaluate(gate, summary, quantile, intervals, given.inconclusive)
+
+
+def _verdict(given: SummaryInput, summary: dict[str, Any], exact: Values | None) -> dict[str, Any]:
+    """With gates the run passes when all hold; without, when no turn of any phase, no other request and no task failed."""
+    results = [_evaluated(text, given, summary, exact) for text in given.gates]
+    results += [] if given.aborted is None else [given.aborted]
+    failures = given.tallies.total().failed + given.other_requests["failed"] + given.exceptions["count"]
+    passed = all(result.passed for result in results) if results else failures == 0
+    return {
+        "measurement": given.verdict.measurement,
+        "by_phase": dict(given.verdict.by_phase),
+        "reasons": [reason.to_dict() for reason in given.verdict.reasons],
+        "gates": [result.to_dict() for result in results],
+        "passed": passed,
+    }

@@ -1,0 +1,134 @@
+"""The short summary that a headless run prints at its end; `console` has the full tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from inferload.escaping import escaped, mapped
+from inferload.numbers import percent, short
+from inferload.results.terminal_tables import figure
+from inferload.text_table import align
+from inferload.verdict import failures, outcome
+
+_MEASURES = {"ttft_ms": "TTFT ms", "itl_ms": "ITL ms", "tpot_ms": "TPOT ms", "e2e_ms": "E2E ms"}
+_STATISTICS = ("mean", "p50", "p90", "p95", "p99")
+_COLUMNS = 100
+_GATES, _SERVERS = 2, 2  # lines
+
+
+def brief(summary: Mapping[str, Any], load: str = "") -> str:
+    """Return outcome, gates, latencies, load, client and servers; an unknown figure is a dash. `load`: users or rate."""
+    summary = mapped(summary, escaped)
+    lines = [*_head(summary, escaped(load)), *_gates(summary["verdict"]["gates"]), *_latency(summary)]
+    rows = [*_load_rows(summary), ("client", _client(summary["client"])), *_server_rows(summary["servers"])]
+    failed = failures.lines(summary)
+    if failed:
+        rows.append(("failed", "; ".join(failed[:2])))
+    if summary.get("notes"):
+        rows.append(("note", "; ".join(summary["notes"])))
+    width = max(len(title) for title, _ in rows)
+    return "\n".join([*lines, *(f"{title:<{width}}  {text}" for title, text in rows)])
+
+
+def clipped(text: str, columns: int = _COLUMNS) -> str:
+    """Return a text of at most so many columns; an ellipsis marks a cut."""
+    return text if len(text) <= columns else text[: columns - 1].rstrip() + "…"
+
+
+def _head(summary: Mapping[str, Any], load: str) -> list[str]:
+    run, verdict = summary["run"], summary["verdict"]
+    engine = run.get("engine")
+    server = "simulator, not a real server" if engine == "simulator" else engine or "engine not known"
+    lines = [
+        outcome.of_summary(summary).headline,
+        f"{run.get('scenario')} on {run.get('target')}, model {run.get('model')} ({server}), "
+        f"{short(summary['window_s'])} s measured, seed {run.get('seed')}" + (f", {load}" if load else ""),
+    ]
+    if verdict["measurement"] != "valid":
+        codes = ", ".join(dict.fromkeys(str(reason["code"]) for reason in verdict["reasons"]))
+        lines.append(f"measurement {verdict['measurement'].upper()}: {codes}")
+    return lines
+
+
+def _gates(gates: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return failed gates, a line each, and one line for those that passed."""
+    failed = [gate for gate in gates if not gate["passed"]]
+    passed = [gate for gate in gates if gate["passed"]]
+    shown = failed if len(failed) <= _GATES else failed[: _GATES - 1]
+    lines = [f"gate FAILED  {_gate(gate)}" for gate in shown]
+    if len(failed) > len(shown):
+        lines.append(f"gates FAILED  {len(failed) - len(shown)} more")
+    if passed:
+        values = "; ".join(_gate(gate) for gate in passed)
+        lines.append(clipped(f"gates passed  {len(passed)} of {len(gates)}: {values}"))
+    return lines
+
+
+def _gate(gate: Mapping[str, Any]) -> str:
+    undecided = ", inconclusive" if gate.get("answer") == "inconclusive" else ""
+    if gate["value"] is None:
+        return f"{gate['gate']}: {gate.get('note') or 'no value'}"
+    return f"{gate['gate']}: {short(gate['value'])}{undecided}"
+
+
+def _latency(summary: Mapping[str, Any]) -> list[str]:
+    latency = summary["latency"]
+    blocks = {title: latency[name] for name, title in _MEASURES.items() if latency.get(name, {}).get("count")}
+    if not blocks:
+        return ["latency: no turn ended well"]
+    rows = [[title, *(figure(block, name) for name in _STATISTICS)] for title, block in blocks.items()]
+    heads = ["INVALID" if summary["verdict"]["measurement"] == "invalid" else "", *_STATISTICS]
+    lines = [line[2:] for line in align([heads, *rows], "l" + "r" * len(_STATISTICS)).splitlines()]
+    if any("~" in line for line in lines):
+        lines[0] += "   (~ fewer than 10 samples lie beyond it)"
+    return lines
+
+
+def _load_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+    sessions, turns, rates, stalls = (summary[key] for key in ("sessions", "turns", "rates", "stalls"))
+    rows = [
+        (
+            "load",
+            f"{short(rates['offered_sessions_per_s'])} sessions/s offered, {short(rates['achieved_sessions_per_s'])} achieved, "
+            f"{sessions['dropped']} dropped",
+        ),
+        (
+            "turns",
+            f"{short(rates['turns_per_s'])}/s; {turns['sent']} sent, {turns['ok']} ok, {turns['failed']} failed, "
+            f"{turns['unfinished']} unfinished, {stalls['turns_with_stall']} with a stall",
+        ),
+        ("tokens", f"{short(rates['output_tok_per_s'])}/s output, {short(rates['input_tok_per_s'])}/s input"),
+    ]
+    if rates["slo_attainment"] is not None:
+        share = percent(rates["slo_attainment"])
+        rows.append(("SLO", f"{share} of turns met it; goodput {short(rates['goodput_turns_per_s'])} turns/s"))
+    return rows
+
+
+def _client(client: Mapping[str, Any]) -> str:
+    delay_ms, lag_ms = (short(client[name]["p99"]) for name in ("delay_ms", "loop_lag_ms"))
+    return (
+        f"CPU {percent(client['cpu_share'], '-')} of a core; p99: read delay {delay_ms} ms, event loop lag {lag_ms} ms"
+    )
+
+
+def _server_rows(servers: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    shown = servers if len(servers) <= _SERVERS else servers[: _SERVERS - 1]
+    rows = [("server", (f"{server['target']}: " if len(servers) > 1 else "") + _server(server)) for server in shown]
+    if len(servers) > len(shown):
+        rows.append(("server", f"{len(servers) - len(shown)} more"))
+    return rows or [("server", "no metrics were scraped")]
+
+
+def _server(server: Mapping[str, Any]) -> str:
+    return (
+        f"KV {_mean_max(server.get('kv_cache_usage'), 100)} %, running {_mean_max(server.get('requests_running'))}, "
+        f"waiting {_mean_max(server.get('requests_waiting'))} (mean/max), "
+        f"hits {percent(server.get('prefix_cache_hit_rate'), '-')}, preemptions {short(server.get('preemptions'))}"
+    )
+
+
+def _mean_max(block: Mapping[str, float | None] | None, times: float = 1) -> str:
+    known = [None, None] if block is None else [block["mean"], block["max"]]
+    return "/".join(short(None if value is None else value * times) for value in known)

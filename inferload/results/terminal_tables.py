@@ -1,0 +1,314 @@
+"""The full tables of a run for a terminal: from summary.json's document to text. `brief` has the short summary."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from inferload.escaping import escaped, escaped_lines, mapped
+from inferload.measure.measures import MEASURES
+from inferload.numbers import percent, short
+from inferload.results.cache_table import cache_table
+from inferload.results.summary import QUANTILES, is_marked
+from inferload.text_table import align
+from inferload.verdict import failures, outcome
+from inferload.verdict.gates import ONE_SIDED
+
+_COLUMNS = ("count", "mean", *QUANTILES, "max")
+_HEADS = {"p999": "p99.9"}
+_VERDICTS = {
+    "valid": "valid measurement",
+    "suspect": "SUSPECT measurement: look at the reasons before you use the figures",
+    "invalid": "INVALID measurement: do not use the figures",
+}
+
+
+def tables(summary: Mapping[str, Any], planned: str = "") -> str:
+    """The whole text, outcome first. A figure that is not known is a dash. `planned`: the load as the plan words it."""
+    summary = mapped(summary, escaped)
+    parts = [_head(summary), escaped_lines(planned), gates_text(summary), _latency(summary), _load(summary)]
+    parts += [
+        _tasks(summary),
+        _steps(summary),
+        _split(summary, "target"),
+        _split(summary, "model"),
+        _client(summary),
+        _servers(summary),
+        cache_table(summary),
+        _failures(summary),
+        "\n".join(f"note: {note}" for note in summary.get("notes") or ()),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def figure(block: Mapping[str, Any], name: str) -> str:
+    """One statistic of a block as text; a percentile with fewer than 10 samples beyond it carries a mark."""
+    return short(block[name]) + (" ~" if is_marked(block, name) else "")
+
+
+def _head(summary: Mapping[str, Any]) -> str:
+    run, verdict = summary["run"], summary["verdict"]
+    on_simulator = run.get("engine") == "simulator"
+    lines = [outcome.of_summary(summary).headline]
+    lines.append(
+        _VERDICTS[verdict["measurement"]] + (" (of the simulator, not of a real server)" if on_simulator else "")
+    )
+    lines += [_reason(reason) for reason in verdict["reasons"]]
+    window = short(summary["window_s"])
+    lines.append(
+        f"{run.get('scenario')} on {run.get('target')}, model {run.get('model')}, engine {run.get('engine') or 'not known'}: "
+        f"{window} s measured, seed {run.get('seed')}"
+    )
+    return "\n".join(lines)
+
+
+def _reason(reason: Mapping[str, Any]) -> str:
+    where = "" if reason["phase"] == "measure" else f" (in the {reason['phase']} phase, which decides nothing)"
+    return f"  {reason['code']}: {reason['text']}{where}"
+
+
+def gates_text(summary: Mapping[str, Any]) -> str:
+    """What each gate came to, and how sure that is; empty where there were none and no turn failed."""
+    verdict = mapped(summary["verdict"], escaped)
+    if not verdict["gates"]:
+        if verdict["passed"]:
+            return ""
+        return (
+            "FAILED: the scenario has no gates, so a failed turn, another failed request or an exception fails the run"
+        )
+    rows = [
+        [
+            "passed" if gate["passed"] else "FAILED",
+            gate["gate"],
+            f"is {short(gate['value'])}" if gate["value"] is not None else "",
+            "; ".join(part for part in (_sure(gate), gate.get("note")) if part),
+        ]
+        for gate in verdict["gates"]
+    ]
+    return "gates\n" + align(rows, "llll") + _gates_error(verdict["gates"])
+
+
+def _sure(gate: Mapping[str, Any]) -> str:
+    """The interval of a gate's value, and whether the limit lies in it."""
+    if "low" not in gate:
+        return ""
+    if gate["low"] is None and gate["high"] is None:
+        return "INCONCLUSIVE, too short to tell: turns are too few, or hang together too long"
+    return ("INCONCLUSIVE, " if gate["answer"] == "inconclusive" else "") + f"95 %: {interval_text(gate)}"
+
+
+def interval_text(gate: Mapping[str, Any]) -> str:
+    """The 95 % interval of a gate's value; empty if such a value has none."""
+    if "low" not in gate:
+        return ""
+    low, high = gate["low"], gate.get("high")
+    if low is None and high is None:
+        return "too short to tell"
+    known = f"over {short(low)}" if high is None else f"under {short(high)}"
+    return known if None in (low, high) else f"{short(low)} to {short(high)}"
+
+
+def _gates_error(gates: Sequence[Mapping[str, Any]]) -> str:
+    """What several intervals together may err."""
+    count = sum(gate.get("low") is not None or gate.get("high") is not None for gate in gates)
+    if not count:
+        return ""
+    family = f", one of these {count} in at most {percent(min(1, count * ONE_SIDED))}" if count > 1 else ""
+    return f"\n  a gate that its interval decides is wrong in at most {percent(ONE_SIDED)} of such runs{family}"
+
+
+def _latency(summary: Mapping[str, Any]) -> str:
+    latency = summary["latency"]
+    rows = [
+        [measure.name, *(figure(latency[measure.name], column) for column in _COLUMNS)]
+        for measure in MEASURES
+        if latency.get(measure.name, {}).get("count")
+    ]
+    if not rows:
+        return "latency: not one turn ended well"
+    origin = "exact" if summary["percentiles_from"] == "records" else "percentiles within 0.25 %"
+    title = f"latency{_warning(summary)} ({origin}; ~ fewer than 10 samples lie beyond it)"
+    heads = ["", *(_HEADS.get(column, column) for column in _COLUMNS)]
+    return f"{title}\n" + align([heads, *rows], "l" + "r" * len(_COLUMNS))
+
+
+def _load(summary: Mapping[str, Any]) -> str:
+    sessions, turns, rates = summary["sessions"], summary["turns"], summary["rates"]
+    by_failure = ", ".join(f"{name} {count}" for name, count in turns["by_failure"].items())
+    rows = [
+        [
+            "sessions",
+            f"{short(rates['offered_sessions_per_s'])}/s offered, {short(rates['achieved_sessions_per_s'])}/s achieved; "
+            f"{sessions['planned']} planned, {sessions['dropped']} dropped, {sessions['completed']} completed",
+        ],
+        [
+            "turns",
+            f"{short(rates['turns_per_s'])}/s; {turns['sent']} sent, {turns['ok']} ok"
+            + (f" ({turns['cancelled']} of them cancelled)" if turns.get("cancelled") else "")
+            + f", {turns['failed']} failed"
+            + (f" ({by_failure})" if by_failure else "")
+            + f", {turns['unfinished']} unfinished",
+        ],
+        ["tokens", f"{short(rates['output_tok_per_s'])}/s out, {short(rates['input_tok_per_s'])}/s in"],
+        ["stalls", _stalls(summary["stalls"])],
+    ]
+    if rates["slo_attainment"] is not None:
+        share = short(rates["slo_attainment"] * 100)
+        rows.append(["goodput", f"{short(rates['goodput_turns_per_s'])} turns/s; {share} % met the SLO"])
+    return f"load{_warning(summary)}\n" + align(rows, "ll")
+
+
+def _failures(summary: Mapping[str, Any]) -> str:
+    """The failures of the whole run with the first message of each class; empty if no turn failed."""
+    said = failures.lines(summary)
+    return "\n  ".join(["failed turns (times since the run began)", *said]) if said else ""
+
+
+def _stalls(stalls: Mapping[str, Any]) -> str:
+    own = stalls.get("turns_with_client_stall")
+    client = f"; {own} more turns stood still with this client, which is not the server's doing" if own else ""
+    if not stalls["turns_with_stall"]:
+        return "none" + client
+    return f"in {stalls['turns_with_stall']} turns, longest {short(stalls['longest_ms'])} ms" + client
+
+
+def _steps(summary: Mapping[str, Any]) -> str:
+    """A line for each step of the load; nothing where it had none."""
+    rows = [
+        [
+            f"{step['step']}: {step_level(step)}",
+            *(short(step["rates"][rate]) for rate in ("achieved_sessions_per_s", "turns_per_s", "output_tok_per_s")),
+            *(str(step["turns"][count]) for count in ("failed", "unfinished")),
+            *(figure(step["latency"][measure], q) for measure in ("ttft_ms", "itl_ms") for q in ("p50", "p99")),
+        ]
+        for step in summary["steps"]
+    ]
+    if not rows:
+        return ""
+    heads = [
+        "",
+        "sessions/s",
+        "turns/s",
+        "out tok/s",
+        "failed",
+        "unfinished",
+        "ttft_ms p50",
+        "p99",
+        "itl_ms p50",
+        "p99",
+    ]
+    return f"by step{_warning(summary)}\n" + align([heads, *rows], "l" + "r" * 9)
+
+
+def step_level(step: Mapping[str, Any]) -> str:
+    """What a step asked for: so many users, or sessions a second."""
+    if step.get("users") is not None:
+        return "1 user" if step["users"] == 1 else f"{step['users']} users"
+    return f"{short(step.get('sessions_per_s'))} sessions/s"
+
+
+def _split(summary: Mapping[str, Any], column: str) -> str:
+    blocks = summary.get(f"by_{column}")
+    if not blocks:
+        return ""
+    rows = [
+        [
+            name,
+            *(str(block["turns"][count]) for count in ("ok", "failed", "unfinished")),
+            *(
+                figure(block["latency"][measure], q)
+                for measure in ("ttft_ms", "itl_ms")
+                for q in ("mean", "p50", "p99")
+            ),
+        ]
+        for name, block in blocks.items()
+    ]
+    heads = ["", "ok", "failed", "unfinished", "ttft_ms mean", "p50", "p99", "itl_ms mean", "p50", "p99"]
+    return f"by {column}{_warning(summary)}\n" + align([heads, *rows], "l" + "r" * 9)
+
+
+TASK_ROWS = {
+    "completion_s": "whole task",
+    "model_s": "model time",
+    "tool_s": "tool time",
+    "think_s": "think time",
+    "lag_s": "lag",
+    "first_call_s": "first call",
+    "steps": "steps",
+}
+_TASK_COLUMNS = ("mean", "p50", "p90", "min", "max")
+
+
+def _tasks(summary: Mapping[str, Any]) -> str:
+    """A table for each class of agents: the tasks that were done, and what their answers cost."""
+    return "\n\n".join(_tasks_of(summary, name, block) for name, block in (summary.get("tasks") or {}).items())
+
+
+def _tasks_of(summary: Mapping[str, Any], name: str, block: Mapping[str, Any]) -> str:
+    rows = [
+        [f"{text}, {'s' if key.endswith('_s') else 'turns'}", *(short(block[key][column]) for column in _TASK_COLUMNS)]
+        for key, text in TASK_ROWS.items()
+        if block.get(key, {}).get("count")
+    ]
+    lines = [
+        f"tasks of {name}{_warning(summary)}: {block['begun']} begun, {block['done']} done, {block['stalled']} of these "
+        "with a stall",
+        *([align([["", *_TASK_COLUMNS], *rows], "l" + "r" * len(_TASK_COLUMNS))] if rows else []),
+        f"  {short(block['input_per_output'])} tokens in for one out, {percent(block['cached_share'], '-')} of them cached",
+    ]
+    if block["cached_share"] is not None:
+        shares = [f"{step_range(row)}: {percent(row['share'], '-')}" for row in block["cached_share_by_step"]]
+        lines.append(f"  cached by step {', '.join(shares)}")
+    return "\n".join(lines)
+
+
+def step_range(row: Mapping[str, Any]) -> str:
+    """The steps that a row of shares is of, counted from 1 as people do."""
+    first, last = row["from"] + 1, row["to"]
+    return f"{first}+" if last is None else str(first) if last + 1 == first else f"{first}-{last + 1}"
+
+
+def _client(summary: Mapping[str, Any]) -> str:
+    client = summary["client"]
+    rows = [
+        *(
+            [name, *(figure(client[name], statistic) for statistic in ("p50", "p99", "max"))]
+            for name in ("delay_ms", "loop_lag_ms", "gc_pause_ms")
+        ),
+    ]
+    stolen = f", {percent(client['steal_share'])} stolen by the hypervisor" if client["steal_share"] else ""
+    core, stamps = percent(client["cpu_share"], "-"), client["stamps"] or "no"
+    title = f"client: {core} of a core (worst worker){stolen}, {stamps} receive stamps"
+    return f"{title}\n" + align([["", "p50", "p99", "max"], *rows], "lrrr")
+
+
+def _servers(summary: Mapping[str, Any]) -> str:
+    rows = []
+    for server in summary["servers"]:
+        hit_rate = server.get("prefix_cache_hit_rate")
+        rows.append(
+            [
+                server["target"],
+                _pair(server.get("kv_cache_usage"), 100),
+                _pair(server.get("requests_running"), 1),
+                _pair(server.get("requests_waiting"), 1),
+                short(None if hit_rate is None else hit_rate * 100),
+                *(short(server.get(name)) for name in ("preemptions", "prompt_tok_per_s", "generation_tok_per_s")),
+            ]
+        )
+    if not rows:
+        return "server: nothing was scraped"
+    heads = ["", "KV % mean/max", "running", "waiting", "hit %", "preempt", "prompt tok/s", "gen tok/s"]
+    unusable = sum(server.get("samples_unusable") or 0 for server in summary["servers"])
+    note = f"\n{unusable} samples were no usable numbers and are unknown" if unusable else ""
+    return "server\n" + align([heads, *rows], "lrrrrrrr") + note
+
+
+def _warning(summary: Mapping[str, Any]) -> str:
+    """What a table of figures that cannot be believed has in its title."""
+    return " [INVALID]" if summary["verdict"]["measurement"] == "invalid" else ""
+
+
+def _pair(block: Mapping[str, float | None] | None, times: float) -> str:
+    known = [None, None] if block is None else [block["mean"], block["max"]]
+    return "/".join(short(None if value is None else value * times) for value in known)

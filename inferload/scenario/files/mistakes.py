@@ -1,0 +1,199 @@
+"""From what the models refuse to lines that a person can act on: the key as written, its line, and the remedy."""
+
+import difflib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from inferload.errors import UsageError
+from inferload.scenario.files.yaml_text import Fault, Parsed, PathTo
+
+Schema = Mapping[str, Any]
+
+
+class ScenarioError(UsageError):
+    """Everything that is wrong with one scenario, a line each, in the order of the file."""
+
+    def __init__(self, origin: str, faults: Sequence[Fault]) -> None:
+        self.origin = origin
+        self.faults = tuple(sorted(set(faults), key=lambda fault: (fault.line, [str(part) for part in fault.path])))
+        super().__init__("\n".join(fault.render(origin) for fault in self.faults))
+
+
+def faults_of(error: ValidationError, parsed: Parsed, schema: Schema) -> list[Fault]:
+    """One fault per refusal, placed by the lines of the text."""
+    details = error.errors(include_url=False)
+    other_schema = [detail for detail in details if detail["loc"] == ("schema",) and detail["type"] != "missing"]
+    faults = [_fault(detail, parsed, schema) for detail in other_schema or details]
+    # A key that is written wrong is one mistake, not an unknown key and a missing one.
+    meant = {(*fault.path[:-1], _suggestion(fault)) for fault in faults}
+    return [fault for fault in faults if not (fault.text.startswith("missing") and fault.path in meant)]
+
+
+def _suggestion(fault: Fault) -> str | None:
+    _, found, near = fault.text.partition("unknown key; did you mean ")
+    return near.removesuffix("?") if found else None
+
+
+def _fault(detail: ErrorDetails, parsed: Parsed, schema: Schema) -> Fault:
+    path = _written_path(detail, parsed.data)
+    text = _TEXTS.get(detail["type"], _as_pydantic_says)(detail, path, schema)
+    if detail["type"] in ("union_tag_not_found", "union_tag_invalid") and isinstance(detail["input"], Mapping):
+        path = (*path, _discriminator(detail))
+    if source := parsed.source_of(path):
+        return Fault(0, path, text, source)
+    within = parsed.sources_within(path) if detail["type"] == "value_error" else []
+    return Fault(parsed.line_of(path), path, text + (f" (with {', '.join(within)})" if within else ""))
+
+
+def _written_path(detail: ErrorDetails, data: Any) -> PathTo:
+    """The refusal's place without the tags of unions, which stand in pydantic's path but in no file."""
+    path: list[str | int] = []
+    parts = detail["loc"]
+    for number, part in enumerate(parts):
+        is_last = number == len(parts) - 1
+        if _holds(data, part):
+            data = data[part]
+            path.append(part)
+        elif is_last and detail["type"] == "missing":
+            path.append(part)
+    return tuple(path)
+
+
+def _holds(data: Any, part: str | int) -> bool:
+    if isinstance(data, Mapping):
+        return part in data
+    return isinstance(data, list) and isinstance(part, int) and part < len(data)
+
+
+def _discriminator(detail: ErrorDetails) -> str:
+    return str(detail["ctx"]["discriminator"]).strip("'")
+
+
+def _shown(value: Any) -> str:
+    """A value as a person wrote it, cut short."""
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
+    text = repr(value) if isinstance(value, str | int | float) else _sort(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _sort(value: Any) -> str:
+    return "a mapping" if isinstance(value, Mapping) else "a list" if isinstance(value, list | tuple) else repr(value)
+
+
+def _part_of(schema: Schema, loc: Sequence[str | int]) -> Schema:
+    """The JSON Schema of the mapping at a place, tags of unions included in the place."""
+    part = _deref(schema, schema)
+    for step in loc:
+        if step in part.get("properties", {}):
+            part = _deref(part["properties"][step], schema)
+        elif "discriminator" in part and step in part["discriminator"]["mapping"]:
+            part = _deref({"$ref": part["discriminator"]["mapping"][step]}, schema)
+        elif isinstance(step, int) and "items" in part:
+            part = _deref(part["items"], schema)
+    return part
+
+
+def _deref(part: Schema, schema: Schema) -> Schema:
+    while True:
+        choices = [one for one in part.get("anyOf", ()) if one.get("type") != "null"]
+        if "$ref" in part:
+            part = schema["$defs"][part["$ref"].rpartition("/")[2]]
+        elif len(choices) == 1:  # the thing or null: its keys are the thing's
+            part = choices[0]
+        else:
+            return part
+
+
+def _near(word: str, words: Sequence[str]) -> str | None:
+    return next(iter(difflib.get_close_matches(word, words, n=1, cutoff=0.5)), None)
+
+
+def _unknown_key(detail: ErrorDetails, path: PathTo, schema: Schema) -> str:
+    key, place = str(path[-1]), detail["loc"][:-1]
+    valid = list(_part_of(schema, place).get("properties", {}))
+    others = _kinds_with(key, place, schema)
+    if others:
+        return f"unknown key; it belongs to {', '.join(others)}; valid here: {', '.join(valid)}"
+    near = _near(key, valid)
+    return f"unknown key; did you mean {near}?" if near else f"unknown key; valid here: {', '.join(valid)}"
+
+
+def _kinds_with(key: str, place: Sequence[str | int], schema: Schema) -> list[str]:
+    """The other kinds of the same union that have the key, as a person writes them; none where there is no union."""
+    union = _part_of(schema, place[:-1]).get("discriminator", {"mapping": {}}) if place else {"mapping": {}}
+    if not place or place[-1] not in union["mapping"]:
+        return []
+    tags = [tag for tag in union["mapping"] if key in _part_of(schema, (*place[:-1], tag)).get("properties", {})]
+    return [f"{union['propertyName']} {tag}" for tag in tags]
+
+
+def _missing(detail: ErrorDetails, path: PathTo, schema: Schema) -> str:
+    fields = _part_of(schema, detail["loc"][:-1]).get("properties", {})
+    about = fields.get(str(detail["loc"][-1]), {}).get("description")
+    return f"missing; {about}" if about else "missing"
+
+
+def _no_kind(detail: ErrorDetails, path: PathTo, schema: Schema) -> str:
+    union = _part_of(schema, detail["loc"]).get("discriminator", {})
+    choices, key = list(union.get("mapping", {})), union.get("propertyName", "kind")
+    if not isinstance(detail["input"], Mapping):
+        also = "a number or " if key == "dist" else ""
+        return f"must be {also}{{{key}: {' | '.join(choices)}, ...}}, is {_shown(detail['input'])}"
+    return f"missing; one of {', '.join(choices)}"
+
+
+def _wrong_kind(detail: ErrorDetails, path: PathTo, schema: Schema) -> str:
+    word = str(detail["ctx"]["tag"])
+    choices = [choice.strip("'") for choice in detail["ctx"]["expected_tags"].split(", ")]
+    near = _near(word, choices)
+    return f"is {word!r}; " + (f"did you mean {near}?" if near else f"one of {', '.join(choices)}")
+
+
+def _wrong_word(detail: ErrorDetails, path: PathTo, schema: Schema) -> str:
+    choices = [choice.strip("'") for choice in detail["ctx"]["expected"].replace(" or ", ", ").split(", ")]
+    near = _near(str(detail["input"]), choices)
+    return f"is {_shown(detail['input'])}; " + (f"did you mean {near}?" if near else f"one of {', '.join(choices)}")
+
+
+def _must_be(what: str) -> Callable[[ErrorDetails, PathTo, Schema], str]:
+    return lambda detail, path, schema: f"must be {what}, is {_shown(detail['input'])}"
+
+
+def _bound(words: str, key: str) -> Callable[[ErrorDetails, PathTo, Schema], str]:
+    return lambda detail, path, schema: f"must be {words} {detail['ctx'][key]:g}, is {_shown(detail['input'])}"
+
+
+def _own_words(detail: ErrorDetails, path: PathTo, schema: Schema) -> str:
+    """A check of ours: its words are already meant for people."""
+    return str(detail["ctx"]["error"])
+
+
+def _as_pydantic_says(detail: ErrorDetails, path: PathTo, schema: Schema) -> str:
+    return f"{detail['msg'][:1].lower()}{detail['msg'][1:]}, is {_shown(detail['input'])}"
+
+
+_TEXTS: Mapping[str, Callable[[ErrorDetails, PathTo, Schema], str]] = {
+    "extra_forbidden": _unknown_key,
+    "missing": _missing,
+    "union_tag_not_found": _no_kind,
+    "union_tag_invalid": _wrong_kind,
+    "model_attributes_type": _no_kind,
+    "literal_error": _wrong_word,
+    "value_error": _own_words,
+    "greater_than": _bound("greater than", "gt"),
+    "greater_than_equal": _bound("at least", "ge"),
+    "finite_number": _must_be("finite"),
+    "float_type": _must_be("a number"),
+    "int_type": _must_be("a whole number"),
+    "int_from_float": _must_be("a whole number"),
+    "bool_type": _must_be("true or false"),
+    "string_type": _must_be("text"),
+    "model_type": _must_be("a mapping of keys"),
+    "dict_type": _must_be("a mapping of keys"),
+    "tuple_type": _must_be("a list"),
+}

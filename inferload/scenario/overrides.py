@@ -1,0 +1,182 @@
+"""Values that a command line sets in place of a scenario file's: `--set PATH=VALUE`, and the quick options of `inferload run`."""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from inferload.errors import UsageError
+from inferload.scenario.files.yaml_text import Fault, Parsed, PathTo, dotted, parse, scalar
+from inferload.scenario.schema.agent import Agent, LiveAgent
+from inferload.scenario.schema.arrivals import Arrivals, Closed, Rated
+from inferload.scenario.schema.chat import OPEN_ENDED, Chat
+from inferload.scenario.schema.workloads import Mix, Workload
+
+_PATH = re.compile(r"[^.\[\]=]+(\.[^.\[\]=]+|\[\d+\])*")
+_STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
+
+
+@dataclass(frozen=True, slots=True)
+class Override:
+    """The value of one key. `source`: the option as given, for messages."""
+
+    path: PathTo
+    value: Any
+    source: str
+
+    @property
+    def key(self) -> str:
+        """The path as a file's messages write it: `workload.classes[0].share`."""
+        return dotted(self.path)
+
+    @property
+    def setting(self) -> str:
+        """The override as the value of a --set option."""
+        return f"{self.key}={json.dumps(self.value)}"
+
+
+def parse_settings(texts: Sequence[str] | None) -> tuple[Override, ...]:
+    """The overrides of all --set options; UsageError if one cannot be read, or two of them set the same key."""
+    overrides = tuple(map(_parsed_setting, texts or ()))
+    refuse_overlaps(overrides)
+    return overrides
+
+
+def _parsed_setting(text: str) -> Override:
+    path, equals, value = text.partition("=")
+    path, source = path.strip(), f"--set {text}"
+    if not equals or not _PATH.fullmatch(path):
+        raise UsageError(f"{source}: not PATH=VALUE; write it as --set workload.turns=3")
+    steps = tuple(int(index) if index else key for key, index in _STEP.findall(path))
+    if not value.strip():
+        return Override(steps, None, source)
+    parsed = parse(value)
+    if parsed.faults:
+        raise UsageError(f"{source}: {parsed.faults[0].text}")
+    return Override(steps, parsed.data, source)
+
+
+def refuse_overlaps(overrides: Sequence[Override]) -> None:
+    """UsageError if two overrides set the same key, or one a key inside the other's value."""
+    for number, one in enumerate(overrides):
+        for other in overrides[:number]:
+            shorter = min(len(one.path), len(other.path))
+            if one.path[:shorter] == other.path[:shorter]:
+                raise UsageError(f"{one.source}: {other.source} also sets {other.key}; give one of them")
+
+
+def apply(parsed: Parsed, overrides: Sequence[Override]) -> None:
+    """Set each override's value in the data of a file, as if the file were edited; an impossible path becomes a fault."""
+    for override in overrides:
+        parsed.sources[override.path] = override.source
+        fault = _set(parsed.data, override)
+        if fault is not None:
+            parsed.faults.append(Fault(0, override.path, fault, override.source))
+
+
+def _set(data: Any, override: Override) -> str | None:
+    """Set the value, with the mappings around it that are missing; the reason if it cannot be set."""
+    place, last = data, len(override.path) - 1
+    for depth, key in enumerate(override.path):
+        fits = isinstance(place, list) and key < len(place) if isinstance(key, int) else isinstance(place, dict)
+        if not fits:
+            outer = dotted(override.path[:depth])
+            return f"{outer or 'the file'} is {_kind(place)}; set {outer or 'it'} as a whole"
+        if depth == last:
+            place[key] = override.value
+        elif isinstance(place, dict) and place.get(key) is None:
+            place[key] = {}
+        place = place[key]
+    return None
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, list):
+        return f"a list of {len(value)}"
+    return "a mapping" if isinstance(value, dict) else json.dumps(value)
+
+
+# -- the quick options of `inferload run`
+
+
+def users(arrivals: Arrivals, text: str) -> Override:
+    """`--users N`: the users of a closed loop; an open loop at a fixed rate becomes a closed one."""
+    source, count = f"--users {text}", scalar(text)
+    if isinstance(arrivals, Closed) and arrivals.profile is None:
+        return Override(("arrivals", "users"), count, source)
+    at_once = count if isinstance(count, int) and count > 0 else 1  # else the message about users says enough
+    whole = {"kind": "closed", "users": count, "spawn_per_s": at_once}
+    if isinstance(arrivals, Rated) and arrivals.profile is None:
+        return Override(("arrivals",), whole, source)
+    raise _planned_otherwise(arrivals, source, whole)
+
+
+def rate(arrivals: Arrivals, text: str) -> Override:
+    """`--rate R`: the session starts per second of an open loop; a closed loop becomes an open one at a constant rate."""
+    source, per_s = f"--rate {text}", scalar(text)
+    if isinstance(arrivals, Rated) and arrivals.profile is None:
+        return Override(("arrivals", "sessions_per_s"), per_s, source)
+    whole = {"kind": "constant", "sessions_per_s": per_s}
+    if isinstance(arrivals, Closed) and arrivals.profile is None:
+        return Override(("arrivals",), whole, source)
+    raise _planned_otherwise(arrivals, source, whole)
+
+
+def _planned_otherwise(arrivals: Arrivals, source: str, whole: dict[str, Any]) -> UsageError:
+    planned = (
+        "arrivals.profile plans a load that changes"
+        if isinstance(arrivals, Closed | Rated)
+        else "arrivals.kind is trace, which starts sessions at recorded times"
+    )
+    value = ", ".join(f"{key}: {each}" for key, each in whole.items())
+    return UsageError(f"{source}: {planned}; to replace it, give --set 'arrivals={{{value}}}'")
+
+
+def sessions(text: str) -> Override:
+    """`--sessions N`: the number of sessions after which the run ends."""
+    return Override(("phases", "sessions"), scalar(text), f"--sessions {text}")
+
+
+def input_len(workload: Workload, text: str) -> Override:
+    """`--input-len N`: tokens of each new message of the user."""
+    source = f"--input-len {text}"
+    if isinstance(workload, Chat):
+        if workload.source.kind in OPEN_ENDED:
+            return Override(("workload", "prompt_tokens"), scalar(text), source)
+        if workload.source.kind == "random":
+            return Override(("workload", "source", "input_tokens"), scalar(text), source)
+        if workload.source.kind == "prefix_repetition":
+            raise UsageError(
+                f"{source}: workload.source.kind is prefix_repetition, whose prompts have two lengths; "
+                f"give --set workload.source.prefix_tokens=N and --set workload.source.suffix_tokens=N"
+            )
+        raise UsageError(
+            f"{source}: workload.source.kind is {workload.source.kind}, whose messages have their own lengths; "
+            "name a scenario with made-up text, such as chat"
+        )
+    if isinstance(workload, Agent):
+        return Override(("workload", "prompt_tokens"), scalar(text), source)
+    raise _no_length(workload, source, "prompt_tokens")
+
+
+def output_len(workload: Workload, text: str) -> Override:
+    """`--output-len N`: tokens of each answer."""
+    source = f"--output-len {text}"
+    if isinstance(workload, Chat) and workload.source.kind in ("random", "prefix_repetition"):
+        return Override(("workload", "source", "output_tokens"), scalar(text), source)
+    if isinstance(workload, Chat | Agent | LiveAgent):
+        return Override(("workload", "output_tokens"), scalar(text), source)
+    raise _no_length(workload, source, "output_tokens")
+
+
+def _no_length(workload: Workload, source: str, key: str) -> UsageError:
+    remedy = "name a scenario with made-up text, such as chat"
+    if isinstance(workload, Mix):
+        why = "each class has its own length"
+        remedy = f"set it for one class: --set workload.classes[0].workload.{key}=N"
+    elif isinstance(workload, LiveAgent):
+        why = f"{workload.agent} writes the messages"
+    else:
+        why = "the recorded trace sets the lengths"
+    return UsageError(f"{source}: workload.kind is {workload.kind}, where {why}; {remedy}")

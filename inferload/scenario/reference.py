@@ -1,0 +1,145 @@
+"""Reference of all keys of a scenario file: `python -m inferload.scenario.reference > docs/scenario.md`."""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from inferload.scenario.json_schema import json_schema
+
+EXAMPLE = """\
+schema: 1
+name: support
+workload:
+  kind: chat
+  turns: 3
+  prompt_tokens: {dist: lognormal, p50: 120, p95: 400}
+  output_tokens: 150
+arrivals: {kind: poisson, sessions_per_s: 2}
+phases: {warmup_s: 10, measure_s: 60}
+slo: {ttft_ms: 500, itl_ms: 50}
+gates: ["p95(ttft_ms) < 800", "failed_ratio < 0.01"]
+"""
+
+_HEAD = """# Scenario file
+
+<!-- Generated: python -m inferload.scenario.reference > docs/scenario.md -->
+
+A scenario is a YAML file: what is asked (`workload`), when (`arrivals`), for how long (`phases`), and what the run must hold
+(`slo`, `gates`). A complete one:
+
+```yaml
+{example}```
+
+`inferload init mine.yaml` writes a commented file, `inferload validate mine.yaml` names every mistake with its line,
+`inferload plan mine.yaml` prints the resulting load, and `inferload run mine.yaml --host http://server:8000` runs it.
+`inferload schema` prints the JSON Schema for editors. A *distribution* is a number, or one of the mappings with `dist` below.
+"""
+
+_Schema = Mapping[str, Any]
+
+
+def document() -> str:
+    """Return the text of docs/scenario.md."""
+    schema = json_schema()
+    parts = [_HEAD.format(example=EXAMPLE), _section("Top level", schema, schema)]
+    parts += [_section(_title(name, schema["$defs"][name]), schema["$defs"][name], schema) for name in _order(schema)]
+    return "\n".join(parts)
+
+
+def _order(schema: _Schema) -> list[str]:
+    """Return the names of all definitions with keys, in the order in which the file's keys lead to them."""
+    found: dict[str, None] = {}
+
+    def visit(part: object) -> None:
+        for name in _references(part):
+            if name not in found:
+                found[name] = None
+                visit(schema["$defs"][name])
+
+    visit(schema["properties"])
+    return [name for name in found if "properties" in schema["$defs"][name]]
+
+
+def _references(part: object) -> Iterator[str]:
+    if isinstance(part, Mapping):
+        if isinstance(part.get("$ref"), str):
+            yield part["$ref"].rpartition("/")[2]
+        for key, item in part.items():
+            if key not in ("$defs", "discriminator"):
+                yield from _references(item)
+    elif isinstance(part, list):
+        for item in part:
+            yield from _references(item)
+
+
+def _tag(definition: _Schema) -> str:
+    """Return the key and value that select a definition, as `kind: chat`; empty if nothing does."""
+    constants = [(key, one["const"]) for key, one in definition.get("properties", {}).items() if "const" in one]
+    return ", ".join(f"{key}: {value}" for key, value in constants if key in ("kind", "dist", "source"))
+
+
+def _title(name: str, definition: _Schema) -> str:
+    tag = _tag(definition)
+    return f"{name} (`{tag}`)" if tag else name
+
+
+def _section(title: str, definition: _Schema, schema: _Schema) -> str:
+    lines = [f"## {title}", ""]
+    text = " ".join(str(definition.get("description", "")).split())
+    if text and definition is not schema:
+        lines += [text, ""]
+    rows = []
+    required = set(definition.get("required", ()))
+    for key, part in definition["properties"].items():
+        if "const" in part and f"{key}: {part['const']}" in _tag(definition):
+            continue
+        default = "required" if key in required else "-" if "$ref" in part else _default(part)
+        cells = (f"`{key}`", _value(part, schema), default, " ".join(str(part.get("description", "")).split()))
+        rows.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
+    if rows:
+        lines += ["| key | value | default | meaning |", "|---|---|---|---|", *rows]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _default(part: _Schema) -> str:
+    value = part.get("default")
+    return "-" if value is None or value in ({}, []) else f"`{json.dumps(value, ensure_ascii=False)}`"
+
+
+def _value(part: _Schema, schema: _Schema) -> str:
+    """Return the type of a value in words, with links to the sections of its keys."""
+    if "$ref" in part:
+        name = part["$ref"].rpartition("/")[2]
+        definition = schema["$defs"][name]
+        text = f"`{_tag(definition)}`" if _tag(definition) else name
+        return f"[{text}](#{_anchor(name, definition)})" if "properties" in definition else "any"
+    if "const" in part:
+        return f"`{part['const']}`"
+    if "enum" in part:
+        return ", ".join(f"`{one}`" for one in part["enum"])
+    choices = [*part.get("anyOf", ()), *part.get("oneOf", ())]
+    if any(_tag(schema["$defs"][name]).startswith("dist") for name in _references(choices)):
+        return "distribution"
+    if choices:
+        return " or ".join(dict.fromkeys(_value(one, schema) for one in choices if one.get("type") != "null"))
+    if part.get("type") == "array":
+        return f"list of {_value(part.get('items', {}), schema)}"
+    limits = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
+    bounds = ", ".join(f"{sign} {part[key]:g}" for key, sign in limits.items() if key in part)
+    names = {
+        "object": "mapping",
+        "string": "text",
+        "integer": "integer",
+        "number": "number",
+        "boolean": "true or false",
+    }
+    return f"{names.get(str(part.get('type')), 'any')}{' ' + bounds if bounds else ''}"
+
+
+def _anchor(name: str, definition: _Schema) -> str:
+    kept = (char for char in _title(name, definition).lower() if char.isalnum() or char in " -_")
+    return "".join(kept).replace(" ", "-")
+
+
+if __name__ == "__main__":
+    print(document(), end="")

@@ -1,0 +1,415 @@
+"""What a server said of itself over a window: the `servers` entries of summary.json, from scrapes of its metrics page.
+
+Rates and counts lie between the scrapes nearest to the window's two ends, and `window_s` is the time between those two.
+Counters are summed over engines and bridged over restarts; gauges are never averaged over engines: KV usage is the
+highest engine's, queues are sums, and every engine's own stand under `engines`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from inferload.measure.arrow import pa
+from inferload.measure.clock import NS_PER_S
+from inferload.server_metrics import metric_names as names
+from inferload.server_metrics.series import TOO_LARGE, Floats, ServerSeries, by_target
+
+_HISTOGRAMS = {
+    "ttft_ms": names.TTFT,
+    "itl_ms": names.ITL,
+    "queue_ms": names.QUEUE,
+    "prefill_ms": names.PREFILL,
+    "decode_ms": names.DECODE,
+    "e2e_ms": names.E2E,
+}
+_GAUGES = (
+    names.KV_CACHE_USAGE,
+    names.RUNNING,
+    names.WAITING,
+    names.WAITING_BY_REASON,
+    names.CACHE_CONFIG,
+    names.HIT_RATE,
+    names.KV_CACHE_TOKENS,
+)
+_COUNTERS = (
+    names.PREFIX_QUERIES,
+    names.PREFIX_HITS,
+    names.PREEMPTIONS,
+    names.PROMPT_TOKENS,
+    names.PROMPT_TOKENS_BY_SOURCE,
+    names.PROMPT_TOKENS_CACHED,
+    names.GENERATION_TOKENS,
+    names.FINISHED,
+    names.REJECTIONS,
+    names.SPEC_DRAFTS,
+    names.SPEC_DRAFT_TOKENS,
+    names.SPEC_ACCEPTED,
+    names.SPEC_ACCEPTED_PER_POS,
+    names.PROCESS_CPU,
+)
+USED = (
+    *_GAUGES,
+    *names.GPU,
+    *_COUNTERS,
+    *(family + end for family in _HISTOGRAMS.values() for end in names.HISTOGRAM_SUFFIXES),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CounterTotal:
+    """A counter over a whole run. `first` and `last` as the page said; `increase` with restarts of the server bridged."""
+
+    first: float
+    last: float
+    increase: float
+
+
+def totals(table: pa.Table) -> dict[str, dict[str, CounterTotal]]:
+    """Per target and counter (0.32's name, summed over its series): where it began, where it ended, how far it came."""
+    return {target: _totals(server) for target, server in by_target(table).items()}
+
+
+_MOST_DIGITS = 18
+_SURE_S = 0.05  # clocks of several machines agree no better
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixCache:
+    """What the servers' prefix caches did over a whole run, and how they are set up. None: not said, or not by all alike."""
+
+    queries: int | None  # tokens
+    hits: int | None  # tokens
+    block_size: int | None
+    enabled: bool | None
+    between_wall_ns: tuple[int, int] | None = (
+        None  # the scrapes that the counts lie between: the narrowest of the targets'
+    )
+
+    def missed(self, first_wall_ns: int, last_wall_ns: int) -> list[str]:
+        """What of load between these instants the counts lack, in words; empty where they hold all of it."""
+        if self.between_wall_ns is None:
+            return []
+        late_s, early_s = (
+            (self.between_wall_ns[0] - first_wall_ns) / NS_PER_S,
+            (last_wall_ns - self.between_wall_ns[1]) / NS_PER_S,
+        )
+        found = []
+        if late_s > _SURE_S:
+            found.append(f"begins {late_s:.1f} s after the first turn went out, when its page first answered")
+        if early_s > _SURE_S:
+            found.append(f"ends {early_s:.1f} s before the last turn was over, when its page last answered")
+        return found
+
+
+def prefix_cache(table: pa.Table) -> PrefixCache:
+    """All targets together, from the first scrape to the last: from idle to idle, as tokens are counted at admission."""
+    servers = list(by_target(table, [names.PREFIX_QUERIES, names.PREFIX_HITS, names.CACHE_CONFIG]).values())
+    configs = [series.labels for server in servers for series in server.series(names.CACHE_CONFIG)]
+    sizes = {labels.get("block_size", "") for labels in configs}
+    switches = {labels.get("enable_prefix_caching", "") for labels in configs}
+    size, switch = (sizes.pop() if len(sizes) == 1 else "", switches.pop() if len(switches) == 1 else "")
+    return PrefixCache(
+        _grown(servers, names.PREFIX_QUERIES),
+        _grown(servers, names.PREFIX_HITS),
+        _number(size),
+        {"True": True, "False": False}.get(switch),
+        _between(servers),
+    )
+
+
+def _between(servers: Sequence[ServerSeries]) -> tuple[int, int] | None:
+    at = [
+        server.wall_ns[~np.isnan(sums)]
+        for server in servers
+        if (sums := server.summed(names.PREFIX_QUERIES)) is not None
+    ]
+    seen = [instants for instants in at if len(instants)]
+    return (max(int(one[0]) for one in seen), min(int(one[-1]) for one in seen)) if seen else None
+
+
+def _grown(servers: Sequence[ServerSeries], metric: str) -> int | None:
+    grown = [server.grown(metric) for server in servers]
+    known = [values for values in grown if values is not None and len(values)]
+    return round(sum(float(values[-1] - values[0]) for values in known)) if known and len(known) == len(grown) else None
+
+
+def servers_block(
+    table: pa.Table, start_wall_ns: int, end_wall_ns: int, targets: Sequence[str] = ()
+) -> list[dict[str, Any]]:
+    """One entry per target, for the half-open window; None for all that the server did not say.
+
+    `targets`: those that were to be scraped; one that never answered gets an entry in which nothing is known.
+    """
+    servers = by_target(table, USED)
+    for target in targets:
+        silent = ServerSeries(target, np.array([], dtype=np.int64), {}, np.array([], dtype=np.bool_))
+        servers.setdefault(target, silent)
+    return [_entry(View.of(server, start_wall_ns, end_wall_ns)) for _, server in sorted(servers.items())]
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """One server between two of its scrapes, `first` and `last` by index; None where the window has no two of them."""
+
+    server: ServerSeries
+    first: int | None
+    last: int | None
+    start_wall_ns: int
+    end_wall_ns: int
+
+    @classmethod
+    def of(cls, server: ServerSeries, start_wall_ns: int, end_wall_ns: int) -> "View":
+        """Between the scrapes that are nearest to the two ends."""
+        if len(server.wall_ns) == 0:
+            return cls(server, None, None, start_wall_ns, end_wall_ns)
+        first, last = (int(np.argmin(np.abs(server.wall_ns - at))) for at in (start_wall_ns, end_wall_ns))
+        two = first < last
+        return cls(server, first if two else None, last if two else None, start_wall_ns, end_wall_ns)
+
+    @property
+    def window_s(self) -> float | None:
+        """Time between the two scrapes."""
+        if self.first is None or self.last is None:
+            return None
+        return float(self.server.wall_ns[self.last] - self.server.wall_ns[self.first]) / NS_PER_S
+
+    @property
+    def longest_gap_s(self) -> float | None:
+        """The longest time within the window that no scrape saw, its ends included; None without any scrape."""
+        if len(self.server.wall_ns) == 0:
+            return None
+        inside = np.clip(self.server.wall_ns, self.start_wall_ns, self.end_wall_ns)
+        return float(np.max(np.diff(np.r_[self.start_wall_ns, inside, self.end_wall_ns]))) / NS_PER_S
+
+    def delta(self, metric: str, **labels: str) -> float | None:
+        """How far a counter came between the two scrapes."""
+        grown = self.server.grown(metric, **labels)
+        if grown is None or self.first is None or self.last is None:
+            return None
+        return float(grown[self.last] - grown[self.first])
+
+    def per_s(self, metric: str, **labels: str) -> float | None:
+        """A counter's mean rate between the two scrapes."""
+        delta, window_s = self.delta(metric, **labels), self.window_s
+        return None if delta is None or window_s is None else delta / window_s
+
+    def gauge(self, values: Floats | None) -> dict[str, float | None]:
+        """Mean and highest over the window's scrapes; None where there was nothing to read."""
+        if values is not None and self.first is not None and self.last is not None:
+            seen = values[self.first : self.last + 1]
+            seen = seen[~np.isnan(seen)]
+            if len(seen):
+                return {"mean": float(seen.mean()), "max": float(seen.max())}
+        return {"mean": None, "max": None}
+
+
+def _totals(server: ServerSeries) -> dict[str, CounterTotal]:
+    found = {}
+    for metric in sorted(server.metrics):
+        shown, grown = server.summed(metric), server.grown(metric)
+        if not names.is_counter(metric) or metric.endswith("_bucket") or shown is None or grown is None:
+            continue
+        seen = shown[~np.isnan(shown)]
+        if len(seen):
+            found[metric] = CounterTotal(float(seen[0]), float(seen[-1]), float(grown[-1] - grown[0]))
+    return found
+
+
+def _entry(view: View) -> dict[str, Any]:
+    server = view.server
+    return {
+        "target": server.target,
+        "scrapes": 0 if view.first is None or view.last is None else view.last - view.first + 1,
+        "window_s": view.window_s,
+        "longest_gap_s": view.longest_gap_s,
+        "restarts": _restarts(view),
+        "samples_unusable": server.samples_unusable,
+        **_gauges(view),
+        **_prefix_cache(view),
+        **_work(view),
+        "kv_cache_size_tokens": _cache_size(server),
+        "spec_decode": _spec_decode(view),
+        **{name: _histogram(view, family) for name, family in _HISTOGRAMS.items()},
+        "engines": _engines(view),
+        "gpu": _gpu(view),
+    }
+
+
+def _gpu(view: View) -> dict[str, Any] | None:
+    """A GPU exporter's gauges: the busiest GPU's use (0..1), memory and power of all, the slowest clock; None on other pages."""
+    server = view.server
+    if not any(name in server.metrics for name in names.GPU):
+        return None
+    use = server.highest(names.GPU_USE)
+    clocks = [series.values for series in server.series(names.GPU_SM_CLOCK)]
+    return {
+        "use": view.gauge(None if use is None else use / 100),
+        "memory_mib": view.gauge(server.summed(names.GPU_MEMORY)),
+        "power_w": view.gauge(server.summed(names.GPU_POWER)),
+        "sm_clock_mhz": view.gauge(np.fmin.reduce(clocks) if clocks else None),
+    }
+
+
+def _restarts(view: View) -> int | None:
+    if view.first is None or view.last is None:
+        return None
+    return int(np.count_nonzero(view.server.restarted[view.first + 1 : view.last + 1]))
+
+
+def _gauges(view: View) -> dict[str, Any]:
+    server = view.server
+    reasons = sorted({series.labels.get("reason", "") for series in server.series(names.WAITING_BY_REASON)})
+    by_reason = {why: view.gauge(server.summed(names.WAITING_BY_REASON, reason=why)) for why in reasons if why}
+    return {
+        "kv_cache_usage": view.gauge(server.highest(names.KV_CACHE_USAGE)),
+        "requests_running": view.gauge(server.summed(names.RUNNING)),
+        "requests_waiting": view.gauge(server.summed(names.WAITING)),
+        "waiting_by_reason": by_reason or None,
+    }
+
+
+def _prefix_cache(view: View) -> dict[str, Any]:
+    """Hits and queries are tokens. `_before`: since the server's start and until the window; `_at_first_scrape`: until
+    the first scrape of all, so before this run asked anything.
+
+    `_from`: where the rate is from; "gauge" is the mean of what the server said of its own last whiles.
+    """
+    queries, hits = view.delta(names.PREFIX_QUERIES), view.delta(names.PREFIX_HITS)
+    shown = view.server.summed(names.PREFIX_QUERIES)
+    rate, source = _hit_rate(view)
+    return {
+        "prefix_cache_hit_rate": rate,
+        "prefix_cache_hit_rate_from": source,
+        "prefix_cache_queries": _whole(queries),
+        "prefix_cache_hits": _whole(hits),
+        "prefix_cache_queries_before": _at(shown, view.first),
+        "prefix_cache_queries_at_first_scrape": _at(shown, 0),
+        "cached_tokens": _whole(view.delta(names.PROMPT_TOKENS_CACHED)),
+    }
+
+
+def _hit_rate(view: View) -> tuple[float | None, str | None]:
+    """Of tokens looked up; on a server that does not count those, of all prompt tokens, else as its gauge has it."""
+    if view.server.series(names.PREFIX_QUERIES):
+        queries, hits = view.delta(names.PREFIX_QUERIES), view.delta(names.PREFIX_HITS)
+        return (hits / queries, "queries") if queries and hits is not None else (None, None)
+    if names.HIT_RATE not in view.server.metrics:
+        return None, None
+    asked, cached = view.delta(names.PROMPT_TOKENS), view.delta(names.PROMPT_TOKENS_CACHED)
+    if asked and cached is not None:
+        return cached / asked, "prompt tokens"
+    gauge = view.gauge(view.server.highest(names.HIT_RATE))["mean"]
+    return gauge, None if gauge is None else "gauge"
+
+
+def _work(view: View) -> dict[str, Any]:
+    return {
+        "preemptions": _whole(view.delta(names.PREEMPTIONS)),
+        "requests_finished": _whole(view.delta(names.FINISHED)),
+        "rejections": _whole(view.delta(names.REJECTIONS)),
+        "prompt_tokens": _whole(view.delta(names.PROMPT_TOKENS)),
+        "generation_tokens": _whole(view.delta(names.GENERATION_TOKENS)),
+        "prompt_tok_per_s": view.per_s(names.PROMPT_TOKENS),
+        "prompt_tok_computed_per_s": view.per_s(names.PROMPT_TOKENS_BY_SOURCE, source=names.LOCAL_COMPUTE),
+        "generation_tok_per_s": view.per_s(names.GENERATION_TOKENS),
+        "process_cpu_share": view.per_s(names.PROCESS_CPU),  # of one core, of the process that serves the page
+    }
+
+
+def _cache_size(server: ServerSeries) -> int | None:
+    """Tokens that the KV cache of one engine holds, from a label; None where the server does not say."""
+    sizes = [series.labels.get("kv_cache_size_tokens", "") for series in server.series(names.CACHE_CONFIG)]
+    known = [number for size in sizes if (number := _number(size)) is not None]
+    gauges = [series.values[~np.isnan(series.values)] for series in server.series(names.KV_CACHE_TOKENS)]
+    known += [round(float(values[-1])) for values in gauges if len(values)]
+    return min(known) if known else None
+
+
+def _spec_decode(view: View) -> dict[str, Any] | None:
+    """Speculative decoding; None where nothing was drafted. Mean length = 1 + accepted / drafts, the bonus token included."""
+    drafts, drafted, accepted = (
+        view.delta(metric) for metric in (names.SPEC_DRAFTS, names.SPEC_DRAFT_TOKENS, names.SPEC_ACCEPTED)
+    )
+    if not drafts or not drafted or accepted is None:
+        return None
+    series = view.server.series(names.SPEC_ACCEPTED_PER_POS)
+    said = {series.labels.get("position", "") for series in series}
+    positions = sorted((position for position in said if _number(position) is not None), key=int)
+    per_position = [view.delta(names.SPEC_ACCEPTED_PER_POS, position=position) for position in positions]
+    return {
+        "drafts": _whole(drafts),
+        "draft_tokens": _whole(drafted),
+        "accepted_tokens": _whole(accepted),
+        "acceptance_rate": accepted / drafted,
+        "mean_acceptance_length": 1 + accepted / drafts,
+        "acceptance_by_position": [None if count is None else count / drafts for count in per_position],
+    }
+
+
+def _histogram(view: View, family: str) -> dict[str, Any] | None:
+    """Count, mean and the brackets in which quantiles lie, in ms; None where the window saw no sample.
+
+    A bracket is [low, high] of the bucket; high is None in the last bucket, which has no upper bound.
+    """
+    count, total = view.delta(family + "_count"), view.delta(family + "_sum")
+    if not count or total is None:
+        return None
+    texts = {series.labels.get("le", "") for series in view.server.series(family + "_bucket")} - {""}
+    bounds = sorted((bound, text) for text in texts if (bound := _bound(text)) is not None)
+    cumulative = [view.delta(family + "_bucket", le=text) or 0.0 for _, text in bounds]
+    brackets = {
+        name: _bracket([bound for bound, _ in bounds], cumulative, q) for name, q in (("p50", 0.5), ("p99", 0.99))
+    }
+    return {"count": _whole(count), "mean": total / count * 1e3, **brackets}
+
+
+def _bracket(bounds_s: list[float], cumulative: list[float], q: float) -> list[float | None] | None:
+    """The bucket that holds the sample of nearest rank ceil(q n), as [low, high] in ms."""
+    if not cumulative or cumulative[-1] <= 0:
+        return None
+    rank = max(1.0, float(np.ceil(q * cumulative[-1])))
+    at = min(int(np.searchsorted(cumulative, rank)), len(cumulative) - 1)
+    low, high = bounds_s[at - 1] if at else 0.0, bounds_s[at]
+    return [low * 1e3, None if high == float("inf") else high * 1e3]
+
+
+def _engines(view: View) -> list[dict[str, Any]]:
+    """Each engine's own gauges; an engine is what the label says, None on a server that has no such label."""
+    gauges = {
+        "kv_cache_usage": names.KV_CACHE_USAGE,
+        "requests_running": names.RUNNING,
+        "requests_waiting": names.WAITING,
+    }
+    found = {series.labels.get("engine") for metric in gauges.values() for series in view.server.series(metric)}
+    entries: list[dict[str, Any]] = []
+    for engine in sorted(found, key=lambda engine: (len(engine or ""), engine or "")):
+        wanted = {} if engine is None else {"engine": engine}
+        read = {name: view.gauge(view.server.summed(metric, **wanted)) for name, metric in gauges.items()}
+        entries.append({"engine": engine, **read})
+    return entries
+
+
+def _bound(text: str) -> float | None:
+    """A bucket's upper bound from its label; None where that is no number."""
+    try:
+        bound = float(text)
+    except ValueError:
+        return None
+    return bound if bound == np.inf or abs(bound) < TOO_LARGE else None
+
+
+def _number(text: str) -> int | None:
+    """A whole number from a label; None where it is none, or has more digits than a count has."""
+    return int(text) if text.isdecimal() and len(text) <= _MOST_DIGITS else None
+
+
+def _whole(count: float | None) -> int | None:
+    return None if count is None else round(count)
+
+
+def _at(values: Floats | None, index: int | None) -> int | None:
+    if values is None or index is None or not len(values) or np.isnan(values[index]):
+        return None
+    return round(float(values[index]))

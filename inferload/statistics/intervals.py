@@ -1,0 +1,166 @@
+"""Confidence intervals of a percentile, a mean and a share in one run, from batches of consecutive turns.
+
+Turns that wait in one queue are not independent. The spread is therefore taken between batches of time and expressed as an
+effective number of samples: the number of independent samples with the same spread. A percentile's interval has the ranks of
+the interval of the share below it, at the effective number. Pure maths; scipy is imported by the functions, because processes
+that generate load import this module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil, floor, sqrt
+
+import numpy as np
+import numpy.typing as npt
+
+from inferload.measure.sketch import rank
+from inferload.statistics.autocorrelation import autocovariance, relaxation
+
+Floats = npt.NDArray[np.float64]
+
+BATCHES = 20
+SLICES = 200  # of equal time: fine enough to see how long turns hang together
+_RELAXATIONS = 5  # a batch should last so many relaxation times
+_FITTING = 16  # such batches; with fewer even a wider interval errs too often
+_FEWEST = 10  # batches with values in them; with fewer nobody can tell how they scatter
+_BEYOND = 10  # effective samples that must lie beyond a percentile for that end of its interval to be known
+_TAIL = 0.025  # error at each end of a 95 % interval
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """95 % of a figure. None: that end is open; both: the run is too short to tell. `effective`: independent samples that
+    would scatter as much."""
+
+    low: float | None
+    high: float | None
+    effective: float
+
+
+def quantile_interval(slices: Sequence[Floats], q: float) -> Interval | None:
+    """Of the q quantile; None where there are no values, both ends open where the run is too short to tell.
+
+    `slices`: values in SLICES parts of equal time, in order; a part may be empty.
+    """
+    values = np.sort(np.concatenate([np.zeros(0), *slices]))
+    count = len(values)
+    if not count or not 0 < q < 1:
+        return None
+    limit = values[rank(q, count) - 1]
+    below = np.array([np.count_nonzero(one <= limit) for one in slices], dtype=np.float64)
+    error, freedom = _error(below, _counts(slices))
+    effective = min(float(count), q * (1 - q) / error**2) if error > 0 else float(count)
+    if freedom is None:
+        return Interval(None, None, effective)
+    low_q, high_q = share_interval(q, effective, freedom, (_TAIL, _TAIL))
+    low = float(values[max(1, floor(count * low_q)) - 1]) if effective * q >= _BEYOND else None
+    high = float(values[min(count, ceil(count * high_q) + 1) - 1]) if effective * (1 - q) >= _BEYOND else None
+    return Interval(low, high, effective)
+
+
+def order_interval(count: int, q: float) -> tuple[int | None, int | None]:
+    """Ranks of the order statistics that hold the q quantile with at least 95 %, of `count` independent samples.
+
+    By the binomial distribution of the number of samples below the quantile (David and Nagaraja, Order Statistics, 7.1),
+    2.5 % at each end. An end that no sample reaches is None.
+    """
+    from scipy.special import bdtr
+
+    below = bdtr(np.arange(count + 1, dtype=np.float64), count, q)  # P(at most k samples lie below the quantile)
+    low = int(np.searchsorted(below, 0.025, side="right"))
+    high = int(np.searchsorted(below, 0.975, side="left")) + 1
+    return low or None, high if high <= count else None
+
+
+def mean_interval(slices: Sequence[Floats]) -> Interval | None:
+    """Of the mean; None where there are no values, both ends open where the run is too short to tell. `slices`: as above."""
+    values = np.concatenate([np.zeros(0), *slices])
+    if not len(values):
+        return None
+    mean, variance = float(values.mean()), float(values.var())
+    error, freedom = _error(np.array([float(part.sum()) for part in slices]), _counts(slices))
+    error = max(error, sqrt(variance / len(values)))
+    effective = variance / error**2 if error > 0 else float(len(values))
+    if freedom is None:
+        return Interval(None, None, effective)
+    from scipy.special import stdtrit
+
+    half = float(stdtrit(freedom, 1 - _TAIL)) * error
+    return Interval(mean - half, mean + half, effective)
+
+
+def share_interval(
+    share: float, effective: float, freedom: int, tails: tuple[float, float], exact: bool = False
+) -> tuple[float, float]:
+    """Interval of a share of `effective` independent values, corrected for `freedom` (Korn and Graubard 1998).
+
+    `freedom`: degrees of freedom of the variance that `effective` comes from. `tails`: error below and above. The interval
+    is that of Jeffreys, which covers the share as often as stated on average, or with `exact` that of Clopper and Pearson,
+    which covers every share at least as often.
+    """
+    from scipy.special import betaincinv, ndtri, stdtrit
+
+    if freedom < 1 or not effective > 0 or min(tails) <= 0:
+        return 0.0, 1.0
+    below, above = (effective * float(ndtri(tail) / stdtrit(freedom, tail)) ** 2 for tail in tails)
+    inner, outer = (0.0, 1.0) if exact else (0.5, 0.5)
+    low = betaincinv(share * below + inner, (1 - share) * below + outer, tails[0]) if share > 0 else 0.0
+    high = betaincinv(share * above + outer, (1 - share) * above + inner, 1 - tails[1]) if share < 1 else 1.0
+    return float(low), float(high)
+
+
+def _counts(slices: Sequence[Floats]) -> Floats:
+    return np.array([len(one) for one in slices], dtype=np.float64)
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Standard error of a ratio of sums with its degrees of freedom. `fitting`: number of independent batches."""
+
+    error: float
+    freedom: int
+    fitting: float
+
+
+def spread(sums: Floats, counts: Floats) -> Spread:
+    """Standard error of sum / count over consecutive slices.
+
+    The error is that of batches or of pairs of batches, the one with the wider interval: correlated batches are too short
+    to count as independent. If batches last less than five relaxation times, the error by the autocovariances of the slices
+    is a third candidate.
+    """
+    from scipy.special import stdtrit
+
+    rests = sums - float(sums.sum()) / float(counts.sum()) * counts
+    _, long_run = autocovariance([rests])
+    alone = sqrt(len(rests) * long_run) / float(counts.sum())
+    fitting = fitting_batches([rests])
+    errors = [(alone, max(4, int(fitting) - 1))] if fitting < BATCHES else []
+    for batches in (BATCHES, BATCHES // 2):
+        parts = [(np.array([part.sum() for part in np.array_split(values, batches)])) for values in (sums, counts)]
+        full = parts[1] > 0
+        if np.count_nonzero(full) >= min(_FEWEST, batches):
+            errors.append((_ratio_error(parts[0][full], parts[1][full]), int(np.count_nonzero(full)) - 1))
+    error, freedom = max(errors, key=lambda pair: pair[0] * float(stdtrit(pair[1], 1 - _TAIL)), default=(alone, 0))
+    return Spread(error, freedom, fitting)
+
+
+def fitting_batches(series: Sequence[Floats]) -> float:
+    """Number of independent batches that series of equal slices have room for."""
+    return sum(len(values) for values in series) / (_RELAXATIONS * relaxation(series))
+
+
+def _error(sums: Floats, counts: Floats) -> tuple[float, int | None]:
+    """Standard error and degrees of freedom of sum / count. Freedom is None if the run is too short."""
+    found = spread(sums, counts)
+    enough = found.fitting >= _FITTING and np.count_nonzero(counts) >= BATCHES
+    return found.error, found.freedom if enough else None
+
+
+def _ratio_error(sums: Floats, counts: Floats) -> float:
+    """Standard error of a ratio of sums over batches with values, by linearisation (Cochran, Sampling Techniques, 6.4)."""
+    batches, total = len(sums), float(counts.sum())
+    residuals = sums - float(sums.sum()) / total * counts
+    return sqrt(batches / (batches - 1) * float((residuals**2).sum())) / total

@@ -1,0 +1,293 @@
+"""The `cache` block of a summary: what an endless prefix cache would have given of the prompts that were sent, what the
+server counted, and what each answer said of its own prompt. All three are of the whole run, from idle to idle."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from inferload import rundir, scrapes_file, turns_file
+from inferload.measure.arrow import pa
+from inferload.measure.clock import Anchor
+from inferload.measure.record import CANCELLED
+from inferload.requests.bodies import isolation
+from inferload.server_metrics import window_figures
+from inferload.statistics import paired_turns
+from inferload.summarise.counts import Counts, read_counts
+from inferload.workload.prefix_cache.expected import ASSUMED_BLOCK
+from inferload.workload.prefix_cache.sent import SentHits, SentSums, SentTurn
+from inferload.workload.prefix_cache.token_ids import IdHits
+from inferload.workload.sessions import Sessions
+
+_COLUMNS = (
+    "turn_id",
+    "session_id",
+    "worker",
+    "sent_ns",
+    "input_tokens",
+    "output_tokens",
+    "cached_tokens",
+    "finish_reason",
+    "failure",
+    "target",
+    "model",
+)
+_INDEX = re.compile(r"s(\d+)")
+_OF_IDS = ("session_id", "worker", "sent_ns", "target", "model", "input_tokens", "cached_tokens", "block_hashes")
+_ASSUMED = f"blocks of {ASSUMED_BLOCK} tokens are assumed, since the server does not say: see cache.block_size"
+
+
+@dataclass(slots=True)
+class CacheFigures:
+    """One run's figures, and the endless cache as the run left it (None: its turns are not at hand)."""
+
+    block: dict[str, Any]
+    sums: SentSums | None = None
+    left: SentHits | IdHits | None = None
+
+    @property
+    def unexpected_share(self) -> float | None:
+        """Of the prompt tokens, those that were cached though nothing of this run, or before it on purpose, was the same.
+
+        None where that cannot be told: no figures by turn. Where bounds are only approximate, what is beyond them by far.
+        """
+        if self.sums is None or not self.sums.told.input:
+            return None
+        approximate = self.block["expected"]["exactness"] == "approximate"
+        return (self.sums.far_unexpected if approximate else self.sums.unexpected) / self.sums.told.input
+
+
+def figures(run_dir: Path, run: Counts, turns: pa.Table | None) -> CacheFigures:
+    """The figures of a run that is over; a warm one finds what the run before it left."""
+    counted = _counted(run_dir, run)
+    cache = run.scenario.cache
+    block, source = _block_size(counted, cache.block_size)
+    document: dict[str, Any] = {
+        "arm": run.arm,
+        "isolate": cache.isolate,
+        "block_size": block,
+        "block_size_from": source,
+        "enabled": None if counted is None else counted.enabled,
+        "expected": None,
+        "counted": _counted_block(counted, None if turns is None else _load_wall_ns(run_dir, turns, run)),
+        "per_turn": None,
+        "earlier": _against_earlier(run_dir, run, turns),
+    }
+    left = None if turns is None else _left_by_earlier(run_dir, run)
+    if turns is not None and cache.token_ids:
+        by_ids = _by_token_ids(run_dir, run, block, left)
+        if by_ids is not None:
+            document |= {
+                "expected": _expected_block(by_ids.sums, _notes_of_ids(by_ids.sums, source), "token_ids"),
+                "per_turn": _per_turn_block(by_ids.sums),
+            }
+            return CacheFigures(document, by_ids.sums, by_ids)
+    source_of = Sessions(run.scenario, run.data)
+    if turns is None or not source_of.repeatable:
+        return CacheFigures(document)
+    hits = SentHits(block, run.template) if run.earlier is None else left
+    if not isinstance(hits, SentHits):
+        return CacheFigures(document)  # the content of the cache before the run is not known
+    hits.begin()
+    for index, sent in _sessions(run_dir, turns):
+        apart = isolation(cache.isolate, run.salt, index, run.salts)
+        hits.session(index, source_of.begin(index).script, apart, sent)
+    sums = hits.sums
+    document |= {
+        "expected": _expected_block(sums, _notes(run, sums, source), "plan"),
+        "per_turn": _per_turn_block(sums),
+    }
+    return CacheFigures(document, sums, hits)
+
+
+def _left_by_earlier(run_dir: Path, run: Counts) -> SentHits | IdHits | None:
+    """The endless cache as the run before left it; None without such a run, or if its turns are not all at hand."""
+    if run.earlier is None:
+        return None
+    folder = run_dir.parent / run.earlier.folder
+    if not rundir.is_plain(folder / rundir.COUNTS):
+        return None
+    earlier = read_counts(folder)
+    return figures(folder, earlier, turns_file.read_turns(folder) if earlier.whole else None).left
+
+
+def _by_token_ids(run_dir: Path, run: Counts, block: int, left: SentHits | IdHits | None) -> IdHits | None:
+    """Hits by the tokens that the server said; None where it said none, or where they cannot be told by its blocks."""
+    if run.earlier is not None and not isinstance(left, IdHits):
+        return None
+    hits = left if isinstance(left, IdHits) else IdHits(block)
+    table = turns_file.read_turns(run_dir, _OF_IDS)
+    if not hits.even or table["block_hashes"].null_count == table.num_rows:
+        return None
+    hits.begin()
+    for row in as_sent(table, turns_file.anchors(run_dir)):
+        match = _INDEX.match(row["session_id"])
+        index = 0 if match is None else int(match[1])
+        apart = isolation(run.scenario.cache.isolate, run.salt, index, run.salts)
+        salt = apart.value if apart.kind == "salt" else ""
+        where = row["target"], row["model"], salt
+        hits.turn(where, row["block_hashes"], row["input_tokens"], row["cached_tokens"])
+    return hits
+
+
+def as_sent(table: pa.Table, anchors: Mapping[str, Anchor]) -> Iterator[dict[str, Any]]:
+    """Rows in the order in which they were sent, without those that were not; the hashes of one at a time as Python's numbers."""
+    hashes = table["block_hashes"]
+    columns = {name: table[name].to_pylist() for name in table.column_names if name != "block_hashes"}
+    workers, sent_ns = columns["worker"], columns["sent_ns"]
+    sent = [place for place, at_ns in enumerate(sent_ns) if at_ns is not None]
+    for place in sorted(sent, key=lambda place: sent_ns[place] + anchors[workers[place]].wall_ns):
+        yield {name: values[place] for name, values in columns.items()} | {"block_hashes": hashes[place].as_py()}
+
+
+def _notes_of_ids(sums: SentSums, source: str) -> list[str]:
+    notes = [_ASSUMED] if source == "assumed" else []
+    return notes + ([f"of {sums.unknown} turns the server said no tokens"] if sums.unknown else [])
+
+
+def _against_earlier(run_dir: Path, run: Counts, turns: pa.Table | None) -> dict[str, Any] | None:
+    """A run that follows another one with the same sessions, turn by turn against it; None where there is none."""
+    if run.earlier is None:
+        return None
+    found: dict[str, Any] = {"arm": run.earlier.arm, "run_dir": run.earlier.folder}
+    if turns is None:
+        return found
+    before = turns_file.read_turns(run_dir.parent / run.earlier.folder, paired_turns.COLUMNS)
+    return found | paired_turns.paired(before, turns)
+
+
+def _counted(run_dir: Path, run: Counts) -> window_figures.PrefixCache | None:
+    return window_figures.prefix_cache(scrapes_file.read_scrapes(run_dir)) if run.metrics_targets else None
+
+
+def _block_size(counted: window_figures.PrefixCache | None, wanted: int | None) -> tuple[int, str]:
+    """What the scenario says counts before what the server says: for a hybrid model the label may be another thing."""
+    if wanted is not None:
+        return wanted, "scenario"
+    if counted is not None and counted.block_size:
+        return counted.block_size, "server"
+    return ASSUMED_BLOCK, "assumed"
+
+
+def _counted_block(counted: window_figures.PrefixCache | None, load: tuple[int, int] | None) -> dict[str, Any] | None:
+    """None where the server counted nothing: its cache is off, or it does not say. `load`: its first and last instant."""
+    if counted is None or not counted.queries or counted.hits is None:
+        return None
+    missed = [] if load is None else counted.missed(*load)
+    rate = counted.hits / counted.queries
+    return {
+        "queries": counted.queries,
+        "hits": counted.hits,
+        "hit_rate": rate,
+        "notes": [f"the server's count {text}" for text in missed],
+    }
+
+
+def _load_wall_ns(run_dir: Path, turns: pa.Table, run: Counts) -> tuple[int, int] | None:
+    """When the first turn was sent and the last one was over, on the master's clock; None where none was sent."""
+    ahead_ns = {worker.name: worker.wall_offset_ns for worker in run.workers}
+    anchors = turns_file.anchors(run_dir)
+    at_ns = {worker: anchor.wall_ns - ahead_ns.get(worker, 0) for worker, anchor in anchors.items()}
+    columns = (turns[name].to_pylist() for name in ("worker", "sent_ns", "closed_ns"))
+    sent = [
+        (at_ns[worker] + begun, at_ns[worker] + ended)
+        for worker, begun, ended in zip(*columns, strict=True)
+        if begun is not None
+    ]
+    return (min(begun for begun, _ in sent), max(ended for _, ended in sent)) if sent else None
+
+
+def _expected_block(sums: SentSums, notes: list[str], told_from: str) -> dict[str, Any]:
+    """`notes`: why the hits are approximate. `told_from`: the plan with the lengths that were counted, or token ids."""
+    hits = sums.hits
+    exact = "approximate" if notes else "bounds" if sums.reread or sums.again else "exact"
+    if sums.reread:
+        notes.append(
+            f"{sums.reread} answers were read back as other tokens than generated: hits lie between two bounds"
+        )
+    if sums.again:
+        notes.append(
+            f"{sums.again} prompts carry answers: where these are the earlier run's word for word, hits are the most"
+        )
+    return {
+        "turns": hits.turns,
+        "input_tokens": hits.input,
+        "cacheable_tokens": hits.cacheable,
+        "cacheable_share": hits.cacheable / hits.input if hits.input else None,
+        "cached_tokens": hits.cached,
+        "cached_tokens_at_most": sums.at_most,
+        "hit_rate": hits.rate,
+        "hit_rate_at_most": sums.at_most / hits.input if hits.input else None,
+        "exactness": exact,
+        "from": told_from,
+        "notes": notes,
+    }
+
+
+def _notes(run: Counts, sums: SentSums, source: str) -> list[str]:
+    """Why the expected hits are approximate; empty where they are not."""
+    notes = []
+    if source == "assumed":
+        notes.append(_ASSUMED)
+    if run.scenario.cache.token_ids:
+        notes.append(
+            "token ids were asked for, and are not at hand: the server says none, or its blocks are no multiple of 16"
+        )
+    templated = run.scenario.request.endpoint != "completions"
+    if templated and run.template.exactness == "unknown":
+        notes.append("what the chat template adds is not known, since the server does not tokenize chats")
+    if run.template.exactness == "approximate":
+        notes.append("the chat template puts chats together in a way of its own")
+    if run.prompt_exactness != "exact":
+        notes.append("prompt lengths are approximate")
+    guessed = [name for name, one in run.data.by_class.items() if one.chars_per_token and one.error != 0]
+    if guessed:
+        notes.append(f"texts of {', '.join(guessed)} are counted by their characters")
+    if sums.off:
+        notes.append(f"{sums.off} prompts were not as long as planned")
+    if sums.unknown:
+        notes.append(f"{sums.unknown} turns were sent whose prompts nobody counted")
+    return notes
+
+
+def _per_turn_block(sums: SentSums) -> dict[str, Any] | None:
+    """Sums of what each answer said of its own prompt; None where none did."""
+    told = sums.told
+    if not told.turns:
+        return None
+    return {
+        "turns": told.turns,
+        "input_tokens": told.input,
+        "cached_tokens": told.cached,
+        "hit_rate": told.rate,
+        "of_cacheable": told.of_cacheable,
+    }
+
+
+def _sessions(run_dir: Path, turns: pa.Table) -> Iterator[tuple[int, Mapping[str, SentTurn]]]:
+    """Each session's turns by their ids, sessions in the order in which they were first sent."""
+    anchors = turns_file.anchors(run_dir)
+    columns = [turns[name].to_pylist() for name in _COLUMNS]
+    first_ns: dict[int, int] = {}
+    found: dict[int, dict[str, SentTurn]] = {}
+    for turn_id, session_id, worker, sent_ns, asked, answered, cached, reason, failure, target, model in zip(
+        *columns, strict=True
+    ):
+        match = _INDEX.match(session_id)
+        if match is None or sent_ns is None:
+            continue
+        index = int(match[1])
+        wall_ns = sent_ns + anchors[worker].wall_ns
+        first_ns[index] = min(wall_ns, first_ns.get(index, wall_ns))
+        found.setdefault(index, {})[turn_id] = SentTurn(
+            input_tokens=asked,
+            output_tokens=answered,
+            cached_tokens=cached,
+            ended_itself=reason in ("stop", "tool_calls"),
+            cancelled=reason == CANCELLED,
+            goes_on=failure is None,
+            partition=(target, model),
+        )
+    for index in sorted(found, key=first_ns.__getitem__):
+        yield index, found[index]

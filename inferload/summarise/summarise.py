@@ -1,0 +1,248 @@
+"""The summary of a run directory: from its counts, its scrapes and, if it has them all, its turn records."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from inferload import rundir, scrapes_file, turns_file
+from inferload.errors import UsageError
+from inferload.measure.arrow import pa, pc
+from inferload.measure.clock import NS_PER_S
+from inferload.measure.columns import batched_values, exact_values
+from inferload.measure.record import PHASES, Phase
+from inferload.results import phase_evidence, summary
+from inferload.results.agent_tasks import tasks_by_class
+from inferload.results.breakdowns import split
+from inferload.scenario.schema.arrivals import OpenArrivals, Rated, TraceTimes
+from inferload.scenario.schema.rate_profiles import Steps
+from inferload.server_metrics import window_figures
+from inferload.statistics.intervals import SLICES
+from inferload.statistics.overload import Growth, growth_of_turns, worst
+from inferload.summarise import cache_figures
+from inferload.summarise.cache_figures import CacheFigures
+from inferload.summarise.counts import Counts, lasted_s, read_counts
+from inferload.verdict import outcome, validity
+from inferload.verdict.failures import stopped_by_target
+from inferload.workload.schedules import step_levels
+from inferload.workload.sessions import Sessions
+
+
+def summarise(run_dir: Path, counts: Counts | None = None) -> dict[str, Any]:
+    """Return the summary of a run directory.
+
+    `counts`: the run's, if counts.json could not be written; None: as in the file. UsageError if a file cannot be read, or is
+    not of this run.
+    """
+    run = read_counts(run_dir) if counts is None else counts
+    turns = turns_file.read_turns(run_dir) if run.whole else None
+    cache = cache_figures.figures(run_dir, run, turns)
+    document = summary.build(_input(run_dir, run, turns, cache)) | _splits(run, turns) | {"cache": cache.block}
+    document["turn_records"] = _turn_records(run)
+    document["tasks"] = None if turns is None else tasks_by_class(turns)
+    document["outcome"] = outcome.judge(document, run.early, run.policy).to_dict()
+    return document
+
+
+def refresh(run_dir: Path) -> None:
+    """Write summary.json if it is missing or older than a file that it is made of. A run without counts is left alone.
+
+    UsageError if the files are not those of a run: a run directory may come from elsewhere.
+    """
+    target, counts = run_dir / rundir.SUMMARY, run_dir / rundir.COUNTS
+    if not rundir.is_plain(counts):
+        return
+    folders = (rundir.TURNS, rundir.SERVER_METRICS)
+    sources = [counts, *(path for name in folders for path in rundir.plain_files(run_dir / name, "*.parquet"))]
+    newest_ns = max(path.lstat().st_mtime_ns for path in sources)
+    if rundir.is_plain(target) and target.lstat().st_mtime_ns >= newest_ns:
+        return
+    try:
+        document = summarise(run_dir)
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise UsageError(f"{counts}: not the counts of a run ({error!r}); the run directory was changed") from error
+    rundir.write_json(target, document)
+
+
+def _splits(run: Counts, turns: pa.Table | None) -> dict[str, Any]:
+    """By target and by model, where there are several; None where turns are not all at hand."""
+    wanted = {"target": list(run.targets), "model": list(run.models)}
+    several = {column: values for column, values in wanted.items() if len(values) > 1}
+    return {
+        f"by_{column}": None if turns is None else split(turns, column, values) for column, values in several.items()
+    }
+
+
+def _input(run_dir: Path, run: Counts, turns: pa.Table | None, cache: CacheFigures) -> summary.SummaryInput:
+    windows: dict[Phase, float] = {w.phase: run.window_s(w.phase) for w in run.windows}
+    entries = _servers(run_dir, run)
+    growths = _growths(run_dir, run, turns)
+    facts = replace(_facts(run, turns, entries, cache), growth=worst(growths))
+    judged = validity.judge(phase_evidence.gather(run.tallies, run.health, windows, facts))
+    scenario = run.scenario
+    classes = run.tallies.by_class("measure")
+    exact = None if turns is None else exact_values(turns)
+    return summary.SummaryInput(
+        run=dict(run.run),
+        tallies=run.tallies,
+        health=run.health,
+        windows=windows,
+        servers=entries,
+        verdict=judged,
+        gates=list(scenario.gates),
+        inconclusive=run.inconclusive,
+        batches=None if turns is None else lambda name, of_class: batched_values(turns, name, SLICES, of_class),
+        other_requests=run.others.requests,
+        exceptions=run.others.exceptions,
+        users=run.others.users,
+        stamps=facts.stamps,
+        reader=_reader(run),
+        step_windows={w.step: lasted_s(w) for w in run.stepped if w.step is not None},
+        step_levels=step_levels(scenario),
+        first_errors=run.errors.document(run.anchor.mono_ns),
+        stopped_answering=None if turns is None else _stopped_answering(run_dir, run, turns),
+        growth=facts.growth,
+        step_growth={one.step: one for one in growths if one.step is not None},
+        overload_not_judged=_not_judged(run, turns),
+        aborted=None if run.aborted is None else run.aborted.result(),
+        exact=exact,
+        exact_by_class=None if turns is None else {name: exact_values(turns, class_name=name) for name in classes},
+    )
+
+
+def _servers(run_dir: Path, run: Counts) -> list[dict[str, Any]]:
+    """The servers over the measure phase."""
+    window = next((w for w in run.windows if w.phase == "measure"), None)
+    if window is None or window.end_ns is None or not run.metrics_targets:
+        return []
+    start_ns, end_ns = run.anchor.to_wall_ns(window.start_ns), run.anchor.to_wall_ns(window.end_ns)
+    return window_figures.servers_block(scrapes_file.read_scrapes(run_dir), start_ns, end_ns, list(run.metrics_targets))
+
+
+def _facts(
+    run: Counts, turns: pa.Table | None, entries: list[dict[str, Any]], cache: CacheFigures
+) -> phase_evidence.RunFacts:
+    remote = [worker.uncertainty_ns / 1e6 for worker in run.workers if worker.uncertainty_ns is not None]
+    restarts = [entry["restarts"] for entry in entries if entry["restarts"] is not None]
+    return phase_evidence.RunFacts(
+        stamps=_stamps(run),
+        workers=len(run.workers),
+        lost_workers=len(run.gone),
+        report_gaps=sum(worker.missing_reports for worker in run.workers),
+        clock_uncertainty_ms=max(remote, default=None),
+        server_restarts=sum(restarts) if restarts else None,
+        warm_cache_share=_warm_cache_share(run, turns, cache),
+        server_in_flight_mean=_in_flight(entries, len(run.targets)),
+        lost_records=run.lost_records,
+        lost_records_why=_why_lost(run),
+        write_errors=run.write_errors,
+        adaptations_left_out=run.adaptations_left_out,
+    )
+
+
+def _stamps(run: Counts) -> validity.Stamps | None:
+    """What dates the reads; None where nothing was read."""
+    health = [run.health.total(phase) for phase in PHASES]
+    if any(one.reads_stamped for one in health):
+        return "kernel"
+    return "user" if any(one.reads_unstamped for one in health) else None
+
+
+def _turn_records(run: Counts) -> dict[str, Any]:
+    """Turns that were counted, and how many of their records are in the run directory; `why` not all of them are."""
+    held_back = [worker for worker in run.workers if worker.held_back_records]
+    return {
+        "counted": sum(worker.turns for worker in run.workers),
+        "at_hand": sum(worker.at_hand or 0 for worker in run.workers),
+        "held_back": sum(worker.held_back_records for worker in held_back),
+        "lost": run.lost_records,
+        "why": _why_lost(run) or next((f"worker {worker.name}: {worker.held_back}" for worker in held_back), None),
+    }
+
+
+def _why_lost(run: Counts) -> str:
+    """The first worker that lost records, the path and the error."""
+    for worker in run.workers:
+        if worker.lost_records:
+            return f"worker {worker.name}: {worker.why_lost}"
+    return ""
+
+
+def _not_judged(run: Counts, turns: pa.Table | None) -> str | None:
+    """Why overload of an open loop was not judged; None if it was, and in a closed loop."""
+    arrivals = run.scenario.arrivals
+    if not isinstance(arrivals, OpenArrivals):
+        return None
+    if isinstance(arrivals, TraceTimes):
+        return "sessions begin at recorded times"
+    if arrivals.profile is not None and not isinstance(arrivals.profile, Steps):
+        return f"the rate changes without steps (arrivals.profile.kind {arrivals.profile.kind})"
+    if run.rate_changed:
+        return "the rate was changed while the run lasted"
+    return "turn records are not all in the run directory" if turns is None else None
+
+
+def _growths(run_dir: Path, run: Counts, turns: pa.Table | None) -> list[Growth]:
+    """Growth of the turns in flight in an open loop of constant rate; in each step of a load with steps."""
+    if turns is None or not isinstance(run.scenario.arrivals, Rated) or _not_judged(run, turns):
+        return []
+    shifts_ns, begun_ns = _shifts_ns(run_dir, run), run.windows[0].start_ns
+    found = [
+        growth_of_turns(turns, shifts_ns, window, 0.0 if window.step else (window.start_ns - begun_ns) / NS_PER_S)
+        for window in run.stepped
+        if window.phase == "measure"
+    ]
+    return [one for one in found if one is not None]
+
+
+def _shifts_ns(run_dir: Path, run: Counts) -> dict[str, int]:
+    """Per worker, what brings the instants of its turn file to the master's monotonic clock."""
+    anchors = turns_file.anchors(run_dir)
+    workers = [worker for worker in run.workers if worker.name in anchors]
+    return {worker.name: anchors[worker.name].mono_ns - worker.offset_ns for worker in workers}
+
+
+def _stopped_answering(run_dir: Path, run: Counts, turns: pa.Table) -> list[dict[str, Any]]:
+    """The servers that stopped answering, in seconds since the run began."""
+    shifts_ns = _shifts_ns(run_dir, run)
+    starts_ns = np.array(
+        [run.anchor.mono_ns - shifts_ns[name] for name in turns["worker"].to_pylist()], dtype=np.float64
+    )
+    heard_ns = pc.coalesce(turns["last_ns"], turns["first_event_ns"])
+    heard_s, closed_s = (
+        (column.cast(pa.float64()).to_numpy() - starts_ns) / NS_PER_S for column in (heard_ns, turns["closed_ns"])
+    )
+    return stopped_by_target(turns["target"].to_pylist(), turns["failure"].to_pylist(), heard_s, closed_s)
+
+
+def _reader(run: Counts) -> str | None:
+    """What read on the workers; "mixed" where they differ."""
+    names = {worker.reader for worker in run.workers if worker.reader}
+    return None if not names else names.pop() if len(names) == 1 else "mixed"
+
+
+def _in_flight(entries: list[dict[str, Any]], targets: int) -> float | None:
+    """Turns that all servers together held on average; None where one of them does not say."""
+    if len(entries) < targets:
+        return None
+    means = [entry[name]["mean"] for entry in entries for name in ("requests_running", "requests_waiting")]
+    known = [mean for mean in means if mean is not None]
+    return sum(known) if known and len(known) == len(means) else None
+
+
+def _warm_cache_share(run: Counts, turns: pa.Table | None, cache: CacheFigures) -> float | None:
+    """Of the prompt tokens, those that were cached though nothing that was sent before was the same; None: nobody can tell.
+
+    Where the expected hits are not known, of first turns, and only where these have nothing in common.
+    """
+    if run.arm == "warm":
+        return None  # it is meant to be
+    if cache.unexpected_share is not None:
+        return cache.unexpected_share
+    if turns is None or Sessions(run.scenario, run.data).first_turns_share():
+        return None
+    known = pc.and_(pc.equal(turns["turn_index"], 0), pc.is_valid(turns["cached_tokens"]))
+    first = turns.filter(pc.and_(known, pc.is_valid(turns["input_tokens"])))
+    asked = pc.sum(first["input_tokens"]).as_py()
+    return pc.sum(first["cached_tokens"]).as_py() / asked if asked else None

@@ -1,0 +1,31 @@
+"""Plain text tables for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from inferload.escaping import escaped, markdown
+
+Row = Sequence[str]
+
+
+def align(rows: Sequence[Row], sides: str) -> str:
+    """Rows in columns, each as wide as its widest cell, to the left (l) or to the right (r). Cells are escaped."""
+    rows = [[escaped(cell) for cell in row] for row in rows]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(sides))]
+    lines = []
+    for row in rows:
+        cells = [
+            cell.ljust(width) if side == "l" else cell.rjust(width)
+            for cell, width, side in zip(row, widths, sides, strict=True)
+        ]
+        lines.append("  " + "  ".join(cells).rstrip())
+    return "\n".join(lines)
+
+
+def piped(rows: Sequence[Row], right: bool = True) -> str:
+    """A table as Markdown, the first column to the left; the others to the right, or to the left too."""
+    cells: list[list[str]] = [[markdown(cell) for cell in row] for row in rows]
+    head, *body = cells
+    rule = [":---", *(("---:" if right else ":---") for _ in head[1:])]
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, rule, *body))

@@ -1,0 +1,388 @@
+"""Gates: what a run must hold, as `p99(ttft_ms) < 2000` or `failed_ratio < 0.01`, read and held against a summary.
+
+[statistic(]name[)] [{class or other request}] sign limit
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from types import MappingProxyType
+from typing import Any, Literal
+
+from inferload.measure.measures import MEASURES
+from inferload.server_metrics import gate_metrics
+from inferload.statistics.intervals import Interval
+
+# (measure, q) -> the sample's own quantile at the nearest rank; None where there is no sample.
+Quantile = Callable[[str, float], float | None]
+# (measure, q, None for its mean) -> how sure that figure is; None where that cannot be told.
+Intervals = Callable[[str, float | None], Interval | None]
+
+Answer = Literal["pass", "fail", "inconclusive"]
+# What an interval across the limit does: `warn` says so and lets the value decide, the others decide by themselves.
+Policy = Literal["warn", "pass", "fail"]
+# Each of its two ends lies on the wrong side in so many runs: the error of one gate that an interval decided.
+ONE_SIDED = 0.025
+# A value that breaks its limit by this factor fails the gate, whatever its interval.
+FAR = 3.0
+
+MEASURE_NAMES = tuple(measure.name for measure in MEASURES)
+RATE_NAMES = (
+    "offered_sessions_per_s",
+    "achieved_sessions_per_s",
+    "turns_per_s",
+    "output_tok_per_s",
+    "input_tok_per_s",
+    "goodput_turns_per_s",
+    "slo_attainment",
+)
+RATIO_NAMES = ("failed_ratio", "dropped_ratio")
+_GAUGE_NAMES = tuple(metric.name for metric in gate_metrics.SERVER_METRICS if metric.statistics)
+NAMES_WITH_STATISTIC = (*MEASURE_NAMES, *_GAUGE_NAMES)
+PLAIN_NAMES = (
+    *RATIO_NAMES,
+    *RATE_NAMES,
+    *(metric.name for metric in gate_metrics.SERVER_METRICS if not metric.statistics),
+)
+STATISTICS = ("mean", "min", "max")
+
+_COMPARE: Mapping[str, Callable[[float, float], bool]] = MappingProxyType(
+    {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq}
+)
+_TOKEN = re.compile(
+    r"\s*(?:(?P<number>[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)|(?P<word>\w[\w.]*)|(?P<sign><=|>=|==|\S))"
+)
+_EXAMPLE = "write it as p99(ttft_ms) < 2000 or failed_ratio < 0.01"
+
+
+class GateError(ValueError):
+    """A gate that cannot be read: the place, what is there, and the nearest thing that would do. `position` is from 0."""
+
+    def __init__(self, text: str, position: int, problem: str) -> None:
+        super().__init__(f"gate {text!r}, character {position + 1}: {problem}")
+        self.position = position
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """`statistic(name){selector} sign limit`; a plain name has no statistic. A percentile has its quantile in `q`.
+
+    `selector`: a class of turns, or type and name of another request, as `GET /health`; None: all turns.
+    """
+
+    text: str
+    statistic: str | None  # "mean", "min", "max", or as written: "p99"
+    name: str
+    sign: str
+    limit: float
+    q: float | None = None
+    selector: str | None = None
+
+    @property
+    def of_request(self) -> bool:
+        """True if the selector names a request other than a turn: it contains a space, class names do not."""
+        return self.selector is not None and len(self.selector.split(maxsplit=1)) > 1
+
+    @property
+    def class_name(self) -> str | None:
+        """The class of turns that it is of; None: all turns, or a request that is no turn."""
+        return None if self.of_request else self.selector
+
+    def badness(self, value: float) -> float:
+        """A number that is higher the closer a value is to breaking the gate, or the further beyond."""
+        return abs(value - self.limit) if self.sign == "==" else value if self.sign[0] == "<" else -value
+
+    def holds(self, value: float | None) -> bool:
+        """Whether a value passes; one that is not known does not."""
+        return value is not None and _COMPARE[self.sign](value, self.limit)
+
+
+@dataclass(frozen=True, slots=True)
+class GateResult:
+    """What a gate came to. `value` is None where nobody knows it, and then it has not passed; `note` says why, or None.
+
+    `interval`: of the value, where there is one. `answer` is inconclusive where it holds the limit; `passed` is what counts.
+    """
+
+    gate: str
+    value: float | None
+    passed: bool
+    note: str | None = None
+    interval: Interval | None = None
+    answer: Answer = "fail"
+
+    def to_dict(self) -> dict[str, Any]:
+        """As it stands in summary.json."""
+        plain: dict[str, Any] = {"gate": self.gate, "value": self.value, "passed": self.passed, "answer": self.answer}
+        if self.interval is not None:
+            plain |= {"low": self.interval.low, "high": self.interval.high, "effective_n": self.interval.effective}
+        return plain if self.note is None else plain | {"note": self.note}
+
+
+def parse(text: str) -> Gate:
+    """Read a gate; GateError says where it goes wrong."""
+    tokens = _Tokens(text)
+    word, at = tokens.take("word", f"a name is missing; {_EXAMPLE}")
+    statistic, q = None, None
+    if tokens.sign() == "(":
+        statistic, q = word, _quantile_of(text, word, at)
+        tokens.step()
+        name, name_at = tokens.take("word", "a measure is missing")
+        _check_with_statistic(text, name, name_at, word, at)
+        if tokens.sign() != ")":
+            raise tokens.error(f"a closing bracket is missing after {name}")
+        tokens.step()
+    else:
+        name = word
+        _check_plain(text, name, at)
+    selector = tokens.selector()
+    signs = [sign for sign in _COMPARE if sign != "==" or name not in MEASURE_NAMES]
+    sign = tokens.sign()
+    if sign is None or sign not in signs:
+        raise tokens.error(f"one of {' '.join(signs)} is missing")
+    tokens.step()
+    number, at = tokens.take("number", f"a number is missing after {sign}")
+    if not math.isfinite(float(number)):
+        raise GateError(text, at, f"{number} is too large for a limit")
+    if not tokens.at_end():
+        raise tokens.error(f"nothing may follow the limit {number}")
+    gate = Gate(text.strip(), statistic, name, sign, float(number), q, selector)
+    _check_selector(gate, text)
+    return gate
+
+
+def check_class(gate: Gate, classes: Sequence[str] | None) -> None:
+    """Raise GateError if a gate names a class that is not among these. None: they are not known before the run."""
+    if gate.class_name is not None and classes is not None and gate.class_name not in classes:
+        nearest = get_close_matches(gate.class_name, classes, 1, cutoff=0.5)
+        hint = f"did you mean {nearest[0]}?" if nearest else f"the scenario has {', '.join(classes)}"
+        raise GateError(gate.text, gate.text.index("{") + 1, f"unknown class {gate.class_name}; {hint}")
+
+
+def evaluate(
+    gate: Gate,
+    summary: Mapping[str, Any],
+    quantile: Quantile | None = None,
+    intervals: Intervals | None = None,
+    policy: Policy = "warn",
+) -> GateResult:
+    """Hold a gate against a summary of the measure phase.
+
+    A percentile that the summary does not list is taken from `quantile`; one of few samples has a note. Means and
+    percentiles have an interval where `intervals` knows one; counts, ratios and rates are of what happened. Both
+    functions are of the gate's class.
+    """
+    value, note = _value(gate, summary, quantile)
+    interval = None
+    if value is not None and intervals is not None and gate.name in MEASURE_NAMES:
+        interval = intervals(gate.name, gate.q) if gate.q is not None or gate.statistic == "mean" else None
+    answer = _answer(gate, value, interval)
+    decided = answer if answer != "inconclusive" or policy == "warn" else policy
+    passed = gate.holds(value) if decided == "inconclusive" else decided == "pass"
+    return GateResult(gate.text, value, passed, note, interval, answer)
+
+
+def _value(gate: Gate, summary: Mapping[str, Any], quantile: Quantile | None) -> tuple[float | None, str | None]:
+    """The value, None if not known, and a note on it."""
+    if gate.name in gate_metrics.BY_NAME:
+        return _server_value(gate, summary.get("servers") or [])
+    if gate.of_request:
+        return _request_value(gate, summary.get("other_requests") or {})
+    part = summary if gate.selector is None else (summary.get("by_class") or {}).get(gate.selector)
+    if part is None:
+        return None, f"no turn of class {gate.selector} was planned in the measure phase"
+    if gate.statistic is None:
+        value, note = _plain_value(gate.name, part), None
+    else:
+        block = _block(gate.name, part)
+        value = _number(block.get(gate.statistic))
+        if value is None and gate.q is not None and quantile is not None:
+            value = _number(quantile(gate.name, gate.q))
+        note = None if gate.q is None else _few_samples(gate.q, block.get("count"))
+    return (value, note) if value is not None else (None, f"{gate.name} is not known")
+
+
+def _server_value(gate: Gate, servers: Sequence[Mapping[str, Any]]) -> tuple[float | None, str | None]:
+    """The value of the server that is the worst for the gate; None if one of them was not measured."""
+    found = gate_metrics.values(gate.name, gate.statistic, servers)
+    if not found:
+        return None, f"{gate.name} was not measured: no metrics page reported it"
+    known = {target: value for target, value in found.items() if value is not None}
+    missing = [target for target in found if target not in known]
+    if missing:
+        why = "its metrics page has no value of it for the window"
+        return None, f"{gate.name} was not measured at {', '.join(missing)}: {why}"
+    worst = max(known, key=lambda target: gate.badness(known[target]))
+    return known[worst], f"the worst of {len(known)} servers: {worst}" if len(known) > 1 else None
+
+
+def _request_value(gate: Gate, requests: Mapping[str, Any]) -> tuple[float | None, str | None]:
+    """The failed ratio of a request that is no turn, over the whole run."""
+    for one in requests.get("by_name") or []:
+        if f"{one['type']} {one['name']}" == gate.selector and one["sent"]:
+            return _ratio(one["failed"], one["sent"]), None
+    return None, f"no request {gate.selector} was sent"
+
+
+def _answer(gate: Gate, value: float | None, interval: Interval | None) -> Answer:
+    """By the interval where there is one: it must lie on one side of the limit as a whole."""
+    holds = gate.holds(value)
+    if interval is None or value is None:
+        return "pass" if holds else "fail"
+    # An open end reaches past every limit.
+    open_end = interval.low is None if (gate.sign[0] == ">") == holds else interval.high is None
+    ends = [end for end in (interval.low, interval.high) if end is not None]
+    if not holds and _far_beyond(gate, value):
+        return "fail"
+    if open_end or any(gate.holds(end) != holds for end in ends):
+        return "inconclusive"
+    return "pass" if holds else "fail"
+
+
+def _far_beyond(gate: Gate, value: float) -> bool:
+    """Whether a value breaks its limit by FAR times or more, so that no interval is needed to tell."""
+    low, high = sorted((abs(value), abs(gate.limit)))
+    return value * gate.limit >= 0 and high >= FAR * low
+
+
+def _few_samples(q: float, count: object) -> str | None:
+    """What to say of a percentile with fewer than 10 samples beyond it."""
+    if not isinstance(count, int) or round(count * (1 - q), 6) >= 10:
+        return None
+    return f"of {count} samples, fewer than 10 beyond it; {round(10 / (1 - q)):,} samples give 10"
+
+
+def _plain_value(name: str, summary: Mapping[str, Any]) -> float | None:
+    if name == "failed_ratio":
+        turns = summary["turns"]
+        return _ratio(turns["failed"], turns["ok"] + turns["failed"])
+    if name == "dropped_ratio":
+        return _ratio(summary["sessions"]["dropped"], summary["sessions"]["planned"])
+    return _number(summary["rates"].get(name))
+
+
+def _block(name: str, summary: Mapping[str, Any]) -> Mapping[str, Any]:
+    block = summary["client"].get("delay_ms") if name == "client_delay_ms" else summary["latency"].get(name)
+    return block or {}
+
+
+def _ratio(part: int, whole: int) -> float | None:
+    return part / whole if whole else None
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _quantile_of(text: str, word: str, at: int) -> float | None:
+    """The quantile that a percentile's name stands for (p5, p99, p999, p99.9); None for mean, min and max."""
+    if word in STATISTICS:
+        return None
+    digits = re.fullmatch(r"p(\d{1,2}(?:\.\d+)?|\d{3,6})", word)
+    if digits is None:
+        nearest = get_close_matches(word, [*STATISTICS, "p50", "p90", "p95", "p99", "p999"], 1)
+        hint = f"did you mean {nearest[0]}?" if nearest else "use mean, min, max or a percentile such as p99"
+        raise GateError(text, at, f"{word} is no statistic; {hint}")
+    number = digits.group(1)
+    q = float(number) / 100 if len(number) <= 2 or "." in number else int(number) / 10 ** len(number)
+    if q == 0 or word == "p100":
+        raise GateError(text, at, f"{word} is no percentile; use {'min' if q == 0 else 'max'}")
+    return q
+
+
+def _check_with_statistic(text: str, name: str, at: int, statistic: str, statistic_at: int) -> None:
+    if name in PLAIN_NAMES:
+        raise GateError(text, at, f"{name} has no statistic; write {name} alone")
+    _check_name(text, name, at, NAMES_WITH_STATISTIC, "measure")
+    if name in _GAUGE_NAMES and statistic not in gate_metrics.BY_NAME[name].statistics:
+        raise GateError(text, statistic_at, f"{name} has no {statistic}; write {_with_statistics(name)}")
+
+
+def _check_plain(text: str, name: str, at: int) -> None:
+    if name in NAMES_WITH_STATISTIC:
+        raise GateError(text, at, f"{name} needs a statistic; write {_with_statistics(name)}")
+    _check_name(text, name, at, PLAIN_NAMES, "name")
+
+
+def _with_statistics(name: str) -> str:
+    if name in MEASURE_NAMES:
+        return f"p99({name}), mean({name}) or the like"
+    return " or ".join(f"{statistic}({name})" for statistic in gate_metrics.BY_NAME[name].statistics)
+
+
+def _check_selector(gate: Gate, text: str) -> None:
+    if gate.selector is None:
+        return
+    at, given = text.index("{"), f"{{{gate.selector}}}"
+    if gate.name in gate_metrics.BY_NAME:
+        raise GateError(text, at, f"{gate.name} is known of servers only; remove {given}")
+    if gate.name == "client_delay_ms":
+        raise GateError(text, at, f"client_delay_ms is known of all classes only; remove {given}")
+    if gate.of_request and gate.name != "failed_ratio":
+        problem = "of requests other than turns only failed_ratio is known; the name of a class has no space"
+        raise GateError(text, at, problem)
+
+
+def _check_name(text: str, name: str, at: int, valid: tuple[str, ...], kind: str) -> None:
+    if name in valid:
+        return
+    nearest = get_close_matches(name, valid, 1, cutoff=0.5)
+    hint = f"did you mean {nearest[0]}?" if nearest else f"known are {', '.join(valid)}"
+    raise GateError(text, at, f"unknown {kind} {name}; {hint}")
+
+
+class _Tokens:
+    """The words, numbers and signs of a gate, one after the other."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        # A selector may hold any character, braces included: it is blanked before the rest is cut into tokens.
+        start, end = text.find("{"), text.rfind("}")
+        self._selector = text[start + 1 : end].strip() if 0 <= start < end else ""
+        blanked = text[: start + 1] + " " * (end - start - 1) + text[end:] if 0 <= start < end else text
+        self._found = list(_TOKEN.finditer(blanked))
+        self._next = 0
+
+    def at_end(self) -> bool:
+        return self._next == len(self._found)
+
+    def step(self) -> None:
+        self._next += 1
+
+    def sign(self) -> str | None:
+        """The sign that comes next; None where something else does, or nothing."""
+        return None if self.at_end() else self._found[self._next].group("sign")
+
+    def selector(self) -> str | None:
+        """Parse the next text in braces; None if there are no braces."""
+        if self.sign() != "{":
+            return None
+        self.step()
+        if self.sign() != "}":
+            raise self.error("a closing brace is missing after {")
+        if not self._selector:
+            raise self.error("the name of a class or of a request is missing")
+        self.step()
+        return self._selector
+
+    def take(self, kind: str, problem: str) -> tuple[str, int]:
+        """The next one, which must be of that kind, and its position."""
+        found = None if self.at_end() else self._found[self._next].group(kind)
+        if found is None:
+            raise self.error(problem)
+        position = self._found[self._next].start(kind)
+        self.step()
+        return found, position
+
+    def error(self, problem: str) -> GateError:
+        """A fault at the place where we are."""
+        at_end = self.at_end()
+        position = (
+            len(self._text) if at_end else self._found[self._next].end() - len(self._found[self._next][0].strip())
+        )
+        return GateError(self._text, position, problem)

@@ -1,0 +1,168 @@
+"""The reply to a turn of a task, as the task sees it."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Self
+
+from inferload.client.turn import TurnResult
+from inferload.content.messages import ToolCall
+from inferload.locust.adapters.statistics import TurnFailed
+from inferload.measure.measures import Floats, by_name
+from inferload.measure.record import TurnRecord
+from inferload.worker.user_turns import TaskSession
+
+
+class _Answered:
+    """Fields common to both kinds of reply. Unknown figures are None."""
+
+    def __init__(self, result: TurnResult) -> None:
+        self._result = result
+
+    def __repr__(self) -> str:
+        state = "ok" if self._result.record.ok else str(self._result.record.failure)
+        return f"<{type(self).__name__} {self._result.record.turn_id}: {state}>"
+
+    @property
+    def record(self) -> TurnRecord:
+        """Every instant and count of the turn."""
+        return self._result.record
+
+    @property
+    def text(self) -> str:
+        """The answer without its reasoning; what came of it where the turn failed."""
+        return self._result.text
+
+    @property
+    def reasoning(self) -> str:
+        """The model's reasoning, where the server keeps it apart."""
+        return self._result.reasoning
+
+    @property
+    def tool_calls(self) -> tuple[ToolCall, ...]:
+        """Calls of tools: `call_id`, `name`, `arguments` (JSON)."""
+        return self._result.tool_calls
+
+    @property
+    def detail(self) -> str:
+        """The failure in words; empty if there was none."""
+        return self._result.detail
+
+    @property
+    def status(self) -> int | None:
+        """HTTP status."""
+        return self.record.status
+
+    @property
+    def finish_reason(self) -> str | None:
+        """Why the answer ended, as the server says it; `cancelled` after `cancel_after_s`."""
+        return self.record.finish_reason
+
+    @property
+    def input_tokens(self) -> int | None:
+        """Tokens of the prompt, as the server counts."""
+        return self.record.input_tokens
+
+    @property
+    def output_tokens(self) -> int | None:
+        """Tokens of the answer, as the server counts."""
+        return self.record.output_tokens
+
+    @property
+    def cached_tokens(self) -> int | None:
+        """Tokens of the prompt that came from the server's prefix cache."""
+        return self.record.cached_tokens
+
+    @property
+    def ttft_ms(self) -> float | None:
+        """Time to first token."""
+        return _value("ttft_ms", self.record)
+
+    @property
+    def itl_ms(self) -> Floats:
+        """Inter-token latencies: an array, empty for fewer than two events."""
+        per_event = by_name("itl_ms").per_event
+        assert per_event is not None
+        return per_event(self.record)
+
+    @property
+    def e2e_ms(self) -> float | None:
+        """End-to-end latency."""
+        return _value("e2e_ms", self.record)
+
+
+class Reply(_Answered):
+    """The reply to a turn."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether the turn ended well."""
+        return self.record.ok
+
+    @property
+    def failure(self) -> str | None:
+        """Class of the failure; None if there was none."""
+        return None if self.record.failure is None else str(self.record.failure)
+
+    def raise_for_failure(self) -> None:
+        """Raise TurnFailed if the turn failed."""
+        if not self.ok:
+            raise TurnFailed(f"{self.failure}: {self.detail}")
+
+
+class CaughtReply(_Answered):
+    """The reply to a turn with `catch_response=True`, in a with block: the turn is counted when the block ends."""
+
+    def __init__(self, result: TurnResult, session: TaskSession, *, closes: bool) -> None:
+        super().__init__(result)
+        self._session = session
+        self._closes = closes  # the session ends with this turn
+        self._rejected: str | None = None
+        self._counted = False
+
+    @property
+    def ok(self) -> bool:
+        """Whether the turn ended well and was not rejected."""
+        return self.record.ok and self._rejected is None
+
+    def failure(self, text: str) -> None:
+        """Reject the answer: the turn counts as failed, class `rejected`, with this text. A failed turn keeps its class."""
+        self._check_uncounted("failure")
+        self._rejected = str(text)
+
+    def success(self) -> None:
+        """Withdraw an earlier `failure`. A turn that failed stays failed."""
+        self._check_uncounted("success")
+        self._rejected = None
+
+    def _check_uncounted(self, method: str) -> None:
+        if self._counted:
+            raise RuntimeError(
+                f"reply.{method}(): the turn is counted already; call it inside `with ... catch_response=True) as reply:`"
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._count()
+
+    def __del__(self) -> None:  # without a with block, when the last reference is gone
+        self._count()
+
+    def _count(self) -> None:
+        if self._counted:
+            return
+        self._counted = True
+        self._session.judge(ok=self.ok)
+        if self._closes:
+            self._session.close()
+        self._session.run.release(self.record.turn_id, self._rejected)
+
+
+def _value(name: str, record: TurnRecord) -> float | None:
+    per_turn = by_name(name).per_turn
+    assert per_turn is not None
+    return per_turn(record)

@@ -1,0 +1,76 @@
+"""What a session needs of the run that it belongs to: the clock, the books, and leave to send."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from inferload.client.turn import Turn, TurnRequest
+from inferload.measure.clock import now_ns
+from inferload.measure.record import PhaseWindow
+from inferload.measure.tally import TallySet
+from inferload.process.messages import Assignment
+from inferload.requests.bodies import Texts
+from inferload.scenario.scenario import Scenario
+from inferload.scenario.schema.endpoints import Endpoint
+from inferload.worker.limits import Gate, Quota
+from inferload.workload.sessions import Sessions
+
+
+class Host(Protocol):
+    """What sessions need of the run that they belong to."""
+
+    @property
+    def assignment(self) -> Assignment: ...
+    @property
+    def scenario(self) -> Scenario: ...
+    @property
+    def sessions(self) -> Sessions: ...
+    @property
+    def texts(self) -> Texts: ...
+    @property
+    def tallies(self) -> TallySet: ...
+    @property
+    def open(self) -> bool: ...
+    @property
+    def quota(self) -> Quota: ...
+    @property
+    def gate(self) -> Gate | None: ...
+
+    live: int
+
+    def look_whether_spent(self) -> None: ...
+    def window_of(self, at_ns: int) -> PhaseWindow: ...
+    def load_start_ns(self) -> int | None: ...
+    def load_end_ns(self) -> int | None: ...
+    def await_turn(self) -> None: ...
+    def beside_the_loop(self, call: Callable[[], Any]) -> Any: ...
+    def start_turn(self, request: TurnRequest, session: int, endpoint: Endpoint | None = None) -> Turn: ...
+    def hold(self, turn_id: str) -> None: ...
+    def release(self, turn_id: str, rejected: str | None = None) -> None: ...
+    def fail_turn(self, request: TurnRequest, session: int, detail: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """Leave to send one turn. `place`: what it holds of the turns in flight; None: there is no limit."""
+
+    place: Gate | None
+
+    def leave(self) -> None:
+        """Give the place back, whatever became of the turn."""
+        if self.place is not None:
+            self.place.leave()
+
+
+def entered(run: Host, class_name: str, window: PhaseWindow) -> bool:
+    """Wait until a turn more may be in flight, and count the wait; False: the run takes no more turns."""
+    gate = run.gate
+    if gate is None or gate.try_enter():
+        return True
+    since_ns = now_ns()
+    inside = gate.enter()
+    if inside:
+        run.tallies.turn_held(window.phase, class_name, now_ns() - since_ns, step=window.step)
+    return inside

@@ -1,0 +1,116 @@
+"""Turns that have ended, counted and written in batches: one that cannot be counted is a client error, and no other is lost."""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from inferload.client.connection.error_log import FaultLog
+from inferload.client.turn import TurnResult
+from inferload.measure.client_health import HealthSet
+from inferload.measure.record import Failure, PhaseWindow, TurnRecord
+from inferload.measure.slo import Slo
+from inferload.measure.tally import Pause, TallySet
+from inferload.measure.tally_batch import delays_many, fold_many
+from inferload.measure.turn_columns import TurnColumns
+
+logger = logging.getLogger(__name__)
+
+# What remains of a record that cannot be counted; every other field gets its default.
+_KEPT = (
+    *("turn_id", "session_id", "turn_index", "class_name", "worker", "phase", "planned_ns", "closed_ns"),
+    *("target", "model", "max_tokens", "step", "pause"),
+)
+
+
+class _Batch(NamedTuple):
+    results: Sequence[TurnResult]
+    windows: Sequence[PhaseWindow]
+    pauses: Sequence[Pause]
+
+
+class TurnCounts:
+    """Tallies and health of ended turns since the last `take`. `write` takes all records of a batch or raises."""
+
+    def __init__(self, slos: Mapping[str, Slo | None], write: Callable[[Sequence[TurnRecord]], None]) -> None:
+        self._slos = slos
+        self._write = write
+        self._faults = FaultLog(logger)
+        self._tallies, self._health = TallySet(), HealthSet()
+        self._batches: list[_Batch] = []  # those that the two hold, to count them again where one cannot be counted
+        self._checked = TallySet(), HealthSet()  # turns that were counted one by one
+
+    def count(
+        self, results: Sequence[TurnResult], windows: Sequence[PhaseWindow], pauses: Sequence[Pause]
+    ) -> Sequence[TurnResult]:
+        """Count and write turns; returns them, those that cannot be counted or written as client errors."""
+        self._batches.append(_Batch(results, windows, pauses))
+        records = [result.record for result in results]
+        try:
+            fold_many(self._tallies, records, windows, self._slos, pauses)
+            delays_many(self._health, records, [result.reads_unstamped for result in results])
+            self._write(records)
+        except Exception as error:  # noqa: BLE001  a fault in one record: the others must be counted
+            self._faults.log("a batch of turns could not be counted at once", error)
+            results = self._recount()
+            self._write_again(results)
+        return results
+
+    def take(self) -> tuple[TallySet, HealthSet]:
+        """What was counted since the last call."""
+        tallies, health = TallySet(), HealthSet()
+        try:
+            tallies.absorb(self._tallies)  # the sketches check their values here
+            health.absorb(self._health)
+        except Exception as error:  # noqa: BLE001  as above
+            self._faults.log("turns could not be counted at once", error)
+            self._recount()
+            tallies, health = TallySet(), HealthSet()
+        tallies.absorb(self._checked[0].take())
+        health.absorb(self._checked[1].take())
+        self._tallies, self._health, self._batches = TallySet(), HealthSet(), []
+        return tallies, health
+
+    def _recount(self) -> list[TurnResult]:
+        """Count all batches again, turn by turn; returns the turns of the last one."""
+        batches, self._batches = self._batches, []
+        self._tallies, self._health = TallySet(), HealthSet()
+        counted: list[TurnResult] = []
+        for batch in batches:
+            counted = [self._counted(result, batch) for result in batch.results]
+        return counted
+
+    def _counted(self, result: TurnResult, batch: _Batch) -> TurnResult:
+        """Count one turn, as a client error where it cannot be counted as it is; returns what was counted."""
+        try:
+            self._count_one(result, batch)
+        except Exception as error:  # noqa: BLE001  as above
+            self._faults.log(f"turn {result.record.turn_id} cannot be counted", error)
+            result = _client_error(result.record, error)
+            self._count_one(result, batch)
+        return result
+
+    def _count_one(self, result: TurnResult, batch: _Batch) -> None:
+        """Count one turn, or raise and count nothing."""
+        record, tallies, health = result.record, TallySet(), HealthSet()
+        tallies.fold(record, batch.windows, self._slos[record.class_name], batch.pauses)
+        health.delays(record, result.reads_unstamped)
+        columns = TurnColumns()
+        columns.append(record)
+        columns.arrays(0)
+        tallies.to_wire()  # the sketches check their values here
+        health.to_wire()
+        self._checked[0].absorb(tallies)
+        self._checked[1].absorb(health)
+
+    def _write_again(self, results: Sequence[TurnResult]) -> None:
+        try:
+            self._write([result.record for result in results])
+        except Exception as error:  # noqa: BLE001  counted they are; the comparison of files and counts shows the loss
+            self._faults.log(f"{len(results)} turns could not be written", error)
+
+
+def _client_error(record: TurnRecord, error: Exception) -> TurnResult:
+    """A turn of which only that it was begun and is over can be said."""
+    kept = {name: getattr(record, name) for name in _KEPT}
+    detail = f"{type(error).__name__}: {error}"
+    return TurnResult(TurnRecord(**kept, failure=Failure.CLIENT_ERROR), "", detail)

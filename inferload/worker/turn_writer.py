@@ -1,0 +1,122 @@
+"""Turn records on their way to disk: gathered in columns by the event loop, written in parts by a native thread."""
+
+import contextlib
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import gevent
+import gevent.lock
+
+from inferload import rundir, turns_file
+from inferload.errors import UsageError
+from inferload.measure.arrow import pa
+from inferload.measure.clock import Anchor
+from inferload.measure.record import TurnRecord
+from inferload.process.greenlets import in_thread
+from inferload.worker.turn_sender import TurnSender
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+
+# A part is closed this often: a worker that is killed loses no turn that ended longer ago than twice this.
+PART_S = 4.0
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """How many records a worker has on disk at the end of a run. `error`: the first write that failed; None: all went well."""
+
+    records: int
+    error: str | None = None
+
+
+class TurnWriter:
+    """One worker's turns of one run. A write that fails loses the records of its part, and nothing else of the run.
+
+    `sender`: of parts to a master on another file system; None if the folder is the master's.
+    """
+
+    def __init__(
+        self, folder: Path, worker: str, anchor: Anchor, run_id: str = "", sender: TurnSender | None = None
+    ) -> None:
+        self._folder = folder
+        self._worker = worker
+        self._anchor = anchor
+        self._run_id = run_id
+        self._sender = sender
+        self._columns = turns_file.TurnColumns()
+        self._part = 0
+        self._error: str | None = None
+        self._writing = gevent.lock.Semaphore()
+        self._closing = gevent.spawn(self._close_parts)
+        folder.mkdir(parents=True, exist_ok=True)
+        turns_file.warm_up()  # the first table of a process would hold up its event loop
+
+    def extend(self, records: Sequence[TurnRecord]) -> None:
+        """Keep records; they are on disk within two parts' time."""
+        self._columns.extend(records)
+
+    def finish(self) -> Written:
+        """Write the last part; join the parts into one file unless they are being sent. Return what is on disk."""
+        with self._writing:  # a part that a thread is writing would come after the join, and stand beside it
+            self._closing.kill()
+        self._write_part()
+        if self._sender is None:
+            self._in_thread(
+                turns_file.join_parts, self._folder, self._worker
+            )  # where it fails, the parts hold the same
+        records = self._in_thread(turns_file.rows_of, self._folder, self._worker)
+        return Written(records or 0, self._error)
+
+    def deliver(self) -> str | None:
+        """Wait until the master has every part; why it has not, or None. Files that it has are removed here.
+
+        After `finish`. Without a sender the master has them at once.
+        """
+        sender = self._sender
+        if sender is None:
+            return None
+        sender.finish()
+        if sender.stopped is not None or self._error is not None:
+            self._in_thread(turns_file.join_parts, self._folder, self._worker)
+            return sender.stopped
+        self._in_thread(turns_file.remove_worker, self._folder, self._worker)
+        for folder in (self._folder, self._folder.parent):
+            with contextlib.suppress(OSError):  # not empty
+                folder.rmdir()
+        return None
+
+    def _close_parts(self) -> None:
+        while True:
+            gevent.sleep(PART_S)
+            self._write_part()
+
+    def _write_part(self) -> None:
+        with self._writing:
+            if not len(self._columns):
+                return
+            columns, self._columns = self._columns, turns_file.TurnColumns()
+            self._part += 1
+            write = partial(turns_file.write_part, run_id=self._run_id)
+            path = self._in_thread(write, self._folder, self._worker, self._part, columns, self._anchor)
+            if path is not None and self._sender is not None:
+                self._sender.add(path)
+
+    def _in_thread(self, call: Callable[..., T], *arguments: object) -> T | None:
+        """Return the result of a call in a native thread; of errors, keep the first and return None.
+
+        The next call may succeed: there may be room on the disk for the next part.
+        """
+        try:
+            return in_thread(call, *arguments)
+        except (UsageError, OSError, pa.ArrowException, ValueError, OverflowError) as error:
+            if self._error is None:
+                self._error = f"{self._folder}: {rundir.reason(error)}"
+                logger.error(
+                    "turn records cannot be written: %s; the measurement is invalid if they stay missing", self._error
+                )
+            return None

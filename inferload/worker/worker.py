@@ -1,0 +1,234 @@
+"""The worker's side of a run: answers the master's messages, and ends in good order whatever ends it."""
+
+import logging
+import os
+import socket
+from typing import Any
+
+import gevent
+import gevent.lock
+
+from inferload import __version__
+from inferload.errors import UsageError
+from inferload.locust.adapters import compat
+from inferload.locust.adapters.fault_logs import first_of_each
+from inferload.measure.clock import NS_PER_S, clock_id, now_ns, wall_ns
+from inferload.process import messages
+from inferload.process.messages import Assignment, Report, windows_from_wire
+from inferload.process.settings import OwnSettings
+from inferload.process.silence import SilenceClock
+from inferload.verdict.outcome import INVALID
+from inferload.worker.load_loops import OpenLoop
+from inferload.worker.run import REPORT_S, WorkerRun
+from inferload.workload.schedules import times_digest
+
+logger = logging.getLogger(__name__)
+
+MASTER_SILENT_S = 8.0  # without a heartbeat, of which one is due every second, for so long a run is ended
+IDLE_SILENT_S = 55.0  # without a run: a little before Locust's own time-out, after which it exits with 0
+_CHECK_S = 0.25
+_WORD_S = 0.8  # for so long a worker that got a signal waits for its master's word, who says when the load ends for all
+
+
+class Agent:
+    """One per process that runs users: a worker, or the one process of a local run.
+
+    `scenario`: digest of the scenario that a worker was started with, which must then be the master's; None: it named none.
+    """
+
+    def __init__(self, environment: Any, own: OwnSettings, scenario: str | None = None) -> None:
+        self._environment = environment
+        self._runner = environment.runner
+        self._own = own
+        self._scenario = scenario
+        self._run: WorkerRun | None = None
+        self._ending = gevent.lock.RLock()
+        self._heartbeat_ns = now_ns()
+        register = self._runner.register_message
+        register(messages.PING, self._on_ping)
+        register(messages.PREPARE, self._on_prepare, concurrent=True)
+        register(messages.WINDOWS, self._on_windows)
+        register(messages.RATE, self._on_rate)
+        register(messages.DRAIN, self._on_drain)
+        register(messages.ABORT, self._on_abort)
+        register(messages.TAKEN, self._on_taken)
+
+    def user(self, free_ns: int | None, class_name: str = "") -> int | None:
+        """What a Locust user does once: a session in a closed loop, nothing while nothing may begin.
+
+        `free_ns` and what is returned: since when the user is free, None where it is new. `class_name`: the user's.
+        """
+        run = self._run
+        if run is not None and run.open:
+            return run.loop.user(free_ns, class_name)
+        gevent.sleep(1)
+        return None
+
+    def run_of_tasks(self) -> WorkerRun:
+        """The run that turns of tasks belong to, once there is one."""
+        while self._run is None:
+            gevent.sleep(0.05)
+        return self._run
+
+    def stop(self) -> None:
+        """End as `end` does, after a signal. The master may have had it too: then all workers end their load at its word."""
+        run, until_ns = self._run, now_ns() + round(_WORD_S * NS_PER_S)
+        while run is not None and run.open and run.load_start_ns() is not None and now_ns() < until_ns:
+            gevent.sleep(0.01)
+        self.end()
+
+    def end(self) -> None:
+        """Finish the run that is under way, if there is one: nothing begins, what is in flight is waited for."""
+        run = self._run
+        if run is not None:
+            run.drain(now_ns())  # what is due later is missing, and the master's to count
+            self._finish(run)
+
+    def give_up(self) -> None:
+        """End what is in flight as unfinished."""
+        if self._run is not None:
+            self._run.give_up()
+
+    # -- the master's absence
+
+    def follow_master(self) -> None:
+        """Check from now on that the master is alive, and end the load at its announced end even without the master's message."""
+
+        def on_heartbeat(**_event: Any) -> None:
+            self._heartbeat_ns = now_ns()
+
+        self._environment.events.heartbeat_received.add_listener(on_heartbeat)
+        gevent.spawn(self._check_master)
+
+    def _check_master(self) -> None:
+        ears = SilenceClock()
+        while True:
+            run = self._run
+            end_ns = None if run is None else run.load_end_ns()
+            if run is not None and run.open and end_ns is not None:
+                gevent.sleep(min(_CHECK_S, max(0.0, (end_ns - now_ns()) / NS_PER_S)))
+                if now_ns() >= end_ns == run.load_end_ns():
+                    run.drain(end_ns)
+            else:
+                gevent.sleep(_CHECK_S)
+            silent_s = min(ears.listening_s(), (now_ns() - self._heartbeat_ns) / NS_PER_S)
+            under_way = self._run is not None and not self._run.finished
+            if silent_s > (MASTER_SILENT_S if under_way else IDLE_SILENT_S):
+                self._leave(silent_s)
+                return
+
+    def _leave(self, silent_s: float) -> None:
+        """End the run, wait at most `drain_s` for turns in flight, and have Locust exit with a code that says that it broke."""
+        run = self._run
+        code = self._environment.process_exit_code = INVALID
+        if run is None or run.finished:
+            logger.error("master: no heartbeat for %.1f s; exiting with code %d", silent_s, code)
+        else:
+            drain_s = run.scenario.phases.drain_s
+            text = "master: no heartbeat for %.1f s; load stopped, draining at most %g s, then exiting with code %d; turns: %s"
+            logger.error(text, silent_s, drain_s, code, run.folder)
+            giving_up = gevent.spawn_later(drain_s, run.give_up)
+            if run.sender is not None:
+                run.sender.stop("no heartbeat from the master")
+            self.end()
+            giving_up.kill()
+        self._runner.quit()
+
+    # -- messages of the master
+
+    def _on_ping(self, environment: Any, msg: Any) -> None:
+        answer = {"sent_ns": msg.data["sent_ns"], "mono_ns": now_ns(), "wall_ns": wall_ns()}
+        answer |= {
+            "version": __version__,
+            "host": socket.gethostname(),
+            "scenario": self._scenario,
+            "clock": clock_id(),
+        }
+        self._runner.send_message(messages.PONG, answer)
+
+    def _on_prepare(self, environment: Any, msg: Any) -> None:
+        assignment = Assignment.from_wire(msg.data)
+        answer: dict[str, Any] = {
+            "run_id": assignment.run_id,
+            "name": assignment.name,
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "error": None,
+            "adaptations_left_out": sorted(compat.left_out),
+        }
+        try:
+            self.end()  # a run whose master went away, say
+            self._run = run = WorkerRun(assignment, self._own, self._environment, self._on_spent)
+            anchor = {"wall_ns": run.anchor.wall_ns, "mono_ns": run.anchor.mono_ns}
+            answer["times_digest"] = times_digest(run.scenario, assignment.origin)
+            answer |= {"anchor": anchor, "folder": str(run.folder), "reader": run.reader}
+            answer["delivers"] = run.sender is not None
+            gevent.spawn(self._report, run)
+        except (UsageError, OSError) as error:
+            answer["error"] = self._own.redaction(str(error))
+        self._runner.send_message(messages.READY, answer)
+
+    def _on_windows(self, environment: Any, msg: Any) -> None:
+        run = self._current(msg.data)
+        if run is not None:
+            run.set_windows(windows_from_wire(msg.data["windows"], run.assignment.offset_ns))
+
+    def _on_rate(self, environment: Any, msg: Any) -> None:
+        run = self._current(msg.data)
+        if run is not None and isinstance(run.loop, OpenLoop):
+            run.loop.set_rate(msg.data["at_ns"] + run.assignment.offset_ns, msg.data["rate"])
+
+    def _on_drain(self, environment: Any, msg: Any) -> None:
+        run = self._current(msg.data)
+        if run is not None:
+            run.drain(run.load_end_ns() or now_ns())
+            gevent.spawn(self._finish, run)
+
+    def _on_abort(self, environment: Any, msg: Any) -> None:
+        run = self._current(msg.data)
+        if run is not None:
+            run.give_up()
+
+    def _on_taken(self, environment: Any, msg: Any) -> None:
+        run = self._current(msg.data)
+        if run is not None and run.sender is not None:
+            run.sender.on_taken(msg.data)
+
+    def _current(self, data: dict[str, Any]) -> WorkerRun | None:
+        run = self._run
+        return run if run is not None and run.assignment.run_id == data["run_id"] else None
+
+    # -- messages to the master
+
+    def _on_spent(self, run: WorkerRun, at_ns: int) -> None:
+        assignment = run.assignment
+        data = {"run_id": assignment.run_id, "name": assignment.name, "at_ns": at_ns - assignment.offset_ns}
+        self._runner.send_message(messages.SPENT, data)
+
+    def _report(self, run: WorkerRun) -> None:
+        due_ns = now_ns()
+        while True:
+            due_ns = max(due_ns + round(REPORT_S * 1e9), now_ns())
+            gevent.sleep((due_ns - now_ns()) / 1e9)
+            if run.said_all:  # not before its files are written: a worker that says nothing for so long is lost
+                return
+            self._send(run.report())
+            run.tidy()
+
+    def _send(self, report: Report) -> None:
+        self._runner.send_message(messages.REPORT, report.to_wire())
+
+    def _finish(self, run: WorkerRun) -> None:
+        with self._ending:
+            if run.finished:
+                return
+            run.finish(self._send)
+            compat.send_last_stats(self._runner)
+            said: dict[str, Any] = {"run_id": run.assignment.run_id, "name": run.assignment.name}
+            said |= {"notes": dict(run.sessions.notes), "overrun_ns": run.overrun_ns}
+            said |= {"listeners_raised": first_of_each.take_listeners()}
+            said |= {"written": run.written.records, "write_error": run.written.error}
+            self._runner.send_message(messages.DRAINED, said)
+            if run.sender is not None:
+                about = {"run_id": run.assignment.run_id, "name": run.assignment.name}
+                self._runner.send_message(messages.DELIVERED, about | {"error": run.deliver()})

@@ -1,0 +1,56 @@
+"""Documents that many sessions look into, drawn by Zipf's law: some are asked for again and again, most seldom."""
+
+from bisect import bisect_right
+from collections.abc import Callable
+from functools import lru_cache
+from itertools import accumulate
+from random import Random
+
+from inferload.content.messages import SHARED, Piece
+from inferload.numbers import percent
+from inferload.scenario.schema.chat import Documents
+from inferload.scenario.schema.distributions import draw_count
+
+_TRIES = 64
+_KEPT = 4096  # documents of which a session's plan need not draw the length again
+
+
+class Shelf:
+    """All documents of a class; document 0 is the one most used."""
+
+    def __init__(self, documents: Documents, text: Callable[[str, int], Piece], seed: int) -> None:
+        self._documents = documents
+        self._text = text
+        self._seed = seed
+        self._sums = [*accumulate(1 / (rank + 1) ** documents.zipf for rank in range(documents.count))]
+        self._document = lru_cache(maxsize=_KEPT)(self._drawn)
+
+    def beside(self, question: tuple[Piece, ...], rng: Random) -> tuple[Piece, ...]:
+        """A question with the documents of its turn."""
+        found = tuple(self._document(number) for number in self.draw(rng))
+        return (*found, *question) if self._documents.position == "before" else (*question, *found)
+
+    def draw(self, rng: Random) -> list[int]:
+        """Numbers of different documents for one turn, in the order in which they were found."""
+        numbers: list[int] = []
+        for _ in range(_TRIES * self._documents.per_turn):
+            number = min(bisect_right(self._sums, rng.random() * self._sums[-1]), self._documents.count - 1)
+            if number not in numbers:
+                numbers.append(number)
+            if len(numbers) == self._documents.per_turn:
+                return numbers
+        others = (number for number in range(self._documents.count) if number not in numbers)
+        return [*numbers, *(next(others) for _ in range(self._documents.per_turn - len(numbers)))]
+
+    def _drawn(self, number: int) -> Piece:
+        tokens = draw_count(self._documents.tokens, Random(f"{self._seed}/document/{number}"))
+        return self._text(f"{SHARED}document/{number}", tokens)
+
+    def in_words(self) -> str:
+        """For the plan."""
+        documents = self._documents
+        most = 1 / self._sums[-1]
+        return (
+            f"{documents.per_turn} of {documents.count:,} documents {documents.position} each question; "
+            f"the one most used is drawn {percent(most)} of the time"
+        )
