@@ -26,7 +26,7 @@ from inferload.analysis.diagnosis.rules import RULES
 
 from inferload import cli, rundir
 
-DOCS = Path(__file__).parent.parent / "docs" / "diagnosis.md"
+DOCS = Path(__file__).parent.parent / "docs" / "report.md"
 
 
 def scrapes(running: float, capacity: float, kv: float, head: float = np.nan, deferred: float = 0.0) -> Scrapes:

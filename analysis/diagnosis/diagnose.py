@@ -216,7 +216,7 @@ def json_text(diagnoses: Diagnoses) -> str:
 
 
 def table(rules: Sequence[Rule] = RULES) -> str:
-    """The rules and what to try, as docs/diagnosis.md has them."""
+    """The rules and what to try, as docs/report.md has them."""
     lines = ["| of the whole run | holds if |", "|---|---|"]
     lines += [f"| `{rule.code}` {rule.title} | {rule.holds} |" for rule in RUN_RULES]
     lines += ["", "| cause | looks like | limits |", "|---|---|---|"]
@@ -242,4 +242,4 @@ def main(page: str) -> None:
 if __name__ == "__main__":
     import sys
 
-    main(sys.argv[1] if len(sys.argv) > 1 else "docs/diagnosis.md")
+    main(sys.argv[1] if len(sys.argv) > 1 else "docs/report.md")
