@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from inferload.measure.console import records_note
 from inferload.measure.outcome import of_summary
 from inferload.workload.loadtext import LoadText, recorded_load
 
@@ -191,6 +190,7 @@ def _facts(
     versions = run.get("versions") or {}
     origins = {"records": "every turn's record (exact)", "sketches": "sketches (within 0.25 %)"}
     origin = origins.get((summary or {}).get("percentiles_from", ""))
+    missing = ((summary or {}).get("turn_records") or {}).get("why")
     facts = [
         ("Scenario", _joined(run.get("scenario"), _digest(run.get("digest")))),
         ("Target", _text(run.get("target"))),
@@ -202,7 +202,7 @@ def _facts(
         ("Measured window", duration((summary or {}).get("window_s"))),
         ("Workers", _joined(len(workers) if workers is not None else None, _hosts(hosts))),
         ("Stopped by", _text(manifest.get("stop_reason"))),
-        ("Percentiles from", _joined(origin, records_note(summary or {}))),
+        ("Percentiles from", _joined(origin, missing)),
         ("Versions", ", ".join(f"{name} {version}" for name, version in versions.items()) or NOT_KNOWN),
         ("Run", _text(run.get("id"))),
     ]  # fmt: skip

@@ -34,8 +34,8 @@ For the next one: kubectl delete -f run.yaml --cascade=foreground, which leaves 
 _RESULTS_HEAD = """\
 Where runs are kept. Their files:
 kubectl apply -f extras/reader.yaml; kubectl wait --for=condition=Ready pod/{name}-reader; kubectl cp {name}-reader:{runs} runs
-Workers write into the master's run directory if the volume can be mounted by several nodes (--shared-runs); otherwise they send
-their turn records to the master."""
+Workers write beside the master only where the volume can be mounted by several nodes (--shared-runs); otherwise each keeps
+its own turns until its pod is deleted, and percentiles come from sketches."""
 
 
 def files(plan: Plan, shared_runs: bool) -> dict[str, str]:

@@ -54,7 +54,7 @@ example:
     parser.add_argument(
         "--shared-runs",
         action="store_true",
-        help="the volume of results is ReadWriteMany: workers write into the master's run directory",
+        help="the volume of results is ReadWriteMany: workers write beside the master, and percentiles are exact",
     )
     parser.set_defaults(run=write_kubernetes)
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from inferload.measure import failures, outcome
-from inferload.measure.console import figure, records_note
+from inferload.measure.console import figure
 from inferload.measure.texttable import align, short
 from inferload.measure.untrusted import escaped, mapped
 
@@ -21,9 +21,6 @@ def brief(summary: Mapping[str, Any], load: str = "") -> str:
     summary = mapped(summary, escaped)
     lines = [*_head(summary, escaped(load)), *_gates(summary["verdict"]["gates"]), *_latency(summary)]
     rows = [*_load_rows(summary), ("client", _client(summary["client"])), *_server_rows(summary["servers"])]
-    note = records_note(summary)
-    if note:
-        rows.append(("records", f"{note}; percentiles from sketches, within 0.25 %"))
     failed = failures.lines(summary)
     if failed:
         rows.append(("failed", "; ".join(failed[:2])))

@@ -115,14 +115,6 @@ def _gates_error(gates: Sequence[Mapping[str, Any]]) -> str:
     return f"\n  a gate that its interval decides is wrong in at most {ONE_SIDED:.1%} of such runs{family}"
 
 
-def records_note(summary: Mapping[str, Any]) -> str:
-    """Say how many turn records are missing and why; empty if none is."""
-    records = summary.get("turn_records") or {}
-    if not records.get("why"):
-        return ""
-    return f"{records['at_hand']} of {records['counted']} turn records are in the run directory ({records['why']})"
-
-
 def _latency(summary: Mapping[str, Any]) -> str:
     latency = summary["latency"]
     rows = [
@@ -135,8 +127,7 @@ def _latency(summary: Mapping[str, Any]) -> str:
     origin = "exact" if summary["percentiles_from"] == "records" else "percentiles within 0.25 %"
     title = f"latency{_warning(summary)} ({origin}; ~ fewer than 10 samples lie beyond it)"
     heads = ["", *(_HEADS.get(column, column) for column in _COLUMNS)]
-    note = records_note(summary)
-    return (f"{note}\n" if note else "") + f"{title}\n" + align([heads, *rows], "l" + "r" * len(_COLUMNS))
+    return f"{title}\n" + align([heads, *rows], "l" + "r" * len(_COLUMNS))
 
 
 def _load(summary: Mapping[str, Any]) -> str:
