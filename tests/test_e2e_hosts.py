@@ -97,7 +97,7 @@ def test_workers_on_another_host_send_their_records(hosts: tuple[str, str], tmp_
 
 # A locustfile whose worker closes its parts so late that one takes seconds to send.
 LARGE_PARTS = """
-from inferload.swarm import turnwriter
+from inferload.worker import turn_writer as turnwriter
 from inferload.users import ScenarioUser
 
 turnwriter.PART_S = 15.0
