@@ -13,7 +13,7 @@ from typing import Any
 
 from inferload.measure.clock import NS_PER_S
 
-PIECE_BYTES = 256 << 10
+PIECE_BYTES = 128 << 10
 MAX_PIECE_BYTES = 1_000_000
 MAX_PART_BYTES = 1 << 30
 MIN_IN_FLIGHT_BYTES, MAX_IN_FLIGHT_BYTES = 32 << 10, 1_000_000

@@ -72,11 +72,10 @@ class TurnSender:
         while (path := self._paths.get()) is not None and self.stopped is None:
             number += 1
             try:
-                content = in_thread(path.read_bytes)
+                self._part = in_thread(_part_of, number, path)
             except OSError as error:
                 self.stop(f"{path}: {rundir.reason(error)}")
                 return
-            self._part = OutgoingPart(number, content)
             self._send_part(self._part)
             self._part = None
 
@@ -96,3 +95,8 @@ class TurnSender:
             silent_s = (now_ns() - self._heard_ns) / NS_PER_S
             if self._ending and silent_s > GIVE_UP_S:
                 self.stop(f"the master acknowledged nothing for {silent_s:.0f} s")
+
+
+def _part_of(number: int, path: Path) -> OutgoingPart:
+    """Read a part and compute its digest: too long for the event loop."""
+    return OutgoingPart(number, path.read_bytes())
