@@ -1,6 +1,7 @@
 """Links between the pages of docs/."""
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -23,3 +24,10 @@ def test_every_link_leads_to_a_file_and_a_heading(page: Path) -> None:
         target = (page.parent / path).resolve() if path else page
         assert target.exists(), f"{page.name}: {path}"
         assert not anchor or anchor in anchors(target), f"{page.name}: {path}#{anchor}"
+
+
+def test_the_architecture_page_has_the_layers_of_the_import_table() -> None:
+    layers = tomllib.loads((DOCS.parent / "pyproject.toml").read_text())["tool"]["inferload"]["layers"]
+    table = (DOCS / "architecture.md").read_text(encoding="utf-8").partition("|---|---|\n")[2].partition("\n\n")[0]
+    rows = [re.findall(r"`([^`]*)`", line.split("|")[1]) for line in table.splitlines()]
+    assert rows == layers
