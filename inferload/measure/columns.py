@@ -1,6 +1,6 @@
 """Every value of every measure, from a table of turns: the table of measures once more, for whole columns at a time.
 
-tests/test_turnfile.py holds this against the table of measures, value by value. The client's delay is not here: of it, the
+tests/unit/measure/test_turnfile.py holds this against the table of measures, value by value. The client's delay is not here: of it, the
 file keeps only the longest per turn.
 """
 
