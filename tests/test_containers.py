@@ -16,9 +16,9 @@ import kubernetes_validate
 import pytest
 import referencing
 import yaml
-from inferload.deploy import compose, containers, kubernetes
-from inferload.deploy.containers import Images, Plan, plan_of
-from inferload.deploy.variant import bundled, named
+from inferload.deploy.render import compose, container_plan, kubernetes
+from inferload.deploy.render.container_plan import Images, Plan, plan_of
+from inferload.deploy.variants.variant import bundled, named
 
 from inferload import cli
 from inferload.errors import UsageError
@@ -230,7 +230,7 @@ def test_what_no_container_can_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"chat-sharegpt: reads ShareGPT_V3.*which no container has"):
         plan(scenario="chat-sharegpt")
     with pytest.raises(UsageError, match=r"-o /proc/1/none: "):
-        containers.write(Path("/proc/1/none"), {"x": ""})
+        container_plan.write(Path("/proc/1/none"), {"x": ""})
 
 
 # -- the container file ------------------------------------------------------------------------------------------------

@@ -10,9 +10,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from inferload.deploy import compose, containers, kubernetes, probe
-from inferload.deploy.containers import Images, Plan, plan_of
-from inferload.deploy.variant import named
+from inferload.deploy.launcher import probe
+from inferload.deploy.render import compose, container_plan, kubernetes
+from inferload.deploy.render.container_plan import Images, Plan, plan_of
+from inferload.deploy.variants.variant import named
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(600)]
 
@@ -56,12 +57,12 @@ class Machine:
         self.folder, self.port, self.master_port = folder, probe.free_port(), probe.free_port()
         (folder / "scenario.yaml").write_text(plan.scenario_text or "")
         self.names = {
-            containers.LOCUSTFILE: str(ROOT / "locustfiles" / "chat.py"),
-            containers.SCENARIO: str(folder / "scenario.yaml"),
-            f"server:{containers.PORT}": f"127.0.0.1:{self.port}",
-            f"{plan.name}:{containers.PORT}": f"127.0.0.1:{self.port}",
-            f"{plan.name}-master:{containers.MASTER_PORT}": f"127.0.0.1:{self.master_port}",
-            f"master:{containers.MASTER_PORT}": f"127.0.0.1:{self.master_port}",
+            container_plan.LOCUSTFILE: str(ROOT / "locustfiles" / "chat.py"),
+            container_plan.SCENARIO: str(folder / "scenario.yaml"),
+            f"server:{container_plan.PORT}": f"127.0.0.1:{self.port}",
+            f"{plan.name}:{container_plan.PORT}": f"127.0.0.1:{self.port}",
+            f"{plan.name}-master:{container_plan.MASTER_PORT}": f"127.0.0.1:{self.master_port}",
+            f"master:{container_plan.MASTER_PORT}": f"127.0.0.1:{self.master_port}",
         }
 
     def here(self, word: str) -> str:
@@ -96,7 +97,7 @@ def commands(plan: Plan, kind: str) -> tuple[list[str], list[str]]:
 def test_a_run_by_the_files_own_commands_passes(plan: Plan, runs: Path, kind: str) -> None:
     machine = Machine(plan, runs)
     master, worker = commands(plan, kind)
-    server = [str(machine.port) if word == str(containers.PORT) else word for word in plan.server_command()]
+    server = [str(machine.port) if word == str(container_plan.PORT) else word for word in plan.server_command()]
     to_master = ["--master-host", "127.0.0.1", "--master-port", str(machine.master_port)]
     with ExitStack() as stack:
         stack.enter_context(machine.run(server))

@@ -12,8 +12,9 @@ from typing import Any
 
 import psutil
 import pytest
-from inferload.deploy import places, probe, remote, ssh
-from inferload.deploy.variant import document, named
+from inferload.deploy.launcher import paths, probe
+from inferload.deploy.servers import remote, ssh
+from inferload.deploy.variants.variant import document, named
 from sshd import SshServer
 
 from inferload import cli, deployments
@@ -33,7 +34,7 @@ exec {python} -m inferload.deploy.simulator "$@"
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Folders of this test alone: for what is remembered here, and for what is remembered there."""
     monkeypatch.setenv("INFERLOAD_STATE", str(tmp_path / "there"))
-    monkeypatch.setattr(places, "state_dir", lambda: tmp_path / "here")
+    monkeypatch.setattr(paths, "state_dir", lambda: tmp_path / "here")
     monkeypatch.setattr(deployments, "state_dir", lambda: tmp_path / "here")
     return tmp_path
 

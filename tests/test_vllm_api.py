@@ -9,9 +9,10 @@ import api_cases
 import pytest
 import simulator_process
 from api_cases import Case
-from inferload.deploy import launch, places, probe
-from inferload.deploy.engines import Wanted, tiny_model
-from inferload.deploy.running import Server
+from inferload.deploy.launcher import launch, paths, probe
+from inferload.deploy.launcher.server_state import Server
+from inferload.deploy.servers import local
+from inferload.deploy.servers.engines import Wanted, tiny_model
 from metrics_shape import shape
 from simulator_process import Simulator
 from test_vllm_server import chat, metrics, stream
@@ -31,7 +32,7 @@ def real() -> Iterator[Server]:
     """A real server with parsers, and speculation, which changes nothing in the bodies."""
     _, cores = launch.split_cores(launch.available_cores())
     extra = (*FLAGS, *SPECULATION)
-    with launch.serving(Wanted(engine="vllm-cpu", port=probe.free_port(), cores=cores, extra=extra)) as server:
+    with local.serving(Wanted(engine="vllm-cpu", port=probe.free_port(), cores=cores, extra=extra)) as server:
         yield server
 
 
@@ -68,7 +69,7 @@ def test_the_page_has_the_recorded_shape(vllm_server: Server, request: pytest.Fi
 
 @pytest.mark.parametrize("backend", ["openai-chat", "openai"])
 def test_vllms_own_benchmark_reads_the_simulator(backend: str, simulated: Simulator, tmp_path: Path) -> None:
-    python = places.vllm_venv() / "bin" / "python"
+    python = paths.vllm_venv() / "bin" / "python"
     endpoint = api_cases.CHAT if backend == "openai-chat" else api_cases.TEXT
     command = [
         *(

@@ -5,8 +5,8 @@ from typing import Any
 
 import locust_process
 import pytest
-from inferload.deploy import launch
-from inferload.deploy.running import Server
+from inferload.deploy.launcher import launch
+from inferload.deploy.launcher.server_state import Server
 from locust_process import summary_of
 
 pytestmark = pytest.mark.vllm

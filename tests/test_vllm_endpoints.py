@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 import gevent
 import pytest
-from inferload.deploy.running import Server
+from inferload.deploy.launcher.server_state import Server
 
 from inferload.client.client import Client, ClientSettings
 from inferload.client.connection.target import Target

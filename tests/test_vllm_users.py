@@ -6,8 +6,8 @@ from pathlib import Path
 import locust_process
 import pytest
 from e2e_runs import Place
-from inferload.deploy import launch
-from inferload.deploy.running import Server
+from inferload.deploy.launcher import launch
+from inferload.deploy.launcher.server_state import Server
 from test_e2e_users import WHOLE
 
 from inferload import scrapes_file

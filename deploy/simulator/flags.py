@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from inferload.errors import UsageError
 
-from ..arguments import REFUSED
+from ..vllm.arguments import REFUSED
 from .options import add_known
 
 # What is not modelled, with the values that ask for nothing of it.
