@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from inferload.deploy.launcher import probe
 from inferload.deploy.render import compose, container_plan, kubernetes
-from inferload.deploy.render.container_plan import Images, Plan, plan_of
+from inferload.deploy.render.container_plan import ContainerPlan, Images, plan_of
 from inferload.deploy.variants.variant import named
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(600)]
@@ -30,7 +30,7 @@ gates: ["failed_ratio < 0.01"]
 
 
 @pytest.fixture
-def plan(tmp_path: Path) -> Plan:
+def plan(tmp_path: Path) -> ContainerPlan:
     (tmp_path / "mine.yaml").write_text(SCENARIO)
     return plan_of(named("tiny-all"), "simulator", str(tmp_path / "mine.yaml"), 2, Images())
 
@@ -53,7 +53,7 @@ def until_healthy(host: str, port: int) -> None:
 class Machine:
     """This machine in place of the image: its paths and names for theirs."""
 
-    def __init__(self, plan: Plan, folder: Path) -> None:
+    def __init__(self, plan: ContainerPlan, folder: Path) -> None:
         self.folder, self.port, self.master_port = folder, probe.free_port(), probe.free_port()
         (folder / "scenario.yaml").write_text(plan.scenario_text or "")
         self.names = {
@@ -83,7 +83,7 @@ class Machine:
             process.wait(60)
 
 
-def commands(plan: Plan, kind: str) -> tuple[list[str], list[str]]:
+def commands(plan: ContainerPlan, kind: str) -> tuple[list[str], list[str]]:
     """Words of the master and of a worker."""
     if kind == "compose":
         services = compose.document(plan)["services"]
@@ -94,7 +94,7 @@ def commands(plan: Plan, kind: str) -> tuple[list[str], list[str]]:
 
 
 @pytest.mark.parametrize("kind", ["compose", "kubernetes"])
-def test_a_run_by_the_files_own_commands_passes(plan: Plan, runs: Path, kind: str) -> None:
+def test_a_run_by_the_files_own_commands_passes(plan: ContainerPlan, runs: Path, kind: str) -> None:
     machine = Machine(plan, runs)
     master, worker = commands(plan, kind)
     server = [str(machine.port) if word == str(container_plan.PORT) else word for word in plan.server_command()]

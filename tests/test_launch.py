@@ -24,9 +24,9 @@ from hypothesis import strategies as st
 from inferload.deploy.commands import demo
 from inferload.deploy.commands import deploy as command
 from inferload.deploy.launcher import launch, machine_checks, paths, probe, server_state
-from inferload.deploy.launcher.server_state import Server
+from inferload.deploy.launcher.server_state import LocalServer
 from inferload.deploy.servers import engines, local
-from inferload.deploy.servers.engines import Command, Wanted, command_of
+from inferload.deploy.servers.engines import Command, ServerSpec, command_of
 from inferload.deploy.vllm import log_cause
 from inferload.deploy.vllm_cpu import install, tiny_model
 
@@ -240,7 +240,7 @@ def test_vllms_command_line_has_our_flags_first_and_the_users_environment_last(
 ) -> None:
     monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "7")
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
-    made = command_of(Wanted(engine="vllm-cpu", port=8123, extra=("--no-enforce-eager",)))
+    made = command_of(ServerSpec(engine="vllm-cpu", port=8123, extra=("--no-enforce-eager",)))
     assert made.argv[:5] == (
         str(vllm_installed / "bin" / "python"),
         "-m",
@@ -256,13 +256,13 @@ def test_vllms_command_line_has_our_flags_first_and_the_users_environment_last(
 def test_vllm_that_is_not_installed_names_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VENV_VLLM", str(tmp_path / "absent"))
     with pytest.raises(UsageError, match=r"not installed in .*absent; run make setup-vllm"):
-        command_of(Wanted(engine="vllm-cpu"))
+        command_of(ServerSpec(engine="vllm-cpu"))
 
 
 @pytest.mark.parametrize("flag", ["--port", "--host=0.0.0.0", "--uds", "--api-key"])
 def test_flags_that_would_hide_the_server_are_refused(flag: str) -> None:
     with pytest.raises(UsageError, match=flag.partition("=")[0]):
-        command_of(Wanted(extra=(flag, "1")))
+        command_of(ServerSpec(extra=(flag, "1")))
 
 
 @pytest.mark.parametrize("text", ["", "a", "1-", "1,,2", "-1", "3-1"])
@@ -301,16 +301,16 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "deploy"
 
 
-Started = Callable[[str], Server]
+Started = Callable[[str], LocalServer]
 
 
 @pytest.fixture
 def program(state: Path) -> Started:
     """`program(code)` is a started group that runs a Python text and has printed a line."""
 
-    def begin(code: str) -> Server:
+    def begin(code: str) -> LocalServer:
         text = Command((sys.executable, "-u", "-c", textwrap.dedent(code)), dict(os.environ), ready_s=10.0)
-        server = local.start(Wanted(port=probe.free_port()), text)
+        server = local.start(ServerSpec(port=probe.free_port()), text)
         eventually(lambda: launch.tail(server.log).endswith("\n"))
         return server
 
@@ -330,7 +330,7 @@ def eventually(condition: Callable[[], bool], limit_s: float = 20.0) -> None:
 
 def test_a_server_answers_while_it_is_wanted_and_leaves_nothing_behind(state: Path) -> None:
     said: list[str] = []
-    wanted = Wanted(port=probe.free_port(), model="some-model", extra=("--ttft-ms", "1"))
+    wanted = ServerSpec(port=probe.free_port(), model="some-model", extra=("--ttft-ms", "1"))
     with local.serving(wanted, said.append) as server:
         assert probe.model(server.host, server.port) == "some-model"
         assert server_state.recall(server_state.state_file(server.port)) == server
@@ -344,7 +344,7 @@ def test_a_server_answers_while_it_is_wanted_and_leaves_nothing_behind(state: Pa
 
 
 def test_a_server_is_stopped_when_its_use_fails(state: Path) -> None:
-    with pytest.raises(ZeroDivisionError), local.serving(Wanted(port=probe.free_port()), lambda _: None) as server:
+    with pytest.raises(ZeroDivisionError), local.serving(ServerSpec(port=probe.free_port()), lambda _: None) as server:
         raise ZeroDivisionError
     assert server_state.group(server) == []
 
@@ -369,7 +369,7 @@ def test_a_server_that_never_answers_is_stopped_at_the_limit(program: Started) -
 
 def test_of_two_starts_on_one_port_one_is_refused(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where the second one looks between the first one's look and its server: neither server is lost sight of."""
-    wanted, refused, new_log = Wanted(port=probe.free_port()), [], launch._new_log
+    wanted, refused, new_log = ServerSpec(port=probe.free_port()), [], launch._new_log
 
     def second() -> None:
         try:
@@ -398,7 +398,7 @@ def test_of_two_starts_on_one_port_one_is_refused(state: Path, monkeypatch: pyte
 @pytest.mark.parametrize("ends", [True, False])
 def test_another_program_that_answers_on_the_port_is_not_the_server(program: Started, ends: bool) -> None:
     """It came to the port between the look at it and the server's own coming up."""
-    with local.serving(Wanted(port=probe.free_port()), lambda _: None) as other:
+    with local.serving(ServerSpec(port=probe.free_port()), lambda _: None) as other:
         mine = program(f"import time; print('OSError: Address already in use'); time.sleep({0 if ends else 600})")
         wanted = dataclasses.replace(mine, port=other.port)
         if ends:
@@ -430,7 +430,7 @@ def test_a_healthy_server_that_gives_no_token_is_stopped(program: Started) -> No
         """
     )
     port = int(launch.tail(server.log).split("port ")[1].split()[0])
-    moved = Server(server.engine, "m", server.host, port, server.pid, server.started_at, server.argv, server.log)
+    moved = LocalServer(server.engine, "m", server.host, port, server.pid, server.started_at, server.argv, server.log)
     with pytest.raises(UsageError, match=r"healthy but gave no token .*answered 500"):
         launch.wait(moved, 10, lambda _: None)
     assert server_state.group(server) == []
@@ -492,7 +492,9 @@ def test_a_process_id_that_was_given_to_another_program_is_left_alone(state: Pat
     code = "import time; time.sleep(600)"
     stranger = subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
     try:
-        reused = Server("simulator", "m", "127.0.0.1", server.port, stranger.pid, server.started_at, (), server.log)
+        reused = LocalServer(
+            "simulator", "m", "127.0.0.1", server.port, stranger.pid, server.started_at, (), server.log
+        )
         server_state.remember(reused)
         assert server_state.group(reused) == []
         assert launch.state(reused) == "ended"
@@ -510,18 +512,18 @@ def test_a_port_that_cannot_be_had_is_named_before_anything_starts(state: Path) 
         port = taken.getsockname()[1]
         said = rf"^port {port}: taken by \S+ \(pid {os.getpid()}\); stop it, or name another with --port$"
         with pytest.raises(UsageError, match=said):
-            local.start(Wanted(port=port))
+            local.start(ServerSpec(port=port))
     assert not server_state.state_file(port).exists()
     with pytest.raises(UsageError, match="port 80000: ports are 1 to 65535"):
-        local.start(Wanted(port=80000))
+        local.start(ServerSpec(port=80000))
     with pytest.raises(UsageError, match=r"192\.0\.2\.1 is no address of this machine"):
-        local.start(Wanted(host="192.0.2.1"))
+        local.start(ServerSpec(host="192.0.2.1"))
 
 
 def test_a_folder_that_cannot_be_written_to_is_one_line_and_leaves_no_server(
     state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wanted, begun = Wanted(port=probe.free_port()), []
+    wanted, begun = ServerSpec(port=probe.free_port()), []
     sleeper = Command((sys.executable, "-c", "import time; time.sleep(600)"), dict(os.environ), ready_s=10.0)
     state.parent.mkdir(exist_ok=True)
     state.touch()
@@ -629,8 +631,8 @@ def test_a_launcher_that_is_killed_leaves_a_server_that_can_be_stopped(
         "from pathlib import Path\n"
         "from inferload.deploy.launcher import paths\n"
         "from inferload.deploy.servers import local\n"
-        "from inferload.deploy.servers.engines import Wanted\n"
-        f"paths.state_dir = lambda: Path({str(state)!r})\nlocal.serving(Wanted(port={port})).__enter__()"
+        "from inferload.deploy.servers.engines import ServerSpec\n"
+        f"paths.state_dir = lambda: Path({str(state)!r})\nlocal.serving(ServerSpec(port={port})).__enter__()"
     )
     launcher = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
     eventually(server_state.state_file(port).exists)
@@ -664,7 +666,7 @@ def test_a_state_that_is_none_is_one_line(state: Path, text: str) -> None:
         (["tiny-al"], "variant tiny-al: not known; did you mean tiny-all?"),
         (["tiny-all", "--set", "max-num-sqes=8"], "tiny-all: --max-num-sqes: unknown; did you mean --max-num-seqs?"),
         (["tiny-all", "--set", "max-num-seqs=-8"], "tiny-all: --max-num-seqs -8: from 1 to 1000000"),
-        (["t4-all", "--engine", "vllm"], "t4-all: needs Tesla T4, this machine has none that nvidia-smi tells of"),
+        (["t4-all", "--engine", "vllm"], "t4-all: needs Tesla T4, nvidia-smi lists none on this machine"),
         (["tiny-all", "--engine", "vllm"], "tiny-all: its model is made on the spot, for --engine vllm-cpu"),
         (["t4-all", "--model-path", "/no/model"], "--model-path /no/model: no config.json there"),
         (["t4-all", "--model-path", "."], "--model-path .: no config.json there"),

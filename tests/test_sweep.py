@@ -15,12 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from inferload.deploy.launcher import launch, paths, probe, server_state
 from inferload.deploy.servers import local
-from inferload.deploy.servers.engines import Command, Wanted
+from inferload.deploy.servers.engines import Command, ServerSpec
 from inferload.deploy.sweep import definition
 from inferload.deploy.sweep import plan as sweep_plan
 from inferload.deploy.sweep.definition import Sweep
-from inferload.deploy.sweep.journal import Journal, clear_up
-from inferload.deploy.sweep.runner import Performer, Place, port_for
+from inferload.deploy.sweep.journal import SweepJournal, clear_up
+from inferload.deploy.sweep.runner import Place, SweepRunner, port_for
 from simulator_process import Simulator
 
 from inferload import cli
@@ -130,13 +130,13 @@ def test_pairs_that_are_none_are_one_line(pairs: str, capsys: pytest.CaptureFixt
 
 
 def test_a_journal_that_a_kill_cut_off_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
-    journal = Journal(tmp_path)
+    journal = SweepJournal(tmp_path)
     run = sweep_plan.starts(small(), {"smoke": "smoke"})[0].runs[0]
     journal.write(kind="server_up", port=1, pid=2, variant="x")
     journal.write(kind="run", folder=run.folder, exit_code=0)
     with (tmp_path / "journal.jsonl").open("a") as file:
         file.write('{"kind": "run", "fol')
-    again = Journal(tmp_path)
+    again = SweepJournal(tmp_path)
     assert again.outcome(run.folder) is not None
     assert again.servers == {1: 2}
     assert again.failures == []
@@ -230,7 +230,7 @@ def test_the_planned_time_of_a_resumed_sweep_follows_from_its_runs(
     out = tmp_path / "out"
     out.mkdir()
     (out / "sweep.yaml").write_text(definition.to_text(sweep))
-    journal = Journal(out)
+    journal = SweepJournal(out)
     journal.write(kind="server_ready", port=1, took_s=4.0)
     journal.write(kind="server_ready", port=1, took_s=6.0)
     journal.write(kind="run", folder=runs[0].folder, exit_code=0, took_s=10.0)
@@ -264,7 +264,7 @@ def begin(folder: Path, *arguments: str) -> subprocess.Popen[str]:
 
 def run_under_way(out: Path) -> int:
     """Wait until a run has begun; its process id."""
-    return until(lambda: out.is_dir() and [one.pid for one in Journal(out).under_way.values()], "a run")[0]
+    return until(lambda: out.is_dir() and [one.pid for one in SweepJournal(out).under_way.values()], "a run")[0]
 
 
 def entries(out: Path, kind: str) -> list[dict[str, Any]]:
@@ -279,7 +279,7 @@ def test_scenarios_that_end_by_count_are_swept(tmp_path: Path, capsys: pytest.Ca
     swept = begin(tmp_path, "sweep.yaml", "--into", "out")
     said = swept.communicate(timeout=200)[0]
     out = tmp_path / "out"
-    assert Journal(out).failures == [], said
+    assert SweepJournal(out).failures == [], said
     assert "at least about 14 s: the time of a run of quick is not known before it" in " ".join(said.split())
     for summary in (out / f"quick/{name}/000/summary.json" for name in ("tiny-baseline", "tiny-prefix-caching")):
         assert json.loads(summary.read_text())["sessions"]["completed"] == 7
@@ -351,7 +351,7 @@ def test_a_sweep_survives_a_signal_a_kill_and_a_variant_that_fails(tmp_path: Pat
     assert variant["prices"] == {"gpu_hour": 2.5, "gpus": 1}
     assert variant["memory_mb"] > 1
     assert variant["startup_s"] > 0
-    assert Journal(out).servers == Journal(out).under_way == {}
+    assert SweepJournal(out).servers == SweepJournal(out).under_way == {}
 
 
 def test_between_runs_on_one_start_the_cache_is_emptied(
@@ -361,48 +361,48 @@ def test_between_runs_on_one_start_the_cache_is_emptied(
     body = {"model": "simulator", "prompt": "one two three four five six seven eight " * 40, "max_tokens": 1}
     cached: list[int] = []
 
-    def ask(_self: Performer, run: sweep_plan.PlannedRun, _server: server_state.Server) -> None:
+    def ask(_self: SweepRunner, run: sweep_plan.PlannedRun, _server: server_state.LocalServer) -> None:
         usage = [probe.ask("127.0.0.1", port, "/v1/completions", body)["usage"] for _ in range(2)]
         cached.extend(one["prompt_tokens_details"]["cached_tokens"] for one in usage)
 
-    server = server_state.Server("simulator", "tiny", "127.0.0.1", port, 0, "", (), tmp_path / "log")
-    monkeypatch.setattr(Performer, "_run", ask)
-    monkeypatch.setattr(Performer, "_up", lambda *_: server)
+    server = server_state.LocalServer("simulator", "tiny", "127.0.0.1", port, 0, "", (), tmp_path / "log")
+    monkeypatch.setattr(SweepRunner, "_run", ask)
+    monkeypatch.setattr(SweepRunner, "_up", lambda *_: server)
     monkeypatch.setattr(launch, "stop", lambda _server: True)
     start = sweep_plan.starts(small(scenarios=("smoke", "demo")), {"smoke": "smoke", "demo": "demo"})[0]
-    Performer(small(), Place(tmp_path, {}), Journal(tmp_path), print).perform([start])
+    SweepRunner(small(), Place(tmp_path, {}), SweepJournal(tmp_path), print).perform([start])
     assert len(cached) == 4
     assert cached[0] == cached[2] == 0
     assert cached[1] == cached[3] > 0
     assert not probe.empty_prefix_cache("127.0.0.1", probe.free_port())
 
 
-def servers_of(out: Path) -> list[server_state.Server]:
+def servers_of(out: Path) -> list[server_state.LocalServer]:
     """Servers at the sweep's port that are known here."""
-    return [server for server in server_state.remembered() if server.port == Journal(out).port]
+    return [server for server in server_state.remembered() if server.port == SweepJournal(out).port]
 
 
 def test_what_failed_is_tried_again_once_and_a_start_that_was_cut_off_is_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(paths, "state_dir", lambda: tmp_path / "deploy")
-    journal = Journal(tmp_path)
+    journal = SweepJournal(tmp_path)
     good, bad = (run for start in sweep_plan.starts(small(), {"smoke": "smoke"})[:2] for run in start.runs)
     port = probe.free_port()
     journal.write(kind="port", port=port)
     journal.write(kind="run", folder=good.folder, exit_code=1)
     journal.write(kind="run", folder=bad.folder, cause="the server did not start")
-    assert Journal(tmp_path).retry() == 1
-    assert Journal(tmp_path).retry() == 0
-    assert Journal(tmp_path).outcome(good.folder) is not None
-    assert Journal(tmp_path).outcome(bad.folder) is None
+    assert SweepJournal(tmp_path).retry() == 1
+    assert SweepJournal(tmp_path).retry() == 0
+    assert SweepJournal(tmp_path).outcome(good.folder) is not None
+    assert SweepJournal(tmp_path).outcome(bad.folder) is None
     journal.write(kind="server_starting", port=port, variant="x")
     sleeper = Command((sys.executable, "-c", "import time; time.sleep(600)"), dict(os.environ), ready_s=10.0)
-    server = local.start(Wanted(port=port), sleeper)
+    server = local.start(ServerSpec(port=port), sleeper)
     try:
-        clear_up(Journal(tmp_path))
+        clear_up(SweepJournal(tmp_path))
         assert server_state.group(server) == []
-        assert port_for(Journal(tmp_path)) == port
+        assert port_for(SweepJournal(tmp_path)) == port
     finally:
         launch.stop(server)
 
@@ -441,5 +441,5 @@ def test_the_bundled_study_is_whole_after_a_kill(tmp_path: Path) -> None:
     made = [path for path in out.glob("*/*/[0-9]*/summary.json") if "comparison" not in path.parts]
     assert len(made) == 5 * 2 * 2
     assert len({entry["folder"] for entry in entries(out, "run")}) == len(entries(out, "run")) == 20
-    assert Journal(out).failures == []
+    assert SweepJournal(out).failures == []
     assert {path.parent.name for path in out.glob("comparison/*/*.md")} == {"smoke", "demo"}

@@ -12,25 +12,25 @@ from hypothesis import strategies as st
 from inferload.deploy.commands.throughput import read_run
 from inferload.deploy.launcher.signals import Ended
 from inferload.deploy.servers import offline_limit
-from inferload.deploy.servers.engines import Command, Wanted
-from inferload.deploy.servers.offline_limit import Limit, Load
+from inferload.deploy.servers.engines import Command, ServerSpec
+from inferload.deploy.servers.offline_limit import OfflineLimit, OfflineLoad
 from inferload.deploy.variants.variant import named
 
 from inferload import cli
 from inferload.errors import UsageError
 
 
-def limit(name: str, load: Load) -> Limit:
+def limit(name: str, load: OfflineLoad) -> OfflineLimit:
     variant = named(name)
-    return offline_limit.measure(Wanted("simulator", variant.model, variant=variant), load, lambda _: None)
+    return offline_limit.measure(ServerSpec("simulator", variant.model, variant=variant), load, lambda _: None)
 
 
 def test_every_token_is_counted_and_more_at_once_is_faster() -> None:
-    few, many = (limit("tiny-all", Load(prompts, 100, 20)) for prompts in (2, 40))
+    few, many = (limit("tiny-all", OfflineLoad(prompts, 100, 20)) for prompts in (2, 40))
     assert (many.input_tokens, many.output_tokens) == (4000, 800)
     assert many.total_tok_per_s == pytest.approx(4800 / many.elapsed_s)
     assert many.output_tok_per_s > few.output_tok_per_s
-    assert limit("tiny-seqs-2", Load(40, 100, 20)).elapsed_s > many.elapsed_s
+    assert limit("tiny-seqs-2", OfflineLoad(40, 100, 20)).elapsed_s > many.elapsed_s
 
 
 HELP = """\
@@ -94,10 +94,10 @@ Total num output tokens:  128
 
 
 def test_what_vllm_writes_is_read() -> None:
-    found = offline_limit.read("vllm-cpu", Load(4, 128, 32), {"elapsed_time": 2.0, "num_requests": 4}, LOG)
+    found = offline_limit.read("vllm-cpu", OfflineLoad(4, 128, 32), {"elapsed_time": 2.0, "num_requests": 4}, LOG)
     assert (found.requests_per_s, found.output_tok_per_s, found.total_tok_per_s) == (2, 64, 320)
     with pytest.raises(UsageError, match="ended without its figures"):
-        offline_limit.read("vllm-cpu", Load(4, 128, 32), {"elapsed_time": 2.0}, "")
+        offline_limit.read("vllm-cpu", OfflineLoad(4, 128, 32), {"elapsed_time": 2.0}, "")
 
 
 def run_directory(folder: Path) -> Path:

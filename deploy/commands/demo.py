@@ -22,7 +22,7 @@ from inferload.measure import clock
 
 from ..launcher import launch, paths, probe
 from ..servers import local
-from ..servers.engines import ENGINES, Wanted
+from ..servers.engines import ENGINES, ServerSpec
 
 # A client that is told to stop drains first; then it is ended.
 CLIENT_GRACE_S = 90.0
@@ -77,7 +77,7 @@ def demo(engine: str, scenarios: Sequence[str], extra: Sequence[str]) -> int:
     at = datetime.fromtimestamp(clock.wall_ns() / clock.NS_PER_S, UTC)
     base = paths.repository() or Path.cwd()
     codes, lines = [], []
-    with local.serving(Wanted(engine=engine, port=probe.free_port(), cores=server_cores)) as server:
+    with local.serving(ServerSpec(engine=engine, port=probe.free_port(), cores=server_cores)) as server:
         for scenario in scenarios:
             name = rundir.default_name(f"{Path(scenario).stem}-{engine}", at)
             run_dir = rundir.next_free(base / "runs" / name)

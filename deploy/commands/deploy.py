@@ -13,10 +13,10 @@ from inferload.results import prices
 from inferload.results.cost import UNPRICED
 
 from ..launcher import launch, server_state
-from ..launcher.server_state import Server
+from ..launcher.server_state import LocalServer
 from ..servers import local, remote
-from ..servers.engines import ENGINES, Wanted, command_of, is_made_here
-from ..servers.ssh import Machine
+from ..servers.engines import ENGINES, ServerSpec, command_of, is_made_here
+from ..servers.ssh import SshMachine
 from ..variants.settings import changed
 from ..variants.variant import named, stand_in
 from . import remote_deploy
@@ -138,7 +138,7 @@ def bring_up(arguments: argparse.Namespace) -> int:
         raise UsageError(
             "--tunnel, --listen, --program: for a server on another machine; name it as --host user@machine"
         )
-    wanted = Wanted(
+    wanted = ServerSpec(
         engine=arguments.engine,
         model=arguments.what if variant is None else variant.model,
         variant=variant,
@@ -173,24 +173,24 @@ def _name_to_port(arguments: argparse.Namespace) -> None:
         return
     if arguments.port is not None or arguments.host is not None or getattr(arguments, "all", False):
         raise UsageError(f"{arguments.name}: names a server; leave out --port, --host and --all, or leave out the name")
-    everyone: list[Server | remote.Remote] = [*server_state.remembered(), *remote.remembered()]
+    everyone: list[LocalServer | remote.RemoteServer] = [*server_state.remembered(), *remote.remembered()]
     found = [each for each in everyone if _variant_of(each) == arguments.name]
     if len(found) > 1:  # those that have ended are remembered until they are stopped
-        found = [each for each in found if not isinstance(each, Server) or server_state.group(each)]
+        found = [each for each in found if not isinstance(each, LocalServer) or server_state.group(each)]
     if len(found) != 1:
         known = ", ".join(f"{_variant_of(each)} at {each.url}" for each in everyone) or "none"
         what = f"{len(found)} servers are" if found else "no server is"
         raise UsageError(f"{arguments.name}: {what} of this variant; known servers: {known}; name one with --port")
     arguments.port = found[0].port
-    if isinstance(found[0], remote.Remote):
+    if isinstance(found[0], remote.RemoteServer):
         arguments.host, arguments.ssh_config = found[0].machine, found[0].ssh_config
 
 
-def _variant_of(server: Server | remote.Remote) -> str:
+def _variant_of(server: LocalServer | remote.RemoteServer) -> str:
     return str(server.variant["name"]) if server.variant else server.model
 
 
-def chosen(port: int | None) -> Server:
+def chosen(port: int | None) -> LocalServer:
     """The server of that port, or the only server; UsageError lists the choice."""
     known = server_state.remembered()
     found = [server for server in known if port in (None, server.port)]
@@ -202,7 +202,7 @@ def chosen(port: int | None) -> Server:
     raise UsageError(f"no server {'was started here' if port is None else f'on port {port}'}; known ports: {ports}")
 
 
-def _line(server: Server, state: str) -> str:
+def _line(server: LocalServer, state: str) -> str:
     """A server's line in a status."""
     pinned = "" if server.cores is None else f"  cores {launch.cores_text(server.cores)}"
     since = f"{server_state.age_s(server):.0f} s ago"
@@ -231,7 +231,7 @@ def status_of(arguments: argparse.Namespace) -> int:
     return 0 if "up" in states else 1
 
 
-def _far(arguments: argparse.Namespace) -> tuple[Machine, int] | None:
+def _far(arguments: argparse.Namespace) -> tuple[SshMachine, int] | None:
     """Machine and port of a server on another machine, if --host names it or no server here fits; else None."""
     machine = remote_deploy.wanted(arguments)
     known = remote.found(arguments.port, [] if machine is None else [machine])

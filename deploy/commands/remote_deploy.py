@@ -8,8 +8,8 @@ from inferload.results.cost import Prices
 from ..launcher import launch
 from ..servers import remote
 from ..servers.engines import is_made_here
-from ..servers.remote import Order, Remote
-from ..servers.ssh import Machine
+from ..servers.remote import RemoteServer, RemoteSpec
+from ..servers.ssh import SshMachine
 from ..variants.variant import Variant
 from ..vllm.arguments import check_extra, refuse_elsewhere
 
@@ -40,7 +40,7 @@ def add_up(parser: argparse.ArgumentParser) -> None:
     there.add_argument("--program", metavar="PATH", help="the engine's program there (vllm, or inferload, in the path)")
 
 
-def up(arguments: argparse.Namespace, machine: Machine, variant: Variant | None, named: Prices) -> int:
+def up(arguments: argparse.Namespace, machine: SshMachine, variant: Variant | None, named: Prices) -> int:
     """Start it there; it goes on when this returns."""
     if variant is None:
         raise UsageError(f"{arguments.what}: a bare model cannot be started on another machine; name a variant")
@@ -56,7 +56,7 @@ def up(arguments: argparse.Namespace, machine: Machine, variant: Variant | None,
         )
     tunnelled = arguments.tunnel is not None
     server = remote.start(
-        Order(
+        RemoteSpec(
             machine=machine,
             variant=variant,
             engine=arguments.engine,
@@ -79,14 +79,14 @@ def up(arguments: argparse.Namespace, machine: Machine, variant: Variant | None,
     return 0
 
 
-def shown(server: Remote) -> tuple[str, str]:
+def shown(server: RemoteServer) -> tuple[str, str]:
     """Its line in a status, and its state."""
     state = remote.state(server)
     line = f"{server.url}  {state}  {server.engine} {server.variant['name']} ({server.model})  {server.machine} port {server.port}"
     return f"{line}  pid {server.pid} there", state
 
 
-def chosen(known: list[Remote], machine: Machine | None, port: int | None) -> tuple[Machine, int]:
+def chosen(known: list[RemoteServer], machine: SshMachine | None, port: int | None) -> tuple[SshMachine, int]:
     """Machine and port of the chosen server; UsageError lists the choice."""
     if machine is not None and port is not None:
         mine = [server for server in known if server.machine == machine.name and server.port == port]
@@ -97,7 +97,7 @@ def chosen(known: list[Remote], machine: Machine | None, port: int | None) -> tu
     raise UsageError(f"--host, --port: which server? known on other machines: {ports}")
 
 
-def wanted(arguments: argparse.Namespace) -> Machine | None:
+def wanted(arguments: argparse.Namespace) -> SshMachine | None:
     """The machine of a verb; UsageError if --host names none."""
     machine = remote.machine_of(arguments.host, arguments.ssh_config)
     if machine is None and arguments.host is not None:

@@ -7,7 +7,7 @@ from typing import Any
 from inferload.errors import UsageError
 
 from ..render import compose, container_plan, kubernetes, shell_script
-from ..render.container_plan import Images, Plan
+from ..render.container_plan import ContainerImages, ContainerPlan
 from ..variants.variant import Variant
 from .variants import add_variant, chosen
 
@@ -60,7 +60,9 @@ def render(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _plan(arguments: argparse.Namespace, variant: Variant) -> Plan:
-    standard = Images()
-    images = Images(vllm=arguments.vllm_image or standard.vllm, inferload=arguments.image or standard.inferload)
+def _plan(arguments: argparse.Namespace, variant: Variant) -> ContainerPlan:
+    standard = ContainerImages()
+    images = ContainerImages(
+        vllm=arguments.vllm_image or standard.vllm, inferload=arguments.image or standard.inferload
+    )
     return container_plan.plan_of(variant, arguments.engine, arguments.scenario, arguments.workers, images)

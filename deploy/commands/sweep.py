@@ -18,12 +18,12 @@ from inferload.results.cost import Prices
 from inferload.scenario import scenario as scenarios
 from inferload.scenario.scenario import Scenario
 
-from ..launcher.signals import Ended, signals_interrupt
+from ..launcher.signals import Terminated, signals_interrupt
 from ..sweep import definition, time_estimate
 from ..sweep.definition import Sweep, label
-from ..sweep.journal import Journal, clear_up
-from ..sweep.plan import Start, outlook, starts
-from ..sweep.runner import PLAN, Performer, Place
+from ..sweep.journal import SweepJournal, clear_up
+from ..sweep.plan import ServerStart, outlook, starts
+from ..sweep.runner import PLAN, Place, SweepRunner
 from .variants import prose
 
 _EPILOG = """\
@@ -67,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
     plan = starts(sweep, names)
     times = {name: time_estimate.planned(sweep, by_name[name], given) for given, name in names.items()}
     retry = arguments.resume is not None and not arguments.no_retry
-    left = time_estimate.left_in_words(plan, Journal(folder), times, sweep.engine, retry)
+    left = time_estimate.left_in_words(plan, SweepJournal(folder), times, sweep.engine, retry)
     print("\n".join(_said(sweep, plan, list(by_name), left)), flush=True)
     if arguments.dry_run:
         return 0
@@ -79,24 +79,24 @@ def run(arguments: argparse.Namespace) -> int:
         with alone(folder), signals_interrupt():
             journal = _begun(sweep, folder, plan, retry)
             place = Place(folder, {name: given for given, name in names.items()})
-            Performer(sweep, place, journal, lambda text: print(text, file=sys.stderr, flush=True)).perform(plan)
+            SweepRunner(sweep, place, journal, lambda text: print(text, file=sys.stderr, flush=True)).perform(plan)
             compared = [_compare(sweep, folder, name, named) for name in by_name]
             _index(folder, sweep, journal, list(by_name))
             _page(folder)
     except KeyboardInterrupt as interrupt:
         print(f"interrupted; go on with: inferload sweep --resume {folder}", file=sys.stderr)
-        return 128 + (interrupt.args[0] if isinstance(interrupt, Ended) else signal.SIGINT)
+        return 128 + (interrupt.args[0] if isinstance(interrupt, Terminated) else signal.SIGINT)
     print(f"{folder / 'index.md'}")
     return 1 if journal.failures or not all(compared) else 0
 
 
-def _begun(sweep: Sweep, folder: Path, plan: Sequence[Start], retry: bool) -> Journal:
+def _begun(sweep: Sweep, folder: Path, plan: Sequence[ServerStart], retry: bool) -> SweepJournal:
     """The sweep's journal, with what an earlier process left behind cleared up; says what is left to do."""
     if not (folder / PLAN).exists():
         whole = folder / f"{PLAN}.part"
         whole.write_text(definition.to_text(sweep), encoding="utf-8")
         whole.replace(folder / PLAN)
-    journal = Journal(folder)
+    journal = SweepJournal(folder)
     clear_up(journal)
     again = journal.retry() if retry else 0
     runs = [run for start in plan for run in start.runs]
@@ -138,7 +138,7 @@ def _names(loaded: Mapping[str, Scenario]) -> dict[str, str]:
     return names
 
 
-def _said(sweep: Sweep, plan: Sequence[Start], names: Sequence[str], left: str) -> list[str]:
+def _said(sweep: Sweep, plan: Sequence[ServerStart], names: Sequence[str], left: str) -> list[str]:
     runs = plural(sum(len(start.runs) for start in plan), "run")
     lines = [
         f"sweep {sweep.name}: {plural(len(sweep.variants), 'variant')} against {sweep.baseline} on {', '.join(names)}",
@@ -166,7 +166,7 @@ def _compare(sweep: Sweep, folder: Path, scenario: str, named: Prices) -> bool:
     return done.returncode == 0
 
 
-def _index(folder: Path, sweep: Sweep, journal: Journal, names: Sequence[str]) -> None:
+def _index(folder: Path, sweep: Sweep, journal: SweepJournal, names: Sequence[str]) -> None:
     lines = [f"# Sweep {markdown(sweep.name)}", "", markdown(outlook(sweep)) + ".", ""]
     for name in names:
         made = folder / "comparison" / name / "comparison.md"

@@ -14,9 +14,9 @@ from inferload.numbers import number, percent
 from inferload.text_table import align
 
 from ..launcher import launch
-from ..launcher.signals import Ended
-from ..servers.engines import ENGINES, Wanted, is_made_here
-from ..servers.offline_limit import Limit, Load, measure
+from ..launcher.signals import Terminated
+from ..servers.engines import ENGINES, ServerSpec, is_made_here
+from ..servers.offline_limit import OfflineLimit, OfflineLoad, measure
 from ..variants.settings import changed
 from ..variants.variant import named
 
@@ -36,7 +36,7 @@ _EPILOG = """Examples:
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class RunRates:
     """What a run was served, and how long its prompts and answers were on average (tokens)."""
 
     path: Path
@@ -75,11 +75,11 @@ def run(arguments: argparse.Namespace) -> int:
     load = load_of(arguments, served)
     variant = None if is_made_here(arguments.what) else changed(named(arguments.what), arguments.set)
     model = arguments.what if variant is None else variant.model
-    wanted = Wanted(arguments.engine, model, variant=variant, model_path=arguments.model_path)
+    wanted = ServerSpec(arguments.engine, model, variant=variant, model_path=arguments.model_path)
     say = launch.to_stderr if sys.stderr.isatty() else lambda _text: None
     try:
         limit = measure(wanted, load, say)
-    except Ended as ended:
+    except Terminated as ended:
         return 128 + int(ended.args[0])
     if arguments.json:
         print(json.dumps(document(arguments.what, limit, served), indent=1))
@@ -88,7 +88,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def load_of(arguments: argparse.Namespace, served: Served | None) -> Load:
+def load_of(arguments: argparse.Namespace, served: RunRates | None) -> OfflineLoad:
     """What is asked; UsageError for a length or a number below 1."""
     lengths = (_INPUT, _OUTPUT) if served is None else (round(served.input_tokens), round(served.output_tokens))
     given = (arguments.num_prompts, arguments.input_len, arguments.output_len)
@@ -96,10 +96,12 @@ def load_of(arguments: argparse.Namespace, served: Served | None) -> Load:
         if value is not None and value < 1:
             raise UsageError(f"{name} {value}: must be 1 or more")
     prompts, asked, answered = given
-    return Load(prompts or _PROMPTS[arguments.engine], asked or max(1, lengths[0]), answered or max(1, lengths[1]))
+    return OfflineLoad(
+        prompts or _PROMPTS[arguments.engine], asked or max(1, lengths[0]), answered or max(1, lengths[1])
+    )
 
 
-def read_run(path: Path) -> Served:
+def read_run(path: Path) -> RunRates:
     """A run's rates and mean lengths; UsageError where it has none."""
     manifest, summary = rundir.read_json(path / rundir.MANIFEST), rundir.read_json(path / rundir.SUMMARY)
     try:
@@ -110,7 +112,7 @@ def read_run(path: Path) -> Served:
         ) from error
 
 
-def _served(path: Path, manifest: Mapping[str, Any], summary: Mapping[str, Any]) -> Served:
+def _served(path: Path, manifest: Mapping[str, Any], summary: Mapping[str, Any]) -> RunRates:
     measured = summary["turns"]["by_phase"]["measure"]
     asked, answered, turns = (measured.get(key) for key in ("input_tokens", "output_tokens", "ok"))
     if not turns or asked is None or answered is None:
@@ -119,7 +121,7 @@ def _served(path: Path, manifest: Mapping[str, Any], summary: Mapping[str, Any])
         )
     rates = summary["rates"]
     total = [rates["input_tok_per_s"], rates["output_tok_per_s"]]
-    return Served(
+    return RunRates(
         path=path,
         variant=(manifest.get("variant") or {}).get("name"),
         engine=str(manifest.get("engine")),
@@ -134,7 +136,7 @@ def _served(path: Path, manifest: Mapping[str, Any], summary: Mapping[str, Any])
     )
 
 
-def rates_of(limit: Limit) -> dict[str, float]:
+def rates_of(limit: OfflineLimit) -> dict[str, float]:
     """The limit by the names of the table."""
     return {
         "requests/s": limit.requests_per_s,
@@ -143,7 +145,7 @@ def rates_of(limit: Limit) -> dict[str, float]:
     }
 
 
-def page(name: str, limit: Limit, served: Served | None) -> list[str]:
+def page(name: str, limit: OfflineLimit, served: RunRates | None) -> list[str]:
     """For a terminal."""
     load = limit.load
     how = "on the simulator's own clock (no real engine)" if limit.engine == "simulator" else "vllm bench throughput"
@@ -172,7 +174,7 @@ def page(name: str, limit: Limit, served: Served | None) -> list[str]:
     return lines + ([] if served is None else ["", *_remarks(name, limit, served)])
 
 
-def _remarks(name: str, limit: Limit, served: Served) -> list[str]:
+def _remarks(name: str, limit: OfflineLimit, served: RunRates) -> list[str]:
     lines = [
         f"served: {served.path} ({served.level}), on average {served.input_tokens:,.0f} tokens in and "
         f"{served.output_tokens:,.0f} out; it was served what it asked for, which may be less than could be had"
@@ -190,12 +192,12 @@ def _remarks(name: str, limit: Limit, served: Served) -> list[str]:
     return lines
 
 
-def _compare(limit: Limit, served: Served) -> bool:
+def _compare(limit: OfflineLimit, served: RunRates) -> bool:
     """Whether both are of a simulator, or of a real engine."""
     return (served.engine == "simulator") == (limit.engine == "simulator")
 
 
-def document(name: str, limit: Limit, served: Served | None) -> dict[str, Any]:
+def document(name: str, limit: OfflineLimit, served: RunRates | None) -> dict[str, Any]:
     """For a machine."""
     load = limit.load
     return {

@@ -9,7 +9,7 @@ from typing import Any
 
 from inferload.errors import UsageError
 
-from ..servers.engines import LINES, Line, Wanted, line_of
+from ..servers.engines import LINES, CommandLine, ServerSpec, line_of
 from ..variants.settings import changed
 from ..variants.variant import Variant, base_of, bundled, document, named, stand_in
 from ..vllm.arguments import refuse_removed
@@ -101,7 +101,7 @@ def prose(label: str, text: str) -> list[str]:
 def show(arguments: argparse.Namespace) -> int:
     """The whole variant."""
     variant = chosen(arguments)
-    line = None if arguments.engine is None else line_of(Wanted(arguments.engine, variant.model, variant=variant))
+    line = None if arguments.engine is None else line_of(ServerSpec(arguments.engine, variant.model, variant=variant))
     if arguments.json:
         ran = (
             {} if line is None else {"engine": arguments.engine, "command": line.argv, "defaults": dict(line.defaults)}
@@ -113,7 +113,7 @@ def show(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _command(variant: Variant, engine: str | None, line: Line | None) -> tuple[str, list[str]]:
+def _command(variant: Variant, engine: str | None, line: CommandLine | None) -> tuple[str, list[str]]:
     """The use of a command line, and the lines that show it."""
     if line is None:
         return f"for vLLM {VLLM}", _wrapped(["vllm", "serve", variant.model, *variant.argv], 3)

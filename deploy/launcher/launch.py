@@ -20,7 +20,7 @@ from inferload.errors import UsageError
 
 from ..vllm.log_cause import given_up, one_line
 from . import paths, probe, procfs, server_state
-from .server_state import Server
+from .server_state import LocalServer
 
 PROGRESS_S = 5.0
 # Time for the processes that are left to end by themselves, once the first process has ended or the log reports a failed start.
@@ -39,7 +39,7 @@ def to_stderr(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def begin(server: Server, environment: Mapping[str, str]) -> Server:
+def begin(server: LocalServer, environment: Mapping[str, str]) -> LocalServer:
     """Start the process group of a server by its `argv` and remember it, with its process id, its log and its start time.
 
     UsageError if the port is taken, if the program is missing or if the state cannot be written.
@@ -104,7 +104,7 @@ def _remove_old_logs() -> None:
         log.unlink(missing_ok=True)
 
 
-def _spawn(server: Server, environment: Mapping[str, str], log: Path) -> int:
+def _spawn(server: LocalServer, environment: Mapping[str, str], log: Path) -> int:
     """The process id of the new group's leader; the process inherits its cores, so no thread of it starts elsewhere."""
     with log.open("ab") as sink, on_cores(server.cores):
         try:
@@ -159,7 +159,7 @@ def available_cores() -> list[int]:
     return sorted(os.sched_getaffinity(0)) if sys.platform == "linux" else []
 
 
-def wait(server: Server, limit_s: float, say: Say = to_stderr) -> float:
+def wait(server: LocalServer, limit_s: float, say: Say = to_stderr) -> float:
     """Wait until the server is healthy and has generated a token; returns the seconds that this took.
 
     At the limit or if the server ends first it is stopped: UsageError with the cause from its log.
@@ -186,7 +186,7 @@ def wait(server: Server, limit_s: float, say: Say = to_stderr) -> float:
     return time.monotonic() - began_s
 
 
-def _refuse_another(server: Server) -> None:
+def _refuse_another(server: LocalServer) -> None:
     """UsageError if another program on the port is healthy; an unknown owner of the port passes."""
     own, listening = set(server_state.group(server)), procfs.listeners(server.port)
     if own and (not listening or own & listening):
@@ -196,7 +196,7 @@ def _refuse_another(server: Server) -> None:
     raise UsageError(f"port {server.port}: {other} answers there in its place; name another with --port: {why(server)}")
 
 
-def _have_a_token(server: Server) -> None:
+def _have_a_token(server: LocalServer) -> None:
     try:
         probe.first_token(server_state.reachable(server.host), server.port)
     except (OSError, http.client.HTTPException, UsageError) as error:
@@ -206,7 +206,7 @@ def _have_a_token(server: Server) -> None:
         ) from error
 
 
-def why(server: Server) -> str:
+def why(server: LocalServer) -> str:
     """The cause from the log, a remedy if one is known, and the path of the log: one line."""
     return f"{one_line(tail(server.log))} (log: {server.log})"
 
@@ -221,7 +221,7 @@ def tail(log: Path, size: int = TAIL_BYTES) -> str:
         return ""
 
 
-def stop(server: Server, grace_s: float = GRACE_S) -> bool:
+def stop(server: LocalServer, grace_s: float = GRACE_S) -> bool:
     """End the whole process group, wait for its port and remove its state file; whether it was still alive."""
     ended = server_state.end(server, grace_s)
     deadline_s = time.monotonic() + grace_s
@@ -231,7 +231,7 @@ def stop(server: Server, grace_s: float = GRACE_S) -> bool:
     return ended
 
 
-def state(server: Server) -> str:
+def state(server: LocalServer) -> str:
     """`up`, `not answering` or `ended`."""
     if not server_state.group(server):
         return "ended"

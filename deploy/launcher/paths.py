@@ -1,4 +1,4 @@
-"""Where the launcher keeps things: the cache folder, the environment of vLLM, state and logs of started servers."""
+"""Paths of the launcher: the cache folder, the environment of vLLM, the folder of states and logs. Standard library only."""
 
 import os
 from pathlib import Path
@@ -9,9 +9,9 @@ __all__ = ["cache", "repository", "state_dir", "vllm_venv"]
 
 
 def vllm_venv() -> Path:
-    """The environment that vLLM for the CPU is installed in: `$VENV_VLLM`, else `.venv-vllm` of the clone."""
-    named = os.environ.get("VENV_VLLM")
-    if named:
-        return Path(named).absolute()
+    """The virtual environment of vLLM for the CPU: `$VENV_VLLM`, else `.venv-vllm` of the clone, else in the cache folder."""
+    override = os.environ.get("VENV_VLLM")
+    if override:
+        return Path(override).absolute()
     root = repository()
     return root / ".venv-vllm" if root is not None else cache() / "venv-vllm"

@@ -9,7 +9,7 @@ from .machine_checks import Hardware
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class Requirements:
     """What a variant needs of a machine. `model`: to be in the cache or downloaded, None for one of a folder."""
 
     name: str
@@ -18,7 +18,7 @@ class Need:
     model: str | None
 
 
-def check(need: Need, argv: Sequence[str], environment: Mapping[str, str]) -> None:
+def check(need: Requirements, argv: Sequence[str], environment: Mapping[str, str]) -> None:
     """UsageError for missing GPUs, missing or too large weights, and for flags that are gone from vLLM."""
     visible = environment.get("CUDA_VISIBLE_DEVICES")
     machine_checks.check_gpus(need.name, need.hardware, machine_checks.gpus(visible), visible, need.utilization)

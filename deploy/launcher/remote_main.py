@@ -14,8 +14,8 @@ from inferload.errors import UsageError
 
 from . import launch, preflight, server_info, server_state
 from .machine_checks import Hardware
-from .preflight import Need
-from .server_state import Server
+from .preflight import Requirements
+from .server_state import LocalServer
 from .signals import signals_interrupt
 
 # An engine's program: the variable that names it, and its name in the path.
@@ -49,7 +49,7 @@ def _up(request: Document) -> Document:
     if path is not None and not (Path(path) / "config.json").is_file():
         raise UsageError(f"--model-path {path}: no config.json there; name a model's folder")
     if request["need"] is not None:
-        need = Need(**{**request["need"], "hardware": Hardware(**request["need"]["hardware"])})
+        need = Requirements(**{**request["need"], "hardware": Hardware(**request["need"]["hardware"])})
         preflight.check(need, server.argv, environment)
     server = launch.begin(server, environment)
     try:
@@ -61,7 +61,7 @@ def _up(request: Document) -> Document:
     return {"server": server_state.to_document(server)}
 
 
-def _program(server: Server) -> str:
+def _program(server: LocalServer) -> str:
     """The path of the engine's program; the first word of the command line names it, or is empty."""
     variable, default = _PROGRAMS[server.engine]
     name = server.argv[0] or os.environ.get(variable) or default
@@ -71,7 +71,7 @@ def _program(server: Server) -> str:
     return path
 
 
-def _known(port: int | None) -> list[Server]:
+def _known(port: int | None) -> list[LocalServer]:
     return [server for server in server_state.remembered() if port in (None, server.port)]
 
 
@@ -97,7 +97,7 @@ def _down(request: Document) -> Document:
     return {"ended": launch.stop(known[0]), "engine": known[0].engine}
 
 
-def _the(request: Document) -> Server:
+def _the(request: Document) -> LocalServer:
     known = _known(request["port"])
     if not known:
         raise UsageError(f"port {request['port']}: nothing was started there")

@@ -13,7 +13,7 @@ from typing import Any
 from inferload.errors import UsageError
 
 from . import probe, procfs, server_state
-from .server_state import Server
+from .server_state import LocalServer
 
 # vLLM collects information on the machine before it answers with its configuration.
 _INFO_S = 60.0
@@ -22,7 +22,7 @@ MIB = 1.048576  # MB
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 
-def measured(server: Server, startup_s: float) -> Server:
+def measured(server: LocalServer, startup_s: float) -> LocalServer:
     """The server with the facts that it and the system tell; the others are left out."""
     facts: dict[str, Any] = {"startup_s": round(startup_s, 3), "memory_mb": memory_mb(server)}
     facts |= told(server_state.reachable(server.host), server.port)
@@ -52,12 +52,12 @@ def _asked(host: str, port: int, path: str, timeout_s: float = probe.TIMEOUT_S) 
         return None  # not every engine has the page, and a server without it is no worse
 
 
-def memory_mb(server: Server) -> float:
+def memory_mb(server: LocalServer) -> float:
     """Resident memory of all its processes, in MB; shared pages count for each."""
     return round(sum(map(procfs.resident_bytes, server_state.group(server))) / 1e6, 1)
 
 
-def gpu_memory_mb(server: Server) -> dict[str, float]:
+def gpu_memory_mb(server: LocalServer) -> dict[str, float]:
     """GPU memory of its processes by the GPU's id, in MB; empty without GPUs or without an answer of nvidia-smi."""
     program = shutil.which("nvidia-smi")
     if program is None:

@@ -26,7 +26,7 @@ FACTS = ("version", "startup_s", "memory_mb", "gpu_memory_mb", "config", "prices
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class LocalServer:
     """A started server. `pid`: leader of its process group; `started_at`: UTC; `cores`: None if it is not pinned;
     `start_id`: names one start from another machine."""
 
@@ -58,14 +58,14 @@ def state_file(port: int) -> Path:
     return paths.state_dir() / f"{port}.json"
 
 
-def to_document(server: Server) -> dict[str, Any]:
+def to_document(server: LocalServer) -> dict[str, Any]:
     """The content of a state file."""
     document = dataclasses.asdict(server)
     facts = document.pop("facts")
     return {**facts, **document, "log": str(server.log), "url": server.url}
 
 
-def remember(server: Server) -> None:
+def remember(server: LocalServer) -> None:
     """Write the state file, so that other processes find the server."""
     write_state(state_file(server.port), to_document(server))
 
@@ -86,10 +86,10 @@ def not_written(folder: Path, error: OSError) -> UsageError:
     return UsageError(f"{folder}: cannot be written to ({error.strerror}); make room there, and see to its rights")
 
 
-def from_document(document: Mapping[str, Any]) -> Server:
+def from_document(document: Mapping[str, Any]) -> LocalServer:
     """The server of a state file's content; KeyError, TypeError or ValueError if it is none."""
     cores = document.get("cores")
-    return Server(
+    return LocalServer(
         engine=str(document["engine"]),
         model=str(document["model"]),
         host=str(document["host"]),
@@ -105,7 +105,7 @@ def from_document(document: Mapping[str, Any]) -> Server:
     )
 
 
-def recall(path: Path) -> Server:
+def recall(path: Path) -> LocalServer:
     """The server of a state file; UsageError if the file is none."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
@@ -116,17 +116,17 @@ def recall(path: Path) -> Server:
         raise UsageError(f"{path}: not a server's state; end what it started by hand, and remove the file") from error
 
 
-def remembered() -> list[Server]:
+def remembered() -> list[LocalServer]:
     """Every server with a state file, by port."""
     return sorted((recall(path) for path in paths.state_dir().glob("*.json")), key=lambda server: server.port)
 
 
-def forget(server: Server) -> None:
+def forget(server: LocalServer) -> None:
     """Remove the state file; the log stays for a while."""
     state_file(server.port).unlink(missing_ok=True)
 
 
-def group(server: Server) -> list[int]:
+def group(server: LocalServer) -> list[int]:
     """The ids of the server's processes; empty if it has ended, even if the system has reused its process id.
 
     A zombie holds no file open, so it keeps no group alive.
@@ -138,7 +138,7 @@ def group(server: Server) -> list[int]:
     return members if any(log in procfs.open_files(pid) for pid in members) else []
 
 
-def end(server: Server, grace_s: float) -> bool:
+def end(server: LocalServer, grace_s: float) -> bool:
     """TERM the whole group, KILL the rest after the grace; whether any process was alive."""
     if not group(server):
         return False
@@ -154,7 +154,7 @@ def _signal(group_id: int, number: signal.Signals) -> None:
         os.killpg(group_id, number)
 
 
-def _gone_within(server: Server, limit_s: float) -> bool:
+def _gone_within(server: LocalServer, limit_s: float) -> bool:
     deadline_s = time.monotonic() + limit_s
     while group(server):
         if time.monotonic() > deadline_s:
@@ -168,6 +168,6 @@ def utc_now() -> str:
     return time.strftime(_TIME, time.gmtime())
 
 
-def age_s(server: Server) -> float:
+def age_s(server: LocalServer) -> float:
     """Seconds of wall time since the server was started."""
     return time.time() - calendar.timegm(time.strptime(server.started_at, _TIME))

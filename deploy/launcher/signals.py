@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import Any
 
 
-class Ended(KeyboardInterrupt):
+class Terminated(KeyboardInterrupt):
     """Raised for SIGTERM and SIGHUP, with the signal's number."""
 
 
@@ -16,7 +16,7 @@ def signals_interrupt() -> Iterator[None]:
 
     def end(number: int, _frame: Any) -> None:
         signal.signal(number, signal.SIG_IGN)
-        raise Ended(number)
+        raise Terminated(number)
 
     caught = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) == signal.SIG_DFL]
     for number in caught:

@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from .container_plan import PORT, Plan, as_yaml, documents, head
+from .container_plan import PORT, ContainerPlan, as_yaml, documents, head
 
 SERVER = f"http://server:{PORT}"
 
 
-def files(plan: Plan) -> dict[str, str]:
+def files(plan: ContainerPlan) -> dict[str, str]:
     """The files of the folder by name."""
     made = {
         "compose.yaml": as_yaml(document(plan), head=head("compose.yaml", plan)),
@@ -18,7 +18,7 @@ def files(plan: Plan) -> dict[str, str]:
     return made
 
 
-def document(plan: Plan) -> dict[str, Any]:
+def document(plan: ContainerPlan) -> dict[str, Any]:
     """compose.yaml."""
     command = plan.server_command()
     (made,) = documents(
@@ -43,7 +43,7 @@ def document(plan: Plan) -> dict[str, Any]:
     return dict(made)
 
 
-def prometheus(plan: Plan) -> dict[str, Any]:
+def prometheus(plan: ContainerPlan) -> dict[str, Any]:
     """prometheus.yml: scrapes the server, and the GPU exporter if there are GPUs."""
     (made,) = documents("prometheus.yaml", plan)
     if not plan.gpus:

@@ -17,7 +17,7 @@ from inferload.scenario.files.yaml_text import data_of
 from inferload.scenario.scenario import Scenario
 from inferload.scenario.scenario import load as load_scenario
 
-from ..servers.engines import Wanted, program_argv
+from ..servers.engines import ServerSpec, program_argv
 from ..variants.variant import Variant
 from ..vllm_cpu.install import VLLM
 
@@ -30,7 +30,7 @@ _PLACEHOLDER = re.compile(r"\$([a-z_]+)")
 
 
 @dataclass(frozen=True, slots=True)
-class Images:
+class ContainerImages:
     """Images by tag: vLLM's of the version that the variants are written for, inferload's as Containerfile builds it."""
 
     vllm: str = f"vllm/vllm-openai:v{VLLM}"
@@ -40,7 +40,7 @@ class Images:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ContainerPlan:
     """A server and a run against it. `scenario_text` None: `scenario` is bundled; else it is a file with that text."""
 
     variant: Variant
@@ -48,7 +48,7 @@ class Plan:
     scenario: str
     scenario_text: str | None
     workers: int
-    images: Images
+    images: ContainerImages
 
     @property
     def name(self) -> str:
@@ -73,7 +73,7 @@ class Plan:
 
     def server_command(self) -> list[str]:
         """The whole command line of the server."""
-        wanted = Wanted(self.engine, self.variant.model, host="0.0.0.0", port=PORT, variant=self.variant)
+        wanted = ServerSpec(self.engine, self.variant.model, host="0.0.0.0", port=PORT, variant=self.variant)
         return list(program_argv(wanted))
 
     def master_command(self, server: str) -> list[str]:
@@ -101,13 +101,13 @@ class Plan:
         }
 
 
-def head(name: str, plan: Plan) -> str:
+def head(name: str, plan: ContainerPlan) -> str:
     """The comment at the head of a template, with the plan's values."""
     lines = takewhile(lambda line: line.startswith("# "), _template(name).splitlines())
     return str(_filled("\n".join(line.removeprefix("# ") for line in lines), plan.values()))
 
 
-def documents(name: str, plan: Plan, **values: Any) -> list[Any]:
+def documents(name: str, plan: ContainerPlan, **values: Any) -> list[Any]:
     """The documents of a template. A scalar that is a placeholder takes its value of any type; no value is read as YAML."""
     return [_filled(document, {**plan.values(), **values}) for document in yaml.safe_load_all(_template(name))]
 
@@ -127,7 +127,7 @@ def _filled(part: Any, values: Mapping[str, Any]) -> Any:
     return values[whole[1]] if whole else _PLACEHOLDER.sub(lambda name: str(values[name[1]]), part)
 
 
-def plan_of(variant: Variant, engine: str, scenario: str, workers: int, images: Images) -> Plan:
+def plan_of(variant: Variant, engine: str, scenario: str, workers: int, images: ContainerImages) -> ContainerPlan:
     """The plan; UsageError for a variant or a scenario that cannot run in containers."""
     if workers < 1:
         raise UsageError(f"--workers {workers}: at least one")
@@ -135,7 +135,7 @@ def plan_of(variant: Variant, engine: str, scenario: str, workers: int, images: 
         raise UsageError(
             f"{variant.name}: its model is made on the spot, no image of vLLM holds it; --engine simulator, or a variant for GPUs"
         )
-    return Plan(variant, engine, *_scenario(scenario), workers, images)
+    return ContainerPlan(variant, engine, *_scenario(scenario), workers, images)
 
 
 def _scenario(given: str) -> tuple[str, str | None]:

@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from .container_plan import PORT, Plan, as_yaml, documents, head
+from .container_plan import PORT, ContainerPlan, as_yaml, documents, head
 
 Object = dict[str, Any]
 
 
-def files(plan: Plan, shared_runs: bool) -> dict[str, str]:
+def files(plan: ContainerPlan, shared_runs: bool) -> dict[str, str]:
     """The files of the folder by name. `shared_runs`: several nodes can mount the volume of results at once."""
     mode = "ReadWriteMany" if shared_runs else "ReadWriteOnce"
     objects = {
@@ -19,12 +19,12 @@ def files(plan: Plan, shared_runs: bool) -> dict[str, str]:
     return {name: as_yaml(*made, head=head(name, plan)) for name, made in objects.items()}
 
 
-def server_url(plan: Plan) -> str:
+def server_url(plan: ContainerPlan) -> str:
     """The server's URL for pods of the namespace."""
     return f"http://{plan.name}:{PORT}"
 
 
-def server_objects(plan: Plan) -> list[Object]:
+def server_objects(plan: ContainerPlan) -> list[Object]:
     """Deployment, Service, and for vLLM the volume of its weights."""
     models, deployment, service = documents("server.yaml", plan, server_command=_plain(plan.server_command()))
     pod = deployment["spec"]["template"]["spec"]
@@ -40,7 +40,7 @@ def server_objects(plan: Plan) -> list[Object]:
     return [deployment, service]
 
 
-def run_objects(plan: Plan, shared_runs: bool) -> list[Object]:
+def run_objects(plan: ContainerPlan, shared_runs: bool) -> list[Object]:
     """ConfigMap of the scenario, headless Service of the master, Jobs of the master and the workers."""
     scenario, *others = documents(
         "run.yaml",
@@ -52,7 +52,7 @@ def run_objects(plan: Plan, shared_runs: bool) -> list[Object]:
     return others if plan.scenario_text is None else [scenario, *others]
 
 
-def _pod(plan: Plan, part: str, command: list[str], claimed: bool) -> Object:
+def _pod(plan: ContainerPlan, part: str, command: list[str], claimed: bool) -> Object:
     """A pod of the load generator. `claimed`: its runs are on the volume of results."""
     runs = {"persistentVolumeClaim": {"claimName": f"{plan.name}-runs"}} if claimed else {"emptyDir": {}}
     volume = {"name": "runs", **runs}

@@ -2,7 +2,7 @@
 
 import shlex
 
-from ..servers.engines import Wanted, line_of
+from ..servers.engines import ServerSpec, line_of
 from ..variants.variant import Variant
 
 _HEAD = """\
@@ -16,7 +16,7 @@ set -eu
 
 def script(variant: Variant, engine: str) -> str:
     """The script. `engine`: vllm or simulator; every value is quoted, so a shell expands none."""
-    line = line_of(Wanted(engine, variant.model, variant=variant))
+    line = line_of(ServerSpec(engine, variant.model, variant=variant))
     real = engine == "vllm"
     program, model = ("VLLM", ", MODEL a model's folder") if real else ("INFERLOAD", "")
     lines = [f'export {name}="${{{name}:-{value}}}"' for name, value in line.defaults.items()]

@@ -17,7 +17,7 @@ from inferload.errors import UsageError
 
 from ..launcher import machine_checks, paths, preflight
 from ..launcher.machine_checks import Hardware
-from ..launcher.preflight import Need
+from ..launcher.preflight import Requirements
 from ..variants.variant import Variant
 from ..vllm.arguments import check_extra, refuse_elsewhere, refuse_removed
 from ..vllm_cpu.tiny_model import CONTEXT, Shape, digest
@@ -37,7 +37,7 @@ CPU_DISK_GIB = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ServerSpec:
     """A server to start. `cores` None: all; `extra`: the engine's own flags."""
 
     engine: str = "simulator"
@@ -60,7 +60,7 @@ class Command:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class CommandLine:
     """An engine's command line, without checks of this machine. `defaults`: variables that the environment overrides;
     `fixed`: the variant's, which override the environment."""
 
@@ -73,7 +73,7 @@ class Line:
         return Command(self.argv, {**self.defaults, **os.environ, **self.fixed}, ready_s)
 
 
-def command_of(wanted: Wanted) -> Command:
+def command_of(wanted: ServerSpec) -> Command:
     """The command of a server, after the checks of the machine and of the engine; UsageError for the first that fails."""
     engine = ENGINES.get(wanted.engine)
     if engine is None:
@@ -87,26 +87,26 @@ def command_of(wanted: Wanted) -> Command:
     return engine(wanted)
 
 
-def line_of(wanted: Wanted) -> Line:
+def line_of(wanted: ServerSpec) -> CommandLine:
     """An engine's command line for a variant, even if it cannot run here."""
     return LINES[wanted.engine](wanted)
 
 
-def program_argv(wanted: Wanted) -> tuple[str, ...]:
+def program_argv(wanted: ServerSpec) -> tuple[str, ...]:
     """The command line of vllm or of the simulator for another machine, by the program's name."""
     argv = line_of(wanted).argv
     return argv if wanted.engine == "vllm" else ("inferload", "simulator", *argv[3:])
 
 
-def simulator_line(wanted: Wanted) -> Line:
+def simulator_line(wanted: ServerSpec) -> CommandLine:
     """This package's own server, run by this interpreter."""
     base = (sys.executable, "-m", "inferload.deploy.simulator", *_place(wanted), "--model", wanted.model)
     if wanted.variant is not None:
         base = (*base, "--hardware", wanted.variant.simulated_as, *wanted.variant.argv)
-    return Line((*base, *wanted.extra), {}, {})
+    return CommandLine((*base, *wanted.extra), {}, {})
 
 
-def simulator(wanted: Wanted) -> Command:
+def simulator(wanted: ServerSpec) -> Command:
     """The simulator, once it takes the flags."""
     if wanted.model_path is not None:
         raise UsageError(f"--model-path {wanted.model_path}: the simulator has no model; use --engine vllm or vllm-cpu")
@@ -120,14 +120,14 @@ def simulator(wanted: Wanted) -> Command:
     return line.command(ready_s=30.0)
 
 
-def vllm_line(wanted: Wanted, program: str = "vllm") -> Line:
+def vllm_line(wanted: ServerSpec, program: str = "vllm") -> CommandLine:
     """`vllm serve` with a variant's arguments."""
     if wanted.variant is None:
         raise UsageError(f"--engine vllm {wanted.model}: name a variant (inferload deploy list)")
     model = str(wanted.model_path or wanted.variant.model)
     own = (*wanted.variant.argv, *wanted.extra)
     argv = (program, "serve", model, *_place(wanted), *served_name(wanted.variant.model, own), *own)
-    return Line(argv, {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}, wanted.variant.environment)
+    return CommandLine(argv, {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}, wanted.variant.environment)
 
 
 def served_name(model: str, argv: Sequence[str]) -> tuple[str, ...]:
@@ -136,7 +136,7 @@ def served_name(model: str, argv: Sequence[str]) -> tuple[str, ...]:
     return () if "--served-model-name" in names else ("--served-model-name", model)
 
 
-def vllm(wanted: Wanted) -> Command:
+def vllm(wanted: ServerSpec) -> Command:
     """The vLLM of this machine (`$VLLM`, else `vllm` in the path), after checks of GPUs and disk."""
     program = os.environ.get("VLLM") or shutil.which("vllm")
     command = vllm_line(wanted, program or "vllm").command(ready_s=1800.0)
@@ -153,21 +153,21 @@ def vllm(wanted: Wanted) -> Command:
     return command
 
 
-def need_of(wanted: Wanted) -> Need:
+def need_of(wanted: ServerSpec) -> Requirements:
     """What a variant needs of the machine that vLLM serves it on."""
     variant = wanted.variant
     assert variant is not None
     model = None if wanted.model_path is not None else variant.model
-    return Need(variant.name, variant.hardware, variant.utilization, model)
+    return Requirements(variant.name, variant.hardware, variant.utilization, model)
 
 
-def vllm_cpu_line(wanted: Wanted) -> Line:
+def vllm_cpu_line(wanted: ServerSpec) -> CommandLine:
     """Real vLLM's build for the CPU, with a tiny model unless a model's folder is named."""
     folder = wanted.model_path or paths.cache() / "models" / digest() / wanted.model
     return _cpu_line(wanted, folder)
 
 
-def _cpu_line(wanted: Wanted, folder: Path) -> Line:
+def _cpu_line(wanted: ServerSpec, folder: Path) -> CommandLine:
     python = paths.vllm_venv() / "bin" / "python"
     base = (str(python), "-m", "vllm.entrypoints.cli.main", "serve", str(folder), *_place(wanted))
     flags: tuple[str, ...] = (
@@ -179,12 +179,12 @@ def _cpu_line(wanted: Wanted, folder: Path) -> Line:
     variant = wanted.variant
     # Per-request times and cached tokens on each answer; every variant has these flags.
     own = ("--enable-per-request-metrics", "--enable-prompt-tokens-details") if variant is None else variant.argv
-    return Line(
+    return CommandLine(
         (*base, *flags, *own, *wanted.extra), VLLM_CPU_ENVIRONMENT, {} if variant is None else variant.environment
     )
 
 
-def vllm_cpu(wanted: Wanted) -> Command:
+def vllm_cpu(wanted: ServerSpec) -> Command:
     """Real vLLM on the CPU with the model made, after checks of the installation, memory and disk."""
     python = paths.vllm_venv() / "bin" / "python"
     if not (paths.vllm_venv() / ".ready").exists():
@@ -201,11 +201,11 @@ def vllm_cpu(wanted: Wanted) -> Command:
     return command
 
 
-def _place(wanted: Wanted) -> tuple[str, ...]:
+def _place(wanted: ServerSpec) -> tuple[str, ...]:
     return ("--host", wanted.host, "--port", str(wanted.port))
 
 
-def _name(wanted: Wanted) -> str:
+def _name(wanted: ServerSpec) -> str:
     return wanted.model if wanted.variant is None else wanted.variant.name
 
 
@@ -240,8 +240,8 @@ def tiny_model(python: Path, name: str) -> Path:
     return Path(done.stdout.strip())
 
 
-ENGINES: Mapping[str, Callable[[Wanted], Command]] = {"simulator": simulator, "vllm": vllm, "vllm-cpu": vllm_cpu}
-LINES: Mapping[str, Callable[[Wanted], Line]] = {
+ENGINES: Mapping[str, Callable[[ServerSpec], Command]] = {"simulator": simulator, "vllm": vllm, "vllm-cpu": vllm_cpu}
+LINES: Mapping[str, Callable[[ServerSpec], CommandLine]] = {
     "simulator": simulator_line,
     "vllm": vllm_line,
     "vllm-cpu": vllm_cpu_line,

@@ -15,19 +15,19 @@ from inferload.results.cost import Prices
 
 from ..launcher import launch, probe, server_info
 from ..launcher.launch import Say, to_stderr
-from ..launcher.server_state import Server
+from ..launcher.server_state import LocalServer
 from ..variants.variant import document
-from .engines import Command, Wanted, command_of
+from .engines import Command, ServerSpec, command_of
 
 
-def start(wanted: Wanted, command: Command | None = None) -> Server:
+def start(wanted: ServerSpec, command: Command | None = None) -> LocalServer:
     """Start the server in a process group of its own and remember it; it does not answer yet.
 
     `command`: replaces the engine's own command line. UsageError if the port is taken.
     """
     probe.check_port(wanted.port)
     command = command or command_of(wanted)
-    server = Server(
+    server = LocalServer(
         engine=wanted.engine,
         model=wanted.model,
         host=wanted.host,
@@ -43,7 +43,7 @@ def start(wanted: Wanted, command: Command | None = None) -> Server:
 
 
 @contextmanager
-def serving(wanted: Wanted, say: Say = to_stderr) -> Iterator[Server]:
+def serving(wanted: ServerSpec, say: Say = to_stderr) -> Iterator[LocalServer]:
     """A server that answers; it is stopped at the end of the block."""
     command = command_of(wanted)
     server = start(wanted, command)
@@ -55,7 +55,7 @@ def serving(wanted: Wanted, say: Say = to_stderr) -> Iterator[Server]:
         launch.stop(server)
 
 
-def described(server: Server, startup_s: float, named: Prices) -> Server:
+def described(server: LocalServer, startup_s: float, named: Prices) -> LocalServer:
     """The server with its facts and its prices."""
     server = server_info.measured(server, startup_s)
     return replace(server, facts={**server.facts, **priced(server.variant, named)})

@@ -16,7 +16,7 @@ from ..launcher import paths
 from ..launcher.launch import Say, tail
 from ..launcher.signals import signals_interrupt
 from ..vllm.log_cause import one_line
-from .engines import Command, Wanted, command_of
+from .engines import Command, ServerSpec, command_of
 
 _WAIT_S = 5.0
 _HELP_S = 600.0  # a busy or slow machine loads all of vLLM for its help
@@ -25,7 +25,7 @@ _ADDRESS = ("--host", "--port", "--served-model-name")
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class OfflineLoad:
     """How many prompts, and how long each and its answer are, in tokens; all of one length, nothing shared."""
 
     prompts: int
@@ -34,11 +34,11 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
+class OfflineLimit:
     """What came of it. `left_out`: the variant's flags that only a server has."""
 
     engine: str
-    load: Load
+    load: OfflineLoad
     elapsed_s: float
     input_tokens: int
     output_tokens: int
@@ -60,13 +60,13 @@ class Limit:
         return (self.input_tokens + self.output_tokens) / self.elapsed_s
 
 
-def measure(wanted: Wanted, load: Load, say: Say) -> Limit:
+def measure(wanted: ServerSpec, load: OfflineLoad, say: Say) -> OfflineLimit:
     """The limit on an engine; UsageError where it cannot be had, with the cause."""
     command = command_of(wanted)
     return simulated(command, load) if wanted.engine == "simulator" else benched(wanted, command, load, say)
 
 
-def simulated(command: Command, load: Load) -> Limit:
+def simulated(command: Command, load: OfflineLoad) -> OfflineLimit:
     """By the simulator's scheduler on its own clock: nothing is waited for."""
     from ..simulator import flags, server_config
     from ..simulator.core import offline
@@ -82,7 +82,7 @@ def simulated(command: Command, load: Load) -> Limit:
     setting = offline.Offline(built.limits, built.cost, built.front_end, built.acceptance, built.seed)
     arrivals = [offline.Arrival(0.0, load.output_tokens, load.input_tokens) for _ in range(load.prompts)]
     results = offline.simulate(arrivals, setting)
-    return Limit(
+    return OfflineLimit(
         "simulator",
         load,
         elapsed_s=float(results.last_s.max()),
@@ -91,7 +91,7 @@ def simulated(command: Command, load: Load) -> Limit:
     )
 
 
-def benched(wanted: Wanted, command: Command, load: Load, say: Say) -> Limit:
+def benched(wanted: ServerSpec, command: Command, load: OfflineLoad, say: Say) -> OfflineLimit:
     """By `vllm bench throughput` of the very vLLM that would serve."""
     place = command.argv.index("serve")
     program, model, served = command.argv[:place], command.argv[place + 1], command.argv[place + 2 :]
@@ -143,12 +143,14 @@ def known_to(words: Sequence[str], known: Set[str]) -> tuple[list[str], tuple[st
     return kept, tuple(dict.fromkeys(left_out))
 
 
-def read(engine: str, load: Load, result: Mapping[str, float], log: str, left_out: tuple[str, ...] = ()) -> Limit:
+def read(
+    engine: str, load: OfflineLoad, result: Mapping[str, float], log: str, left_out: tuple[str, ...] = ()
+) -> OfflineLimit:
     """What vLLM wrote and printed: its file has no tokens by kind, its last lines have."""
     asked, answered = (re.findall(rf"Total num {kind} tokens:\s+(\d+)", log) for kind in ("prompt", "output"))
     if not asked or not answered or not result.get("elapsed_time"):
         raise UsageError("vllm bench throughput: ended without its figures; is this version of vLLM known?")
-    return Limit(engine, load, float(result["elapsed_time"]), int(asked[-1]), int(answered[-1]), left_out)
+    return OfflineLimit(engine, load, float(result["elapsed_time"]), int(asked[-1]), int(answered[-1]), left_out)
 
 
 def _run(command: Command, log: Path, say: Say) -> None:
@@ -172,5 +174,5 @@ def _ended(process: subprocess.Popen[bytes]) -> int | None:
         return None
 
 
-def _label(wanted: Wanted) -> str:
+def _label(wanted: ServerSpec) -> str:
     return wanted.model if wanted.variant is None else wanted.variant.name

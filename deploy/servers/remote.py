@@ -21,12 +21,12 @@ from inferload.measure import clock
 from inferload.results.cost import UNPRICED, Prices
 
 from ..launcher import paths, probe, server_state
-from ..launcher.server_state import Server
+from ..launcher.server_state import LocalServer
 from ..variants.variant import Variant, document
 from . import ssh
-from .engines import Wanted, line_of, need_of, program_argv
+from .engines import ServerSpec, line_of, need_of, program_argv
 from .local import priced
-from .ssh import Machine, Say
+from .ssh import Say, SshMachine
 
 REACH_S = 15.0  # the limit for reaching a started server from here
 _READY_S = {"vllm": 1800.0, "simulator": 30.0}
@@ -64,7 +64,7 @@ sys.exit(sys.modules["inferload.deploy.launcher.remote_main"].main(json.loads({r
 
 
 @dataclass(frozen=True, slots=True)
-class Remote:
+class RemoteServer:
     """A server on another machine. `port`: there; `url`: for clients here; `tunnel`: its process id and local port."""
 
     machine: str
@@ -82,9 +82,9 @@ class Remote:
     facts: dict[str, Any] = field(default_factory=dict)
 
     @property
-    def where(self) -> Machine:
+    def where(self) -> SshMachine:
         """The machine."""
-        return Machine(self.machine, self.ssh_config)
+        return SshMachine(self.machine, self.ssh_config)
 
     @property
     def address(self) -> tuple[str, int]:
@@ -102,36 +102,36 @@ def state_file(machine: str, port: int) -> Path:
     return paths.state_dir() / deployments.REMOTE / f"{re.sub(r'[^A-Za-z0-9.-]+', '_', machine)}-{port}.json"
 
 
-def remember(server: Remote) -> None:
+def remember(server: RemoteServer) -> None:
     """Write the state file, so that runs and other shells find the server."""
     written, path = dataclasses.asdict(server), state_file(server.machine, server.port)
     server_state.write_state(path, {**written.pop("facts"), **written})
 
 
-def remembered() -> list[Remote]:
+def remembered() -> list[RemoteServer]:
     """Every server with a state file; UsageError if a file is none."""
     return [_recall(path) for path in sorted((paths.state_dir() / deployments.REMOTE).glob("*.json"))]
 
 
-def _recall(path: Path) -> Remote:
+def _recall(path: Path) -> RemoteServer:
     document = rundir.read_json(path)
-    names = {each.name for each in dataclasses.fields(Remote)} - {"facts"}
+    names = {each.name for each in dataclasses.fields(RemoteServer)} - {"facts"}
     known = {key: document[key] for key in server_state.FACTS if key in document}
     try:
-        server = Remote(**{key: document[key] for key in names & document.keys()}, facts=known)
+        server = RemoteServer(**{key: document[key] for key in names & document.keys()}, facts=known)
     except TypeError as error:
         raise UsageError(f"{path}: not a server's state ({error}); remove the file") from error
     tunnel = None if server.tunnel is None else (server.tunnel[0], server.tunnel[1])  # JSON has lists for both
     return dataclasses.replace(server, argv=tuple(server.argv), tunnel=tunnel)
 
 
-def close_tunnel(server: Remote) -> None:
+def close_tunnel(server: RemoteServer) -> None:
     """End the server's tunnel, if it has one."""
     if server.tunnel is not None:
         ssh.close_tunnel(*server.tunnel, server.port)
 
 
-def forget(server: Remote) -> None:
+def forget(server: RemoteServer) -> None:
     """End the tunnel and remove the state file."""
     close_tunnel(server)
     state_file(server.machine, server.port).unlink(missing_ok=True)
@@ -141,10 +141,10 @@ def forget(server: Remote) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class RemoteSpec:
     """A server to start on a machine. `program` and `model_path`: paths there; `local_port`: of a tunnel."""
 
-    machine: Machine
+    machine: SshMachine
     variant: Variant
     engine: str
     port: int
@@ -174,11 +174,11 @@ def program(request: dict[str, Any]) -> str:
     return _PROGRAM.format(sources=repr(_sources()), request=repr(text))
 
 
-def _ask(machine: Machine, verb: str, say: Say = lambda _text: None, **request: Any) -> dict[str, Any]:
+def _ask(machine: SshMachine, verb: str, say: Say = lambda _text: None, **request: Any) -> dict[str, Any]:
     return ssh.run_python(machine, program({"verb": verb, **request}), say)
 
 
-def start(order: Order, say: Say) -> Remote:
+def start(order: RemoteSpec, say: Say) -> RemoteServer:
     """Start the server there, wait until it answers there and here, record it. UsageError: the reason in one line."""
     host = "127.0.0.1" if order.local_port else order.machine.host()
     if order.local_port and (reason := probe.why_not_free("127.0.0.1", order.local_port)) is not None:
@@ -196,15 +196,15 @@ def start(order: Order, say: Say) -> Remote:
         raise
 
 
-def _undo(order: Order, start_id: str) -> None:
+def _undo(order: RemoteSpec, start_id: str) -> None:
     """Stop the server of this start, and no other; an error hides none that is reported already."""
     with contextlib.suppress(UsageError):
         _ask(order.machine, "down", port=order.port, start_id=start_id)
 
 
-def _request(order: Order, start_id: str) -> dict[str, Any]:
+def _request(order: RemoteSpec, start_id: str) -> dict[str, Any]:
     path = None if order.model_path is None else Path(order.model_path)
-    wanted = Wanted(
+    wanted = ServerSpec(
         engine=order.engine,
         model=order.variant.model,
         host=order.listen,
@@ -214,7 +214,7 @@ def _request(order: Order, start_id: str) -> dict[str, Any]:
         model_path=path,
     )
     line = line_of(wanted)
-    server = Server(
+    server = LocalServer(
         engine=order.engine,
         model=order.variant.model,
         host=order.listen,
@@ -236,9 +236,9 @@ def _request(order: Order, start_id: str) -> dict[str, Any]:
     }
 
 
-def _server(order: Order, host: str, there: Server) -> Remote:
+def _server(order: RemoteSpec, host: str, there: LocalServer) -> RemoteServer:
     """The record of a server that was started there."""
-    return Remote(
+    return RemoteServer(
         machine=order.machine.name,
         ssh_config=order.machine.config,
         engine=order.engine,
@@ -254,7 +254,7 @@ def _server(order: Order, host: str, there: Server) -> Remote:
     )
 
 
-def _reached(server: Remote, order: Order) -> Remote:
+def _reached(server: RemoteServer, order: RemoteSpec) -> RemoteServer:
     """The record with its tunnel, once the server is healthy from here."""
     if order.local_port:
         log = state_file(server.machine, server.port).with_suffix(".tunnel.log")
@@ -277,7 +277,7 @@ def _reached(server: Remote, order: Order) -> Remote:
     return server
 
 
-def stop(machine: Machine, port: int) -> str:
+def stop(machine: SshMachine, port: int) -> str:
     """Stop a server there and remove its record; returns the result as text. It may have been stopped there by hand before.
 
     UsageError if ssh cannot connect: then the tunnel is closed, and the record stays.
@@ -299,13 +299,13 @@ def stop(machine: Machine, port: int) -> str:
     return f"{engine} on port {port}: {'stopped' if answer['ended'] else 'had ended already'}"
 
 
-def log(machine: Machine, port: int, lines: int) -> list[str]:
+def log(machine: SshMachine, port: int, lines: int) -> list[str]:
     """The end of a server's log, and its path there as the last line."""
     answer = _ask(machine, "logs", port=port, lines=lines)
     return [*answer["lines"], f"whole log: {answer['log']}"]
 
 
-def state(server: Remote) -> str:
+def state(server: RemoteServer) -> str:
     """`up`, `not answering`, `ended`, or the reason why the machine does not tell."""
     try:
         answer = states(server.where, server.port)
@@ -317,13 +317,13 @@ def state(server: Remote) -> str:
     return there
 
 
-def states(machine: Machine, port: int | None) -> list[tuple[Server, str]]:
+def states(machine: SshMachine, port: int | None) -> list[tuple[LocalServer, str]]:
     """The servers that were started there, each with its state."""
     servers = _ask(machine, "status", port=port)["servers"]
     return [(server_state.from_document(each["server"]), each["state"]) for each in servers]
 
 
-def machine_of(host: str | None, config: str | None) -> Machine | None:
+def machine_of(host: str | None, config: str | None) -> SshMachine | None:
     """The machine that --host and --ssh-config name, if any."""
     if host is None or not ssh.is_machine(host, config):
         if config is not None:
@@ -333,10 +333,10 @@ def machine_of(host: str | None, config: str | None) -> Machine | None:
         raise UsageError(f"--host {host}: names no machine; user@machine, or ssh://name")
     if config is not None and not os.path.isfile(config):
         raise UsageError(f"--ssh-config {config}: no such file")
-    return Machine(host, None if config is None else os.path.abspath(config))
+    return SshMachine(host, None if config is None else os.path.abspath(config))
 
 
-def found(port: int | None, machines: Sequence[Machine] = ()) -> list[Remote]:
+def found(port: int | None, machines: Sequence[SshMachine] = ()) -> list[RemoteServer]:
     """The recorded servers on a port of these machines; None: any port, no machines: all."""
     names = {machine.name for machine in machines}
     return [each for each in remembered() if port in (None, each.port) and (not names or each.machine in names)]

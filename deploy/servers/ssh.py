@@ -37,7 +37,7 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class SshMachine:
     """A machine: `user@host`, or `ssh://` and a name of ssh's configuration. `config`: the file for `ssh -F`."""
 
     name: str
@@ -77,7 +77,7 @@ def no_client(error: OSError) -> UsageError:
     return UsageError(f"ssh: {error.strerror}; install OpenSSH's client")
 
 
-def run_python(machine: Machine, source: str, say: Say) -> dict[str, Any]:
+def run_python(machine: SshMachine, source: str, say: Say) -> dict[str, Any]:
     """Run a Python program there; returns the JSON object on the last line of its output. `say` gets its progress lines.
 
     UsageError if ssh cannot connect, if there is no answer, or with the answer's `error`.
@@ -114,7 +114,7 @@ def run_python(machine: Machine, source: str, say: Say) -> dict[str, Any]:
     return _answer(machine, out, errors)
 
 
-def _answer(machine: Machine, out: str, errors: list[str]) -> dict[str, Any]:
+def _answer(machine: SshMachine, out: str, errors: list[str]) -> dict[str, Any]:
     """The last line of the output; a login shell may print others before."""
     try:
         answer = json.loads(out.splitlines()[-1])
@@ -134,7 +134,7 @@ def _listen(lines: Iterable[str], errors: list[str], say: Say) -> None:
             say(line.rstrip())
 
 
-def _lost(machine: Machine, errors: str) -> str:
+def _lost(machine: SshMachine, errors: str) -> str:
     lines = [line.strip() for line in errors.splitlines() if line.strip()]
     for pattern, text in _REASONS:
         for line in reversed(lines):
@@ -150,7 +150,7 @@ def _forward(local: int, remote: int) -> str:
     return f"127.0.0.1:{local}:127.0.0.1:{remote}"
 
 
-def open_tunnel(machine: Machine, local: int, remote: int, log: Path) -> int:
+def open_tunnel(machine: SshMachine, local: int, remote: int, log: Path) -> int:
     """Start an ssh in the background that forwards a port of this machine to one there; returns its process id at once."""
     log.parent.mkdir(parents=True, exist_ok=True)
     options = ["-N", "-o", "ExitOnForwardFailure=yes", "-o", "ServerAliveInterval=15"]

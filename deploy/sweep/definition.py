@@ -29,7 +29,7 @@ def label(variant: str) -> str:
     return variant.rpartition(":")[2]
 
 
-class Cost(_Part):
+class SweepCost(_Part):
     """What the servers of a sweep cost, in any currency."""
 
     gpu_hour_price: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = Field(
@@ -81,7 +81,7 @@ class Sweep(_Part):
         default=(), description='changes to every variant: ["max-num-seqs=8"]'
     )
 
-    cost: Cost = Field(default=Cost(), description="prices; without one, cost is not measured")
+    cost: SweepCost = Field(default=SweepCost(), description="prices; without one, cost is not measured")
 
     @model_validator(mode="after")
     def _distinct(self) -> "Sweep":
@@ -104,7 +104,7 @@ class Sweep(_Part):
     def priced(self, named: Prices) -> "Sweep":
         """With prices that override the file's."""
         both = named.over(self.prices)
-        cost = Cost(gpu_hour_price=both.gpu_hour, gpus=both.gpus, cached_price_ratio=both.cached_ratio)
+        cost = SweepCost(gpu_hour_price=both.gpu_hour, gpus=both.gpus, cached_price_ratio=both.cached_ratio)
         return self.model_copy(update={"cost": cost})
 
     def variant(self, name: str) -> Variant:

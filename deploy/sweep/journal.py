@@ -9,7 +9,7 @@ from inferload.measure import clock
 from ..launcher import launch, server_state
 
 
-class Journal(campaign.Journal):
+class SweepJournal(campaign.Journal):
     """Journal of the runs and servers of a sweep."""
 
     def __init__(self, folder: Path) -> None:
@@ -45,7 +45,7 @@ class Journal(campaign.Journal):
             self.starting_ns = None
 
 
-def clear_up(journal: Journal) -> None:
+def clear_up(journal: SweepJournal) -> None:
     """End the run and the server that a killed sweep left behind."""
     journal.end_orphans()
     for server in server_state.remembered():
@@ -54,7 +54,7 @@ def clear_up(journal: Journal) -> None:
             journal.write(kind="server_down", port=server.port)
 
 
-def _cut_off(journal: Journal, server: server_state.Server) -> bool:
+def _cut_off(journal: SweepJournal, server: server_state.LocalServer) -> bool:
     """Whether it is the start that was cut off before its process id was written: it came to the sweep's port since."""
     if journal.starting_ns is None or server.port != journal.port:
         return False

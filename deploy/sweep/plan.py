@@ -12,7 +12,7 @@ from .definition import Sweep, label
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class ServerStart:
     """One start of a server, and the runs that are made on it: of one pair, or of all (`restart: once`)."""
 
     number: int
@@ -35,14 +35,14 @@ class PlannedRun:
         return f"{self.scenario}/{check_name(label(self.variant))}/{self.pair:03d}"
 
 
-def starts(sweep: Sweep, names: Mapping[str, str]) -> list[Start]:
+def starts(sweep: Sweep, names: Mapping[str, str]) -> list[ServerStart]:
     """All starts in order; `names`: scenario as the file says it -> its own name.
 
     Within a pair the order of the variants is drawn, so that what drifts over the hours falls on all alike.
     """
     dice = Random(f"{sweep.seed}/sweep")
     seeds = [dice.randrange(1, 2**31) for _ in range(sweep.pairs)]
-    found: list[Start] = []
+    found: list[ServerStart] = []
 
     def planned(variant: str, pair: int) -> tuple[PlannedRun, ...]:
         return tuple(PlannedRun(names[one], variant, pair, seeds[pair]) for one in sweep.scenarios)
@@ -52,12 +52,14 @@ def starts(sweep: Sweep, names: Mapping[str, str]) -> list[Start]:
         dice.shuffle(order)
         for variant in order:
             runs = tuple(run for pair in range(sweep.pairs) for run in planned(variant, pair))
-            found.append(Start(len(found), variant, runs))
+            found.append(ServerStart(len(found), variant, runs))
         return found
     for pair in range(sweep.pairs):
         order = list(sweep.everyone)
         dice.shuffle(order)
-        found += [Start(len(found) + place, variant, planned(variant, pair)) for place, variant in enumerate(order)]
+        found += [
+            ServerStart(len(found) + place, variant, planned(variant, pair)) for place, variant in enumerate(order)
+        ]
     return found
 
 

@@ -11,12 +11,12 @@ from inferload.measure import clock
 from inferload.numbers import duration
 
 from ..launcher import launch, probe, server_state
-from ..launcher.server_state import Server
+from ..launcher.server_state import LocalServer
 from ..servers import local
-from ..servers.engines import Wanted, command_of
+from ..servers.engines import ServerSpec, command_of
 from .definition import Sweep
-from .journal import Journal
-from .plan import PlannedRun, Start
+from .journal import SweepJournal
+from .plan import PlannedRun, ServerStart
 
 PLAN = "sweep.yaml"
 
@@ -31,17 +31,17 @@ class Place:
     scenarios: dict[str, str]  # own name -> as the file names it
 
 
-class Performer:
+class SweepRunner:
     """Makes the runs of a sweep that are not made yet. A variant that fails is in the journal and not the end."""
 
-    def __init__(self, sweep: Sweep, place: Place, journal: Journal, say: Say) -> None:
+    def __init__(self, sweep: Sweep, place: Place, journal: SweepJournal, say: Say) -> None:
         self._sweep = sweep
         self._place = place
         self._journal = journal
         self._say = say
         self._runner = Runner(place.folder, journal)
 
-    def perform(self, plan: list[Start]) -> None:
+    def perform(self, plan: list[ServerStart]) -> None:
         """Make them, in order. Ctrl-C leaves what is done."""
         total = sum(len(start.runs) for start in plan)
         done = sum(self._journal.outcome(run.folder) is not None for start in plan for run in start.runs)
@@ -53,7 +53,7 @@ class Performer:
                 self._on_one_start(start, left)
                 done += len(left)
 
-    def _on_one_start(self, start: Start, left: list[PlannedRun]) -> None:
+    def _on_one_start(self, start: ServerStart, left: list[PlannedRun]) -> None:
         try:
             server = self._up(start)
         except UsageError as error:
@@ -70,9 +70,11 @@ class Performer:
             launch.stop(server)
             self._journal.write(kind="server_down", port=server.port)
 
-    def _up(self, start: Start) -> Server:
+    def _up(self, start: ServerStart) -> LocalServer:
         variant = self._sweep.variant(start.variant)
-        wanted = Wanted(engine=self._sweep.engine, model=variant.model, port=port_for(self._journal), variant=variant)
+        wanted = ServerSpec(
+            engine=self._sweep.engine, model=variant.model, port=port_for(self._journal), variant=variant
+        )
         command = command_of(wanted)
         self._journal.write(kind="server_starting", port=wanted.port, variant=start.variant)
         server = local.start(wanted, command)
@@ -88,7 +90,7 @@ class Performer:
             raise
         return server
 
-    def _run(self, run: PlannedRun, server: Server) -> None:
+    def _run(self, run: PlannedRun, server: LocalServer) -> None:
         def server_ended() -> str | None:
             return None if server_state.group(server) else f"the server ended during the run: {launch.why(server)}"
 
@@ -98,7 +100,7 @@ class Performer:
         elif entry["exit_code"] == 3:
             self._say(f"  {run.folder}: the measurement is not valid; it is stored, and not compared")
 
-    def _argv(self, run: PlannedRun, server: Server) -> list[str]:
+    def _argv(self, run: PlannedRun, server: LocalServer) -> list[str]:
         options = {"seed": str(run.seed), "no_report": not self._sweep.reports}
         seconds = self._sweep.measure_s
         extra = [] if seconds is None else ["--run-time", f"{seconds:g}"]
@@ -113,7 +115,7 @@ def _remaining(began_ns: int, begun_at: int, done: int, total: int) -> str:
     return f", about {duration(round(each_s * (total - done)))} left"
 
 
-def port_for(journal: Journal) -> int:
+def port_for(journal: SweepJournal) -> int:
     """The port of a sweep's servers: always the same one, unless somebody else has it now."""
     if journal.port is not None and probe.is_free("127.0.0.1", journal.port):
         return journal.port

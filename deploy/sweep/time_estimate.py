@@ -11,8 +11,8 @@ from inferload.scenario.scenario import Scenario
 from inferload.workload.sessions import Sessions
 
 from .definition import Sweep
-from .journal import Journal
-from .plan import PlannedRun, Start
+from .journal import SweepJournal
+from .plan import PlannedRun, ServerStart
 
 # Estimates, used until a sweep has durations of its own: the start of an engine, and a run's time beside its phases
 # (processes, preflight, drain, files; its pages).
@@ -46,7 +46,7 @@ def planned(sweep: Sweep, scenario: Scenario, given: str) -> RunTime:
 
 
 def left_in_words(
-    plan: Sequence[Start], journal: Journal, planned_times: Mapping[str, RunTime], engine: str, retry: bool
+    plan: Sequence[ServerStart], journal: SweepJournal, planned_times: Mapping[str, RunTime], engine: str, retry: bool
 ) -> str:
     """The time of the runs that are left, by the scenarios' planned times. `retry`: failed runs are made again."""
     made = {name: RunTime(mean(found), 0.0) for name, found in journal.run_durations_s().items()}
@@ -66,11 +66,11 @@ def left_in_words(
     return f"about {_rounded(known_s)}{suffix}"
 
 
-def _left(start: Start, journal: Journal, retry: bool) -> list[PlannedRun]:
+def _left(start: ServerStart, journal: SweepJournal, retry: bool) -> list[PlannedRun]:
     return [run for run in start.runs if not _done(journal, run, retry)]
 
 
-def _done(journal: Journal, run: PlannedRun, retry: bool) -> bool:
+def _done(journal: SweepJournal, run: PlannedRun, retry: bool) -> bool:
     outcome = journal.outcome(run.folder)
     return outcome is not None and not (retry and outcome.get("cause"))
 
