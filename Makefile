@@ -34,10 +34,10 @@ setup-vllm:      ## real vLLM on the CPU, in an environment of its own
 		--torch-version $(TORCH_VERSION) --torch-index '$(TORCH_INDEX)'
 
 demo: $(READY)   ## people who chat, then agents, against the simulator, to open reports
-	$(BIN)/python -m inferload.deploy.demo --engine simulator
+	$(BIN)/python -m inferload.deploy.commands.demo --engine simulator
 
 demo-vllm: $(READY) setup-vllm  ## the same against real vLLM on the CPU, with a tiny model
-	$(BIN)/python -m inferload.deploy.demo --engine vllm-cpu
+	$(BIN)/python -m inferload.deploy.commands.demo --engine vllm-cpu
 
 # A few tests drive a browser. As root on Debian and its like it is installed; elsewhere you are told, and those tests fail.
 browser:         ## Chromium and its driver

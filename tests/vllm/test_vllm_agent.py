@@ -10,9 +10,10 @@ from typing import Any
 
 import locust_process
 import pytest
-from inferload.deploy import launch, probe
-from inferload.deploy.engines import Wanted
-from inferload.deploy.running import Server
+from inferload.deploy.launcher import launch, probe
+from inferload.deploy.launcher.server_state import LocalServer
+from inferload.deploy.servers import local
+from inferload.deploy.servers.engines import ServerSpec
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
 
@@ -82,16 +83,16 @@ def on_cores() -> tuple[Any, Any]:
 
 
 @pytest.fixture(scope="module")
-def cached(on_cores: tuple[Any, Any]) -> Iterator[Server]:
-    wanted = Wanted(engine="vllm-cpu", model=MODEL, port=probe.free_port(), cores=on_cores[1], extra=CALLS)
-    with launch.serving(wanted) as server:
+def cached(on_cores: tuple[Any, Any]) -> Iterator[LocalServer]:
+    wanted = ServerSpec(engine="vllm-cpu", model=MODEL, port=probe.free_port(), cores=on_cores[1], extra=CALLS)
+    with local.serving(wanted) as server:
         yield server
 
 
 @pytest.fixture
-def uncached(on_cores: tuple[Any, Any]) -> Iterator[Server]:
-    wanted = Wanted(engine="vllm-cpu", model=MODEL, port=probe.free_port(), cores=on_cores[1])
-    with launch.serving(replace(wanted, extra=("--no-enable-prefix-caching",))) as server:
+def uncached(on_cores: tuple[Any, Any]) -> Iterator[LocalServer]:
+    wanted = ServerSpec(engine="vllm-cpu", model=MODEL, port=probe.free_port(), cores=on_cores[1])
+    with local.serving(replace(wanted, extra=("--no-enable-prefix-caching",))) as server:
         yield server
 
 
@@ -104,7 +105,7 @@ def play(on_cores: tuple[Any, Any], tmp_path_factory: pytest.TempPathFactory) ->
     """Runs a workload one session after another; its summary."""
 
     def run(
-        server: Server, workload: dict[str, Any], folder: Path | None = None, sessions: int = SESSIONS
+        server: LocalServer, workload: dict[str, Any], folder: Path | None = None, sessions: int = SESSIONS
     ) -> dict[str, Any]:
         folder = folder or tmp_path_factory.mktemp("runs")
         document = {
@@ -131,7 +132,7 @@ def play(on_cores: tuple[Any, Any], tmp_path_factory: pytest.TempPathFactory) ->
 
 
 @pytest.fixture(scope="module")
-def arm(cached: Server, play: Callable[..., dict[str, Any]]) -> Callable[[str, str], dict[str, Any]]:
+def arm(cached: LocalServer, play: Callable[..., dict[str, Any]]) -> Callable[[str, str], dict[str, Any]]:
     """The summary of an arm on the server with a cache; each is run once."""
     made: dict[tuple[str, str], dict[str, Any]] = {}
 
@@ -160,7 +161,7 @@ def test_hits_are_those_that_the_time_in_the_prompt_leaves(
     assert counted > 0.75 if shared else counted < 0.02
 
 
-def test_hits_of_tool_loops_are_the_expected_ones(cached: Server, play: Callable[..., dict[str, Any]]) -> None:
+def test_hits_of_tool_loops_are_the_expected_ones(cached: LocalServer, play: Callable[..., dict[str, Any]]) -> None:
     summary = play(cached, TOOL_LOOP)
     expected, counted = hit_rates(summary)
     assert abs(expected - counted) < 0.02
@@ -172,7 +173,7 @@ def test_hits_of_tool_loops_are_the_expected_ones(cached: Server, play: Callable
 
 
 def test_a_cached_prefix_halves_ttft_and_one_that_begins_otherwise_does_not(
-    cached: Server, uncached: Server, play: Callable[..., dict[str, Any]]
+    cached: LocalServer, uncached: LocalServer, play: Callable[..., dict[str, Any]]
 ) -> None:
     """Each arm with the cache and without it one after the other, so that both meet the machine in the same mood."""
     ttft_ms, without_ms = {}, {}
@@ -187,7 +188,7 @@ def test_a_cached_prefix_halves_ttft_and_one_that_begins_otherwise_does_not(
 
 
 def test_an_agent_as_code_goes_on_with_what_the_model_really_said(
-    cached: Server, play: Callable[..., dict[str, Any]], tmp_path: Path
+    cached: LocalServer, play: Callable[..., dict[str, Any]], tmp_path: Path
 ) -> None:
     """Three sessions: noise that calls nothing, a forced call with a real tool's result behind it, and a call that was cut."""
     (tmp_path / "clerk.py").write_text(LIVE_AGENT)

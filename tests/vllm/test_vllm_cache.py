@@ -5,8 +5,8 @@ from typing import Any
 
 import locust_process
 import pytest
-from inferload.deploy import launch
-from inferload.deploy.running import Server
+from inferload.deploy.launcher import launch
+from inferload.deploy.launcher.server_state import LocalServer
 from locust_process import summary_of
 
 pytestmark = pytest.mark.vllm
@@ -28,7 +28,7 @@ phases: {sessions: 16, drain_s: 60}
 ALONE = CHAT.replace("turns: 3", "turns: 1").replace("system_prompt_tokens: 700", "system_prompt_tokens: 0")
 
 
-def _run(server: Server, folder: Path, text: str) -> Path:
+def _run(server: LocalServer, folder: Path, text: str) -> Path:
     path = folder / "scenario.yaml"
     path.write_text(text)
     client_cores, _ = launch.split_cores(launch.available_cores())
@@ -58,7 +58,7 @@ def _checked(cache: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("isolate", ["run", "session"])
 def test_hits_of_a_chat_with_a_shared_system_prompt_are_those_expected(
-    vllm_server: Server, tmp_path: Path, isolate: str
+    vllm_server: LocalServer, tmp_path: Path, isolate: str
 ) -> None:
     summary = summary_of(_run(vllm_server, tmp_path, CHAT + f"cache: {{isolate: {isolate}}}\n"))
     cache = _checked(summary["cache"])
@@ -68,7 +68,7 @@ def test_hits_of_a_chat_with_a_shared_system_prompt_are_those_expected(
 
 
 def test_the_same_prompts_on_the_cache_that_they_left_are_found_token_for_token(
-    vllm_server: Server, tmp_path: Path
+    vllm_server: LocalServer, tmp_path: Path
 ) -> None:
     folder = _run(vllm_server, tmp_path, ALONE + "cache: {arm: both}\n")
     cold = _checked(summary_of(folder)["cache"])

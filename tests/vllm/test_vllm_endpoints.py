@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 import gevent
 import pytest
-from inferload.deploy.running import Server
+from inferload.deploy.launcher.server_state import LocalServer
 
 from inferload.client.client import Client, ClientSettings
 from inferload.client.connection.target import Target
@@ -25,7 +25,7 @@ Send = Callable[[Endpoint, Ask], TurnResult]
 
 
 @pytest.fixture
-def send(vllm_server: Server, request: pytest.FixtureRequest) -> Iterator[Send]:
+def send(vllm_server: LocalServer, request: pytest.FixtureRequest) -> Iterator[Send]:
     """Sends one turn and gives its result; all turns of a test share a prefix cache of their own."""
     clients: list[Client] = []
 
@@ -97,6 +97,6 @@ def test_a_history_of_tool_calls_is_taken(send: Send, endpoint: Endpoint) -> Non
 
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
-def test_the_preflight_asks_the_same_endpoint(vllm_server: Server, endpoint: Endpoint) -> None:
+def test_the_preflight_asks_the_same_endpoint(vllm_server: LocalServer, endpoint: Endpoint) -> None:
     settings = ClientSettings(Target.parse(vllm_server.url), "tiny", endpoint=endpoint)
     assert first_token(settings).record.output_tokens == 1

@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from inferload.deploy import places
+from inferload.deploy.launcher import paths
 from inferload.deploy.simulator.core.queues import Limits
 from inferload.deploy.simulator.core.request import Request
 from inferload.deploy.simulator.core.scheduler import Scheduler, Step
@@ -89,7 +89,7 @@ def test_steps_hits_and_preemptions_are_vllms(tmp_path: Path) -> None:
         (True, 2, False),
     ]
     cases = [case(seed, *kind) for seed in range(4) for kind in kinds]
-    python = str(places.vllm_venv() / "bin" / "python")
+    python = str(paths.vllm_venv() / "bin" / "python")
     building = [python, str(tiny_model.__file__), "--into", str(tmp_path), "--name", "tiny"]
     model = subprocess.run(building, check=True, capture_output=True, text=True).stdout.split()[-1]
     command = [python, str(SUPPORT / "played_by_vllm.py"), model]

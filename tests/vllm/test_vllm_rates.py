@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 from e2e_runs import Place
-from inferload.deploy import launch, probe
-from inferload.deploy.engines import Wanted
-from inferload.deploy.running import Server
+from inferload.deploy.launcher import launch, probe
+from inferload.deploy.launcher.server_state import LocalServer
+from inferload.deploy.servers import local
+from inferload.deploy.servers.engines import ServerSpec
 from rates_at import Cell, capacity_per_s, cells, check_at, run_on
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(600)]
@@ -25,21 +26,21 @@ SHORT = {
 
 
 @pytest.fixture(scope="module")
-def small_server() -> Iterator[Server]:
+def small_server() -> Iterator[LocalServer]:
     """vLLM that runs few sequences at once, so that further requests wait."""
     _, cores = launch.split_cores(launch.available_cores())
     extra = ("--max-num-seqs", str(SEQUENCES))
-    with launch.serving(Wanted(engine="vllm-cpu", port=probe.free_port(), cores=cores, extra=extra)) as server:
+    with local.serving(ServerSpec(engine="vllm-cpu", port=probe.free_port(), cores=cores, extra=extra)) as server:
         yield server
 
 
 @pytest.fixture(scope="module")
-def measured(small_server: Server, tmp_path_factory: pytest.TempPathFactory) -> list[float]:
+def measured(small_server: LocalServer, tmp_path_factory: pytest.TempPathFactory) -> list[float]:
     """Capacities, in the order of their measurement: the first one."""
     return [capacity_of(small_server, tmp_path_factory.mktemp("capacity"))]
 
 
-def capacity_of(server: Server, folder: Path) -> float:
+def capacity_of(server: LocalServer, folder: Path) -> float:
     with staged(folder) as place:
         return capacity_per_s(place, server.url, 4 * SEQUENCES, TOKENS, 6)
 
@@ -57,7 +58,7 @@ def staged(folder: Path) -> Iterator[Place]:
 
 @pytest.mark.parametrize("cell", cells(SHORT))
 def test_rates_and_overload_at_a_multiple_of_the_capacity(
-    small_server: Server, measured: list[float], tmp_path: Path, cell: Cell
+    small_server: LocalServer, measured: list[float], tmp_path: Path, cell: Cell
 ) -> None:
     """The capacity is measured before and after: other work on the machine changes it."""
     factor, kind, mode = cell

@@ -12,8 +12,8 @@ import pytest
 from inferload.analysis.data import frames
 from inferload.analysis.data.breakdown import PARTS, bands
 from inferload.analysis.report.reconcile import reconcile
-from inferload.deploy import launch
-from inferload.deploy.running import Server
+from inferload.deploy.launcher import launch
+from inferload.deploy.launcher.server_state import LocalServer
 
 from inferload import scrapes_file
 from inferload.server_metrics import window_figures
@@ -44,7 +44,7 @@ def scenario(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def run_on(vllm_server: Server, scenario: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+def run_on(vllm_server: LocalServer, scenario: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     """Makes one run of the scenario with two worker processes; gives its directory."""
 
     def run(*options: str) -> Path:
@@ -121,7 +121,7 @@ def test_cached_tokens_add_up_to_the_servers_hits(
     assert totals["vllm:prefix_cache_queries_total"].increase == total(turns, "input_tokens")
 
 
-def test_the_timeline_ends_where_the_server_does(run_dir: Path, vllm_server: Server) -> None:
+def test_the_timeline_ends_where_the_server_does(run_dir: Path, vllm_server: LocalServer) -> None:
     with (run_dir / "timeline.csv").open(newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["generation_tokens_total"]]
     connection = http.client.HTTPConnection(vllm_server.host, vllm_server.port, timeout=30)

@@ -12,9 +12,10 @@ from random import Random
 from typing import Any
 
 import pytest
-from inferload.deploy import launch, probe
-from inferload.deploy.engines import Wanted
-from inferload.deploy.running import Server
+from inferload.deploy.launcher import launch, probe
+from inferload.deploy.launcher.server_state import LocalServer
+from inferload.deploy.servers import local
+from inferload.deploy.servers.engines import ServerSpec
 from inferload.deploy.simulator.core.queues import Limits
 from inferload.deploy.simulator.core.request import Request
 from inferload.deploy.simulator.core.scheduler import Scheduler
@@ -45,7 +46,7 @@ class Answered:
     cached_tokens: int
 
 
-def post(server: Server, call: Call) -> Answered:
+def post(server: LocalServer, call: Call) -> Answered:
     body = {
         "model": "tiny",
         "prompt": list(call.prompts),
@@ -66,7 +67,7 @@ def post(server: Server, call: Call) -> Answered:
     return Answered([each["token_ids"] for each in choices], details.get("cached_tokens") or 0)
 
 
-def samples(server: Server) -> dict[str, float]:
+def samples(server: LocalServer) -> dict[str, float]:
     connection = http.client.HTTPConnection(server.host, server.port, timeout=60)
     connection.request("GET", "/metrics")
     text = connection.getresponse().read().decode()
@@ -79,7 +80,7 @@ def samples(server: Server) -> dict[str, float]:
 class Twin:
     """A real server and the scheduler that should count as it does."""
 
-    def __init__(self, server: Server, limits: Limits) -> None:
+    def __init__(self, server: LocalServer, limits: Limits) -> None:
         self.server = server
         self.scheduler = Scheduler(limits)
         self.begun = samples(server)
@@ -115,8 +116,8 @@ def twin(*flags: str, **limits: Any) -> Iterator[Twin]:
     _, cores = launch.split_cores(launch.available_cores())
     always = ("--max-num-batched-tokens", str(limits["max_num_batched_tokens"]), "--max-num-seqs", "4")
     blocks = ("--num-gpu-blocks-override", str(limits["blocks"] + 1), "--max-model-len", str(limits["max_model_len"]))
-    wanted = Wanted(engine="vllm-cpu", port=probe.free_port(), cores=cores, extra=(*always, *blocks, *flags))
-    with launch.serving(wanted) as server:
+    wanted = ServerSpec(engine="vllm-cpu", port=probe.free_port(), cores=cores, extra=(*always, *blocks, *flags))
+    with local.serving(wanted) as server:
         yield Twin(server, Limits(max_num_seqs=4, block_size=BLOCK, async_scheduling=False, **limits))
 
 

@@ -5,8 +5,8 @@ import json
 from typing import Any
 
 import pytest
-from inferload.deploy import probe, running
-from inferload.deploy.running import Server
+from inferload.deploy.launcher import probe, server_state
+from inferload.deploy.launcher.server_state import LocalServer
 from paths import GOLDEN
 
 pytestmark = pytest.mark.vllm
@@ -16,7 +16,7 @@ RECORDED_METRICS = GOLDEN / "vllm-0.32-metrics.txt"
 BLOCK = 128
 
 
-def stream(server: Server, body: dict[str, Any]) -> list[dict[str, Any]]:
+def stream(server: LocalServer, body: dict[str, Any]) -> list[dict[str, Any]]:
     """The JSON of each event of a streamed chat completion; fails unless the stream ends with [DONE]."""
     connection = http.client.HTTPConnection(server.host, server.port, timeout=60)
     connection.request("POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"})
@@ -41,7 +41,7 @@ def chat(prompt: str, salt: str, tokens: int = 8) -> dict[str, Any]:
     }
 
 
-def metrics(server: Server) -> str:
+def metrics(server: LocalServer) -> str:
     connection = http.client.HTTPConnection(server.host, server.port, timeout=60)
     connection.request("GET", "/metrics")
     text = connection.getresponse().read().decode()
@@ -55,7 +55,7 @@ def families(page: str) -> dict[str, str]:
     return {name: kind for name, kind in typed if not name.endswith("_created")}
 
 
-def test_a_stream_ends_with_usage_cached_tokens_and_the_requests_own_times(vllm_server: Server) -> None:
+def test_a_stream_ends_with_usage_cached_tokens_and_the_requests_own_times(vllm_server: LocalServer) -> None:
     prompt = "some plain words that fill several blocks of the cache " * 40
     cold = stream(vllm_server, chat(prompt, "one"))[-1]
     warm = stream(vllm_server, chat(prompt, "one"))[-1]
@@ -72,21 +72,21 @@ def test_a_stream_ends_with_usage_cached_tokens_and_the_requests_own_times(vllm_
         assert times["queue_time_ms"] >= 0
 
 
-def test_the_counts_of_a_stream_rise_by_what_each_event_carries(vllm_server: Server) -> None:
+def test_the_counts_of_a_stream_rise_by_what_each_event_carries(vllm_server: LocalServer) -> None:
     events = stream(vllm_server, chat("Count with me", "counts", tokens=20))
     counts = [event["usage"]["completion_tokens"] for event in events if event["choices"]]
     assert counts == sorted(counts)
     assert counts[-1] == 20
 
 
-def test_common_words_are_single_tokens(vllm_server: Server) -> None:
+def test_common_words_are_single_tokens(vllm_server: LocalServer) -> None:
     words = " ".join(["the quick brown dog and the small cat had to wait for the next train"] * 3)
     counted = probe.ask(vllm_server.host, vllm_server.port, "/tokenize", {"model": "tiny", "prompt": words})
     assert counted["count"] == len(words.split())
     assert counted["max_model_len"] == 32768
 
 
-def test_the_metrics_are_those_of_the_recorded_page(vllm_server: Server, request: pytest.FixtureRequest) -> None:
+def test_the_metrics_are_those_of_the_recorded_page(vllm_server: LocalServer, request: pytest.FixtureRequest) -> None:
     stream(vllm_server, chat("One request, so that every family has a sample", "metrics"))
     page = metrics(vllm_server)
     if request.config.getoption("--update-golden"):
@@ -94,7 +94,7 @@ def test_the_metrics_are_those_of_the_recorded_page(vllm_server: Server, request
     assert families(page) == families(RECORDED_METRICS.read_text(encoding="utf-8"))
 
 
-def test_the_server_says_what_it_is(vllm_server: Server) -> None:
+def test_the_server_says_what_it_is(vllm_server: LocalServer) -> None:
     version = probe.ask(vllm_server.host, vllm_server.port, "/version")
     assert version["version"].startswith("0.32.")
     assert probe.model(vllm_server.host, vllm_server.port) == "tiny"
@@ -102,13 +102,13 @@ def test_the_server_says_what_it_is(vllm_server: Server) -> None:
     assert (listed["owned_by"], listed["max_model_len"]) == ("vllm", 32768)
 
 
-def test_its_processes_are_one_group_that_the_state_file_finds(vllm_server: Server) -> None:
-    found = running.recall(running.state_file(vllm_server.port))
+def test_its_processes_are_one_group_that_the_state_file_finds(vllm_server: LocalServer) -> None:
+    found = server_state.recall(server_state.state_file(vllm_server.port))
     assert found == vllm_server
-    assert len(running.group(found)) >= 2  # the front end and the engine at least
+    assert len(server_state.group(found)) >= 2  # the front end and the engine at least
 
 
-def test_a_client_that_goes_away_frees_its_blocks_and_is_counted_nowhere(vllm_server: Server) -> None:
+def test_a_client_that_goes_away_frees_its_blocks_and_is_counted_nowhere(vllm_server: LocalServer) -> None:
     def value(name: str) -> float:
         lines = [line for line in metrics(vllm_server).splitlines() if line.startswith(name)]
         return sum(float(line.split()[-1]) for line in lines)

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from inferload.deploy import engines, places, probe
+from inferload.deploy.launcher import paths, probe
+from inferload.deploy.servers import engines
 from paths import ROOT
 
 START = ROOT / "deploy" / "start.sh"
@@ -24,7 +25,7 @@ def alive(process: psutil.Process) -> bool:
 
 
 def test_real_vllm_starts_serves_and_leaves_nothing_after_a_crash(tmp_path: Path) -> None:
-    binaries, port = places.vllm_venv() / "bin", probe.free_port()
+    binaries, port = paths.vllm_venv() / "bin", probe.free_port()
     model = engines.tiny_model(binaries / "python", "tiny")
     environment = {**engines.VLLM_CPU_ENVIRONMENT, **os.environ}
     environment |= {"INFERLOAD_STATE": str(tmp_path), "VLLM": str(binaries / "vllm")}

@@ -6,8 +6,8 @@ from pathlib import Path
 import locust_process
 import pytest
 from e2e_runs import Place
-from inferload.deploy import launch
-from inferload.deploy.running import Server
+from inferload.deploy.launcher import launch
+from inferload.deploy.launcher.server_state import LocalServer
 from test_e2e_users import WHOLE
 
 from inferload import scrapes_file
@@ -35,7 +35,7 @@ class Support(InferenceUser):
     "asked", [(SUPPORT, ("-u", "4", "-r", "4", "-t", "5s"), 0), (WHOLE, (), 1)], ids=["ask", "whole"]
 )
 def test_turns_of_tasks_are_counted_once_and_their_tokens_are_the_servers(
-    vllm_server: Server, tmp_path: Path, asked: tuple[str, tuple[str, ...], int], mode: str
+    vllm_server: LocalServer, tmp_path: Path, asked: tuple[str, tuple[str, ...], int], mode: str
 ) -> None:
     (text, words, code), locustfile, place = asked, tmp_path / "mine.py", Place(tmp_path)
     locustfile.write_text(text)

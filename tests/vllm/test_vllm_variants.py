@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from inferload.deploy import facts, launch, places, probe
-from inferload.deploy.engines import VLLM_CPU_ENVIRONMENT, Wanted
-from inferload.deploy.running import Server
-from inferload.deploy.variant import Variant, bundled, named
+from inferload.deploy.launcher import paths, probe
+from inferload.deploy.launcher.server_state import LocalServer
+from inferload.deploy.servers import local
+from inferload.deploy.servers.engines import VLLM_CPU_ENVIRONMENT, ServerSpec
+from inferload.deploy.variants.variant import Variant, bundled, named
 
 from inferload.results.cost import UNPRICED
 
@@ -35,7 +36,7 @@ def environment() -> dict[str, str]:
 
 
 def test_vllms_own_parser_takes_every_variant(tmp_path: os.PathLike[str]) -> None:
-    python, out = places.vllm_venv() / "bin" / "python", os.path.join(tmp_path, "refused.json")
+    python, out = paths.vllm_venv() / "bin" / "python", os.path.join(tmp_path, "refused.json")
     argv = {name: [variant.model, *variant.argv] for name, variant in bundled().items()}
     done = subprocess.run(
         [str(python), "-c", _PARSE, out],
@@ -82,7 +83,7 @@ def show(variant: Variant, told: Told) -> None:
     assert (sample(told.page, "vllm:spec_decode_num_drafts_total") > 0) == ("speculative-config" in args)
 
 
-def streamed(server: Server, words: str, tokens: int) -> list[dict[str, Any]]:
+def streamed(server: LocalServer, words: str, tokens: int) -> list[dict[str, Any]]:
     """The events of one streamed turn of so many tokens."""
     body = {
         "model": server.model,
@@ -106,11 +107,11 @@ NAMES = [name for name in bundled() if name.startswith("tiny-")]
     "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.soak) for name in NAMES]
 )
 def test_a_variant_for_the_cpu_starts_answers_and_shows_its_factor(name: str) -> None:
-    with launch.serving(Wanted(engine="vllm-cpu", port=probe.free_port(), variant=named(name))) as server:
+    with local.serving(ServerSpec(engine="vllm-cpu", port=probe.free_port(), variant=named(name))) as server:
         events = streamed(server, "one two three four five six seven eight " * 40, 40)
         assert sum(bool(event["choices"]) for event in events) > 10
         assert events[-1]["usage"]["completion_tokens"] == 40
         page = probe.text("127.0.0.1", server.port, "/metrics")
-        config = facts.described(server, 0.0, UNPRICED).facts["config"]
+        config = local.described(server, 0.0, UNPRICED).facts["config"]
         show(named(name), Told(config["cache"], page, config["server"]["scheduler_config"]))
     assert probe.is_free("127.0.0.1", server.port)

@@ -16,9 +16,9 @@ import kubernetes_validate
 import pytest
 import referencing
 import yaml
-from inferload.deploy import compose, containers, kubernetes
-from inferload.deploy.containers import Images, Plan, plan_of
-from inferload.deploy.variant import bundled, named
+from inferload.deploy.render import compose, container_plan, kubernetes
+from inferload.deploy.render.container_plan import ContainerImages, ContainerPlan, plan_of
+from inferload.deploy.variants.variant import bundled, named
 from paths import ROOT
 
 from inferload import cli
@@ -29,8 +29,8 @@ KUBERNETES = "1.32"
 
 
 @functools.cache
-def plan(name: str = "llama3-tp2", engine: str = "vllm", scenario: str = "smoke", workers: int = 3) -> Plan:
-    return plan_of(named(name), engine, scenario, workers, Images())
+def plan(name: str = "llama3-tp2", engine: str = "vllm", scenario: str = "smoke", workers: int = 3) -> ContainerPlan:
+    return plan_of(named(name), engine, scenario, workers, ContainerImages())
 
 
 # -- schemas -----------------------------------------------------------------------------------------------------------
@@ -114,7 +114,7 @@ def test_every_variant_for_gpus_is_rendered_with_its_gpus_and_its_command() -> N
 def test_variables_in_values_are_not_those_of_compose_or_kubernetes() -> None:
     variant = named("llama3-tp2").with_args({"chat-template": "a $HOME $(HOST) b"})
     variant = dataclasses.replace(variant, environment={"MINE": "a $HOME $(HOST) b"})
-    made = plan_of(variant, "vllm", "smoke", 1, Images())
+    made = plan_of(variant, "vllm", "smoke", 1, ContainerImages())
     assert "a $$HOME $$(HOST) b" in compose.document(made)["services"]["server"]["command"]
     (deployment,) = [thing for thing in kubernetes.server_objects(made) if thing["kind"] == "Deployment"]
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
@@ -126,7 +126,10 @@ def test_variables_in_values_are_not_those_of_compose_or_kubernetes() -> None:
 def test_no_text_of_a_variant_is_read_as_yaml_or_as_a_placeholder() -> None:
     plain = compose.document(plan())
     hostile = dataclasses.replace(named("llama3-tp2"), purpose="a\nkind: Evil\u2028services: {}\x85b $gpus")
-    files = {**compose.files(made := plan_of(hostile, "vllm", "smoke", 3, Images())), **kubernetes.files(made, False)}
+    files = {
+        **compose.files(made := plan_of(hostile, "vllm", "smoke", 3, ContainerImages())),
+        **kubernetes.files(made, False),
+    }
     assert yaml.safe_load(files["compose.yaml"]) == plain
     assert [thing["kind"] for thing in objects(files, "server.yaml")][1:] == ["Deployment", "Service"]
     assert "b $gpus" in files["server.yaml"]
@@ -230,7 +233,7 @@ def test_what_no_container_can_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"chat-sharegpt: reads ShareGPT_V3.*which no container has"):
         plan(scenario="chat-sharegpt")
     with pytest.raises(UsageError, match=r"-o /proc/1/none: "):
-        containers.write(Path("/proc/1/none"), {"x": ""})
+        container_plan.write(Path("/proc/1/none"), {"x": ""})
 
 
 # -- the container file ------------------------------------------------------------------------------------------------

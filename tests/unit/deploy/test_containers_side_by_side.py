@@ -10,9 +10,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from inferload.deploy import compose, containers, kubernetes, probe
-from inferload.deploy.containers import Images, Plan, plan_of
-from inferload.deploy.variant import named
+from inferload.deploy.launcher import probe
+from inferload.deploy.render import compose, container_plan, kubernetes
+from inferload.deploy.render.container_plan import ContainerPlan, Images, plan_of
+from inferload.deploy.variants.variant import named
 from paths import ROOT
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(600)]
@@ -29,7 +30,7 @@ gates: ["failed_ratio < 0.01"]
 
 
 @pytest.fixture
-def plan(tmp_path: Path) -> Plan:
+def plan(tmp_path: Path) -> ContainerPlan:
     (tmp_path / "mine.yaml").write_text(SCENARIO)
     return plan_of(named("tiny-all"), "simulator", str(tmp_path / "mine.yaml"), 2, Images())
 
@@ -52,16 +53,16 @@ def until_healthy(host: str, port: int) -> None:
 class Machine:
     """This machine in place of the image: its paths and names for theirs."""
 
-    def __init__(self, plan: Plan, folder: Path) -> None:
+    def __init__(self, plan: ContainerPlan, folder: Path) -> None:
         self.folder, self.port, self.master_port = folder, probe.free_port(), probe.free_port()
         (folder / "scenario.yaml").write_text(plan.scenario_text or "")
         self.names = {
-            containers.LOCUSTFILE: str(ROOT / "locustfiles" / "chat.py"),
-            containers.SCENARIO: str(folder / "scenario.yaml"),
-            f"server:{containers.PORT}": f"127.0.0.1:{self.port}",
-            f"{plan.name}:{containers.PORT}": f"127.0.0.1:{self.port}",
-            f"{plan.name}-master:{containers.MASTER_PORT}": f"127.0.0.1:{self.master_port}",
-            f"master:{containers.MASTER_PORT}": f"127.0.0.1:{self.master_port}",
+            container_plan.LOCUSTFILE: str(ROOT / "locustfiles" / "chat.py"),
+            container_plan.SCENARIO: str(folder / "scenario.yaml"),
+            f"server:{container_plan.PORT}": f"127.0.0.1:{self.port}",
+            f"{plan.name}:{container_plan.PORT}": f"127.0.0.1:{self.port}",
+            f"{plan.name}-master:{container_plan.MASTER_PORT}": f"127.0.0.1:{self.master_port}",
+            f"master:{container_plan.MASTER_PORT}": f"127.0.0.1:{self.master_port}",
         }
 
     def here(self, word: str) -> str:
@@ -82,7 +83,7 @@ class Machine:
             process.wait(60)
 
 
-def commands(plan: Plan, kind: str) -> tuple[list[str], list[str]]:
+def commands(plan: ContainerPlan, kind: str) -> tuple[list[str], list[str]]:
     """Words of the master and of a worker."""
     if kind == "compose":
         services = compose.document(plan)["services"]
@@ -93,10 +94,10 @@ def commands(plan: Plan, kind: str) -> tuple[list[str], list[str]]:
 
 
 @pytest.mark.parametrize("kind", ["compose", "kubernetes"])
-def test_a_run_by_the_files_own_commands_passes(plan: Plan, runs: Path, kind: str) -> None:
+def test_a_run_by_the_files_own_commands_passes(plan: ContainerPlan, runs: Path, kind: str) -> None:
     machine = Machine(plan, runs)
     master, worker = commands(plan, kind)
-    server = [str(machine.port) if word == str(containers.PORT) else word for word in plan.server_command()]
+    server = [str(machine.port) if word == str(container_plan.PORT) else word for word in plan.server_command()]
     to_master = ["--master-host", "127.0.0.1", "--master-port", str(machine.master_port)]
     with ExitStack() as stack:
         stack.enter_context(machine.run(server))

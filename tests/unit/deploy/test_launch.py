@@ -21,9 +21,13 @@ import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from inferload.deploy import checks, command, demo, engines, launch, logcause, places, probe, running
-from inferload.deploy.engines import Command, Wanted, command_of
-from inferload.deploy.running import Server
+from inferload.deploy.commands import demo
+from inferload.deploy.commands import deploy as command
+from inferload.deploy.launcher import launch, machine_checks, paths, probe, server_state
+from inferload.deploy.launcher.server_state import LocalServer
+from inferload.deploy.servers import engines, local
+from inferload.deploy.servers.engines import Command, ServerSpec, command_of
+from inferload.deploy.vllm import log_cause
 from inferload.deploy.vllm_cpu import install, tiny_model
 
 from inferload.errors import UsageError
@@ -77,7 +81,7 @@ pydantic_core._pydantic_core.ValidationError: 1 validation error for ModelConfig
     ],
 )
 def test_the_cause_is_the_last_error_that_is_no_echo(log: str, lines: list[str]) -> None:
-    assert logcause.cause(log) == lines
+    assert log_cause.cause(log) == lines
 
 
 def test_a_cause_in_one_line_is_short_and_says_what_helps() -> None:
@@ -86,19 +90,19 @@ def test_a_cause_in_one_line_is_short_and_says_what_helps() -> None:
         "pydantic_core._pydantic_core.ValidationError: 1 validation error for ModelConfig\n"
         f"  Value error, max_model_len (99) is greater than the derived max_model_len. {'And more. ' * 40} {frame}\n"
     )
-    said = logcause.one_line(log)
+    said = log_cause.one_line(log)
     assert said.startswith("max_model_len (99) is greater than the derived max_model_len. And more.")
     assert said.endswith("And more.; lower --set max-model-len=...")
-    assert len(said) < logcause.LONGEST + 40
-    assert logcause.one_line("RuntimeError: " + "x" * 500) == f"RuntimeError: {'x' * 286}..."
-    assert logcause.one_line("") == "the log is empty"
+    assert len(said) < log_cause.LONGEST + 40
+    assert log_cause.one_line("RuntimeError: " + "x" * 500) == f"RuntimeError: {'x' * 286}..."
+    assert log_cause.one_line("") == "the log is empty"
 
 
 @given(st.text(max_size=400))
 def test_any_log_has_a_short_cause(log: str) -> None:
-    assert "\n" not in logcause.one_line(log)
-    lines = logcause.cause(log)
-    assert len(lines) <= max(logcause.FALLBACK_LINES, 1 + logcause.DETAIL_LINES)
+    assert "\n" not in log_cause.one_line(log)
+    lines = log_cause.cause(log)
+    assert len(lines) <= max(log_cause.FALLBACK_LINES, 1 + log_cause.DETAIL_LINES)
 
 
 # -- installing vLLM ---------------------------------------------------------------------------------------------------
@@ -236,7 +240,7 @@ def test_vllms_command_line_has_our_flags_first_and_the_users_environment_last(
 ) -> None:
     monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "7")
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
-    made = command_of(Wanted(engine="vllm-cpu", port=8123, extra=("--no-enforce-eager",)))
+    made = command_of(ServerSpec(engine="vllm-cpu", port=8123, extra=("--no-enforce-eager",)))
     assert made.argv[:5] == (
         str(vllm_installed / "bin" / "python"),
         "-m",
@@ -252,13 +256,13 @@ def test_vllms_command_line_has_our_flags_first_and_the_users_environment_last(
 def test_vllm_that_is_not_installed_names_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VENV_VLLM", str(tmp_path / "absent"))
     with pytest.raises(UsageError, match=r"not installed in .*absent; run make setup-vllm"):
-        command_of(Wanted(engine="vllm-cpu"))
+        command_of(ServerSpec(engine="vllm-cpu"))
 
 
 @pytest.mark.parametrize("flag", ["--port", "--host=0.0.0.0", "--uds", "--api-key"])
 def test_flags_that_would_hide_the_server_are_refused(flag: str) -> None:
     with pytest.raises(UsageError, match=flag.partition("=")[0]):
-        command_of(Wanted(extra=(flag, "1")))
+        command_of(ServerSpec(extra=(flag, "1")))
 
 
 @pytest.mark.parametrize("text", ["", "a", "1-", "1,,2", "-1", "3-1"])
@@ -293,20 +297,20 @@ def test_what_is_started_runs_on_its_cores_and_we_on_ours() -> None:
 @pytest.fixture
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder for state files of this test alone."""
-    monkeypatch.setattr(places, "state_dir", lambda: tmp_path / "deploy")
+    monkeypatch.setattr(paths, "state_dir", lambda: tmp_path / "deploy")
     return tmp_path / "deploy"
 
 
-Started = Callable[[str], Server]
+Started = Callable[[str], LocalServer]
 
 
 @pytest.fixture
 def program(state: Path) -> Started:
     """`program(code)` is a started group that runs a Python text and has printed a line."""
 
-    def begin(code: str) -> Server:
+    def begin(code: str) -> LocalServer:
         text = Command((sys.executable, "-u", "-c", textwrap.dedent(code)), dict(os.environ), ready_s=10.0)
-        server = launch.start(Wanted(port=probe.free_port()), text)
+        server = local.start(ServerSpec(port=probe.free_port()), text)
         eventually(lambda: launch.tail(server.log).endswith("\n"))
         return server
 
@@ -326,23 +330,23 @@ def eventually(condition: Callable[[], bool], limit_s: float = 20.0) -> None:
 
 def test_a_server_answers_while_it_is_wanted_and_leaves_nothing_behind(state: Path) -> None:
     said: list[str] = []
-    wanted = Wanted(port=probe.free_port(), model="some-model", extra=("--ttft-ms", "1"))
-    with launch.serving(wanted, said.append) as server:
+    wanted = ServerSpec(port=probe.free_port(), model="some-model", extra=("--ttft-ms", "1"))
+    with local.serving(wanted, said.append) as server:
         assert probe.model(server.host, server.port) == "some-model"
-        assert running.recall(running.state_file(server.port)) == server
-        assert running.group(server) == [server.pid]
+        assert server_state.recall(server_state.state_file(server.port)) == server
+        assert server_state.group(server) == [server.pid]
         with pytest.raises(UsageError, match="up there already"):
-            launch.start(wanted)
-    assert running.group(server) == []
+            local.start(wanted)
+    assert server_state.group(server) == []
     assert probe.is_free(server.host, server.port)
     assert [path.name for path in state.iterdir()] == [server.log.name]
     assert said[-1].startswith(f"simulator: some-model at {server.url} after ")
 
 
 def test_a_server_is_stopped_when_its_use_fails(state: Path) -> None:
-    with pytest.raises(ZeroDivisionError), launch.serving(Wanted(port=probe.free_port()), lambda _: None) as server:
+    with pytest.raises(ZeroDivisionError), local.serving(ServerSpec(port=probe.free_port()), lambda _: None) as server:
         raise ZeroDivisionError
-    assert running.group(server) == []
+    assert server_state.group(server) == []
 
 
 def test_a_server_that_dies_says_why_in_one_line(program: Started) -> None:
@@ -353,23 +357,23 @@ def test_a_server_that_dies_says_why_in_one_line(program: Started) -> None:
         "simulator ended before it answered: RuntimeError: CUDA out of memory. Tried to allocate 2 GiB; lower --set "
         f"gpu-memory-utilization=..., lower --set max-model-len=..., or use more GPUs (log: {server.log})"
     )
-    assert not running.state_file(server.port).exists()
+    assert not server_state.state_file(server.port).exists()
 
 
 def test_a_server_that_never_answers_is_stopped_at_the_limit(program: Started) -> None:
     server = program("import time; print('inferload: loading'); time.sleep(600)")
     with pytest.raises(UsageError, match=r"did not answer within 0.2 s and was stopped: inferload: loading"):
         launch.wait(server, 0.2, lambda _: None)
-    assert running.group(server) == []
+    assert server_state.group(server) == []
 
 
 def test_of_two_starts_on_one_port_one_is_refused(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where the second one looks between the first one's look and its server: neither server is lost sight of."""
-    wanted, refused, new_log = Wanted(port=probe.free_port()), [], launch._new_log
+    wanted, refused, new_log = ServerSpec(port=probe.free_port()), [], launch._new_log
 
     def second() -> None:
         try:
-            launch.start(wanted)
+            local.start(wanted)
         except UsageError as error:
             refused.append(str(error))
 
@@ -382,11 +386,11 @@ def test_of_two_starts_on_one_port_one_is_refused(state: Path, monkeypatch: pyte
         return new_log(port)
 
     monkeypatch.setattr(launch, "_new_log", between)
-    server = launch.start(wanted)
+    server = local.start(wanted)
     try:
         thread.join(30)
         assert [said.partition(";")[0] for said in refused] == [f"port {wanted.port}: simulator is up there already"]
-        assert running.recall(running.state_file(wanted.port)) == server
+        assert server_state.recall(server_state.state_file(wanted.port)) == server
     finally:
         launch.stop(server)
 
@@ -394,19 +398,19 @@ def test_of_two_starts_on_one_port_one_is_refused(state: Path, monkeypatch: pyte
 @pytest.mark.parametrize("ends", [True, False])
 def test_another_program_that_answers_on_the_port_is_not_the_server(program: Started, ends: bool) -> None:
     """It came to the port between the look at it and the server's own coming up."""
-    with launch.serving(Wanted(port=probe.free_port()), lambda _: None) as other:
+    with local.serving(ServerSpec(port=probe.free_port()), lambda _: None) as other:
         mine = program(f"import time; print('OSError: Address already in use'); time.sleep({0 if ends else 600})")
         wanted = dataclasses.replace(mine, port=other.port)
         if ends:
-            eventually(lambda: running.group(mine) == [])
+            eventually(lambda: server_state.group(mine) == [])
         with pytest.raises(UsageError) as told:
             launch.wait(wanted, 10, lambda _: None)
         assert str(told.value).startswith(f"port {other.port}: ")
         assert f"(pid {other.pid}) answers there in its place; name another with --port: OSError: Add" in str(
             told.value
         )
-        assert running.group(mine) == []
-        assert running.group(other)
+        assert server_state.group(mine) == []
+        assert server_state.group(other)
 
 
 def test_a_healthy_server_that_gives_no_token_is_stopped(program: Started) -> None:
@@ -426,10 +430,10 @@ def test_a_healthy_server_that_gives_no_token_is_stopped(program: Started) -> No
         """
     )
     port = int(launch.tail(server.log).split("port ")[1].split()[0])
-    moved = Server(server.engine, "m", server.host, port, server.pid, server.started_at, server.argv, server.log)
+    moved = LocalServer(server.engine, "m", server.host, port, server.pid, server.started_at, server.argv, server.log)
     with pytest.raises(UsageError, match=r"healthy but gave no token .*answered 500"):
         launch.wait(moved, 10, lambda _: None)
-    assert running.group(server) == []
+    assert server_state.group(server) == []
 
 
 def test_a_group_that_ignores_term_is_killed_with_its_children(program: Started) -> None:
@@ -442,16 +446,16 @@ def test_a_group_that_ignores_term_is_killed_with_its_children(program: Started)
         time.sleep(600)
         """
     )
-    assert len(running.group(server)) == 2
+    assert len(server_state.group(server)) == 2
     assert launch.stop(server, grace_s=0.2)
-    assert running.group(server) == []
+    assert server_state.group(server) == []
     assert not launch.stop(server)
 
 
 def test_children_that_outlive_their_leader_are_found_and_ended(program: Started) -> None:
     server = program("import os, time\nif os.fork(): os._exit(0)\nprint('ready')\ntime.sleep(600)")
-    eventually(lambda: server.pid not in running.group(server))
-    (child,) = running.group(server)
+    eventually(lambda: server.pid not in server_state.group(server))
+    (child,) = server_state.group(server)
     assert launch.stop(server)
     eventually(lambda: ended(child))
 
@@ -459,12 +463,12 @@ def test_children_that_outlive_their_leader_are_found_and_ended(program: Started
 def test_a_server_whose_first_process_ends_is_not_waited_for(program: Started, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch, "ORPHANS_S", 0.2)
     server = program("import os, time\nif os.fork(): raise SystemExit('inferload: out of luck')\ntime.sleep(600)")
-    eventually(lambda: server.pid not in running.group(server))
-    (child,) = running.group(server)
+    eventually(lambda: server.pid not in server_state.group(server))
+    (child,) = server_state.group(server)
     with pytest.raises(UsageError, match=r"ended before it answered: inferload: out of luck"):
         launch.wait(server, 600, lambda _: None)
     assert ended(child)
-    assert not running.state_file(server.port).exists()
+    assert not server_state.state_file(server.port).exists()
 
 
 def test_a_server_whose_log_says_that_it_will_not_come_up_is_not_waited_for(
@@ -479,18 +483,20 @@ def test_a_server_whose_log_says_that_it_will_not_come_up_is_not_waited_for(
         UsageError, match=r"ended before it answered: ValueError: 1 GiB .*; lower VLLM_CPU_KVCACHE_SPACE"
     ):
         launch.wait(server, 600, lambda _: None)
-    assert running.group(server) == []
+    assert server_state.group(server) == []
 
 
 def test_a_process_id_that_was_given_to_another_program_is_left_alone(state: Path, program: Started) -> None:
     server = program("print('ready')")
-    eventually(lambda: running.group(server) == [])
+    eventually(lambda: server_state.group(server) == [])
     code = "import time; time.sleep(600)"
     stranger = subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
     try:
-        reused = Server("simulator", "m", "127.0.0.1", server.port, stranger.pid, server.started_at, (), server.log)
-        running.remember(reused)
-        assert running.group(reused) == []
+        reused = LocalServer(
+            "simulator", "m", "127.0.0.1", server.port, stranger.pid, server.started_at, (), server.log
+        )
+        server_state.remember(reused)
+        assert server_state.group(reused) == []
         assert launch.state(reused) == "ended"
         assert not launch.stop(reused)
         assert stranger.poll() is None
@@ -506,29 +512,29 @@ def test_a_port_that_cannot_be_had_is_named_before_anything_starts(state: Path) 
         port = taken.getsockname()[1]
         said = rf"^port {port}: taken by \S+ \(pid {os.getpid()}\); stop it, or name another with --port$"
         with pytest.raises(UsageError, match=said):
-            launch.start(Wanted(port=port))
-    assert not running.state_file(port).exists()
+            local.start(ServerSpec(port=port))
+    assert not server_state.state_file(port).exists()
     with pytest.raises(UsageError, match="port 80000: ports are 1 to 65535"):
-        launch.start(Wanted(port=80000))
+        local.start(ServerSpec(port=80000))
     with pytest.raises(UsageError, match=r"192\.0\.2\.1 is no address of this machine"):
-        launch.start(Wanted(host="192.0.2.1"))
+        local.start(ServerSpec(host="192.0.2.1"))
 
 
 def test_a_folder_that_cannot_be_written_to_is_one_line_and_leaves_no_server(
     state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wanted, begun = Wanted(port=probe.free_port()), []
+    wanted, begun = ServerSpec(port=probe.free_port()), []
     sleeper = Command((sys.executable, "-c", "import time; time.sleep(600)"), dict(os.environ), ready_s=10.0)
     state.parent.mkdir(exist_ok=True)
     state.touch()
     with pytest.raises(UsageError, match=rf"^{state}: cannot be written to \(.*\); make room there"):
-        launch.start(wanted, sleeper)
+        local.start(wanted, sleeper)
     state.unlink()
     (state / f"{wanted.port}.json.part").mkdir(parents=True)  # what no user can write to
     spawn = launch._spawn
     monkeypatch.setattr(launch, "_spawn", lambda *given: begun.append(spawn(*given)) or begun[-1])
     with pytest.raises(UsageError, match=rf"^{state}: cannot be written to \(Is a directory\)"):
-        launch.start(wanted, sleeper)
+        local.start(wanted, sleeper)
     eventually(lambda: ended(begun[0]))
 
 
@@ -546,16 +552,16 @@ def test_logs_of_servers_that_ended_do_not_pile_up(state: Path, program: Started
 
 def test_the_environment_names_the_folder_of_states(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("INFERLOAD_STATE", str(tmp_path))
-    assert running.state_file(8000) == tmp_path / "8000.json"
+    assert server_state.state_file(8000) == tmp_path / "8000.json"
     monkeypatch.delenv("INFERLOAD_STATE")
-    assert running.state_file(8000).parent == places.cache() / "deploy"
+    assert server_state.state_file(8000).parent == paths.cache() / "deploy"
 
 
 def test_a_state_file_that_is_none_is_named(state: Path) -> None:
     state.mkdir()
     (state / "1.json").write_text("{}")
     with pytest.raises(UsageError, match=r"1\.json: not a server's state"):
-        running.remembered()
+        server_state.remembered()
 
 
 # -- the command -------------------------------------------------------------------------------------------------------
@@ -573,7 +579,7 @@ def test_up_status_logs_down(state: Path, capsys: pytest.CaptureFixture[str]) ->
     port = str(probe.free_port())
     assert deploy("status") == 1
     assert deploy("up", "tiny", "--port", port, "--", "--ttft-ms", "1") == 0
-    server = running.recall(running.state_file(int(port)))
+    server = server_state.recall(server_state.state_file(int(port)))
     try:
         assert server.argv[-2:] == ("--ttft-ms", "1")
         assert f"tiny at http://127.0.0.1:{port}" in capsys.readouterr().out
@@ -597,12 +603,12 @@ def up_and_down(times: int, capsys: pytest.CaptureFixture[str]) -> None:
     before = {child.pid for child in psutil.Process().children(recursive=True)}
     for _ in range(times):
         assert deploy("up", "tiny-all", "--port", str(port)) == 0
-        server = running.recall(running.state_file(port))
+        server = server_state.recall(server_state.state_file(port))
         assert deploy("down", "--port", str(port)) == 0
-        assert running.group(server) == []
+        assert server_state.group(server) == []
         assert probe.is_free("127.0.0.1", port)
     assert {child.pid for child in psutil.Process().children(recursive=True)} <= before
-    assert not list(running.state_file(port).parent.glob("*.json"))
+    assert not list(server_state.state_file(port).parent.glob("*.json"))
     assert len(list(server.log.parent.iterdir())) <= launch.LOGS_KEPT + 1
     assert capsys.readouterr().out.count("simulator on port") == times
 
@@ -622,28 +628,31 @@ def test_a_launcher_that_is_killed_leaves_a_server_that_can_be_stopped(
 ) -> None:
     port = probe.free_port()
     code = (
-        "from pathlib import Path; from inferload.deploy import launch, places; from inferload.deploy.engines import Wanted\n"
-        f"places.state_dir = lambda: Path({str(state)!r})\nlaunch.serving(Wanted(port={port})).__enter__()"
+        "from pathlib import Path\n"
+        "from inferload.deploy.launcher import paths\n"
+        "from inferload.deploy.servers import local\n"
+        "from inferload.deploy.servers.engines import ServerSpec\n"
+        f"paths.state_dir = lambda: Path({str(state)!r})\nlocal.serving(ServerSpec(port={port})).__enter__()"
     )
     launcher = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
-    eventually(running.state_file(port).exists)
+    eventually(server_state.state_file(port).exists)
     launcher.kill()
     launcher.wait()
-    server = running.recall(running.state_file(port))
-    assert running.group(server)
+    server = server_state.recall(server_state.state_file(port))
+    assert server_state.group(server)
     assert deploy("down", "--port", str(port)) == 0
-    assert running.group(server) == []
+    assert server_state.group(server) == []
     assert probe.is_free("127.0.0.1", port)
     assert "stopped" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("text", ["[1]", '{"engine"', "{}"])
 def test_a_state_that_is_none_is_one_line(state: Path, text: str) -> None:
-    path = running.state_file(1)
+    path = server_state.state_file(1)
     path.parent.mkdir(parents=True)
     path.write_text(text)
     with pytest.raises(UsageError) as told:
-        running.remembered()
+        server_state.remembered()
     assert str(told.value) == f"{path}: not a server's state; end what it started by hand, and remove the file"
 
 
@@ -657,7 +666,7 @@ def test_a_state_that_is_none_is_one_line(state: Path, text: str) -> None:
         (["tiny-al"], "variant tiny-al: not known; did you mean tiny-all?"),
         (["tiny-all", "--set", "max-num-sqes=8"], "tiny-all: --max-num-sqes: unknown; did you mean --max-num-seqs?"),
         (["tiny-all", "--set", "max-num-seqs=-8"], "tiny-all: --max-num-seqs -8: from 1 to 1000000"),
-        (["t4-all", "--engine", "vllm"], "t4-all: needs Tesla T4, this machine has none that nvidia-smi tells of"),
+        (["t4-all", "--engine", "vllm"], "t4-all: needs Tesla T4, nvidia-smi lists none on this machine"),
         (["tiny-all", "--engine", "vllm"], "tiny-all: its model is made on the spot, for --engine vllm-cpu"),
         (["t4-all", "--model-path", "/no/model"], "--model-path /no/model: no config.json there"),
         (["t4-all", "--model-path", "."], "--model-path .: no config.json there"),
@@ -669,7 +678,7 @@ def test_a_state_that_is_none_is_one_line(state: Path, text: str) -> None:
 def test_a_start_that_cannot_be_is_one_line(
     state: Path, words: list[str], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checks, "gpus", lambda visible=None: [])
+    monkeypatch.setattr(machine_checks, "gpus", lambda visible=None: [])
     with pytest.raises(UsageError) as caught:
         deploy("up", *words, "--port", str(probe.free_port()))
     assert str(caught.value).startswith(said)
@@ -727,7 +736,7 @@ def test_the_demo_passes_the_runs_exit_code_on_and_stops_the_server(
         return [sys.executable, "-c", code]
 
     monkeypatch.setattr(demo, "run_argv", client)
-    monkeypatch.setattr(places, "repository", lambda: tmp_path)
+    monkeypatch.setattr(paths, "repository", lambda: tmp_path)
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     assert demo.main(["--engine", "simulator", "--", "--seed", "7"]) == 3
     assert [asked[0] for asked in seen] == ["demo", "demo-agent"]

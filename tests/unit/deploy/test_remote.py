@@ -12,8 +12,9 @@ from typing import Any
 
 import psutil
 import pytest
-from inferload.deploy import places, probe, remote, ssh
-from inferload.deploy.variant import document, named
+from inferload.deploy.launcher import paths, probe
+from inferload.deploy.servers import remote, ssh
+from inferload.deploy.variants.variant import document, named
 from sshd import SshServer
 
 from inferload import cli, deployments
@@ -33,7 +34,7 @@ exec {python} -m inferload.deploy.simulator "$@"
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Folders of this test alone: for what is remembered here, and for what is remembered there."""
     monkeypatch.setenv("INFERLOAD_STATE", str(tmp_path / "there"))
-    monkeypatch.setattr(places, "state_dir", lambda: tmp_path / "here")
+    monkeypatch.setattr(paths, "state_dir", lambda: tmp_path / "here")
     monkeypatch.setattr(deployments, "state_dir", lambda: tmp_path / "here")
     return tmp_path
 
@@ -90,8 +91,8 @@ def test_a_server_there_is_started_watched_measured_and_stopped(
     assert deploy("up", "tiny-ngram", *options[:4]) == 2
     assert f"port {port}: simulator is up there already" in capsys.readouterr().err
 
-    order = remote.Order(
-        ssh.Machine(known["machine"], str(ssh_server.config)),
+    order = remote.RemoteSpec(
+        ssh.SshMachine(known["machine"], str(ssh_server.config)),
         named("tiny-all"),
         "simulator",
         port,
@@ -196,8 +197,8 @@ def test_the_program_needs_the_standard_library_alone_and_answers_with_json(here
 
 
 def test_a_server_whose_start_cannot_be_reported_is_stopped(program: str, here: Path) -> None:
-    order = remote.Order(
-        ssh.Machine("a@b"), named("tiny-all"), "simulator", probe.free_port(), "127.0.0.1", program=program
+    order = remote.RemoteSpec(
+        ssh.SshMachine("a@b"), named("tiny-all"), "simulator", probe.free_port(), "127.0.0.1", program=program
     )
     text = remote.program({"verb": "up", **remote._request(order, "mine")})
     reader, writer = os.pipe()
@@ -219,13 +220,13 @@ def test_a_server_key_is_in_the_program_and_not_in_the_command(monkeypatch: pyte
     monkeypatch.setenv("VLLM_API_KEY", "it's SEKRET")
     text = remote.program({"verb": "status", "port": None})
     assert "SEKRET" in text
-    assert "SEKRET" not in " ".join(ssh.Machine("a@b").command)
+    assert "SEKRET" not in " ".join(ssh.SshMachine("a@b").command)
 
 
 def test_an_interpreter_that_is_missing_or_too_old_is_one_line(
     ssh_server: SshServer, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    machine = ssh.Machine(ssh_server.machine, str(ssh_server.config))
+    machine = ssh.SshMachine(ssh_server.machine, str(ssh_server.config))
     old = remote.program({"verb": "status", "port": None}).replace("(3, 10)", "(99, 0)", 1)
     with pytest.raises(UsageError, match=r"^machine-a: python3 there is 3\.\d+; 3\.10 or newer is needed$"):
         ssh.run_python(machine, old, lambda _: None)
@@ -237,12 +238,12 @@ def test_an_interpreter_that_is_missing_or_too_old_is_one_line(
 
 def test_a_name_is_no_option_of_ssh(here: Path) -> None:
     with pytest.raises(UsageError, match=r"^-oProxyCommand=touch x@y: "):
-        ssh.run_python(ssh.Machine("-oProxyCommand=touch x@y"), "", lambda _: None)
+        ssh.run_python(ssh.SshMachine("-oProxyCommand=touch x@y"), "", lambda _: None)
 
 
 def test_without_an_ssh_client_it_is_one_line(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(here))
-    for ask in (ssh.Machine("a@b").host, lambda: ssh.run_python(ssh.Machine("a@b"), "", lambda _: None)):
+    for ask in (ssh.SshMachine("a@b").host, lambda: ssh.run_python(ssh.SshMachine("a@b"), "", lambda _: None)):
         with pytest.raises(UsageError, match=r"^ssh: No such file or directory; install OpenSSH's client"):
             ask()
 
@@ -251,19 +252,19 @@ def test_a_server_that_is_not_reached_from_here_is_stopped_there(
     ssh_server: SshServer, program: str, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(remote, "REACH_S", 0.2)
-    machine = ssh.Machine(ssh_server.machine, str(ssh_server.config))
-    monkeypatch.setattr(ssh.Machine, "host", lambda _self: "127.0.0.2")
-    order = remote.Order(machine, named("tiny-all"), "simulator", probe.free_port(), "127.0.0.1", program=program)
+    machine = ssh.SshMachine(ssh_server.machine, str(ssh_server.config))
+    monkeypatch.setattr(ssh.SshMachine, "host", lambda _self: "127.0.0.2")
+    order = remote.RemoteSpec(machine, named("tiny-all"), "simulator", probe.free_port(), "127.0.0.1", program=program)
     with pytest.raises(UsageError, match=r"machine-a: simulator is up there, but http://127.0.0.2:\d+ is not reached"):
         remote.start(order, lambda _: None)
     assert probe.is_free("127.0.0.1", order.port)
     assert remote.remembered() == []
 
 
-def record(machine: str, config: str | None, port: int) -> remote.Remote:
+def record(machine: str, config: str | None, port: int) -> remote.RemoteServer:
     variant = document(named("tiny-all"))
     url = f"http://127.0.0.1:{port}"
-    return remote.Remote(
+    return remote.RemoteServer(
         machine, config, "simulator", "tiny", port, url, 1, "2026-01-02T03:04:05Z", (), "/log", variant
     )
 
@@ -292,7 +293,7 @@ def test_a_state_that_is_none_names_the_file(here: Path) -> None:
 
 
 def test_a_run_finds_the_server_that_its_url_names(here: Path) -> None:
-    server = remote.Remote(
+    server = remote.RemoteServer(
         machine="me@gpu-box",
         ssh_config=None,
         engine="vllm",

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from inferload.deploy import probe
-from inferload.deploy.checks import Hardware
-from inferload.deploy.shell import script
-from inferload.deploy.variant import Variant, bundled, named
+from inferload.deploy.launcher import probe
+from inferload.deploy.launcher.machine_checks import Hardware
+from inferload.deploy.render.shell_script import script
+from inferload.deploy.variants.variant import Variant, bundled, named
 from paths import ROOT
 
 from inferload import cli

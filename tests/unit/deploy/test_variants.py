@@ -12,16 +12,24 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from inferload.analysis.comparison.sides import served
-from inferload.deploy import weights
-from inferload.deploy.arguments import REFUSED, REFUSED_VALUES, faults, to_argv
-from inferload.deploy.checks import Gpu, Hardware, check_disk, check_gpus, check_memory, gpus, visible_gpus
-from inferload.deploy.engines import Wanted, command_of, line_of
-from inferload.deploy.facts import priced
-from inferload.deploy.shell import script
+from inferload.deploy.launcher import weights
+from inferload.deploy.launcher.machine_checks import (
+    Gpu,
+    Hardware,
+    check_disk,
+    check_gpus,
+    check_memory,
+    gpus,
+    visible_gpus,
+)
+from inferload.deploy.render.shell_script import script
+from inferload.deploy.servers.engines import ServerSpec, command_of, line_of
+from inferload.deploy.servers.local import priced
 from inferload.deploy.simulator import flags as simulator_flags
-from inferload.deploy.sweepplan import PlannedRun
-from inferload.deploy.variant import Variant, bundled, document, family_of, named
-from inferload.deploy.variantcommand import changed
+from inferload.deploy.sweep.plan import PlannedRun
+from inferload.deploy.variants.settings import changed
+from inferload.deploy.variants.variant import Variant, bundled, document, family_of, named
+from inferload.deploy.vllm.arguments import REFUSED, REFUSED_VALUES, faults, to_argv
 from paths import ROOT
 
 from inferload import cli
@@ -77,10 +85,10 @@ def test_arguments_become_a_command_line(arguments: dict[str, Any], argv: list[s
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
-        (["--kv-cache-dtype=int8"], "--kv-cache-dtype int8: no INT8 KV cache by tensor"),
-        (["--quantization", "W4A8"], "--quantization W4A8: no W4A8 kernels by that name"),
+        (["--kv-cache-dtype=int8"], "--kv-cache-dtype int8: no INT8 KV cache per tensor"),
+        (["--quantization", "W4A8"], "--quantization W4A8: no W4A8 kernels of that name"),
         (["--speculative-model", "x"], "--speculative-model: now --speculative-config"),
-        (["--qps=3"], "--qps: never was a flag of vLLM"),
+        (["--qps=3"], "--qps: was never a flag of vLLM"),
     ],
 )
 def test_what_is_gone_is_refused_by_name(argv: list[str], said: str) -> None:
@@ -93,21 +101,21 @@ def test_a_switch_is_never_switched_on_by_a_value(value: str) -> None:
     """`--enable-prefix-caching 0` is the switch and a word that is nobody's."""
     variant = changed(named("tiny-all"), [f"enable-prefix-caching={value}"])
     with pytest.raises(UsageError, match=f"^tiny-all: {value}: belongs to no flag, .*; a switch takes no value "):
-        command_of(Wanted(variant=variant))
+        command_of(ServerSpec(variant=variant))
     off = changed(named("tiny-all"), ["enable-prefix-caching=false"])
-    assert "--no-enable-prefix-caching" in command_of(Wanted(variant=off)).argv
+    assert "--no-enable-prefix-caching" in command_of(ServerSpec(variant=off)).argv
 
 
 @pytest.mark.parametrize("extra", [("stray",), ("0", "--max-num-seqs", "8")])
 def test_behind_the_dashes_stand_flags(extra: tuple[str, ...]) -> None:
     with pytest.raises(UsageError, match=f"^{extra[0]} after --: not a flag; "):
-        command_of(Wanted(variant=named("tiny-all"), extra=extra))
+        command_of(ServerSpec(variant=named("tiny-all"), extra=extra))
 
 
 def test_what_is_gone_is_refused_by_the_same_words_on_the_simulator() -> None:
     for (flag, value), reason in REFUSED_VALUES.items():
         with pytest.raises(UsageError) as told:
-            command_of(Wanted(variant=changed(named("tiny-all"), [f"{flag}={value}"])))
+            command_of(ServerSpec(variant=changed(named("tiny-all"), [f"{flag}={value}"])))
         assert str(told.value) == f"tiny-all: --{flag} {value}: {reason} (the simulator)"
 
 
@@ -125,8 +133,8 @@ def test_the_page_on_variants_lists_every_one_and_every_refusal() -> None:
 
 def test_the_switch_back_to_the_first_engine_is_refused_by_name() -> None:
     gone = replace(named("tiny-all"), environment={"VLLM_USE_V1": "0"})
-    with pytest.raises(UsageError, match=r"^tiny-all: VLLM_USE_V1=0: the V0 engine is gone since vLLM 0\.11"):
-        command_of(Wanted(variant=gone))
+    with pytest.raises(UsageError, match=r"^tiny-all: VLLM_USE_V1=0: the V0 engine was removed in vLLM 0\.11"):
+        command_of(ServerSpec(variant=gone))
     assert faults((), {"VLLM_USE_V1": "1"}) == []
 
 
@@ -287,10 +295,10 @@ def test_only_visible_gpus_count(visible: str, names: list[str]) -> None:
 def test_a_name_that_is_set_replaces_the_models(engine: str) -> None:
     for setting in ("served-model-name=mine", "served_model_name=mine"):
         variant = changed(named("tiny-all"), [setting])
-        argv = line_of(Wanted(engine, variant.model, variant=variant)).argv
+        argv = line_of(ServerSpec(engine, variant.model, variant=variant)).argv
         assert argv.count("--served-model-name") == 1
         assert argv[argv.index("--served-model-name") + 1] == "mine"
-    extra = line_of(Wanted(engine, "tiny", variant=named("tiny-all"), extra=("--served-model-name=x",))).argv
+    extra = line_of(ServerSpec(engine, "tiny", variant=named("tiny-all"), extra=("--served-model-name=x",))).argv
     assert [word for word in extra if "served" in word] == ["--served-model-name=x"]
 
 
@@ -310,10 +318,10 @@ def test_what_the_driver_does_not_say_of_a_gpu_is_no_obstacle(tmp_path: Path, mo
 @pytest.mark.parametrize(
     ("name", "found", "said"),
     [
-        ("t4-all", [], "t4-all: needs Tesla T4, this machine has none"),
+        ("t4-all", [], "t4-all: needs Tesla T4, nvidia-smi lists none on this machine"),
         ("llama3-tp2", [Gpu("A100", 80, 80)], "needs 2 x A100 80GB, this machine has 1"),
         ("t4-all", [Gpu("GTX", 8, 8)], "needs 16 GiB on each of 1 GPU"),
-        ("llama3-tp2", [Gpu("GTX", 8, 8), Gpu("GB10", None, None)], "here are GTX 8 GiB, GB10 memory not told"),
+        ("llama3-tp2", [Gpu("GTX", 8, 8), Gpu("GB10", None, None)], "this machine has GTX 8 GiB, GB10 memory unknown"),
         ("t4-all", [Gpu("T4", 15, 3)], "T4 has 3.0 of 15.0 GiB free, and the server takes 92 %"),
     ],
 )
@@ -323,10 +331,10 @@ def test_gpus_that_are_not_there(name: str, found: list[Gpu], said: str) -> None
 
 
 def test_memory_and_disk_that_are_not_there(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"tiny: needs 1000000 GiB of memory, .* GiB are free; stop something"):
+    with pytest.raises(UsageError, match=r"tiny: needs 1000000 GiB of memory, .* GiB are free; stop other programs"):
         check_memory(Hardware("", 0, 10**6), "tiny")
     check_memory(Hardware("", 0, 0), "tiny")
-    with pytest.raises(UsageError, match=r"new: .* GiB free, a model takes about 1000000.0 GiB; make room"):
+    with pytest.raises(UsageError, match=r"new: .* GiB free, a model takes about 1000000.0 GiB; free disk space"):
         check_disk(tmp_path / "not" / "yet" / "new", 1e6, "a model")
     check_disk(tmp_path / "not" / "yet" / "new", 0, "a model")
 
@@ -433,7 +441,7 @@ def test_no_setting_holds_a_key_or_an_address(setting: str, tmp_path: Path) -> N
         changed(mine, [])
     assert "SEKRET" not in str(told.value)
     with pytest.raises(UsageError, match="of a: "):
-        command_of(Wanted("simulator", mine.model, variant=mine))
+        command_of(ServerSpec("simulator", mine.model, variant=mine))
 
 
 @pytest.mark.parametrize("name", list(bundled()))

@@ -82,7 +82,9 @@ def test_imports_go_down(path: Path) -> None:
         ("analysis.data.frames", "from inferload.worker import run"),
         ("inferload.cli", "import deploy.simulator"),
         ("deploy.simulator.core.scheduler", "from ..engine import engine"),
-        ("deploy.simulator.protocol.tools", "from ...engines import ENGINES"),
+        ("deploy.simulator.protocol.tools", "from ...servers.engines import ENGINES"),
+        ("deploy.simulator.flags", "from ..servers import engines"),
+        ("deploy.launcher.launch", "from ..variants.variant import Variant"),
     ],
 )
 def test_the_check_can_fail(module: str, source: str) -> None:
@@ -91,14 +93,12 @@ def test_the_check_can_fail(module: str, source: str) -> None:
 
 def test_every_module_has_a_row() -> None:
     unlisted = {module_of(path) for path in SOURCES if package_of(module_of(path)) is None}
-    assert unlisted == {"analysis", "inferload", "inferload.__main__", "scenarios"}
+    assert unlisted == {"analysis", "deploy", "inferload", "inferload.__main__", "scenarios"}
 
 
 def test_no_folder_has_more_than_eighteen_modules() -> None:
     counts = Counter(path.parent.relative_to(ROOT) for path in SOURCES if path.name != "__init__.py")
-    assert {str(folder): count for folder, count in counts.items() if count > MOST_MODULES} == {
-        "deploy": counts[Path("deploy")]
-    }
+    assert {str(folder): count for folder, count in counts.items() if count > MOST_MODULES} == {}
 
 
 def test_the_load_path_reads_the_clock_in_one_place() -> None:

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 import simulator_process
-from inferload.deploy import variant
 from inferload.deploy.simulator import flags, server_config
 from inferload.deploy.simulator.core.hardware import PRESETS, Build, find, step_cost
 from inferload.deploy.simulator.core.speculation import Acceptance
 from inferload.deploy.simulator.protocol.text import answer_of
+from inferload.deploy.variants import variant
 from simulator_process import Simulator
 
 from inferload.errors import UsageError

@@ -1,0 +1,71 @@
+"""The files for Kubernetes, from the templates: Deployment and Service of the server, and a run against it as Jobs."""
+
+from typing import Any
+
+from .container_plan import PORT, ContainerPlan, as_yaml, documents, head
+
+Object = dict[str, Any]
+
+
+def files(plan: ContainerPlan, shared_runs: bool) -> dict[str, str]:
+    """The files of the folder by name. `shared_runs`: several nodes can mount the volume of results at once."""
+    mode = "ReadWriteMany" if shared_runs else "ReadWriteOnce"
+    objects = {
+        "server.yaml": server_objects(plan),
+        "results.yaml": documents("results.yaml", plan, access_mode=mode),
+        "reader.yaml": documents("reader.yaml", plan, pod=_pod(plan, "reader", ["sleep", "3600"], True)),
+        "run.yaml": run_objects(plan, shared_runs),
+    }
+    return {name: as_yaml(*made, head=head(name, plan)) for name, made in objects.items()}
+
+
+def server_url(plan: ContainerPlan) -> str:
+    """The server's URL for pods of the namespace."""
+    return f"http://{plan.name}:{PORT}"
+
+
+def server_objects(plan: ContainerPlan) -> list[Object]:
+    """Deployment, Service, and for vLLM the volume of its weights."""
+    models, deployment, service = documents("server.yaml", plan, server_command=_plain(plan.server_command()))
+    pod = deployment["spec"]["template"]["spec"]
+    server = pod["containers"][0]
+    own = [{"name": name, "value": _plain([str(value)])[0]} for name, value in plan.variant.environment.items()]
+    server["env"] = [*own, *server["env"]]
+    if not plan.gpus:
+        del server["resources"]
+    if plan.engine == "vllm":
+        return [models, deployment, service]
+    server["env"] = [*own, *(each for each in server["env"] if each["name"] == "VLLM_API_KEY")]
+    del server["volumeMounts"], pod["volumes"]
+    return [deployment, service]
+
+
+def run_objects(plan: ContainerPlan, shared_runs: bool) -> list[Object]:
+    """ConfigMap of the scenario, headless Service of the master, Jobs of the master and the workers."""
+    scenario, *others = documents(
+        "run.yaml",
+        plan,
+        scenario_text=plan.scenario_text,
+        master_pod=_pod(plan, "master", plan.master_command(server_url(plan)), True),
+        worker_pod=_pod(plan, "worker", plan.worker_command(f"{plan.name}-master"), shared_runs),
+    )
+    return others if plan.scenario_text is None else [scenario, *others]
+
+
+def _pod(plan: ContainerPlan, part: str, command: list[str], claimed: bool) -> Object:
+    """A pod of the load generator. `claimed`: its runs are on the volume of results."""
+    runs = {"persistentVolumeClaim": {"claimName": f"{plan.name}-runs"}} if claimed else {"emptyDir": {}}
+    volume = {"name": "runs", **runs}
+    (pod,) = documents("pod.yaml", plan, part=part, command=_plain(command), runs_volume=volume)
+    container = pod["containers"][0]
+    if part != "master":
+        del container["ports"]
+    if part != "master" or plan.scenario_text is None:
+        container["volumeMounts"].pop()
+        pod["volumes"].pop()
+    return dict(pod)
+
+
+def _plain(words: list[str]) -> list[str]:
+    """Words in which Kubernetes finds no variable."""
+    return [word.replace("$(", "$$(") for word in words]
