@@ -14,7 +14,7 @@ from inferload import rundir
 from inferload.cli.run import locustfile
 from inferload.cli.terminate import end
 from inferload.errors import UsageError
-from inferload.machine.calibration import Pace, Seen
+from inferload.machine.calibration import Pace, RunFigures
 from inferload.results.summary import is_marked
 from inferload.run_options import API_KEY_VARIABLE
 
@@ -35,7 +35,7 @@ class Bench:
         self._seconds = seconds
         self._client_cores, self._server_cores = split(_cores())
 
-    def measure(self, streams: int) -> Seen:
+    def measure(self, streams: int) -> RunFigures:
         """One run; where it ended badly, what it said last is in the one reason."""
         folder = self._work / str(streams)
         folder.mkdir()
@@ -48,7 +48,7 @@ class Bench:
         try:
             summary = rundir.read_json(folder / "run" / rundir.SUMMARY)
         except UsageError:
-            return Seen(reasons=(said,))
+            return RunFigures(reasons=(said,))
         return seen(summary, late)
 
     def _run(self, folder: Path, scenario: Path, port: int) -> str:
@@ -99,12 +99,12 @@ def environment(given: Mapping[str, str], folder: Path) -> dict[str, str]:
     return {**kept, "XDG_CACHE_HOME": str(folder / "cache"), "PYTHONUNBUFFERED": "1"}
 
 
-def seen(summary: Mapping[str, Any], late_ms: Mapping[str, Any]) -> Seen:
+def seen(summary: Mapping[str, Any], late_ms: Mapping[str, Any]) -> RunFigures:
     """What a summary and the server's page come to."""
     latency, client, verdict = summary["latency"], summary["client"], summary["verdict"]
     lag = client["loop_lag_ms"]
     tail = next((name for name in _TAILS if lag[name] is not None and not is_marked(lag, name)), None)
-    return Seen(
+    return RunFigures(
         measurement=verdict["measurement"],
         reasons=tuple(_finding(reason["text"]) for reason in verdict["reasons"] if reason["phase"] == "measure"),
         failed_turns=summary["turns"]["failed"],
