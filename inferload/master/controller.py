@@ -293,7 +293,7 @@ class Controller:
             run.close()
             rundir.withdraw(path)
             raise
-        if not order.scenario.open_loop and (past := calibration.planned_past(order.users, len(run.roster))):
+        if not order.scenario.open_loop and (past := calibration.warning_here(order.users, len(run.roster))):
             logger.warning("%s", past)
         return run
 

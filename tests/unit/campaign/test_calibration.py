@@ -16,7 +16,7 @@ from inferload import cli
 from inferload.campaign import calibrate as bench
 from inferload.cli import calibrate
 from inferload.machine import calibration
-from inferload.machine.calibration import Calibration, Machine, Pace, Point, Seen
+from inferload.machine.calibration import Calibration, Machine, Pace, RunFigures, SizeResult
 from inferload.scenario import scenario as scenarios
 from inferload.scenario.schema.arrivals import Closed
 
@@ -25,9 +25,9 @@ MACHINE = Machine("here", "a processor", 4)
 AT = "2026-01-02T03:04:05+00:00"
 
 
-def good(streams: int, pace: Pace = PACE) -> Seen:
-    """A run that measured all truly."""
-    return Seen(
+def good(streams: int, pace: Pace = PACE) -> RunFigures:
+    """A run with accurate figures."""
+    return RunFigures(
         measurement="valid",
         output_tok_per_s=pace.tok_per_s(streams),
         ttft_mean_ms=pace.ttft_ms + 0.3,
@@ -44,8 +44,8 @@ def good(streams: int, pace: Pace = PACE) -> Seen:
 FINE = good(100)
 
 
-def points_of(outcomes: dict[int, Seen]) -> list[Point]:
-    return [calibration.point(streams, PACE, seen) for streams, seen in outcomes.items()]
+def points_of(outcomes: dict[int, RunFigures]) -> list[SizeResult]:
+    return [calibration.size_result(streams, PACE, seen) for streams, seen in outcomes.items()]
 
 
 def test_the_truth_of_a_pace() -> None:
@@ -62,42 +62,42 @@ def test_the_truth_of_a_pace() -> None:
         (replace(FINE, server_late_p99_ms=2.5), "unresolved", "2.5 ms late"),
         # The server was late, so nothing is the client's fault, whatever its verdict.
         (replace(FINE, measurement="invalid", server_late_p99_ms=2.5), "unresolved", "the server itself"),
-        (replace(FINE, server_late_p99_ms=None), "unresolved", "did not say"),
+        (replace(FINE, server_late_p99_ms=None), "unresolved", "did not report"),
         (replace(FINE, failed_turns=3), "unresolved", "3 turns failed"),
         (replace(FINE, itl_p99_ms=None), "unresolved", "too few tokens"),
-        (Seen(reasons=("port taken",)), "unresolved", "port taken"),
+        (RunFigures(reasons=("port taken",)), "unresolved", "port taken"),
         # A run that finds nothing against itself is held against the truth all the same.
         (replace(FINE, ttft_mean_ms=58.0), "untrue", "mean TTFT is off by 7.9 ms"),
         (replace(FINE, ttft_mean_ms=40.0), "untrue", "mean TTFT is off by -10.1 ms"),
         (replace(FINE, itl_p99_ms=23.0), "untrue", "2.7 ms"),
-        (replace(FINE, output_tok_per_s=3_000.0), "untrue", "only 3,000 were read"),
-        (replace(FINE, output_tok_per_s=None), "untrue", "were read"),
+        (replace(FINE, output_tok_per_s=3_000.0), "untrue", "only 3,000 of 4,926 tokens/s were read"),
+        (replace(FINE, output_tok_per_s=None), "untrue", "only 0 of"),
         # What was the server's own lateness is not the client's error.
         (replace(FINE, itl_p99_ms=23.0, server_late_p99_ms=1.5), "valid", ""),
     ],
 )
-def test_a_run_is_held_against_the_truth(seen: Seen, outcome: str, says: str) -> None:
-    found = calibration.point(100, PACE, seen)
+def test_a_run_is_held_against_the_truth(seen: RunFigures, outcome: str, says: str) -> None:
+    found = calibration.size_result(100, PACE, seen)
     assert found.outcome == outcome
     assert says in found.why
     assert bool(found.why) == (outcome != "valid")
 
 
 def test_errors_are_reported_less_truth() -> None:
-    found = calibration.point(100, PACE, FINE)
+    found = calibration.size_result(100, PACE, FINE)
     assert found.ttft_error_ms == pytest.approx(0.3)
     assert found.itl_p99_error_ms == pytest.approx(0.2)
-    assert calibration.point(100, PACE, Seen()).ttft_error_ms is None
+    assert calibration.size_result(100, PACE, RunFigures()).ttft_error_ms is None
 
 
-def climbed(capacity: int, ladder: Sequence[int], refine: bool = True) -> list[Point]:
-    """What a machine that measures so many streams truly is tried with."""
+def climbed(capacity: int, ladder: Sequence[int], refine: bool = True) -> list[SizeResult]:
+    """Sizes that are tried on a machine that measures `capacity` streams accurately."""
 
-    def measure(streams: int) -> Seen:
+    def measure(streams: int) -> RunFigures:
         over = replace(good(streams), measurement="suspect", reasons=("late",), ttft_mean_ms=90.0)
         return good(streams) if streams <= capacity else over
 
-    return calibrate.climb(measure, tuple(ladder), PACE, refine, say=lambda _text: None)
+    return calibrate.climb(measure, tuple(ladder), PACE, refine, output=lambda _text: None)
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_a_verdict_alone_does_not_end_the_climb() -> None:
         (50, 100, 200),
         PACE,
         True,
-        say=lambda _text: None,
+        output=lambda _text: None,
     )
     assert [point.streams for point in wary] == [50, 100, 200, 25]
 
@@ -146,13 +146,13 @@ def test_the_answer_is_one_sentence_with_the_limit_and_its_cause() -> None:
     said = calibration.answer(points_of({50: good(50), 100: good(100), 200: bad}))
     assert (
         said
-        == "One worker of this machine measures 100 streams (4,926 tokens/s) truly; at 200 not (invalid): the loop was late."
+        == "One worker of this machine measures 100 streams (4,926 tokens/s) accurately; at 200 not (invalid): the loop was late."
     )
-    assert "may be more" in calibration.answer(points_of({50: good(50)}))
-    assert "at 100 is not resolved" in calibration.answer(points_of({50: good(50), 100: late}))
-    assert calibration.answer(points_of({50: late})).startswith("Nothing could be found out")
+    assert "may be higher" in calibration.answer(points_of({50: good(50)}))
+    assert "100 streams are unresolved" in calibration.answer(points_of({50: good(50), 100: late}))
+    assert calibration.answer(points_of({50: late})).startswith("No result: ")
     assert "none of these" in calibration.answer(points_of({50: bad}))
-    assert "a smaller size was disturbed" in calibration.answer(points_of({50: bad, 100: good(100)}))
+    assert "disturbed a smaller size" in calibration.answer(points_of({50: bad, 100: good(100)}))
 
 
 def test_figures_that_were_right_all_the_same_are_remarked() -> None:
@@ -167,9 +167,7 @@ def test_figures_that_were_right_all_the_same_are_remarked() -> None:
     points = points_of(seen)
     assert [point.figures_true for point in points] == [True, True, True, False, True]
     assert calibration.figures_true_to(points) == 200  # what lies beyond a size that was wrong is not trusted
-    assert calibration.remark(points[:3]).startswith(
-        "The figures themselves were within a tenth of the truth up to 200"
-    )
+    assert calibration.remark(points[:3]).startswith("The figures were within 10 % of the true values up to 200")
     assert calibration.remark(points[:1]) == ""
     assert calibration.figures_true_to(points_of({50: replace(FINE, server_late_p99_ms=9.0)})) is None
 
@@ -177,7 +175,7 @@ def test_figures_that_were_right_all_the_same_are_remarked() -> None:
 # -- what is kept
 
 
-def made(outcomes: dict[int, Seen]) -> Calibration | None:
+def made(outcomes: dict[int, RunFigures]) -> Calibration | None:
     return Calibration.of(AT, MACHINE, {"inferload": "1"}, PACE, points_of(outcomes))
 
 
@@ -240,7 +238,7 @@ HUNDRED = Calibration(AT, MACHINE, {}, 20.0, 100, 4_900.0, 200)
         (HUNDRED, 1_000, 4, "use 10 workers"),
         (replace(HUNDRED, beyond=None), 101, 1, "only known to measure 100"),
         (replace(HUNDRED, streams=None, beyond=50), 49, 1, None),
-        (replace(HUNDRED, streams=None, beyond=50), 50, 1, "does not measure even 50"),
+        (replace(HUNDRED, streams=None, beyond=50), 50, 1, "does not measure 50 accurately"),
         (replace(HUNDRED, machine=Machine("there", "", 4)), 500, 1, None),
         (replace(HUNDRED, machine=Machine("here", "", 8)), 500, 1, None),
         (None, 500, 1, None),
@@ -255,10 +253,10 @@ def test_a_plan_past_the_calibration_is_warned_of(
 
 def test_a_run_looks_at_the_calibration_of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert calibration.planned_past(500, 1) is None
+    assert calibration.warning_here(500, 1) is None
     calibration.store(replace(HUNDRED, machine=Machine.this()), tmp_path / "inferload")
-    assert calibration.planned_past(100, 1) is None
-    said = calibration.planned_past(500, 1)
+    assert calibration.warning_here(100, 1) is None
+    said = calibration.warning_here(500, 1)
     assert said is not None
     assert "calibration of 2026-01-02" in said
 
@@ -339,7 +337,7 @@ def test_a_run_that_comes_to_nothing_says_its_last_line(tmp_path: Path, monkeypa
     monkeypatch.setattr(bench, "scenario_text", lambda *_: "schema: 1\n")
     seen = bench.Bench(tmp_path, PACE, 1.0).measure(4)
     assert seen.measurement is None
-    assert calibration.point(4, PACE, seen).outcome == "unresolved"
+    assert calibration.size_result(4, PACE, seen).outcome == "unresolved"
     assert seen.reasons[0]
 
 
@@ -347,20 +345,20 @@ def test_a_run_that_comes_to_nothing_says_its_last_line(tmp_path: Path, monkeypa
 
 
 @pytest.fixture
-def machine_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[Callable[[int, Pace], Seen]], Path]:
+def machine_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[Callable[[int, Pace], RunFigures]], Path]:
     """Have `inferload calibrate` meet a machine that measures as it is told; the file that it may store."""
 
     class Told:
-        measured: Callable[[int, Pace], Seen]
+        measured: Callable[[int, Pace], RunFigures]
 
         def __init__(self, work: Path, pace: Pace, seconds: float) -> None:
             assert work.is_dir()
             self.pace = pace
 
-        def measure(self, streams: int) -> Seen:
+        def measure(self, streams: int) -> RunFigures:
             return type(self).measured(streams, self.pace)
 
-    def told(measured: Callable[[int, Pace], Seen]) -> Path:
+    def told(measured: Callable[[int, Pace], RunFigures]) -> Path:
         Told.measured = staticmethod(measured)
         return tmp_path / "inferload" / "calibration.json"
 

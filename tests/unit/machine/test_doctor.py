@@ -46,7 +46,7 @@ def test_a_package_that_is_missing_or_too_old_fails() -> None:
     check = checks.packages(found)
     assert check.status == "fail"
     assert "missing: gevent" in check.found
-    assert "locust 2.46.1 (wanted >=2.47,<2.48)" in check.found
+    assert "locust 2.46.1 (required: >=2.47,<2.48)" in check.found
     assert "numpy" not in check.found
     assert checks.packages(found[2:]).status == "ok"
 
@@ -80,9 +80,9 @@ def test_the_rest_of_the_machine() -> None:
     assert checks.ports(32_768, 60_999).status == "ok"
     assert checks.ports(60_000, 60_999).status == "warn"
     assert checks.clock(40).status == "ok"
-    assert "ranks above all others" in checks.reader("native", "", "", may_rank=True).found
-    assert "may not rank" in checks.reader("native", "", "", may_rank=False).found
-    assert checks.reader("python", "", "make setup", may_rank=True).status == "warn"
+    assert "with real-time priority" in checks.reader("native", "", "", realtime=True).found
+    assert "without real-time priority" in checks.reader("native", "", "", realtime=False).found
+    assert checks.reader("python", "", "make setup", realtime=True).status == "warn"
     assert checks.clock(1_000_000).status == "warn"
     assert checks.memory(8_000, 16_000).status == "ok"
     assert checks.memory(300, 16_000).status == "warn"
@@ -112,7 +112,7 @@ def test_steal_is_read_of_what_passed_in_between() -> None:
     assert after == Ticks(25, 1000)  # guest time is in user time already
     check = checks.steal(before, after)
     assert check.status == "warn"
-    assert "25 % while this looked" in check.found
+    assert "25 % during this check" in check.found
     assert checks.steal(before, before).status == "ok"
     assert checks.steal(None, after).status == "ok"
 
@@ -159,7 +159,7 @@ def test_the_loops_timer_is_watched_for_the_time_that_was_asked() -> None:
 
 
 def test_this_machine_has_a_line_for_everything() -> None:
-    whats = [check.what for check in machine.look()]
+    whats = [check.what for check in machine.check()]
     assert len(whats) == len(set(whats))
     needed = {
         "Python",
@@ -176,9 +176,9 @@ def test_this_machine_has_a_line_for_everything() -> None:
     assert needed <= set(whats)
 
 
-def test_every_package_of_the_metadata_is_looked_at() -> None:
+def test_every_package_of_the_metadata_is_checked() -> None:
     found = {package.name: package for package in machine.packages()}
-    assert found["locust"].wanted
+    assert found["locust"].required
     assert found["locust"].version
     assert "inferload" in found
     assert "pytest" not in found  # an extra
@@ -188,7 +188,7 @@ def test_every_package_of_the_metadata_is_looked_at() -> None:
 
 
 def doctor(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, dict[str, dict[str, Any]], str]:
-    """(exit code, the server's checks by what they looked at, all that was printed)."""
+    """(exit code, the checks of the server by subject, the printed text)."""
     code = cli.main(["doctor", "--json", *arguments])
     printed = capsys.readouterr().out
     return code, {check["what"]: check for check in json.loads(printed)["server"]}, printed
@@ -307,7 +307,7 @@ def test_a_metrics_page_without_the_needed_names_is_a_warning() -> None:
     known = set(network_checks.known_metrics())
     vllm, sglang = (network_checks.MetricsPage(name, frozenset(known)) for name in ("vllm", "sglang"))
     assert server_checks.of_metrics("u", vllm).status == "ok"
-    assert server_checks.of_metrics("u", sglang).found == "u, as sglang has it: 12 of 12 names"
+    assert server_checks.of_metrics("u", sglang).found == "u, names of sglang: 12 of 12"
     without = network_checks.MetricsPage("vllm", frozenset(known - {network_checks.NEEDED_METRICS[0]}))
     assert server_checks.of_metrics("u", without).status == "warn"
     assert set(network_checks.NEEDED_METRICS) <= known
