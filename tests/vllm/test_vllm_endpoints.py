@@ -32,7 +32,7 @@ def send(vllm_server: LocalServer, request: pytest.FixtureRequest) -> Iterator[S
     def turn(endpoint: Endpoint, ask: Ask) -> TurnResult:
         client = Client(ClientSettings(Target.parse(vllm_server.url), "tiny", endpoint=endpoint), lambda _result: None)
         clients.append(client)
-        settings = Settings("tiny", Request(endpoint=endpoint, ignore_eos=ENDPOINTS[endpoint].forces_lengths))
+        settings = Settings("tiny", Request(endpoint=endpoint, ignore_eos=ENDPOINTS[endpoint].ignore_eos))
         writer = BodyWriter(Texts(approximate(), 1), settings, Isolation("salt", request.node.name))
         with gevent.Timeout(120):
             return client.start(TurnRequest(writer.body(ask), "t", "s", 0, "chat", "measure", now_ns())).wait()
@@ -55,7 +55,7 @@ def test_a_turn_is_read_whole(send: Send, endpoint: Endpoint) -> None:
     assert record.cached_tokens == 0
     assert len(record.event_ns) <= record.output_tokens <= TOKENS
     assert record.finish_reason == ("length" if record.output_tokens == TOKENS else "stop")
-    if ENDPOINTS[endpoint].forces_lengths:
+    if ENDPOINTS[endpoint].ignore_eos:
         assert record.output_tokens == TOKENS
         assert len(record.event_ns) > TOKENS // 2  # a token without text, half a character say, is no event of its own
     assert result.text

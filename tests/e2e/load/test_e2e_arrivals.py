@@ -19,7 +19,7 @@ from e2e_runs import (
 )
 from paths import DATA, ROOT
 
-from inferload.scenario.schema.rate_curves import FOREVER, Curve, flat
+from inferload.scenario.schema.rate_curves import FOREVER, RateCurve, flat
 from inferload.workload.arrivals import Schedule, unit_process
 
 pytestmark = pytest.mark.timeout(180)
@@ -68,7 +68,7 @@ def test_each_step_has_its_sessions_its_window_and_its_figures(stage: Stage, sce
     rows = [row for row in ended.turns if row["phase"] == "measure"]
     assert [sum(row["step"] == step for row in rows) for step in range(3)] == [one["turns"]["sent"] for one in steps]
     assert {row["step"] for row in ended.turns if row["phase"] == "warmup"} == {None}
-    curve = Curve([flat(1.5, 10), flat(1, 40), flat(FOREVER, 20)])
+    curve = RateCurve([flat(1.5, 10), flat(1, 40), flat(FOREVER, 20)])
     plan = Schedule(unit_process("constant", 0), 1.0, curve=curve)
     expected_s = {}
     while (arrival := plan.next()) is not None and arrival.due_s < 3.5:

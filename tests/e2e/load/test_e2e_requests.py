@@ -99,7 +99,7 @@ def test_a_run_on_another_endpoint(stage: Stage, scene: Scene) -> None:
         assert row["finish_reason"] == ("length" if row["output_tokens"] == 6 else "stop")
         assert row["sent_ns"] <= row["first_event_ns"] <= row["first_ns"] <= row["last_ns"] <= row["closed_ns"]
         assert 0 < len(row["event_ns"]) <= row["output_tokens"] <= 6
-    if ENDPOINTS[scene.arguments[0]].forces_lengths:
+    if ENDPOINTS[scene.arguments[0]].ignore_eos:
         assert {row["output_tokens"] for row in ended.turns} == {6}
     assert manifest(ended)["endpoint"] == scene.arguments[0]
     if scene.arguments[0] == "completions":  # no chat template, so nothing about one is missing

@@ -19,7 +19,7 @@ from inferload.errors import UsageError
 from inferload.plan.describe import describe
 from inferload.scenario.scenario import Scenario
 from inferload.scenario.scenario import load as load_scenario
-from inferload.scenario.schema.agent import LiveAgent as Kind
+from inferload.scenario.schema.agent import LiveAgentWorkload
 from inferload.workload.live_agent import LiveClass, as_document, as_message, load
 from inferload.workload.sessions import Sessions
 
@@ -60,7 +60,7 @@ def driven(script: Script, *replies: Reply) -> Iterator[Ask]:
 
 
 def begun(workload: dict[str, Any], notes: Notes | None = None, origin: str = "") -> Script:
-    kind = Kind.model_validate({"kind": "live_agent", "agent": NAME} | workload)
+    kind = LiveAgentWorkload.model_validate({"kind": "live_agent", "agent": NAME} | workload)
     return LiveClass(kind, "live_agent", Data(origin)).script(3, Random(1), Notes() if notes is None else notes)
 
 
@@ -110,7 +110,7 @@ def test_a_class_of_one_s_own_lies_beside_the_scenario(tmp_path: Path) -> None:
     assert (ask.messages[0].pieces[0].literal, ask.output_tokens, ask.pause_s) == ("0 so far", 7, 0.5)
     found, path = load("mine.py:Parrot", str(origin))
     assert (found.__name__, path) == ("Parrot", tmp_path / "mine.py")
-    kind = Kind.model_validate({"kind": "live_agent", "agent": "mine.py:Parrot"})
+    kind = LiveAgentWorkload.model_validate({"kind": "live_agent", "agent": "mine.py:Parrot"})
     with pytest.raises(UsageError, match=r"mine.py:Parrot: differs from the master's"):
         LiveClass(kind, "parrots", Data(str(origin), {"parrots": Found("0" * 64)}))
 

@@ -122,8 +122,11 @@ request: {%s}
     ("request_text", "says"),
     [
         ("endpoint: chats", "is 'chats'; did you mean chat?"),
-        ("endpoint: messages, ignore_eos: true", "endpoint messages has no such option"),
-        ("endpoint: responses, continuous_usage: true", "only chat and completions count as they go"),
+        ("endpoint: messages, ignore_eos: true", "endpoint messages does not support it"),
+        (
+            "endpoint: responses, continuous_usage: true",
+            "endpoint responses does not support it; use chat or completions",
+        ),
         ("endpoint: completions, extra_body: {prompt: a}", "comes from the workload"),
     ],
 )

@@ -13,7 +13,7 @@ from inferload.plan.describe import describe
 from inferload.scenario.files.mistakes import ScenarioError
 from inferload.scenario.scenario import Scenario, from_text
 from inferload.scenario.schema.arrivals import Closed, Rated
-from inferload.scenario.schema.rate_curves import FOREVER, Curve, Linear, flat
+from inferload.scenario.schema.rate_curves import FOREVER, Linear, RateCurve, flat
 from inferload.workload.arrivals import Schedule, unit_process
 
 rates = st.floats(0.01, 500)
@@ -25,11 +25,11 @@ pieces = st.one_of(
     st.builds(flat, lengths, st.just(0.0)),
 )
 lasts = st.builds(flat, st.just(FOREVER), rates)
-curves = st.builds(lambda some, last: Curve([*some, last]), st.lists(pieces, max_size=5), lasts)
+curves = st.builds(lambda some, last: RateCurve([*some, last]), st.lists(pieces, max_size=5), lasts)
 
 
 @given(curves, st.floats(0, 5000), st.floats(0, 100))
-def test_the_integral_grows_as_the_rate_says(curve: Curve, at_s: float, more_s: float) -> None:
+def test_the_integral_grows_as_the_rate_says(curve: RateCurve, at_s: float, more_s: float) -> None:
     grown = curve.area(at_s + more_s) - curve.area(at_s)
     assert -1e-6 <= grown <= curve.highest * more_s * (1 + 1e-9) + 1e-6
     step_s = 1e-4
@@ -40,29 +40,29 @@ def test_the_integral_grows_as_the_rate_says(curve: Curve, at_s: float, more_s: 
 
 
 @given(curves, st.floats(0, 50_000))
-def test_the_inverse_finds_where_the_integral_comes_to_an_area(curve: Curve, area: float) -> None:
+def test_the_inverse_finds_where_the_integral_comes_to_an_area(curve: RateCurve, area: float) -> None:
     at_s = curve.time_of(area)
     assert at_s is not None
     assert curve.area(at_s) == pytest.approx(area, rel=1e-7, abs=1e-5)
 
 
 @given(curves, st.lists(st.floats(0, 10_000), min_size=2, max_size=20))
-@example(Curve([Linear(1.0, 0.0, 0.25), flat(FOREVER, 1.0)]), [0.0, 5e-324])
-def test_the_inverse_keeps_the_order(curve: Curve, areas: list[float]) -> None:
+@example(RateCurve([Linear(1.0, 0.0, 0.25), flat(FOREVER, 1.0)]), [0.0, 5e-324])
+def test_the_inverse_keeps_the_order(curve: RateCurve, areas: list[float]) -> None:
     found = [curve.time_of(area) for area in sorted(areas)]
     assert found == sorted(found, key=lambda at_s: math.inf if at_s is None else at_s)
 
 
 def test_a_curve_that_ends_at_zero_never_comes_further() -> None:
-    curve = Curve([Linear(10, 2, 0), flat(FOREVER, 0)])
+    curve = RateCurve([Linear(10, 2, 0), flat(FOREVER, 0)])
     assert curve.time_of(10) == pytest.approx(10)
     assert curve.time_of(10.001) is None
-    with pytest.raises(ValueError, match="lasts for ever"):
-        Curve([flat(3, 1)])
+    with pytest.raises(ValueError, match="must last forever"):
+        RateCurve([flat(3, 1)])
 
 
 def test_a_late_curve_holds_its_first_rate_before() -> None:
-    curve = Curve([Linear(10, 2, 4), flat(FOREVER, 4)]).after(5)
+    curve = RateCurve([Linear(10, 2, 4), flat(FOREVER, 4)]).after(5)
     assert [curve.rate(at_s) for at_s in (0, 4.9, 10, 15, 100)] == [2, 2, 3, 4, 4]
     assert curve.area(15) == 10 + 30
 
@@ -72,7 +72,7 @@ def test_a_late_curve_holds_its_first_rate_before() -> None:
 
 @settings(max_examples=40)
 @given(curves, st.sampled_from(["constant", "poisson", "gamma"]), st.integers(0, 10**6), st.integers(1, 6))
-def test_any_number_of_workers_makes_the_same_arrivals(curve: Curve, kind: str, seed: int, workers: int) -> None:
+def test_any_number_of_workers_makes_the_same_arrivals(curve: RateCurve, kind: str, seed: int, workers: int) -> None:
     def some(worker: int, of: int, count: int) -> list[tuple[int, float]]:
         plan = Schedule(unit_process(kind, seed, 0.5), 1.5, worker, of, curve)
         arrivals = [plan.next() for _ in range(count)]
@@ -85,7 +85,7 @@ def test_any_number_of_workers_makes_the_same_arrivals(curve: Curve, kind: str, 
 
 
 @given(curves, st.integers(0, 1000), st.floats(0.1, 50), st.sampled_from([0.25, 1.0, 3.0]))
-def test_a_factor_by_hand_changes_what_is_not_yet_due(curve: Curve, seed: int, at_s: float, factor: float) -> None:
+def test_a_factor_by_hand_changes_what_is_not_yet_due(curve: RateCurve, seed: int, at_s: float, factor: float) -> None:
     plain, changed = (Schedule(unit_process("poisson", seed), 1.0, curve=curve) for _ in range(2))
     changed.set_rate(at_s, factor)
     for _ in range(20):
@@ -202,17 +202,17 @@ def test_points_of_a_file_become_part_of_the_scenario(tmp_path: Path) -> None:
     ("content", "said"),
     [
         (None, "no such file in"),
-        ("a,b\n1,2\n", "rates.csv:1: columns are a, b; it must have time_s and sessions_per_s"),
-        ("time_s,sessions_per_s\n", "no points in it"),
+        ("a,b\n1,2\n", "rates.csv:1: columns are a, b; required are time_s and sessions_per_s"),
+        ("time_s,sessions_per_s\n", "no points; add at least one row"),
         (
             "time_s,sessions_per_s\n0,1\n5,many\n",
-            "rates.csv:3: 5, many: time_s and sessions_per_s must be numbers from 0 on",
+            "rates.csv:3: 5, many: time_s and sessions_per_s must be numbers of at least 0",
         ),
         (
             "time_s,sessions_per_s\n0,1\n5,nan\n",
-            "rates.csv:3: 5, nan: time_s and sessions_per_s must be numbers from 0 on",
+            "rates.csv:3: 5, nan: time_s and sessions_per_s must be numbers of at least 0",
         ),
-        ("time_s,sessions_per_s\n0,1\n5,2\n5,3\n", "points[2].time_s 5 is not after the one before it, 5"),
+        ("time_s,sessions_per_s\n0,1\n5,2\n5,3\n", "points[2].time_s 5 is not after 5; sort the points by time"),
     ],
 )
 def test_a_file_of_rates_that_is_none(content: str | None, said: str, tmp_path: Path) -> None:
@@ -229,17 +229,17 @@ def test_a_file_of_rates_that_is_none(content: str | None, said: str, tmp_path: 
 @pytest.mark.parametrize(
     ("arrivals", "said"),
     [
-        ("{kind: poisson}", "arrivals: sessions_per_s or profile: neither is given; one of them says the rate"),
+        ("{kind: poisson}", "arrivals: sessions_per_s or profile: neither is given; give exactly one"),
         ("{kind: poisson, sessions_per_s: 0}", "arrivals.sessions_per_s: must be greater than 0, is 0"),
         ("{kind: gamma, sessions_per_s: .nan, burstiness: 1}", "arrivals.sessions_per_s: must be finite, is nan"),
         ("{kind: gamma, sessions_per_s: 1, burstiness: 0}", "arrivals.burstiness: must be greater than 0, is 0"),
         (
             "{kind: poisson, profile: {kind: linear, from_sessions_per_s: 1, to_sessions_per_s: 2, start_s: 20, end_s: 10}}",
-            "arrivals.profile: end_s 10 is not after start_s 20; a ramp starts before it ends",
+            "arrivals.profile: end_s 10 is not after start_s 20; raise end_s",
         ),
         (
             "{kind: poisson, profile: {kind: linear, from_sessions_per_s: 0, to_sessions_per_s: 0, end_s: 10}}",
-            "arrivals.profile: from_sessions_per_s and to_sessions_per_s are both 0: nothing would ever start",
+            "arrivals.profile: from_sessions_per_s and to_sessions_per_s are both 0: no session would start; raise one of them",
         ),
         (
             "{kind: poisson, profile: {kind: steps, steps: [{sessions_per_s: 1, for_s: 5}, {sessions_per_s: 0, for_s: 5}]}}",
@@ -263,7 +263,7 @@ def test_a_file_of_rates_that_is_none(content: str | None, said: str, tmp_path: 
         ),
         (
             "{kind: closed, users: 3, spawn_per_s: 1, profile: {kind: steps, steps: [{users: 4, for_s: 5}]}}",
-            "arrivals: profile comes to 4 users, and users is 3; raise users",
+            "arrivals: profile has up to 4 users, but users is 3; raise users",
         ),
     ],
 )

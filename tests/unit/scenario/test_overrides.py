@@ -256,7 +256,7 @@ def test_a_profile_is_replaced_only_on_request(
     with pytest.raises(UsageError) as refused:
         set_option(planned.arrivals, "5")
     said, _, remedy = str(refused.value).partition("; to replace it, give --set ")
-    assert said == f"{source}: arrivals.profile plans a load that changes"
+    assert said == f"{source}: arrivals.profile defines a changing load"
     (override,) = parse_settings([remedy.strip("'")])
     assert override.value == arrivals
     assert load(name, [override]).arrivals.model_dump(exclude_defaults=True) == arrivals

@@ -95,7 +95,7 @@ def test_the_documented_example() -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("schema: 2", "schema: is 2; this version reads schema 1"),
+        ("schema: 2", "schema: is 2; this version of inferload reads schema 1"),
         ("schema: true", "schema: must be a whole number, is true"),
         ("workload: {kind: chta}", "workload.kind: is 'chta'; did you mean chat?"),
         ("workload: {kind: chats}", "workload.kind: is 'chats'; did you mean chat?"),
@@ -103,8 +103,7 @@ def test_the_documented_example() -> None:
         ("workload: {}", f"workload.kind: missing; one of {', '.join(KINDS)}"),
         (
             "arrivals: {kind: gamma}",
-            "arrivals.burstiness: missing; shape of the gaps as vLLM's benchmark means it: below 1 in bursts, "
-            "1 is poisson, above 1 more even",
+            "arrivals.burstiness: missing; shape of the gamma distribution: below 1: bursts; 1: poisson; above 1: more regular",
         ),
         ("arrivals: {kind: poisson, sessions_per_s: -1}", "arrivals.sessions_per_s: must be greater than 0, is -1"),
         ("arrivals: {kind: closed, users: 0, spawn_per_s: 1}", "arrivals.users: must be at least 1, is 0"),
@@ -112,24 +111,27 @@ def test_the_documented_example() -> None:
         ("arrivals: {kind: closed, users: true, spawn_per_s: 1}", "arrivals.users: must be a whole number, is true"),
         (
             "arrivals: {kind: closed, users: 3}",
-            "arrivals.spawn_per_s: missing; users started per second until all are there",
+            "arrivals.spawn_per_s: missing; users started per second, until all run",
         ),
         ("phases: [1, 2]", "phases: must be a mapping of keys, is a list"),
         ("gates: p99", "gates: must be a list, is 'p99'"),
         ("gates: [3]", "gates[0]: must be text, is 3"),
-        ("name: a/b", "name: must be letters, digits, '.', '_' or '-', at most 64: it names the run's directory"),
+        (
+            "name: a/b",
+            "name: must be letters, digits, '.', '_' or '-', at most 64: it is part of the run directory's name",
+        ),
         (
             "server: {interval_s: .nan}",
             "server.interval_s: must be finite, is nan",
         ),
         (
             "request: {extra_body: {a: [.inf]}}",
-            "request.extra_body: holds a number that is not finite; JSON has none",
+            "request.extra_body: contains a number that is not finite; JSON has no such numbers",
         ),
-        ("request: {headers: {'a b': c}}", "request.headers: 'a b' is no header name"),
-        (r'request: {headers: {a: "b\r\nc: d"}}', "request.headers.a: may hold printable ASCII only"),
-        ("request: {headers: {host: c}}", "request.headers: host is set by inferload itself; remove it"),
-        ("seed: !!int 3", "seed: tag 'tag:yaml.org,2002:int': tags are not read; write plain values"),
+        ("request: {headers: {'a b': c}}", "request.headers: 'a b' is not a valid header name"),
+        (r'request: {headers: {a: "b\r\nc: d"}}', "request.headers.a: must be printable ASCII"),
+        ("request: {headers: {host: c}}", "request.headers: host is set by inferload; remove it"),
+        ("seed: !!int 3", "seed: tag 'tag:yaml.org,2002:int': tags are not supported; write plain values"),
         (
             "arrivals: {kind: poisson, users: 3, sessions_per_s: 1}",
             "arrivals.users: unknown key; it belongs to kind closed; "
@@ -177,7 +179,7 @@ def test_a_bad_gate_is_a_mistake_of_its_line(gate: str) -> None:
         ("42", "x.yaml:1: must be a mapping of keys, is 42"),
         ("a: &a [*a]", "x.yaml:1: a[0][0]: holds more than 30 levels"),
         ("? [x]\n: 1", "x.yaml:1: a key must be plain text"),
-        ('name: "\\ud800"', "x.yaml:1: name: holds half a surrogate pair"),
+        ('name: "\\ud800"', "x.yaml:1: name: contains half a surrogate pair"),
         ("[" * 2000, "x.yaml:1: "),
     ],
 )
@@ -186,9 +188,9 @@ def test_what_is_no_scenario_at_all(text: str, said: str) -> None:
 
 
 def test_a_key_that_stands_twice_is_refused_even_where_both_are_right() -> None:
-    assert mistakes(SMALL + "name: other") == ["x.yaml:6: name: stands here and in line 2; remove one of them"]
+    assert mistakes(SMALL + "name: other") == ["x.yaml:6: name: duplicate key, also in line 2; remove one of them"]
     inner = with_line("phases: {measure_s: 60, measure_s: 60}")
-    assert mistakes(inner) == ["x.yaml:5: phases.measure_s: stands here and in line 5; remove one of them"]
+    assert mistakes(inner) == ["x.yaml:5: phases.measure_s: duplicate key, also in line 5; remove one of them"]
 
 
 def test_aliases_that_unfold_into_millions_are_refused() -> None:
@@ -368,14 +370,14 @@ def test_a_scenario_is_never_half_built() -> None:
         (
             "{warmup_s: 9, warmup_turns: 5, warmup_until: steady, measure_s: 9}",
             "{kind: closed, users: 1}",
-            "leave one out",
+            "remove one",
         ),
-        ("{warmup_turns: 5, measure_s: 9}", "{kind: closed, users: 1}", "warmup_turns wants a warmup_s"),
+        ("{warmup_turns: 5, measure_s: 9}", "{kind: closed, users: 1}", "warmup_turns needs warmup_s"),
         ("{warmup_s: 9, warmup_until: soon, measure_s: 9}", "{kind: closed, users: 1}", "warmup_until"),
         (
             "{warmup_s: 9, warmup_until: steady, measure_s: 9}",
             "{kind: poisson, profile: {kind: steps, steps: [{sessions_per_s: 1, for_s: 5}]}}",
-            "warmup_until does not go with arrivals.profile",
+            "warmup_until cannot be combined with arrivals.profile",
         ),
     ],
 )

@@ -55,7 +55,7 @@ def test_a_class_alone_arrives_as_it_does_in_the_mix_on_any_number_of_workers(sh
 
 
 def test_one_that_the_mix_has_not_got_is_named_with_its_line() -> None:
-    with pytest.raises(ScenarioError, match=r"only: c is no class of this mix, which has a, b"):
+    with pytest.raises(ScenarioError, match=r"only: c is not a class of this mix; choose one of a, b"):
         _mix(only="c")
 
 

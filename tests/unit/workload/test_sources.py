@@ -596,7 +596,7 @@ def test_sources_without_a_place_for_a_length_refuse_it(tmp_path: Path) -> None:
         ({"kind": "random"}, {"output_tokens": 3}, "output_tokens does not go with source random"),
         ({"kind": "prefix_repetition"}, {"turns": 3}, "turns does not go with source prefix_repetition"),
         ({"kind": "corpus"}, {"prompt_tokens": 3}, "workload.output_tokens: missing; tokens of each answer"),
-        ({"kind": "sharegpt", "path": "x", "tokenizer": "t", "chars_per_token": 3}, {}, "say the same thing in two ways"),
+        ({"kind": "sharegpt", "path": "x", "tokenizer": "t", "chars_per_token": 3}, {}, "are both given; remove one"),
         ({"kind": "random"}, {"documents": {"count": 1, "tokens": 1, "per_turn": 2}}, "per_turn 2 is more"),
     ):  # fmt: skip
         with pytest.raises(UsageError, match=said):

@@ -49,7 +49,7 @@ def test_a_mark_of_byte_order_is_read_over(tmp_path: Path) -> None:
 
 
 def test_a_window_of_a_trace_without_times_is_refused() -> None:
-    with pytest.raises(ValueError, match="window: format weka does not say when sessions begin"):
+    with pytest.raises(ValueError, match="window: format weka has no start times of sessions"):
         replay("weka.jsonl", "weka", window={"from_s": 1.0})
     assert {name for name, form in FORMATS.items() if not form.timed} == set(UNTIMED)
 
@@ -455,7 +455,7 @@ def test_a_file_of_times_that_is_none(content: str, said: str, tmp_path: Path) -
 )
 def test_times_that_nobody_recorded_are_refused(workload: str) -> None:
     made = scenario(workload, "{kind: trace}")
-    with pytest.raises(UsageError, match=r"does not say when sessions begin, .*; give arrivals\.path"):
+    with pytest.raises(UsageError, match=r"has no start times of sessions, .*; give arrivals\.path"):
         schedule_of(made, Sessions(made), 1.0)
 
 
@@ -463,7 +463,7 @@ def test_times_that_nobody_recorded_are_refused(workload: str) -> None:
     ("workload", "said"),
     [
         ("{kind: replay, path: x, format: azure}", "workload.format: is 'azure'; did you mean azure-2024?"),
-        (mooncake(pacing="pauses"), "workload: pacing pauses: format mooncake does not say when answers ended"),
+        (mooncake(pacing="pauses"), "workload: pacing pauses: format mooncake has no end times of answers"),
         (mooncake(window="{from_s: 9, to_s: 3}"), "workload.window: to_s 3 is not after from_s 9"),
         (mooncake(speed="0"), "workload.speed: must be greater than 0, is 0"),
     ],

@@ -86,7 +86,7 @@ def test_fields_of_the_scenario_and_of_the_call() -> None:
         ("Hi", {"name": ""}, "chat: name is ''; give a word without blanks and braces: it names a row of all tables"),
         ("Hi", {"name": "GET /x"}, "chat: name is 'GET /x'; give a word without blanks"),
         ("Hi", {"name": "x" * 101}, "chat: name has 101 characters; give at most 100"),
-        ("Hi", {"headers": {"X-A": "b\r\nX-C: d"}}, "chat: header X-A: may hold printable ASCII only"),
+        ("Hi", {"headers": {"X-A": "b\r\nX-C: d"}}, "chat: header X-A: must be printable ASCII"),
         (
             "Hi",
             {"headers": {"Authorization": "Bearer 1"}},
