@@ -59,9 +59,9 @@ def check_failures_first(ended: Ended) -> str:
     assert "kept up" not in section
     assert "more load" not in section
     assert "turns failed" in section
-    assert found["said"][0] in document["lines"][2]
+    assert found["sentences"][0] in document["lines"][2]
     assert "more load" not in "\n".join(document["lines"])
-    return str(found["said"][0])
+    return str(found["sentences"][0])
 
 
 @scenes(dying, ("local",), ("processes",))

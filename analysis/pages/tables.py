@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeGuard
 
 from inferload.escaping import escaped
 from inferload.measure.measures import MEASURES
@@ -177,7 +177,7 @@ def _cells(block: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(statistic(block, name) for name in STATISTICS)
 
 
-def _has_samples(block: Mapping[str, Any] | None) -> bool:
+def _has_samples(block: Mapping[str, Any] | None) -> TypeGuard[Mapping[str, Any]]:
     return bool(block and block.get("count"))
 
 
@@ -355,10 +355,17 @@ def _cache(summary: Mapping[str, Any]) -> Table | None:
     return Table("cache", "Prefix cache", ("", "input tokens", "cached", "hit rate"), tuple(rows), note)
 
 
+_CLIENT_ROWS = (
+    ("delay_ms", "client delay, ms"),
+    ("loop_lag_ms", "event loop lag, ms"),
+    ("gc_pause_ms", "garbage collection, ms"),
+)
+
+
 def _client(summary: Mapping[str, Any]) -> Table:
     client = summary.get("client") or {}
     rows = []
-    for name, label in (("delay_ms", "client delay, ms"), ("loop_lag_ms", "event loop lag, ms"), ("gc_pause_ms", "garbage collection, ms")):  # fmt: skip
+    for name, label in _CLIENT_ROWS:
         block = client.get(name)
         if block:
             rows.append((label, *(number(block.get(part)) for part in ("p50", "p99", "max"))))
@@ -400,9 +407,7 @@ def _classes(summary: Mapping[str, Any]) -> list[Table]:
     by_class = dict(sorted((summary.get("by_class") or {}).items()))
     if len(by_class) < 2:
         return []
-    measures = [
-        name for name in _in_order({name for block in by_class.values() for name in block.get("latency") or {}})
-    ]
+    measures = _in_order({name for block in by_class.values() for name in block.get("latency") or {}})
     rows = {name: _class_rows(by_class, name) for name in measures}
     equal = [LATENCIES.get(name, name) for name in measures if _all_equal(rows[name], len(by_class))]
     turns = {name: block.get("turns") or {} for name, block in by_class.items()}
