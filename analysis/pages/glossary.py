@@ -145,12 +145,12 @@ _SEARCH = (
 
 _COMPARED = (
     ("input + output tok per s", "tok/s", "the rates of input and of output tokens, summed"),
-    ("runs", "", "runs that the line is the mean of, without those that are not valid"),
-    ("change", "%", "candidate over baseline, less 1: over pairs of runs where there are some, else of the two means"),
-    ("95 %", "%", "interval of the change, from the spread of the pairs"),
-    ("p", "", "chance of such a change, or a larger one, where there is none: a paired t over pairs of runs, by Holm for all but "
-     "the primary figure"),
-    ("p by sign flips", "", "the same without a law of the spread: over all ways to swap the sides of each pair"),
+    ("runs", "", "runs of the mean, without invalid ones"),
+    ("change", "%", "candidate / baseline - 1: over pairs of runs if there are any, else of the two means"),
+    ("95 % CI", "%", "confidence interval of the change, from the spread of the pairs"),
+    ("p", "", "probability of a change of this size or larger without a difference: paired t-test over pairs of runs, with "
+     "Holm's correction for all but the primary figure"),
+    ("p, sign flips", "", "the same without a distribution: permutation test over all swaps of the sides of the pairs"),
 )  # fmt: skip
 
 _AGREE = (
