@@ -121,7 +121,7 @@ def check_gpus(
         if gpu.free_gib < utilization * gpu.total_gib * (1 - _KEPT_FREE):
             raise UsageError(
                 f"{name}: {gpu.name} has {gpu.free_gib:.1f} of {gpu.total_gib:.1f} GiB free, and the server takes "
-                f"{utilization:.0%}; stop what runs there, or --set gpu-memory-utilization=..."
+                f"{utilization * 100:.0f} %; stop what runs there, or --set gpu-memory-utilization=..."
             )
 
 

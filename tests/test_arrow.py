@@ -9,13 +9,14 @@ import sys
 from array import array
 sys.path.insert(0, {tests!r})
 from records import turn
-from inferload import scrapefile, turnfile
-from inferload.measure import serverseries, tasks
+from inferload import scrapes_file, turns_file
+from inferload.results import agent_tasks
+from inferload.server_metrics import series
 from inferload.measure.clock import Anchor
 from inferload.measure.columns import exact_values
-columns = turnfile.TurnColumns()
+columns = turns_file.TurnColumns()
 columns.append(turn())
-table = turnfile.to_table(columns, Anchor(1, 2), "w")
+table = turns_file.to_table(columns, Anchor(1, 2), "w")
 assert len(exact_values(table, None)["ttft_ms"]) == 1
 assert "numpy" in sys.modules and "pandas" not in sys.modules
 """
@@ -24,14 +25,14 @@ SCRAPER = """
 import sys
 from pathlib import Path
 import inferload.client.scraper
-from inferload import scrapefile
+from inferload import scrapes_file
 folder = Path({folder!r})
 for number in range(2):
-    columns = scrapefile.ScrapeColumns()
+    columns = scrapes_file.ScrapeColumns()
     columns.append(number, "http://one", "vllm:x", (("engine", "0"),), 1.0)
-    scrapefile.write_part(folder, number, columns.to_table())
-scrapefile.join_parts(folder)
-assert [one.name for one in folder.iterdir()] == [scrapefile.JOINED]
+    scrapes_file.write_part(folder, number, columns.to_table())
+scrapes_file.join_parts(folder)
+assert [one.name for one in folder.iterdir()] == [scrapes_file.JOINED]
 assert not {{"pandas", "pyarrow.compute"}} & sys.modules.keys()
 """
 

@@ -20,6 +20,7 @@ pytestmark = pytest.mark.browser
 FILES = {
     "run.json",
     "summary.json",
+    "counts.json",
     "marks.jsonl",
     "timeline.csv",
     "report.html",

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from simulator_process import Simulator
 
 from inferload import cli
-from inferload.cli import calibrate, calibration_runs
+from inferload.campaign import calibrate as bench
+from inferload.cli import calibrate
 from inferload.machine import calibration
 from inferload.machine.calibration import Calibration, Machine, Pace, Point, Seen
 from inferload.scenario import scenario as scenarios
@@ -266,7 +267,7 @@ def test_a_run_that_is_planned_past_it_says_so_before_it_starts(
     simulator: Callable[..., Simulator], tmp_path: Path
 ) -> None:
     calibration.store(replace(HUNDRED, machine=Machine.this(), streams=1), tmp_path / "cache" / "inferload")
-    (tmp_path / "short.yaml").write_text(calibration_runs.scenario_text(2, Pace(ttft_ms=5, gap_ms=1, tokens=5), 1.0))
+    (tmp_path / "short.yaml").write_text(bench.scenario_text(2, Pace(ttft_ms=5, gap_ms=1, tokens=5), 1.0))
     running = locust_process.start(
         *("--headless", "--scenario", "short.yaml", "--host", simulator("--ttft-ms", "5", "--itl-ms", "1").url),
         *("--run-dir", "run", "--metrics-url", "none", "--on-invalid", "warn"),
@@ -289,7 +290,7 @@ def test_a_run_that_is_planned_past_it_says_so_before_it_starts(
 
 @pytest.mark.parametrize(("pace", "seconds"), [(PACE, 8.0), (Pace(tokens=50), 4.0)])
 def test_the_scenario_is_one_that_loads_and_spreads_its_starts(pace: Pace, seconds: float) -> None:
-    loaded = scenarios.from_text(calibration_runs.scenario_text(400, pace, seconds), "made")
+    loaded = scenarios.from_text(bench.scenario_text(400, pace, seconds), "made")
     arrivals, phases = loaded.arrivals, loaded.phases
     assert isinstance(arrivals, Closed)
     assert arrivals.users / arrivals.spawn_per_s == pytest.approx(pace.turn_s, rel=1e-3)
@@ -300,7 +301,7 @@ def test_the_scenario_is_one_that_loads_and_spreads_its_starts(pace: Pace, secon
 
 def test_a_runs_environment_has_no_key_and_no_old_calibration(tmp_path: Path) -> None:
     given_ = {"OPENAI_API_KEY": "k", "HTTP_PROXY": "p", "https_proxy": "p", "PATH": "x", "XDG_CACHE_HOME": "/old"}
-    found = calibration_runs.environment(given_, tmp_path)
+    found = bench.environment(given_, tmp_path)
     assert "k" not in found.values()
     assert "p" not in found.values()
     assert found["PATH"] == "x"
@@ -314,14 +315,14 @@ def test_a_runs_environment_has_no_key_and_no_old_calibration(tmp_path: Path) ->
 def test_the_server_has_the_last_core(
     cores: tuple[int, ...], client: tuple[int, ...] | None, server: tuple[int, ...] | None
 ) -> None:
-    assert calibration_runs.split(cores) == (client, server)
+    assert bench.split(cores) == (client, server)
 
 
 def test_a_run_against_the_truth(tmp_path: Path) -> None:
     """A real run of the smallest kind: what it says is near the truth, and nothing is left running."""
     pace = Pace(tokens=20)
     before = set(os.sched_getaffinity(0))
-    seen = calibration_runs.Bench(tmp_path, pace, 2.0).measure(60)
+    seen = bench.Bench(tmp_path, pace, 2.0).measure(60)
     assert seen.measurement in ("valid", "suspect", "invalid"), seen
     assert seen.failed_turns == 0
     assert seen.ttft_mean_ms is not None
@@ -335,8 +336,8 @@ def test_a_run_against_the_truth(tmp_path: Path) -> None:
 
 
 def test_a_run_that_comes_to_nothing_says_its_last_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calibration_runs, "scenario_text", lambda *_: "schema: 1\n")
-    seen = calibration_runs.Bench(tmp_path, PACE, 1.0).measure(4)
+    monkeypatch.setattr(bench, "scenario_text", lambda *_: "schema: 1\n")
+    seen = bench.Bench(tmp_path, PACE, 1.0).measure(4)
     assert seen.measurement is None
     assert calibration.point(4, PACE, seen).outcome == "unresolved"
     assert seen.reasons[0]
@@ -363,7 +364,7 @@ def machine_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[Cal
         Told.measured = staticmethod(measured)
         return tmp_path / "inferload" / "calibration.json"
 
-    monkeypatch.setattr(calibration_runs, "Bench", Told)
+    monkeypatch.setattr(bench, "Bench", Told)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     return told
 

@@ -80,6 +80,9 @@ def test_plan_adds_up_history() -> None:
 def test_plan_without_an_end_names_no_total() -> None:
     text = describe(from_text(SMALL.replace("measure_s: 60", "measure_s: null"), "x"))
     assert "measure until stopped (web UI only)" in text
+    arrivals = "arrivals: {kind: closed, users: 1, spawn_per_s: 1}"
+    tasks = f"schema: 1\nname: x\nworkload: {{kind: tasks}}\n{arrivals}\nphases: {{measure_s: null}}\n"
+    assert "measure until stopped, drain" in describe(from_text(tasks, "x"))
     assert "with this seed" not in text
 
 

@@ -196,6 +196,8 @@ def test_records_beyond_the_limit_stay_on_the_workers_and_the_summary_says_so(st
     records = summary["turn_records"]
     assert (records["counted"], records["at_hand"], records["held_back"], records["lost"]) == (sent, 0, sent, 0)
     assert "the limit of --max-turns-mb 0 is reached" in records["why"]
+    assert f"0 of {sent} turn records are in the run directory (worker w" in " ".join(summary["notes"])
+    assert "turn records: the limit of --max-turns-mb 0 is reached; they are on" in ended.text
     assert ended.codes == set(), summary["verdict"]
     assert {one["kind"] for one in marks_of(ended.run_dir)} >= {"held_back_records"}
     assert len(left_by_workers(ended)) == 2

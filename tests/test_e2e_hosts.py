@@ -93,3 +93,53 @@ def test_workers_on_another_host_send_their_records(hosts: tuple[str, str], tmp_
     recomputed.check(summary, manifest, rows, {})
     assert {one["code"] for one in summary["verdict"]["reasons"] if one["phase"] == "measure"} <= CROWDED
     assert list(there.rglob("*.parquet")) == []
+
+
+# A locustfile whose worker closes its parts so late that one takes seconds to send.
+LARGE_PARTS = """
+from inferload.worker import turn_writer as turnwriter
+from inferload.users import ScenarioUser
+
+turnwriter.PART_S = 15.0
+
+
+class ChatUser(ScenarioUser):
+    pass
+"""
+
+
+def test_records_over_a_slow_link_delay_no_report(hosts: tuple[str, str], tmp_path: Path) -> None:
+    """The server stands beside the worker, so that only messages to the master go over the link, of 64 KB/s."""
+    locustfile = tmp_path / "large_parts.py"
+    locustfile.write_text(LARGE_PARTS)
+    for name, end in zip(hosts, ("cable-a", "cable-b"), strict=True):
+        tbf = ("tbf", "rate", "512kbit", "burst", "8kb", "limit", "1mb")
+        subprocess.run(
+            ["ip", "netns", "exec", name, "tc", "qdisc", "add", "dev", end, "root", *tbf],
+            check=True,
+            capture_output=True,
+        )
+    here, there = tmp_path / "here", tmp_path / "there"
+    load = {"arrivals__users": 24, "workload__output_tokens": 200, "phases": {"measure_s": 20, "drain_s": 20}}
+    file = scenario(tmp_path, **load)
+    locust = (sys.executable, "-m", "locust", "-f", str(locustfile))
+    server = ("-m", "inferload.deploy.simulator", "--host", WORKER_IP, "--port", "18100", "--exit-after-s", "180")
+    master = ("--headless", "--master", "--expect-workers", "1", "--host", f"http://{WORKER_IP}:18100", "--no-report")
+    master = (*master, "--scenario", str(file), "--run-dir", "/proc/self/cwd/run", "--metrics-url", "none")
+    with started(hosts[1], there, sys.executable, *server, "--ttft-ms", "20", "--itl-ms", "10") as simulator:
+        assert simulator.stdout is not None
+        simulator.stdout.readline()
+        with (
+            started(hosts[0], here, *locust, *master) as leading,
+            started(hosts[1], there, *locust, "--worker", "--master-host", MASTER_IP) as working,
+        ):
+            text, _ = leading.communicate(timeout=3 * PATIENCE_S)
+            working.wait(30)
+    run_dir = here / "run"
+    (worker,) = json.loads((run_dir / "run.json").read_text())["workers"]
+    sent_bytes = sum(path.stat().st_size for path in (run_dir / "turns").iterdir())
+    assert sent_bytes > 100_000, "too little to fill the link for 3 s"
+    assert (worker["lost"], worker["missing_reports"]) == (False, 0)
+    assert worker["longest_silence_s"] < 3, text
+    assert worker["at_hand"] == worker["turns"]
+    assert locust_process.summary_of(run_dir)["percentiles_from"] == "records", text

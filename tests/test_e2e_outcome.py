@@ -306,7 +306,7 @@ def on_the_page(place: Place, outcome: str) -> Ended:
         until(lambda: server.stats()["requests"]["finished"], "a turn")
         assert fleet.press_stop()
     status = until(lambda: (one := fleet.get_json("/inferload/status")) and "headline" in one and one, "the outcome")
-    script = fleet.get("/inferload/runline.js").decode()
+    script = fleet.get("/inferload/run_line.js").decode()
     fleet.signal(signal.SIGINT, whole_group=False)
     return ended(place, fleet, status=status, script=script)
 

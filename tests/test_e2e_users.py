@@ -228,6 +228,9 @@ def test_tasks_conversations_rejections_another_user_and_a_shape(stage: Stage, s
     asked = {row["session_id"]: row["input_tokens"] for row in by_class["talk"]}
     assert all(row["input_tokens"] > asked[row["session_id"]] for row in by_class["follow-up"])
     assert mark(ended.run_dir, "users") is not None, "the shape's second step"
+    stopped = mark(ended.run_dir, "stop")
+    assert stopped is not None
+    assert stopped["text"] == "stopped by the end of the LoadTestShape"
     others = summary["other_requests"]
     assert others["failed"] == others["sent"] > 0
     assert summary["users"]["by_class"] == {"Health": 1, "Support": 5}

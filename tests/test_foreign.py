@@ -17,7 +17,7 @@ import synthetic_run as synthetic
 from inferload.analysis.comparison import comparable, sides
 from inferload.analysis.data import frames, timeline, vllm_log
 from inferload.analysis.interop import imported, locust_csv, vllm_bench
-from inferload.analysis.report import Wish, make, slowest
+from inferload.analysis.report.report import Wish, make, slowest
 from inferload.deploy.simulator.server import server_log
 
 from inferload import rundir

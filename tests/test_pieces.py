@@ -127,8 +127,13 @@ def test_acknowledgements_that_take_long_lower_the_limit() -> None:
     assert limit.limit_bytes == file_pieces.MAX_IN_FLIGHT_BYTES
     limit.acknowledged(0.3)  # neither
     assert limit.limit_bytes == file_pieces.MAX_IN_FLIGHT_BYTES
+    limit.acknowledged(2.0)
+    assert file_pieces.MIN_IN_FLIGHT_BYTES < limit.limit_bytes < file_pieces.MAX_IN_FLIGHT_BYTES
     for _ in range(20):
         limit.acknowledged(2.0)
+    assert limit.limit_bytes == file_pieces.MIN_IN_FLIGHT_BYTES
+    limit.acknowledged(0.01)
+    limit.timed_out()
     assert limit.limit_bytes == file_pieces.MIN_IN_FLIGHT_BYTES
 
 

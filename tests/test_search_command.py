@@ -1,6 +1,7 @@
 """`inferload search`: what is refused before any load, the files of its points, its page, and one search on the simulator."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -12,11 +13,14 @@ from typing import Any
 import numpy as np
 import pytest
 import synthetic_run
+from e2e_runs import until
 from inferload.analysis.report import search_charts, search_page
 
 from inferload import cli, rundir, turns_file
-from inferload.cli.search import points, search_options
-from inferload.cli.terminate import end
+from inferload.campaign import process
+from inferload.campaign import search as points
+from inferload.campaign import search_plan as asked
+from inferload.campaign.journal import Journal
 from inferload.errors import UsageError
 from inferload.measure.search import bracket, slo
 from inferload.measure.search.answer import document
@@ -59,7 +63,7 @@ def test_a_dry_run_says_what_it_would_do(capsys: pytest.CaptureFixture[str], tmp
     assert cli.main(["search", "--scenario", "chat-open", *HOST, *options]) == 0
     said = capsys.readouterr().out
     assert "from 2 sessions/s, at most 30 min: about 12 points" in said
-    assert "each point finds none of its prefixes cached" in said
+    assert "no prefix of a point is cached before it" in said
     assert not into.exists()
 
 
@@ -75,25 +79,23 @@ def test_a_bound_on_the_turns_in_flight_is_refused(
     assert "arrivals.max_in_flight" in capsys.readouterr().err
 
 
-def said_of(folder: Path, **changes: Any) -> search_options.Asked:
+def said_of(folder: Path, **changes: Any) -> asked.Asked:
     given = {
         "scenario": "chat-open", "host": "http://127.0.0.1:9", "slo": SLO, "budget_s": 600.0, "window_s": 40.0,
         "warmup_s": 5.0, "guess": 2.0, "precision": 0.15, "seed": 3, "rates": (), "options": {}, "extra": (),
     }  # fmt: skip
-    return search_options.Asked(**{**given, **changes})
+    return asked.Asked(**{**given, **changes})
 
 
 def test_a_point_is_the_scenario_at_its_load_without_gates_and_profile(tmp_path: Path) -> None:
     loaded = scenarios.load("chat-open")
-    text = search_options.at(loaded, "chat-open", said_of(tmp_path), 3.5, 17)
+    text = asked.at(loaded, "chat-open", said_of(tmp_path), 3.5, 17)
     point = scenarios.from_text(text, "point")
     assert point.as_data()["arrivals"]["sessions_per_s"] == 3.5
     assert (point.phases.warmup_s, point.phases.measure_s, point.seed, point.gates) == (5.0, 40.0, 17, ())
     assert point.cache == loaded.cache
     closed = scenarios.load("chat")
-    users = scenarios.from_text(search_options.at(closed, "chat", said_of(tmp_path), 7.0, 1), "point").as_data()[
-        "arrivals"
-    ]
+    users = scenarios.from_text(asked.at(closed, "chat", said_of(tmp_path), 7.0, 1), "point").as_data()["arrivals"]
     assert users["users"] == 7
 
 
@@ -110,9 +112,9 @@ def test_a_point_that_is_warmed_by_itself_takes_twice_as_long(tmp_path: Path) ->
 def test_what_was_asked_is_kept_for_a_search_that_goes_on(tmp_path: Path) -> None:
     said = said_of(tmp_path, rates=(1.0, 2.0), extra=("--processes", "2"))
     said.write(tmp_path)
-    assert search_options.read(tmp_path) == said
-    with pytest.raises(UsageError, match="no search was begun there"):
-        search_options.read(tmp_path / "other")
+    assert asked.read(tmp_path) == said
+    with pytest.raises(UsageError, match="no search was started there"):
+        asked.read(tmp_path / "other")
 
 
 def test_the_key_in_a_header_is_not_kept_and_is_asked_for_again(
@@ -120,10 +122,10 @@ def test_the_key_in_a_header_is_not_kept_and_is_asked_for_again(
 ) -> None:
     said = said_of(tmp_path, options={"header": ["X-Team: blue", "X-Api-Key: sesame"]})
     said.write(tmp_path)
-    assert "sesame" not in (tmp_path / search_options.PLAN).read_text()
+    assert "sesame" not in (tmp_path / asked.PLAN).read_text()
     assert cli.main(["search", "--resume", str(tmp_path), "--dry-run"]) == 2
-    assert "keys are not kept; give again --header 'X-Api-Key: ...'" in capsys.readouterr().err
-    assert search_options.read(tmp_path, ["x-api-key: sesame", "X-Other: 1"]).options == {
+    assert "keys are not stored; give again --header 'X-Api-Key: ...'" in capsys.readouterr().err
+    assert asked.read(tmp_path, ["x-api-key: sesame", "X-Other: 1"]).options == {
         "header": ["X-Team: blue", "x-api-key: sesame"]
     }
     again = ["search", "--resume", str(tmp_path), "--dry-run", "--header", "X-Api-Key: sesame"]
@@ -170,7 +172,7 @@ def test_a_search_does_not_go_on_with_a_changed_scenario(tmp_path: Path, capsys:
     file = begun(tmp_path)
     file.write_text(file.read_text(encoding="utf-8").replace("drain_s: ", "drain_s: 1"), encoding="utf-8")
     assert cli.main(["search", "--resume", str(tmp_path), "--dry-run"]) == 2
-    assert "was changed since" in capsys.readouterr().err
+    assert "has changed" in capsys.readouterr().err
 
 
 def test_a_window_is_read_from_a_run_with_workers_on_clocks_of_their_own(tmp_path: Path) -> None:
@@ -252,24 +254,60 @@ def test_the_last_whole_line_of_a_progress_file_counts(tmp_path: Path) -> None:
     assert points.latest(file) == {"in_flight": 199}
 
 
-def test_a_second_interrupt_leaves_no_run_behind() -> None:
-    """The run takes the first one's SIGTERM as an occasion for another Ctrl-C, and goes on."""
+def test_a_second_interrupt_leaves_no_run_behind(tmp_path: Path) -> None:
+    """The run answers SIGTERM with another Ctrl-C for its parent, and goes on."""
     code = (
         "import os, signal\n"
         "signal.signal(signal.SIGTERM, lambda *_: os.kill(os.getppid(), signal.SIGINT))\n"
         "print('ready', flush=True)\n"
         "while True: signal.pause()"
     )
+    log = tmp_path / "log"
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        process = subprocess.Popen([sys.executable, "-S", "-c", code], stdout=subprocess.PIPE, start_new_session=True)
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"ready\n"
-        with process.stdout, pytest.raises(KeyboardInterrupt):
-            end(process, 60.0)
-        assert process.returncode == -signal.SIGKILL
+        child, begun = process.begin([sys.executable, "-S", "-c", code], log)
+        until(lambda: log.read_text() == "ready\n", "the run")
+        with pytest.raises(KeyboardInterrupt):
+            begun.end(60.0)
+        assert not begun.alive()
+        child.wait(10)
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def test_a_killed_sweep_of_loads_is_resumed_with_one_journal(tmp_path: Path, simulator: Any) -> None:
+    text = """schema: 1
+name: short-open
+workload: {kind: chat, prompt_tokens: 20, output_tokens: 4, turns: 1}
+arrivals: {kind: constant, sessions_per_s: 4}
+phases: {warmup_s: 0, measure_s: 1, drain_s: 5}
+"""
+    (tmp_path / "scenario.yaml").write_text(text, encoding="utf-8")
+    host = simulator("--ttft-ms", "5", "--itl-ms", "1").url
+    out = tmp_path / "out"
+    argv = [sys.executable, "-m", "inferload", "search"]
+    options = ["--scenario", "scenario.yaml", "--host", host, "--slo", "p95(ttft_ms)<5000", "--rates", "20,40"]
+    environment = {**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[2])}
+    begun = subprocess.Popen([*argv, *options, "--into", "out"], cwd=tmp_path, env=environment, start_new_session=True)
+    orphan = until(lambda: out.is_dir() and list(Journal(out).under_way.values()), "a run")[0]
+    begun.kill()
+    begun.wait()
+    assert orphan.alive()
+    resumed = subprocess.run(
+        [*argv, "--resume", "out"], cwd=tmp_path, env=environment, text=True, capture_output=True, check=False
+    )
+    assert not orphan.alive()
+    assert resumed.returncode in (0, 1), resumed.stderr  # 1 if a busy machine makes both points invalid
+    document = json.loads((out / "search.json").read_text())
+    assert [(point["level"], point["runs"]) for point in document["points"]] == [
+        (20, ["points/01"]),
+        (40, ["points/02"]),
+    ]
+    assert [entry["folder"] for entry in Journal(out).runs] == ["points/01", "points/02"]
+    for entry in Journal(out).runs:
+        assert "cause" not in entry
+        assert json.loads((out / entry["folder"] / "summary.json").read_text())["turns"]["sent"] > 10
+    assert Journal(out).under_way == {}
 
 
 @pytest.mark.soak
@@ -304,7 +342,7 @@ def found(kept: dict[float, float]) -> dict[str, Any]:
         "window_s": 400.0,
         "warmup_s": 5.0,
     }
-    return json.loads(json.dumps({**made, **facts, "cache": "each point finds none of its prefixes cached"}))
+    return json.loads(json.dumps({**made, **facts, "cache": "no prefix of a point is cached before it"}))
 
 
 def test_the_page_says_what_is_sure_and_what_counts_for_nothing(golden: Callable[..., Any]) -> None:

@@ -125,6 +125,8 @@ def test_percentiles_come_from_records_only_if_all_are_in_the_directory(tmp_path
     assert document["turn_records"] == {
         "counted": 20, "at_hand": 17, "held_back": 3, "lost": 0, "why": "worker w0: the limit",
     }  # fmt: skip
+    note = "17 of 20 turn records are in the run directory (worker w0: the limit)"
+    assert document["notes"] == [f"{note}; percentiles from sketches, within 0.25 %"]
     assert "lost_records" not in {one["code"] for one in document["verdict"]["reasons"]}
 
 

@@ -341,6 +341,9 @@ def test_tables_of_an_invalid_run_on_the_simulator(golden: Callable[[str, str], 
     text = tables(summary)
     golden("console-invalid.txt", text)
     golden("brief-invalid.txt", brief(summary, "20/s Poisson") + "\n")
+    deciding = ", ".join(dict.fromkeys(r["code"] for r in summary["verdict"]["reasons"] if r["phase"] == "measure"))
+    summary["verdict"]["reasons"].append({"code": "cpu", "phase": "drain", "level": "suspect", "text": "busy"})
+    assert f"measurement INVALID: {deciding}" in brief(summary, "").splitlines()
     headline, measurement = text.splitlines()[:2]
     assert headline.startswith("invalid: ")
     assert "INVALID" in measurement

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from inferload.errors import UsageError
 from inferload.measure.clock import NS_PER_S, now_ns
 from inferload.measure.record import PhaseWindow
-from inferload.requests.calls import FIELDS, METHODS, OWN, CallError, call_of
+from inferload.requests.calls import FIELDS, METHODS, OWN, CallError, call_of, check_conversation
 from inferload.scenario.scenario import Request
 from inferload.scenario.schema.endpoints import Endpoint
 from inferload.worker.user_turns import TaskSession
@@ -98,7 +98,9 @@ def test_fields_of_the_scenario_and_of_the_call() -> None:
         (None, {}, "chat: messages is NoneType; give text, or a list of"),
         (["Hi"], {}, "chat: messages[0] is str; give {'role': 'user', 'content': '...'}"),
         ([{"role": "usr", "content": "Hi"}], {}, "chat: messages[0]: role is 'usr'; one of system, developer, user"),
-        ([{"role": "user"}], {}, "chat: messages[0]: content is NoneType; give text, or a list of parts"),
+        ([{"rol": "user", "content": "Hi"}], {}, "chat: messages[0]: role is missing; one of system, developer, user"),
+        ([{"role": "user"}], {}, "chat: messages[0]: content is missing; give text, or a list of parts"),
+        ([{"role": "user", "content": None}], {}, "chat: messages[0]: content is NoneType; give text"),
     ],
 )
 def test_a_wrong_call_is_one_line_with_its_remedy(context: Any, options: dict[str, Any], says: str) -> None:
@@ -108,6 +110,19 @@ def test_a_wrong_call_is_one_line_with_its_remedy(context: Any, options: dict[st
     assert "\n" not in str(caught.value)
     assert isinstance(caught.value, UsageError)
     assert isinstance(caught.value, TypeError)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"sytem": "Be brief."}, r"^conversation: unknown argument 'sytem'; did you mean system\?$"),
+        ({"max_token": 5}, r"^conversation: unknown argument 'max_token'; did you mean max_tokens\?$"),
+        ({"max_tokens": 0}, r"^chat: max_tokens is 0; give a whole number from 1 on$"),
+    ],
+)
+def test_a_wrong_argument_of_a_conversation(options: dict[str, Any], says: str) -> None:
+    with pytest.raises(CallError, match=says):
+        check_conversation(options)
 
 
 @given(endpoint=st.sampled_from([*METHODS]), data=st.data())

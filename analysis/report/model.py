@@ -177,7 +177,9 @@ def _facts(
         if entry.get("end_wall_ns") is not None and entry.get("start_wall_ns") is not None
     ]
     versions = run.get("versions") or {}
-    percentiles = (summary or {}).get("percentiles_from")
+    origins = {"records": "every turn's record (exact)", "sketches": "sketches (within 0.25 %)"}
+    origin = origins.get((summary or {}).get("percentiles_from", ""))
+    missing = ((summary or {}).get("turn_records") or {}).get("why")
     facts = [
         ("Scenario", _joined(run.get("scenario"), _digest(run.get("digest")))),
         ("Target", _text(run.get("target"))),
@@ -189,7 +191,7 @@ def _facts(
         ("Measured window", duration((summary or {}).get("window_s"))),
         ("Workers", _joined(len(workers) if workers is not None else None, _hosts(hosts))),
         ("Stopped by", _text(manifest.get("stop_reason"))),
-        ("Percentiles from", {"records": "every turn's record (exact)", "sketches": "sketches"}.get(percentiles or "", NOT_KNOWN)),
+        ("Percentiles from", _joined(origin, missing)),
         ("Versions", ", ".join(f"{name} {version}" for name, version in versions.items()) or NOT_KNOWN),
         ("Run", _text(run.get("id"))),
     ]  # fmt: skip

@@ -51,13 +51,14 @@ def _sizes(text: str) -> tuple[int, ...]:
 
 def run(arguments: argparse.Namespace) -> int:
     """Try sizes, print the table and the answer, store them."""
-    from inferload.cli import calibration_runs, machine  # they load what no other command should
+    from inferload.campaign.calibrate import Bench  # these imports are slow
+    from inferload.cli import machine
 
     pace, seconds = (_QUICK_PACE, QUICK_SECONDS) if arguments.quick else (_PACE, SECONDS)
     ladder = arguments.sizes or (QUICK_LADDER if arguments.quick else LADDER)
     say = _quiet if arguments.json else _aloud
     with tempfile.TemporaryDirectory(prefix="inferload-calibrate-") as work:
-        bench = calibration_runs.Bench(Path(work), pace, seconds)
+        bench = Bench(Path(work), pace, seconds)
         points = climb(bench.measure, ladder, pace, refine=not arguments.quick, say=say)
     made = Calibration.of(
         datetime.now(UTC).isoformat(timespec="seconds"), Machine.this(machine.described()), _versions(), pace, points

@@ -11,7 +11,7 @@ from locust import User, task
 from inferload.errors import UsageError
 from inferload.locust.adapters.compat import task_name
 from inferload.measure.clock import now_ns
-from inferload.requests.calls import Call, call_of
+from inferload.requests.calls import Call, call_of, check_conversation
 from inferload.scenario.schema.endpoints import Endpoint
 from inferload.worker.reply import CaughtReply, Reply
 from inferload.worker.user_turns import TaskSession
@@ -144,7 +144,7 @@ class Conversation:
     """
 
     def __init__(self, user: InferenceUser, system: str | None, options: Mapping[str, Any]) -> None:
-        call_of("chat", "", options)  # wrong arguments are reported here
+        check_conversation(options)
         self.history: list[Mapping[str, Any]] = [] if system is None else [{"role": "system", "content": system}]
         self._user = user
         self._options = dict(options)
@@ -198,8 +198,9 @@ def _message_of(reply: Reply | CaughtReply) -> dict[str, Any]:
 class ScenarioUser(InferenceUser):
     """A user who plays sessions of a scenario: in a closed loop one session at a time, in an open loop a share of the rate.
 
-    `scenario`: name of a bundled scenario, or a file, from the current directory or beside the locustfile. The option
-    --scenario wins. Several classes may play several scenarios, each class its own share of the seeded sequence.
+    `scenario`: name of a bundled scenario (default: chat), or a file, from the current directory or beside the locustfile.
+    The option --scenario replaces it. Several classes may play several scenarios, each class its own share of the seeded
+    sequence; --scenario is refused then.
     """
 
     abstract = True

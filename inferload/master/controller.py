@@ -117,7 +117,8 @@ class Controller:
         """End the run in good order, then let Locust stop its users."""
         if self._workers_are_silent() and not has_request_context():
             return  # Locust's own idea; a worker that is busy getting ready comes back, and a run knows whom it has lost
-        self.finish("the web UI")
+        by_shape = gevent.getcurrent() is self._runner.shape_greenlet
+        self.finish("the end of the LoadTestShape" if by_shape else "the web UI")
         self._locust_stop(*arguments, **options)
 
     def quitting(self, environment: Any, **_others: Any) -> None:

@@ -39,7 +39,10 @@ def summarise(run_dir: Path, counts: Counts | None = None) -> dict[str, Any]:
     turns = turns_file.read_turns(run_dir) if run.whole else None
     cache = cache_figures.figures(run_dir, run, turns)
     document = summary.build(_input(run_dir, run, turns, cache)) | _splits(run, turns) | {"cache": cache.block}
-    document["turn_records"] = _turn_records(run)
+    records = document["turn_records"] = _turn_records(run)
+    if records["why"] is not None:
+        note = f"{records['at_hand']} of {records['counted']} turn records are in the run directory ({records['why']})"
+        document["notes"] = [*document.get("notes", ()), f"{note}; percentiles from sketches, within 0.25 %"]
     document["tasks"] = None if turns is None else tasks_by_class(turns)
     document["outcome"] = outcome.judge(document, run.early, run.policy).to_dict()
     return document

@@ -195,7 +195,8 @@ def _value(gate: Gate, summary: Mapping[str, Any], quantile: Quantile | None) ->
         return _request_value(gate, summary.get("other_requests") or {})
     part = summary if gate.selector is None else (summary.get("by_class") or {}).get(gate.selector)
     if part is None:
-        return None, f"no turn of class {gate.selector} was planned in the measure phase"
+        classes = ", ".join(summary.get("by_class") or {}) or "none"
+        return None, f"no turn of class {gate.selector} was planned in the measure phase; classes with turns: {classes}"
     if gate.statistic is None:
         value, note = _plain_value(gate.name, part), None
     else:

@@ -143,13 +143,18 @@ def _failures(summary: Mapping[str, Any], measured: bool) -> list[str]:
     return found or ["turns failed"]
 
 
+def deciding_codes(verdict: Mapping[str, Any]) -> list[str]:
+    """Codes of the reasons that decide the verdict: those of the measure phase."""
+    return [str(reason.get("code")) for reason in _of_measure_phase(verdict)]
+
+
+def _of_measure_phase(verdict: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [reason for reason in verdict["reasons"] if reason.get("phase") == "measure"]
+
+
 def _reasons(verdict: Mapping[str, Any], level: str) -> list[Mapping[str, Any]]:
     """The reasons of a level that decide the verdict."""
-    return [
-        reason
-        for reason in verdict["reasons"]
-        if reason.get("phase") == "measure" and reason.get("level", level) == level
-    ]
+    return [reason for reason in _of_measure_phase(verdict) if reason.get("level", level) == level]
 
 
 def _codes(verdict: Mapping[str, Any], level: str) -> str:

@@ -71,9 +71,9 @@ RULES: tuple[Rule, ...] = (
         None,
         1,
         "finished turns",
-        lambda e: "not one turn came to an end in the measure phase",
+        lambda e: f"no turn {'ended' if e.turns_begun else 'was sent'} in the measure phase",
         "there is nothing to report on",
-        "measure for longer, or find out why the server does not answer",
+        "measure for longer, or find out why the server does not answer, or why the tasks send no turn",
         below=True,
         phases=("measure",),
     ),
@@ -110,7 +110,7 @@ RULES: tuple[Rule, ...] = (
             f"turns left {number(own_lag_ms(e))} ms late on average, and take {number((e.turn_mean_s or 0) * 1e3)} ms"
         ),
         "the client was busy when they were due, so the server had less to do than was asked",
-        "use more workers, each on a core of its own, or fewer streams",
+        "use more workers, each on a core of its own, fewer streams, or less work in the tasks of the locustfile",
     ),
     Rule(
         "loop_lag",

@@ -1,4 +1,4 @@
-"""The runs of a calibration: a paced server as a process of its own, a headless run against it, and what both say after."""
+"""Runs of a calibration: a paced server as a process of its own, and a headless run against it."""
 
 import contextlib
 import http.client
@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from inferload import rundir
-from inferload.cli.run import locustfile
-from inferload.cli.terminate import end
+from inferload.campaign import runner
+from inferload.campaign.journal import Journal
+from inferload.campaign.runner import Limits, Runner
 from inferload.errors import UsageError
 from inferload.machine.calibration import Pace, Seen
 from inferload.results.summary import is_marked
@@ -20,61 +21,40 @@ from inferload.run_options import API_KEY_VARIABLE
 
 _PROMPT_TOKENS = 32
 _BLOCKS_PER_STREAM = 16
-_PATIENCE_S = 120.0  # for all of a run but its phases: start, drain, report
-_END_S = 45.0  # for a run that is told to end
+_PATIENCE_S = 120.0  # for a run beside its phases: start, drain, files
+_END_S = 45.0  # for a run that is stopped
 _TAILS = ("p99", "p95", "p90", "p50")
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 
 
 class Bench:
-    """Runs one size after another, each against a server of its own, in a folder that somebody else removes."""
+    """Makes runs of rising size in a folder, each against a server of its own."""
 
     def __init__(self, work: Path, pace: Pace, seconds: float) -> None:
         self._work = work
         self._pace = pace
         self._seconds = seconds
+        self._runner = Runner(work, Journal(work))
         self._client_cores, self._server_cores = split(_cores())
 
     def measure(self, streams: int) -> Seen:
-        """One run; where it ended badly, what it said last is in the one reason."""
-        folder = self._work / str(streams)
-        folder.mkdir()
-        scenario = folder / "scenario.yaml"
+        """Make one run; its cause is the only reason if it failed."""
+        scenario = self._work / f"{streams}.yaml"
         scenario.write_text(scenario_text(streams, self._pace, self._seconds), encoding="utf-8")
         with serving(streams, self._pace, self._seconds + _PATIENCE_S + 60, self._server_cores) as port:
             call(port, "POST", "/simulator/stats/reset")
-            said = self._run(folder, scenario, port)
+            entry = self._run(str(streams), scenario, port)
             late = call(port, "GET", "/simulator/stats").get("lateness_ms", {})
-        try:
-            summary = rundir.read_json(folder / "run" / rundir.SUMMARY)
-        except UsageError:
-            return Seen(reasons=(said,))
-        return seen(summary, late)
+        if "cause" in entry:
+            return Seen(reasons=(entry["cause"],))
+        return seen(rundir.read_json(self._work / str(streams) / rundir.SUMMARY), late)
 
-    def _run(self, folder: Path, scenario: Path, port: int) -> str:
-        """The last line of the run's own output."""
-        command = [sys.executable, "-m", "locust", "-f", str(locustfile()), "--headless", "--only-summary"]
-        command += ["--host", f"http://127.0.0.1:{port}", "--scenario", str(scenario), "--on-invalid", "warn"]
-        command += ["--run-dir", str(folder / "run"), "--metrics-url", "none", "--no-report"]
-        log = folder / "log.txt"
-        with log.open("wb") as sink, on_cores(self._client_cores):
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=sink,
-                stderr=subprocess.STDOUT,
-                cwd=folder,
-                env=environment(os.environ, folder),
-                start_new_session=True,
-            )
-        try:
-            process.wait(self._seconds + _PATIENCE_S)
-        except subprocess.TimeoutExpired:
-            pass
-        finally:
-            end(process, _END_S)
-        lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        return lines[-1] if lines else "the run said nothing"
+    def _run(self, name: str, scenario: Path, port: int) -> dict[str, Any]:
+        options = {"on_invalid": "warn", "metrics_url": ["none"], "no_report": True}
+        argv = runner.command(str(scenario), f"http://127.0.0.1:{port}", self._work / name, options, ["--only-summary"])
+        limits = Limits(self._seconds + _PATIENCE_S, _END_S)
+        with on_cores(self._client_cores):
+            return self._runner.run(name, argv, limits, environment=environment(os.environ, self._work), cwd=self._work)
 
 
 def scenario_text(streams: int, pace: Pace, seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""What a search was asked to do, checked before any load and kept beside its points so that it can go on."""
+"""Arguments of a search: checked before any load, and stored in plan.json, so that it can be resumed."""
 
 import argparse
 import math
@@ -22,7 +22,7 @@ from inferload.scenario.schema.arrivals import Closed, OpenArrivals, Rated, Trac
 from inferload.scenario.schema.fields import secret_header
 
 PLAN = "plan.json"
-# Options of a run that the search sets for each point itself.
+# Options of a run that the search sets for each point.
 _OWN = (
     "run_dir",
     "no_report",
@@ -37,17 +37,17 @@ _OWN = (
     "warmup",
 )
 PASSED_ON = tuple(option for option in RUN_OPTIONS if option.name not in _OWN)
-_START_S = 8.0  # what a run takes beside its phases: processes, preflight, summary; a guess, for the plan alone
-_DRAIN_S = 5.0  # and of its drain, which mostly ends long before its limit
+_START_S = 8.0  # estimate of the time of a run beside its phases: processes, preflight, summary
+_DRAIN_S = 5.0  # estimate of the drain, which rarely takes until its limit
 BUDGET, PRECISION = "30m", 0.15
-# Options by the names that they have in what was asked.
+# Options by the names of the fields.
 _CALLED = {"window_s": "--point", "warmup_s": "--warmup", "guess": "--start", "extra": "what stands after --"}
-_LOOKS = 10  # where nothing else is said, a point may take so large a part of the budget
+_LOOKS = 10  # by default a point takes at most such a part of the budget
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A search, or a sweep where `rates` are given. `options`: those of a run that every point is given as they are."""
+    """A search, or a plain sweep if `rates` are given. `options`: options of a run for every point."""
 
     scenario: str
     host: str
@@ -65,18 +65,18 @@ class Asked:
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
-        """The SLO, read."""
+        """Conditions of the SLO."""
         return conditions_of(self.slo)
 
     def settings(self, scenario: Scenario) -> Settings:
-        """What the plan needs."""
+        """Settings of the search."""
         lead_s = self.warmup_s + min(_DRAIN_S, scenario.phases.drain_s) + _START_S
-        if scenario.cache.arm == "warm" and not scenario.cache.salt:  # all of it is made once before
+        if scenario.cache.arm == "warm" and not scenario.cache.salt:  # one more pass warms the cache
             lead_s = 2 * lead_s + self.window_s
         return Settings(
             self.conditions,
             self.guess,
-            # A sweep takes the time that it takes.
+            # A sweep has no budget.
             len(self.rates) * (self.window_s + lead_s) if self.rates else self.budget_s,
             self.window_s,
             lead_s,
@@ -86,7 +86,7 @@ class Asked:
         )
 
     def write(self, folder: Path) -> None:
-        """Keep it, so that `--resume` can go on with it; of a header that carries a key only the name."""
+        """Store the arguments for `--resume`; of a header with a key only the name."""
         headers = self.options.get("header", ())
         plain = [header for header in headers if not _secret(header)]
         again = [_name(header) for header in headers if _secret(header)]
@@ -95,15 +95,15 @@ class Asked:
 
 
 def read(folder: Path, headers: Sequence[str] = ()) -> Asked:
-    """What was asked of a search that was begun there. `headers`: given with --resume, for those whose values are not kept."""
+    """Read the stored arguments. `headers`: given with --resume, for headers whose values are not stored."""
     if not (folder / PLAN).is_file():
-        raise UsageError(f"--resume {folder}: no search was begun there")
+        raise UsageError(f"--resume {folder}: no search was started there")
     kept = rundir.read_json(folder / PLAN)
     again = kept.pop("headers_again", [])
     given = {_name(header).lower() for header in headers}
     missing = " ".join(f"--header '{name}: ...'" for name in again if name.lower() not in given)
     if missing:
-        raise UsageError(f"--resume {folder}: keys are not kept; give again {missing}")
+        raise UsageError(f"--resume {folder}: keys are not stored; give again {missing}")
     wanted_again = {name.lower() for name in again}
     values = [header for header in headers if _name(header).lower() in wanted_again]
     if values:
@@ -120,11 +120,11 @@ def _secret(header: str) -> bool:
 
 
 def gone_on(arguments: argparse.Namespace) -> tuple[Asked, Scenario]:
-    """A search that `--resume` goes on with, with the budget that is given now; UsageError where anything else is another."""
+    """Stored arguments with the budget of this command line. UsageError if any other argument differs."""
     folder, kept = arguments.resume, read(arguments.resume, arguments.header)
     scenario = scenarios.load(kept.scenario)
     if kept.scenario_digest not in ("", scenario.digest):
-        raise UsageError(f"--resume {folder}: scenario {kept.scenario} was changed since; begin a new search")
+        raise UsageError(f"--resume {folder}: scenario {kept.scenario} has changed; start a new search")
     if arguments.into not in (None, folder):
         raise UsageError(f"--resume {folder}: --into {arguments.into} is another folder; leave it out")
     given = _given(arguments, kept, scenario)
@@ -133,21 +133,21 @@ def gone_on(arguments: argparse.Namespace) -> tuple[Asked, Scenario]:
     names += [option.flag for option in PASSED_ON if not _as_kept(option, getattr(arguments, option.name), kept)]
     if names:
         raise UsageError(
-            f"--resume {folder}: {', '.join(names)} differs from what the search was begun with; "
-            "leave it out, or begin a new search"
+            f"--resume {folder}: {', '.join(names)} differs from that of the search; "
+            "leave it out, or start a new search"
         )
     budget_s = kept.budget_s if arguments.budget is None else seconds_of("--budget", arguments.budget)
     return replace(kept, budget_s=budget_s), scenario
 
 
 def _as_kept(option: RunOption, value: Any, kept: Asked) -> bool:
-    """Whether an option of a run is as it was, or was not given; headers may be some of those that are kept."""
+    """Whether an option of a run equals the stored one or was not given. Headers may be a part of the stored ones."""
     before = kept.options.get(option.name, option.default)
     return value in (option.default, before) or (option.name == "header" and set(value) <= set(before))
 
 
 def _given(arguments: argparse.Namespace, kept: Asked, scenario: Scenario) -> dict[str, Any]:
-    """What the arguments say of a search that was begun, by the names that it has there."""
+    """Arguments that were given with --resume, by field name."""
     found = {name: getattr(arguments, name) for name in ("scenario", "host", "slo", "precision", "seed")}
     found["extra"] = tuple(arguments.extra) or None
     found["window_s"] = None if arguments.point is None else seconds_of("--point", arguments.point)
@@ -158,7 +158,7 @@ def _given(arguments: argparse.Namespace, kept: Asked, scenario: Scenario) -> di
 
 
 def asked(arguments: argparse.Namespace) -> tuple[Asked, Scenario]:
-    """The arguments, checked; UsageError names the one that is wrong and what would do."""
+    """Check the arguments. UsageError names the wrong argument and a valid value."""
     for name in ("scenario", "host", "slo"):
         if not getattr(arguments, name):
             raise UsageError(f"search: --{name} is missing; see inferload search --help")
@@ -171,16 +171,18 @@ def asked(arguments: argparse.Namespace) -> tuple[Asked, Scenario]:
     precision = PRECISION if arguments.precision is None else arguments.precision
     guess = _load("--start", arguments.start, scenario) if arguments.start else present(scenario)
     if not 0.01 <= precision <= 1:
-        raise UsageError(f"--precision {precision:g}: from 0.01 to 1; 0.15 is 15 % from what holds to what does not")
+        raise UsageError(
+            f"--precision {precision:g}: from 0.01 to 1; 0.15: the lowest load that breaks is 15 % above the highest that holds"
+        )
     if scenario.cache.arm == "both":
         raise UsageError(
-            "scenario: cache.arm is both, and every point must find the cache alike; set it to cold or warm"
+            "scenario: cache.arm is both, but every point needs the same cache state; set it to cold or warm"
         )
     if any(text.partition("=")[0] == "--header" for text in arguments.extra):
-        raise UsageError("search: --header stands behind --, where a key would be kept; write it before --")
+        raise UsageError("search: --header after -- would store a key; write it before --")
     if isinstance(scenario.arrivals, OpenArrivals) and scenario.arrivals.max_in_flight is not None:
         raise UsageError(
-            "scenario: arrivals.max_in_flight keeps load from a server that is full, so that every rate would hold; "
+            "scenario: arrivals.max_in_flight limits the load on a full server, so that every rate would hold; "
             "set it to null"
         )
     options = {option.name: getattr(arguments, option.name) for option in PASSED_ON}
@@ -209,7 +211,7 @@ def conditions_of(text: str) -> tuple[Condition, ...]:
 
 
 def present(scenario: Scenario) -> float:
-    """The load that the scenario itself asks for."""
+    """Load of the scenario."""
     arrivals = scenario.arrivals
     if isinstance(arrivals, Closed):
         return float(arrivals.users)
@@ -217,14 +219,14 @@ def present(scenario: Scenario) -> float:
 
 
 def unit(scenario: Scenario) -> str:
-    """What a load is a number of."""
+    """Unit of a load."""
     if isinstance(scenario.arrivals, Closed):
         return "users"
     return "times the trace's speed" if isinstance(scenario.arrivals, TraceTimes) else "sessions/s"
 
 
 def at(scenario: Scenario, origin: str, said: Asked, load: float, seed: int) -> str:
-    """The scenario at one load, as a file of its own: no gates, no other end than its time, nothing of its profile."""
+    """Text of the scenario at one load: without gates, without a profile, ended by time alone."""
     data = scenario.as_data()
     arrivals = data["arrivals"]
     if isinstance(scenario.arrivals, Closed):
@@ -243,7 +245,7 @@ def at(scenario: Scenario, origin: str, said: Asked, load: float, seed: int) -> 
 
 
 def _absolute(data: Any, origin: str) -> None:
-    """Files that it names, from wherever the new file lies."""
+    """Make the paths of files absolute."""
     for key, value in list(data.items()) if isinstance(data, dict) else enumerate(data):
         if key == "path" and isinstance(value, str):
             data[key] = str(data_files.find(value, origin))
@@ -268,22 +270,22 @@ def _load(option: str, text: str, scenario: Scenario) -> float:
     except ValueError:
         value = math.nan
     if not 0 < value < math.inf:
-        raise UsageError(f"{option} {text}: not a number greater than 0; a load is a number of {unit(scenario)}")
+        raise UsageError(f"{option} {text}: not a number greater than 0; the unit of a load is {unit(scenario)}")
     if isinstance(scenario.arrivals, Closed) and value != int(value):
         raise UsageError(f"{option} {text}: users are whole numbers")
     return value
 
 
 def said_cache(scenario: Scenario) -> str:
-    """How the points keep from warming each other's prefix cache."""
+    """Isolation of the prefix cache between points."""
     cache = scenario.cache
     if cache.isolate == "none":
-        return "cache.isolate is none: a point meets what the points before it left in the prefix cache"
+        return "cache.isolate is none: points share the prefix cache"
     if cache.salt is not None:
-        return "cache.salt is set: a point meets the prefixes of the points before it"
+        return "cache.salt is set: points share prefixes in the cache"
     how = (
-        "each point finds none of its prefixes cached"
+        "no prefix of a point is cached before it"
         if cache.arm == "cold"
-        else "each point is warmed by itself first"
+        else "each point has a pass that warms the cache"
     )
     return f"{how} (cache.isolate: {cache.isolate}, cache.arm: {cache.arm})"
