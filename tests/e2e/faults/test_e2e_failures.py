@@ -54,14 +54,14 @@ def check_failures_first(ended: Ended) -> str:
     found = document["run"]["findings"][0]
     assert found["code"] == "failures"
     page = (ended.run_dir / "report.md").read_text()
-    section = page.partition("## What held it back")[2].partition("## What was run")[0]
+    section = page.partition("\n## Diagnosis")[2].partition("\n## ")[0]
     assert "not-loaded" not in page
     assert "kept up" not in section
     assert "more load" not in section
     assert "turns failed" in section
-    assert found["said"][0] in document["lines"][2]
+    assert found["sentences"][0] in document["lines"][2]
     assert "more load" not in "\n".join(document["lines"])
-    return str(found["said"][0])
+    return str(found["sentences"][0])
 
 
 @scenes(dying, ("local",), ("processes",))
@@ -84,7 +84,7 @@ def test_a_server_that_dies_is_the_first_finding(stage: Stage, scene: Scene) -> 
     page = (ended.run_dir / "report.md").read_text()
     said = f"stopped answering at {stopped['at_s']:.1f} s: {failures.failed_text(stopped['by_failure'])}"
     assert said in page.replace("\\", "")
-    assert "metrics page" in page.partition("## What held it back")[2].partition("## What was run")[0]
+    assert "metrics page" in page.partition("\n## Diagnosis")[2].partition("\n## ")[0]
     assert ended.code == 1, ended.text
     check_books(ended)
 

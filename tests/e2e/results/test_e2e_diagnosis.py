@@ -80,7 +80,7 @@ def test_the_cause_is_the_one_that_was_made(stage: Stage, scene: Any) -> None:
     told = [found for found in codes if found not in ("client-bound", "front-end-bound")]
     assert told[:1] == [code] or (not told and code == "kept-up"), json.dumps(server, indent=1)
     assert server["advice"]
-    assert "What held it back" in (Path(ended.run_dir) / "report.md").read_text()
+    assert "## Diagnosis" in (Path(ended.run_dir) / "report.md").read_text()
 
 
 @pytest.mark.parametrize("key", ["prefill_ms", "decode_ms", "server_itl_ms", "cache_tokens", "finished"])
@@ -96,7 +96,7 @@ def test_a_closed_loop_with_a_queue_is_saturated(stage: Stage, scene: Any) -> No
     document = json.loads((ended.run_dir / "diagnosis.json").read_text())
     (finding,) = document["run"]["findings"]
     assert finding["code"] == "saturated"
-    assert "closed loop of 10 users" in finding["said"][0]
+    assert "closed loop of 10 users" in finding["sentences"][0]
     assert "latency is set by the number of users" in (ended.run_dir / "report.md").read_text()
     assert re.search(r"^bottleneck: .* \(saturated\)\. ", ended.text, re.MULTILINE)
 
@@ -121,10 +121,10 @@ def test_an_open_loop_is_overloaded_or_the_server_kept_up(stage: Stage, scene: A
     (sessions_per_s,) = scene.arguments
     document = json.loads((ended.run_dir / "diagnosis.json").read_text())
     diagnosed = "\n".join(document["lines"])
-    page = (ended.run_dir / "report.md").read_text().partition("## What held it back")[2].partition("## What was")[0]
+    page = (ended.run_dir / "report.md").read_text().partition("\n## Diagnosis")[2].partition("\n## ")[0]
     if sessions_per_s == 6:
         assert [finding["code"] for finding in document["run"]["findings"]] == ["overload"]
-        assert re.search(r"\*\*The whole run\*\* Overloaded \(overload\)\. \S+ turns/s offered, \S+/s ended", page)
+        assert re.search(r"\*\*Whole run\*\* Overloaded \(overload\)\. \S+ turns/s offered, \S+/s ended", page)
         assert "inferload search" in page
         assert "the capacity" in page.lower()
         assert ended.summary["outcome"]["state"] == "suspect"
@@ -138,7 +138,7 @@ def test_an_open_loop_is_overloaded_or_the_server_kept_up(stage: Stage, scene: A
     assert [one["code"] for one in told] in ([], ["kept-up"])
     if len(told) == len(server["findings"]):
         assert re.search(
-            r"The server kept up \(kept-up\)\. \S+ turns/s offered, \S+/s ended\. .*At most \d+ requests run", page
+            r"The server kept up \(kept-up\)\. \S+ turns/s offered, \S+/s ended\. .*At most \d+ requests ran", page
         )
         assert "\nbottleneck: The server kept up (kept-up). " in ended.text
         assert "  The server kept up (kept-up)." in diagnosed

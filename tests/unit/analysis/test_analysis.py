@@ -160,7 +160,8 @@ def test_the_report_reads_as_it_should(run_dir: Path, golden: Golden) -> None:
     model_without_manifest = type(model)(**{name: getattr(model, name) for name in model.__slots__} | {"manifest": ""})
     drawn = pictures(run, timeline.build(run), breakdown.parts(run), Notes())
     golden("report.md", report.markdown(model, run.marks))
-    golden("report.html", report.html(model_without_manifest, run.marks, drawn, "plotly.js"))
+    page = report.html(model_without_manifest, run.marks, drawn, "plotly.js")
+    golden("report.html", re.sub(r"(<(style|script)\b[^>]*>).*?(</\2>)", r"\1\3", page, flags=re.DOTALL))
 
 
 def test_the_timeline_file_reads_as_it_should(run_dir: Path, golden: Golden, tmp_path: Path) -> None:
@@ -184,26 +185,25 @@ def test_an_invalid_run_shows_no_number_without_saying_so(tmp_path: Path) -> Non
     reason = {"code": "client_delay", "phase": "measure", "value": 14.0, "limit": 10.0, "text": "the client was late"}
     summary = summary_with(measurement="invalid", reasons=[reason])
     markdown, page = pages(synthetic.write(tmp_path / "run", summary))
-    assert markdown.splitlines()[0].endswith(
-        ": failed: 2 of 3 gates failed; 1 of 44 turns failed; measurement invalid (client_delay)"
-    )
+    outcome = "failed: 2 of 3 gates failed; 1 of 44 turns failed; measurement invalid (client_delay)"
+    assert markdown.splitlines()[2].startswith(f"**{outcome}. ")
     assert "NOT VALID" in markdown.splitlines()[2]
     assert "the client was late (`client_delay`, measure)" in markdown
     numbers = re.split(r"^## ", markdown, flags=re.MULTILINE)[1:]
     silent = [text.splitlines()[0] for text in numbers if "measurement not valid" not in text.splitlines()[0]]
-    assert silent == ["Load", "What was run", "What happened when", "Definitions"]
-    assert "<title>failed: 2 of 3 gates failed; 1 of 44 turns failed; measurement invalid (client_delay) ·" in page
-    tiles = re.findall(r'<div class="tile(?: load)?">', page)
-    assert len(tiles) == page.count('<div class="doubt">measurement not valid</div>') == 7
-    sections = re.findall(r"<h2>(.*?)</h2>", page)
-    assert [title for title in sections if "badge" not in title] == ["Load", "What was run", "Definitions"]
+    assert silent == ["Load", "Events", "Configuration"]
+    assert f"<title>{outcome} ·" in page
+    assert page.count('<div class="tile">') == page.count('<div class="doubt">measurement not valid</div>') == 2
+    titles = re.findall(r"<(?:h2|summary)>(.*?)</(?:h2|summary)>", page)
+    silent = [title for title in titles if "badge" not in title]
+    assert silent == ["Load", "Schedule", "Configuration", "Definitions", "Manifest (run.json)"]
 
 
 def test_a_run_on_the_simulator_says_so_first(tmp_path: Path) -> None:
     summary = summary_with()
     summary["run"]["engine"] = "simulator"
     markdown, page = pages(synthetic.write(tmp_path / "run", summary, engine="simulator", insecure=True))
-    assert markdown.startswith("# chat on the simulator: failed: ")
+    assert markdown.startswith("# chat on the simulator\n")
     assert markdown.splitlines()[2].startswith("**Simulator, not a real server. failed: 2 of 3 gates failed; ")
     assert "--insecure" in markdown
     assert " · chat on the simulator</title>" in page
@@ -298,8 +298,32 @@ def test_each_step_has_a_row_and_a_window_of_its_own() -> None:
     assert "Steps" not in {table.title for table in run_tables(synthetic.SUMMARY, Notes())}
 
 
+def titled_tables(**summary: Any) -> dict[str, Any]:
+    return {table.title: table for table in run_tables(synthetic.SUMMARY | summary, Notes())}
+
+
+def test_a_measure_that_is_equal_in_all_classes_has_no_rows() -> None:
+    ttft_ms, itl_ms = (synthetic.SUMMARY["latency"][name] for name in ("ttft_ms", "itl_ms"))
+    slower = ttft_ms | {"p95": 900.0}
+    classes = {
+        "agent": {"turns": {"sent": 4, "failed": 0}, "latency": {"ttft_ms": slower, "itl_ms": itl_ms}},
+        "chat": {"turns": {"sent": 32, "failed": 1}, "latency": {"ttft_ms": ttft_ms, "itl_ms": itl_ms | {"count": 9}}},
+    }
+    table = titled_tables(by_class=classes)["Latency by class"]
+    assert [row[:2] for row in table.rows] == [("TTFT", "agent"), ("TTFT", "chat")]
+    assert table.note.endswith("Turns: agent 4 sent, 0 failed; chat 32 sent, 1 failed. Equal in all classes: ITL.")
+    assert "Latency by class" not in titled_tables(by_class={"chat": classes["chat"]})  # equal to the total
+
+
+def test_a_result_that_equals_the_measure_phase_has_no_column() -> None:
+    turns = synthetic.SUMMARY["turns"]
+    assert titled_tables()["Turns and sessions"].columns == ("", "measure", "warmup", "drain", "all")
+    other = titled_tables(turns=turns | {"sent": turns["sent"] + 1})["Turns and sessions"]
+    assert other.columns[:2] == ("", "result")
+
+
 @pytest.mark.parametrize("preset", ["h200-qwen3-32b", None])
 def test_a_report_names_the_stand_in_of_a_simulated_variant(preset: str | None) -> None:
     (banner,) = reportmodel._banners(True, {"variant": {"name": "qwen36-mtp", "simulated_as": preset}})
-    named = " For variant qwen36-mtp it took the step times of its preset h200-qwen3-32b."
+    named = " Variant qwen36-mtp used the step times of preset h200-qwen3-32b."
     assert banner.endswith(named) == (preset is not None)

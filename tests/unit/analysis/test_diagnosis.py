@@ -86,7 +86,7 @@ def test_a_rule_is_the_cause_of_its_own_case_and_of_no_other(code: str) -> None:
     window = judge(replace(QUIET, **CASES[code]))
     assert window.primary is not None
     assert window.primary.code == code
-    assert all(sentence and sentence == sentence.strip() for sentence in window.primary.said)
+    assert all(sentence and sentence == sentence.strip() for sentence in window.primary.sentences)
 
 
 def test_a_cap_that_nobody_told_is_probable() -> None:
@@ -148,8 +148,8 @@ def test_what_the_verdict_says_against_the_client_counts_where_its_percentile_is
     window = judge(replace(QUIET, client_delay_p99_ms=None, client_reasons=late, **CASES["queue-bound"]))
     assert {finding.code for finding in window.findings} == {"queue-bound", "client-bound"}
     assert window.findings[0].code == first
-    said = next(finding.said for finding in window.findings if finding.code == "client-bound")
-    assert said == ("the client added up to 107 ms",)
+    sentences = next(finding.sentences for finding in window.findings if finding.code == "client-bound")
+    assert sentences == ("the client added up to 107 ms",)
 
 
 number = st.one_of(st.none(), st.floats(0, 1e6))
@@ -177,7 +177,7 @@ def test_nothing_known_is_no_cause() -> None:
     assert window.primary is None
     assert (
         sentences(Diagnosis("http://x", (window,), window, short=False))[0]
-        == "No cause found: the server does not publish how many requests wait."
+        == "No cause found: the server does not publish the number of waiting requests."
     )
 
 
@@ -212,7 +212,7 @@ def test_the_report_writes_the_diagnosis(tmp_path: Path) -> None:
     assert cli.main(["report", str(tmp_path / "run"), str(tmp_path / "other")]) == 0
     document = rundir.read_json(tmp_path / "run" / rundir.DIAGNOSIS)
     assert synthetic_run.TARGET in document["lines"]
-    assert "30 s or more tell more surely" in "\n".join(document["lines"])
+    assert "use 30 s or more for a reliable diagnosis" in "\n".join(document["lines"])
     assert document["servers"][0]["windows"]
     assert "(client-bound)" in "\n".join(rundir.read_json(tmp_path / "other" / rundir.DIAGNOSIS)["lines"])
 
@@ -225,8 +225,8 @@ def test_the_page_of_rules_is_the_table_in_the_code() -> None:
 def test_a_server_of_a_run_with_failed_turns_did_not_keep_up() -> None:
     window = judge(replace(QUIET, troubled=True))
     assert window.primary is None
-    (said, *_others) = sentences(Diagnosis("http://x", (window,), window, short=False))
-    assert said == "No other cause found: no rule holds."
+    (sentence, *_others) = sentences(Diagnosis("http://x", (window,), window, short=False))
+    assert sentence == "No other cause found: no rule holds."
 
 
 def test_the_headroom_is_of_the_places_and_the_cache() -> None:
@@ -235,12 +235,12 @@ def test_the_headroom_is_of_the_places_and_the_cache() -> None:
         replace(QUIET, scrapes=busy, rates="3.20 turns/s offered, 3.19/s ended", server_itl_ms=11.0)
     ).findings
     assert found.code == "kept-up"
-    assert found.said == (
+    assert found.sentences == (
         "3.20 turns/s offered, 3.19/s ended",
-        "requests wait for capacity at 0 % of the scrapes",
-        "at most 48 of 64 places are taken (75 %), 29 on average",
-        "KV-cache usage is 40 % at most",
-        "the mean ITL is 11 ms, 9.8 ms in its quietest second",
+        "requests waited for capacity in 0 % of the scrapes",
+        "at most 48 of 64 sequence slots were in use (75 %), 29 on average",
+        "KV-cache usage was at most 40 %",
+        "mean ITL is 11 ms, 9.8 ms in the second with the lowest ITL",
     )
 
 
@@ -248,7 +248,7 @@ def test_a_queue_that_is_not_published_is_no_headroom() -> None:
     unknown = replace(scrapes(4, 0, 0.2), capacity=np.full(40, np.nan))
     assert judge(replace(QUIET, scrapes=unknown)).primary is None
     (found,) = judge(replace(QUIET, scrapes=unknown, rates="1 turns/s offered, 1/s ended")).findings
-    assert not any("wait for capacity" in line for line in found.said)
+    assert not any("waited for capacity" in line for line in found.sentences)
 
 
 GROWTH = {
@@ -276,16 +276,16 @@ def test_failed_turns_are_the_first_finding(tmp_path: Path) -> None:
         run_with(tmp_path / "run", turns=synthetic_run.SUMMARY["turns"], growth=GROWTH | {"state": "overloaded"})
     )
     assert [finding.code for finding in found.run] == ["failures", "overload"]
-    assert found.run[0].said[0] == "1 of 44 turns failed (2.3 %): cut 1"
+    assert found.run[0].sentences[0] == "1 of 44 turns failed (2.3 %): cut 1"
     assert run_sentences(found.run)[0] == "Turns failed (failures)."
     assert not any(one.primary is not None and one.primary.code == "kept-up" for one in found.servers)
     assert document(found)["run"]["findings"][0]["code"] == "failures"
-    assert causes(found)[0].target == "The whole run"
+    assert causes(found)[0].target == "Whole run"
 
 
 def test_a_killed_run_has_its_failures_too(tmp_path: Path) -> None:
     found = diagnose(load(synthetic_run.write(tmp_path / "run", killed=True)))
-    assert found.run[0].said[0] == "1 of 44 turns failed (2.3 %): cut 1"
+    assert found.run[0].sentences[0] == "1 of 44 turns failed (2.3 %): cut 1"
 
 
 @pytest.mark.parametrize(
@@ -294,15 +294,17 @@ def test_a_killed_run_has_its_failures_too(tmp_path: Path) -> None:
 def test_an_open_loop_that_grows_is_overloaded(tmp_path: Path, state: str, code: str, probable: bool) -> None:
     (finding,) = diagnose(run_with(tmp_path / "run", growth=GROWTH | {"state": state})).run
     assert (finding.code, finding.probable) == (code, probable)
-    assert finding.said[0].startswith("12 turns/s offered, 3.2/s ended; the number of turns in flight grew by 8.8/s")
+    assert finding.sentences[0].startswith(
+        "12 turns/s offered, 3.2/s ended; the number of turns in flight grew by 8.8/s"
+    )
 
 
 def test_the_capacity_is_of_turns_that_ended_well(tmp_path: Path) -> None:
     grew = GROWTH | {"state": "overloaded", "step": 2, "failed_per_s": 0.2, "kept_up_per_s": 3.1}
     (finding,) = diagnose(run_with(tmp_path / "run", growth=grew)).run
-    assert finding.said[0].startswith("in step 2: 12 turns/s offered, 3.2/s ended (0.2/s of them failed); ")
-    assert "the capacity for turns of this kind is about 3/s" in finding.said
-    assert "the highest step without growth offered 3.1 turns/s" in finding.said
+    assert finding.sentences[0].startswith("in step 2: 12 turns/s offered, 3.2/s ended (0.2/s of them failed); ")
+    assert "the capacity for turns of this kind is about 3/s" in finding.sentences
+    assert "the highest step without growth offered 3.1 turns/s" in finding.sentences
 
 
 def test_an_open_loop_without_metrics_can_keep_up(tmp_path: Path) -> None:
@@ -315,8 +317,8 @@ def test_an_open_loop_without_metrics_can_keep_up(tmp_path: Path) -> None:
 def test_an_open_loop_whose_rate_changes_is_not_judged(tmp_path: Path) -> None:
     why = "the rate changes without steps (arrivals.profile.kind linear)"
     (finding,) = diagnose(run_with(tmp_path / "run", growth=None, overload_not_judged=why)).run
-    assert (finding.code, finding.said) == ("overload-not-judged", (why,))
-    assert run_sentences([finding])[0] == "Overload was not judged (overload-not-judged)."
+    assert (finding.code, finding.sentences) == ("overload-not-judged", (why,))
+    assert run_sentences([finding])[0] == "Overload not judged (overload-not-judged)."
 
 
 def test_a_metrics_page_that_ends_early_is_said(tmp_path: Path) -> None:
@@ -332,8 +334,10 @@ def test_a_metrics_page_that_ends_early_is_said(tmp_path: Path) -> None:
     )
     (finding,) = diagnose(replace(run, servers={server.target: early})).run
     assert finding.code == "server-gone"
-    assert finding.said == (f"the metrics page of {server.target} last answered at 5.0 s, the load ended at 11.0 s",)
+    assert finding.sentences == (
+        f"the metrics page of {server.target} last answered at 5.0 s, the load ended at 11.0 s",
+    )
     again = replace(server, restarted=np.arange(len(server.wall_ns)) == 12, _grown={})
     (finding,) = diagnose(replace(run, servers={server.target: again})).run
     assert finding.code == "restarted"
-    assert "3.0 s" in finding.said[0]
+    assert "3.0 s" in finding.sentences[0]
