@@ -20,6 +20,7 @@ import locust_process
 import pytest
 import recomputed
 import simulator_process
+import summary_reference
 from locust_process import LocustProcess, csv_rows, summary_of, turns_of
 from scripted_server import Script, ScriptedServer
 from simulator_process import Simulator
@@ -500,6 +501,7 @@ def check_books(ended: Ended) -> None:
     assert sessions["planned"] == sessions["dropped"] + sessions["started"]
     overrun_ms = {one["worker"]: one["overrun_ms"] for one in marks_of(ended.run_dir) if one["kind"] == "overrun"}
     assert summarise(ended.run_dir) == summary  # it is a function of the run directory
+    assert not summary_reference.differences(summary), "docs/summary.md"
     recomputed.check(summary, json.loads((ended.run_dir / "run.json").read_text()), rows, overrun_ms)
 
     last: dict[tuple[str, str], int] = {}

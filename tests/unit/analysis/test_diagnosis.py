@@ -27,7 +27,7 @@ from paths import ROOT
 
 from inferload import cli, rundir
 
-DOCS = ROOT / "docs" / "diagnosis.md"
+DOCS = ROOT / "docs" / "report.md"
 
 
 def scrapes(running: float, capacity: float, kv: float, head: float = np.nan, deferred: float = 0.0) -> Scrapes:

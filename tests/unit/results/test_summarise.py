@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from array import array
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import summary_reference
 
 from inferload import cli, rundir, turns_file
 from inferload.content.chat_template import NO_TEMPLATE
@@ -208,3 +210,30 @@ def test_neither_locust_nor_pandas_is_imported() -> None:
     program = "import sys, inferload.summarise.summarise; print({'locust', 'gevent', 'pandas'} & set(sys.modules))"
     made = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert made.stdout == "set()\n"
+
+
+RUN_BLOCK = {
+    **{"id": RUN, "scenario": "small", "digest": "0", "seed": 0, "target": "http://server:8000", "model": "m"},
+    **{"engine": None, "started_at": "2026-11-23T09:00:00+00:00"},
+    "versions": {"inferload": "0.1.0", "locust": "2.47.0", "python": "3.11.7", "server": None},
+}
+
+
+def test_the_reference_of_the_summary_has_its_keys_and_types(tmp_path: Path) -> None:
+    whole = summarise(run_of(tmp_path / "whole", records(20), run=RUN_BLOCK))
+    assert summary_reference.differences(whole) == []
+    sketched = summarise(run_of(tmp_path / "lost", records(20), run=RUN_BLOCK, workers=(EndedWorker("w0", lost=True),)))
+    assert summary_reference.differences(sketched) == []
+    changed = {**whole, "window_s": "10", "extra": 1, "client": {**whole["client"], "cpu_share": None, "reader": 1}}
+    del changed["growth"]
+    assert summary_reference.differences(changed) == [
+        *(".extra: undocumented", ".window_s: '10' is no number or null", ".client.reader: 1 is no text or null"),
+        ".growth: missing",
+    ]
+
+
+def test_every_type_of_the_reference_is_a_section_of_the_page() -> None:
+    sections = summary_reference.sections()
+    links = re.findall(r"\[([^]]*)\]\(#([^)]*)\)", summary_reference.PAGE.read_text(encoding="utf-8"))
+    assert {title for title, _ in links} == sections.keys() - {"Top level"}
+    assert all(title.replace(" ", "-") == anchor for title, anchor in links)

@@ -1,0 +1,33 @@
+"""Links between the pages of docs/."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).parent.parent / "docs"
+PAGES = sorted(DOCS.rglob("*.md"))
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as GitHub makes them."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    titles = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(DOCS)))
+def test_every_link_leads_to_a_file_and_a_heading(page: Path) -> None:
+    links = re.findall(r"\]\((?!https?:)([^)\s#]*)(?:#([^)\s]*))?\)", page.read_text(encoding="utf-8"))
+    for path, anchor in links:
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), f"{page.name}: {path}"
+        assert not anchor or anchor in anchors(target), f"{page.name}: {path}#{anchor}"
+
+
+def test_the_architecture_page_has_the_layers_of_the_import_table() -> None:
+    layers = tomllib.loads((DOCS.parent / "pyproject.toml").read_text())["tool"]["inferload"]["layers"]
+    table = (DOCS / "architecture.md").read_text(encoding="utf-8").partition("|---|---|\n")[2].partition("\n\n")[0]
+    rows = [re.findall(r"`([^`]*)`", line.split("|")[1]) for line in table.splitlines()]
+    assert rows == layers
