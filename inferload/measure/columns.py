@@ -1,6 +1,6 @@
 """Every value of every measure, from a table of turns: the table of measures once more, for whole columns at a time.
 
-tests/unit/measure/test_turnfile.py compares this with the table of measures, value by value. The client's delay is missing: the file
+tests/unit/measure/test_turnfile.py compares this with the table of measures, value by value. Without the client's delay: the file
 keeps only the longest one of a turn.
 """
 

@@ -2,11 +2,12 @@
 
 import re
 from importlib.metadata import entry_points
-from pathlib import Path
+
+from paths import ROOT
 
 from inferload.cli import BUILT_IN, GROUPS, reference
 
-PAGE = Path(__file__).parent.parent / "docs" / "cli.md"
+PAGE = ROOT / "docs" / "cli.md"
 
 
 def test_the_page_is_generated_from_the_parsers() -> None:

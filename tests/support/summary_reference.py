@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-PAGE = Path(__file__).parent.parent / "docs" / "summary.md"
+PAGE = Path(__file__).parents[2] / "docs" / "summary.md"
 _PLAIN: dict[str, tuple[type, ...]] = {
     "int": (int,),
     "number": (int, float),

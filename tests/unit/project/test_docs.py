@@ -5,8 +5,9 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from paths import ROOT
 
-DOCS = Path(__file__).parent.parent / "docs"
+DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
 
 
