@@ -309,4 +309,4 @@ def test_a_hundred_sessions_leave_in_each_second(stage: Stage, scene: Scene) -> 
     assert ended.summary["sessions"]["dropped"] == 0
     # A machine that is too crowded to send in time says so: then the run is no measurement.
     said = {one["code"] for one in ended.summary["verdict"]["reasons"]}
-    assert in_each_second("sent_ns") == pytest.approx([100] * 3, abs=2) or said & (CROWDED | {"offered_vs_achieved"})
+    assert in_each_second("sent_ns") == pytest.approx([100] * 3, abs=5) or said & (CROWDED | {"offered_vs_achieved"})

@@ -229,7 +229,7 @@ def test_a_class_alone_is_sent_as_in_the_mix_and_compared_with_it(
         assert cli.main(["compare", f"alone={path}", f"mix={mix}", "--class", name, "--format", "json"]) == 0
         (candidate,) = json.loads(capsys.readouterr().out)["candidates"]
         assert not [line for line in candidate["refusals"] if "not a valid measurement" not in line]
-        assert f"only class: {name} against nothing" in candidate["compared"]
+        assert f"only class: {name} against not set" in candidate["compared"]
         figures = {one["figure"]: one for one in candidate["figures"]}
         for side, folder in (("baseline", path), ("candidate", mix)):
             assert figures["mean(ttft_ms)"][side] == summary_of(folder)["by_class"][name]["latency"]["ttft_ms"]["mean"]

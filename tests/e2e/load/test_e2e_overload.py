@@ -71,6 +71,7 @@ def test_at_four_times_what_a_core_can_do_no_run_is_valid(tmp_path: Path, reader
     verdict = summary_of(tmp_path / "run")["verdict"]
     assert verdict["measurement"] in ("suspect", "invalid"), verdict
     blamed = {reason["code"] for reason in verdict["reasons"]}
-    # On a machine that has no time for the run at all, no turn ends: then no delay of a turn was measured.
-    assert blamed & {"client_delay", "client_lag", "loop_lag", "client_pause", "cpu", "no_turns"}, verdict
+    # On a machine that has no time for the simulator either, too few turns end to measure their delay.
+    if not blamed & {"no_turns", "unfinished_drain"}:
+        assert blamed & {"client_delay", "client_lag", "loop_lag", "client_pause", "cpu"}, verdict
     assert (code == 3) == (verdict["measurement"] == "invalid"), run.text

@@ -142,7 +142,8 @@ def check_surfaces(ended: Ended, state: str, headline: str, raised: bool = False
     page, markdown = (
         html.unescape((ended.run_dir / name).read_text()) for name in (rundir.REPORT_HTML, rundir.REPORT_MD)
     )
-    assert markdown.splitlines()[0].replace("\\", "").endswith(f": {stated['headline']}")
+    stated_in = [line for line in markdown.replace("\\", "").splitlines()[:4] if stated["headline"] in line]
+    assert stated_in, "the first paragraph of report.md"
     assert f"<title>{stated['headline']} · " in page
     assert str(ended.run_dir / rundir.REPORT_HTML) in ended.text.splitlines()
     check_load(ended, markdown, page)
