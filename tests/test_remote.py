@@ -288,7 +288,7 @@ def test_a_state_that_is_none_names_the_file(here: Path) -> None:
     path = remote.state_file("a@b", 8000)
     path.parent.mkdir(parents=True)
     path.write_text(json.dumps({"machine": "a@b"}))
-    with pytest.raises(UsageError, match=r"a_b-8000.json: not a server's state .*; remove the file"):
+    with pytest.raises(UsageError, match=r"a_b-8000.json: not a state file of a server .*; remove the file"):
         remote.remembered()
 
 

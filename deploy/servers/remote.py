@@ -120,7 +120,7 @@ def _recall(path: Path) -> RemoteServer:
     try:
         server = RemoteServer(**{key: document[key] for key in names & document.keys()}, facts=known)
     except TypeError as error:
-        raise UsageError(f"{path}: not a server's state ({error}); remove the file") from error
+        raise UsageError(f"{path}: not a state file of a server ({error}); remove the file") from error
     tunnel = None if server.tunnel is None else (server.tunnel[0], server.tunnel[1])  # JSON has lists for both
     return dataclasses.replace(server, argv=tuple(server.argv), tunnel=tunnel)
 
