@@ -406,9 +406,7 @@ def test_another_program_that_answers_on_the_port_is_not_the_server(program: Sta
         with pytest.raises(UsageError) as told:
             launch.wait(wanted, 10, lambda _: None)
         assert str(told.value).startswith(f"port {other.port}: ")
-        assert f"(pid {other.pid}) answers there instead; name another with --port: OSError: Add" in str(
-            told.value
-        )
+        assert f"(pid {other.pid}) answers there instead; name another with --port: OSError: Add" in str(told.value)
         assert server_state.group(mine) == []
         assert server_state.group(other)
 
@@ -659,7 +657,7 @@ def test_a_state_that_is_none_is_one_line(state: Path, text: str) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["tiny-all", "--host", ""], "--host: is empty; 127.0.0.1 is for this machine alone, 0.0.0.0 for everyone"),
+        (["tiny-all", "--host", ""], "--host: is empty; 127.0.0.1 listens on this machine alone, 0.0.0.0 on all"),
         (["tiny-all", "--host", "ssh://"], "--host ssh://: names no machine; user@machine, or ssh://name"),
         (["tiny-all", "--host", "me@"], "--host me@: names no machine; user@machine, or ssh://name"),
         (["tiny-all", "--cores", ""], "--cores : not a list of cores"),
@@ -667,12 +665,12 @@ def test_a_state_that_is_none_is_one_line(state: Path, text: str) -> None:
         (["tiny-all", "--set", "max-num-sqes=8"], "tiny-all: --max-num-sqes: unknown; did you mean --max-num-seqs?"),
         (["tiny-all", "--set", "max-num-seqs=-8"], "tiny-all: --max-num-seqs -8: from 1 to 1000000"),
         (["t4-all", "--engine", "vllm"], "t4-all: needs Tesla T4, nvidia-smi lists none on this machine"),
-        (["tiny-all", "--engine", "vllm"], "tiny-all: its model is made on the spot, for --engine vllm-cpu"),
+        (["tiny-all", "--engine", "vllm"], "tiny-all: its model is generated, for --engine vllm-cpu"),
         (["t4-all", "--model-path", "/no/model"], "--model-path /no/model: no config.json there"),
         (["t4-all", "--model-path", "."], "--model-path .: no config.json there"),
         (["tiny-1x100"], "model 'tiny-1x100': the hidden size must be a multiple of 128"),
-        (["tiny-all", "--ready-s", "nan"], "--ready-s nan: a number of seconds above 0"),
-        (["tiny-all", "--ready-s", "-1"], "--ready-s -1: a number of seconds above 0"),
+        (["tiny-all", "--ready-s", "nan"], "--ready-s nan: must be a number above 0"),
+        (["tiny-all", "--ready-s", "-1"], "--ready-s -1: must be a number above 0"),
     ],
 )
 def test_a_start_that_cannot_be_is_one_line(
@@ -716,7 +714,7 @@ def test_flags_after_the_dashes_are_the_engines_even_without_a_model(state: Path
         deploy("up", "--port", str(probe.free_port()), "--", "--no-such-flag")
     with pytest.raises(SystemExit):
         deploy("status", "--", "--what")
-    with pytest.raises(UsageError, match=r"^--lines 0: at least 1"):
+    with pytest.raises(UsageError, match=r"^--lines 0: must be 1 or more"):
         deploy("logs", "-n", "0")
 
 
