@@ -15,7 +15,7 @@ from inferload.results.cost import UNPRICED
 from ..launcher import launch, server_state
 from ..launcher.server_state import LocalServer
 from ..servers import local, remote
-from ..servers.engines import ENGINES, ServerSpec, command_of, is_made_here
+from ..servers.engines import ENGINES, ServerSpec, command_of, is_generated
 from ..servers.ssh import SshMachine
 from ..variants.settings import changed
 from ..variants.variant import named, stand_in
@@ -32,7 +32,7 @@ Examples:
   inferload deploy up t4-all --engine vllm --host user@gpu-box --tunnel
   inferload deploy status
   inferload deploy down
-Words behind -- are passed to the engine, after the launcher's own flags."""
+Arguments after -- are passed to the engine, after the launcher's own flags."""
 
 
 def register(subparsers: Any) -> None:
@@ -48,34 +48,34 @@ def register(subparsers: Any) -> None:
     add_show(actions)
     add_render(actions)
     _add_up(actions)
-    status = actions.add_parser("status", help="the servers that were started here; exit code 1 if none is up")
+    status = actions.add_parser("status", help="list the servers that were started here; exit code 1 if none is up")
     _add_name(status)
-    status.add_argument("--port", type=int, help="this one only")
+    status.add_argument("--port", type=int, help="only the server on this port")
     remote_deploy.add_machine(status)
     status.set_defaults(run=status_of)
-    logs = actions.add_parser("logs", help="the end of a server's log")
+    logs = actions.add_parser("logs", help="show the end of a server's log")
     _add_name(logs)
-    logs.add_argument("--port", type=int, help="whose; needed when several are up")
+    logs.add_argument("--port", type=int, help="port of the server; needed if several are up")
     remote_deploy.add_machine(logs)
-    logs.add_argument("-n", "--lines", type=int, default=40, help="how many lines (%(default)s)")
+    logs.add_argument("-n", "--lines", type=int, default=40, help="number of lines (%(default)s)")
     logs.set_defaults(run=show_log)
-    down = actions.add_parser("down", help="stop a server and wait until it is gone")
+    down = actions.add_parser("down", help="stop a server and wait until it has ended")
     _add_name(down)
-    down.add_argument("--port", type=int, help="which; needed when several are up")
+    down.add_argument("--port", type=int, help="port of the server; needed if several are up")
     remote_deploy.add_machine(down)
     down.add_argument("--all", action="store_true", help="all servers that were started here")
-    down.set_defaults(run=down_with)
+    down.set_defaults(run=stop_servers)
 
 
 def _no_flag(text: str) -> str:
-    if text.startswith("-"):  # argparse takes a flag behind -- for a name
+    if text.startswith("-"):  # argparse takes a flag after -- as a name
         raise argparse.ArgumentTypeError(f"{text!r}: a flag, not a variant")
     return text
 
 
 def _add_name(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "name", nargs="?", type=_no_flag, metavar="VARIANT", help="the server of this variant; instead of --port"
+        "name", nargs="?", type=_no_flag, metavar="VARIANT", help="the server of this variant, instead of --port"
     )
 
 
@@ -94,20 +94,20 @@ def _add_up(actions: Any) -> None:
     )
     up.add_argument("--model-path", type=Path, metavar="DIR", help="a model's folder instead of the variant's model")
     up.add_argument(
-        "--set", action="append", default=[], metavar="FLAG=VALUE", help="change an argument; FLAG= drops it"
+        "--set", action="append", default=[], metavar="FLAG=VALUE", help="change an argument; FLAG= removes it"
     )
     up.add_argument("--engine", choices=list(ENGINES), default="simulator", help="(%(default)s)")
     up.add_argument("--host", default="127.0.0.1", help="address to listen on, or user@machine (%(default)s)")
     up.add_argument("--port", type=int, default=8000, help="(%(default)s)")
-    up.add_argument("--cores", help="run it on these cores only, such as 1 or 2-3,5")
-    up.add_argument("--ready-s", type=float, help="give up after so many seconds (the engine's own limit)")
+    up.add_argument("--cores", help="run the server on these cores only, such as 1 or 2-3,5")
+    up.add_argument("--ready-s", type=float, help="time limit for the start in seconds (by engine)")
     prices.add_options(up)
     remote_deploy.add_up(up)
     up.set_defaults(run=bring_up, extra=())
 
 
 def core_list(text: str) -> tuple[int, ...]:
-    """`1`, `0,2` or `2-3,5` as core numbers; UsageError for anything else."""
+    """Parse `1`, `0,2` or `2-3,5` to core numbers; UsageError for other texts."""
     cores: set[int] = set()
     for part in text.split(","):
         span = re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip())
@@ -119,26 +119,24 @@ def core_list(text: str) -> tuple[int, ...]:
 
 
 def bring_up(arguments: argparse.Namespace) -> int:
-    """`up`: the server goes on when this returns."""
+    """Run `up`. The server continues after this command."""
     if arguments.ready_s is not None and not 0 < arguments.ready_s < math.inf:
-        raise UsageError(f"--ready-s {arguments.ready_s:g}: a number of seconds above 0")
+        raise UsageError(f"--ready-s {arguments.ready_s:g}: must be a number above 0")
     if not arguments.host:
-        raise UsageError("--host: is empty; 127.0.0.1 is for this machine alone, 0.0.0.0 for everyone who reaches it")
-    named_prices = prices.from_options(arguments)
-    variant = None if is_made_here(arguments.what) else named(arguments.what)
+        raise UsageError("--host: is empty; 127.0.0.1 listens on this machine alone, 0.0.0.0 on all its addresses")
+    price_options = prices.from_options(arguments)
+    variant = None if is_generated(arguments.what) else named(arguments.what)
     if arguments.set:
         if variant is None:
             raise UsageError(
-                f"--set {arguments.set[0]}: changes a variant; {arguments.what} is a bare model, pass flags after --"
+                f"--set {arguments.set[0]}: changes a variant, and {arguments.what} is a model; pass flags after --"
             )
         variant = changed(variant, arguments.set)
     if (machine := remote.machine_of(arguments.host, arguments.ssh_config)) is not None:
-        return remote_deploy.up(arguments, machine, variant, named_prices)
+        return remote_deploy.up(arguments, machine, variant, price_options)
     if arguments.tunnel is not None or arguments.listen or arguments.program:
-        raise UsageError(
-            "--tunnel, --listen, --program: for a server on another machine; name it as --host user@machine"
-        )
-    wanted = ServerSpec(
+        raise UsageError("--tunnel, --listen, --program: need another machine; name it as --host user@machine")
+    spec = ServerSpec(
         engine=arguments.engine,
         model=arguments.what if variant is None else variant.model,
         variant=variant,
@@ -148,42 +146,42 @@ def bring_up(arguments: argparse.Namespace) -> int:
         cores=None if arguments.cores is None else core_list(arguments.cores),
         extra=arguments.extra,
     )
-    launch.refuse_taken(wanted.host, wanted.port)  # first: the checks below may take a while
-    command = command_of(wanted)
-    server = local.start(wanted, command)
+    launch.refuse_taken(spec.host, spec.port)  # before the slower checks below
+    command = command_of(spec)
+    server = local.start(spec, command)
     try:
         took_s = launch.wait(server, arguments.ready_s or command.ready_s)
         server_state.remember(
-            local.described(server, took_s, named_prices.over(UNPRICED if variant is None else variant.prices))
+            local.described(server, took_s, price_options.over(UNPRICED if variant is None else variant.prices))
         )
-    except BaseException:  # Ctrl-C too: a server in a session of its own gets no SIGINT
+    except BaseException:  # Ctrl-C too: a server in its own session gets no SIGINT
         launch.stop(server)
         raise
     shown = server.model if variant is None else f"{variant.name} ({server.model})"
     print(f"{server.engine}: {shown} at {server.url} after {took_s:.1f} s (pid {server.pid})")
     if variant is not None and server.engine == "simulator":
-        print(f"step times: those of {stand_in(variant)}")
+        print(f"step times: {stand_in(variant)}")
     print(f"log: {server.log}\nstop: inferload deploy down --port {server.port}")
     return 0
 
 
 def _name_to_port(arguments: argparse.Namespace) -> None:
-    """Replace the name of a variant by machine and port of its server; UsageError lists the servers if it has none."""
+    """Replace the name of a variant by machine and port of its server; UsageError unless there is exactly one."""
     if arguments.name is None:
         return
     if arguments.port is not None or arguments.host is not None or getattr(arguments, "all", False):
-        raise UsageError(f"{arguments.name}: names a server; leave out --port, --host and --all, or leave out the name")
-    everyone: list[LocalServer | remote.RemoteServer] = [*server_state.remembered(), *remote.remembered()]
-    found = [each for each in everyone if _variant_of(each) == arguments.name]
-    if len(found) > 1:  # those that have ended are remembered until they are stopped
-        found = [each for each in found if not isinstance(each, LocalServer) or server_state.group(each)]
-    if len(found) != 1:
-        known = ", ".join(f"{_variant_of(each)} at {each.url}" for each in everyone) or "none"
-        what = f"{len(found)} servers are" if found else "no server is"
+        raise UsageError(f"{arguments.name}: names a server; leave out --port, --host and --all, or the name")
+    servers: list[LocalServer | remote.RemoteServer] = [*server_state.remembered(), *remote.remembered()]
+    matches = [server for server in servers if _variant_of(server) == arguments.name]
+    if len(matches) > 1:  # servers that have ended keep their state file until they are stopped
+        matches = [server for server in matches if not isinstance(server, LocalServer) or server_state.group(server)]
+    if len(matches) != 1:
+        known = ", ".join(f"{_variant_of(server)} at {server.url}" for server in servers) or "none"
+        what = f"{len(matches)} servers are" if matches else "no server is"
         raise UsageError(f"{arguments.name}: {what} of this variant; known servers: {known}; name one with --port")
-    arguments.port = found[0].port
-    if isinstance(found[0], remote.RemoteServer):
-        arguments.host, arguments.ssh_config = found[0].machine, found[0].ssh_config
+    arguments.port = matches[0].port
+    if isinstance(matches[0], remote.RemoteServer):
+        arguments.host, arguments.ssh_config = matches[0].machine, matches[0].ssh_config
 
 
 def _variant_of(server: LocalServer | remote.RemoteServer) -> str:
@@ -191,19 +189,19 @@ def _variant_of(server: LocalServer | remote.RemoteServer) -> str:
 
 
 def chosen(port: int | None) -> LocalServer:
-    """The server of that port, or the only server; UsageError lists the choice."""
+    """The server on a port, or the only server; UsageError lists the servers otherwise."""
     known = server_state.remembered()
-    found = [server for server in known if port in (None, server.port)]
-    if len(found) == 1:
-        return found[0]
+    matches = [server for server in known if port in (None, server.port)]
+    if len(matches) == 1:
+        return matches[0]
     ports = ", ".join(str(server.port) for server in known) or "none"
-    if found:
+    if matches:
         raise UsageError(f"--port: several servers are known ({ports}); name one")
     raise UsageError(f"no server {'was started here' if port is None else f'on port {port}'}; known ports: {ports}")
 
 
-def _line(server: LocalServer, state: str) -> str:
-    """A server's line in a status."""
+def _status_line(server: LocalServer, state: str) -> str:
+    """The line of a server in the output of `status`."""
     pinned = "" if server.cores is None else f"  cores {launch.cores_text(server.cores)}"
     since = f"{server_state.age_s(server):.0f} s ago"
     shown = f"{server.variant['name']} ({server.model})" if server.variant else server.model
@@ -211,19 +209,22 @@ def _line(server: LocalServer, state: str) -> str:
 
 
 def status_of(arguments: argparse.Namespace) -> int:
-    """`status`: a line for each server; 0 if at least one of them is up."""
+    """Run `status`: print a line for each server; 0 if at least one is up."""
     _name_to_port(arguments)
-    machine = remote_deploy.wanted(arguments)
+    machine = remote_deploy.machine_of(arguments)
     if machine is not None:
-        there = remote.states(machine, arguments.port)
-        print("\n".join(_line(*each) for each in there) or f"no server was started on {machine.name}")
-        return 0 if any(state == "up" for _, state in there) else 1
+        states_there = remote.states(machine, arguments.port)
+        print(
+            "\n".join(_status_line(server, state) for server, state in states_there)
+            or f"no server was started on {machine.name}"
+        )
+        return 0 if any(state == "up" for _, state in states_there) else 1
     known = [server for server in server_state.remembered() if arguments.port in (None, server.port)]
     states = [launch.state(server) for server in known]
     for server, state in zip(known, states, strict=True):
-        print(_line(server, state))
-    for far in remote.found(arguments.port):
-        line, state = remote_deploy.shown(far)
+        print(_status_line(server, state))
+    for remote_server in remote.matching(arguments.port):
+        line, state = remote_deploy.status_line(remote_server)
         states.append(state)
         print(line)
     if not states:
@@ -231,23 +232,23 @@ def status_of(arguments: argparse.Namespace) -> int:
     return 0 if "up" in states else 1
 
 
-def _far(arguments: argparse.Namespace) -> tuple[SshMachine, int] | None:
-    """Machine and port of a server on another machine, if --host names it or no server here fits; else None."""
-    machine = remote_deploy.wanted(arguments)
-    known = remote.found(arguments.port, [] if machine is None else [machine])
-    here = [server for server in server_state.remembered() if arguments.port in (None, server.port)]
-    if machine is None and (here or not known):
+def _remote_target(arguments: argparse.Namespace) -> tuple[SshMachine, int] | None:
+    """Machine and port of a server on another machine, if --host names it or no server here matches; else None."""
+    machine = remote_deploy.machine_of(arguments)
+    known = remote.matching(arguments.port, [] if machine is None else [machine])
+    local_servers = [server for server in server_state.remembered() if arguments.port in (None, server.port)]
+    if machine is None and (local_servers or not known):
         return None
-    return remote_deploy.chosen(known, machine, arguments.port)
+    return remote_deploy.selected(known, machine, arguments.port)
 
 
 def show_log(arguments: argparse.Namespace) -> int:
-    """`logs`: the end of the log, and its path on the last line."""
+    """Run `logs`: print the end of the log, then its path."""
     if arguments.lines < 1:
-        raise UsageError(f"--lines {arguments.lines}: at least 1")
+        raise UsageError(f"--lines {arguments.lines}: must be 1 or more")
     _name_to_port(arguments)
-    if (far := _far(arguments)) is not None:
-        print("\n".join(remote.log(*far, arguments.lines)))
+    if (target := _remote_target(arguments)) is not None:
+        print("\n".join(remote.log(*target, arguments.lines)))
         return 0
     server = chosen(arguments.port)
     lines = launch.tail(server.log).splitlines()[-arguments.lines :]
@@ -255,23 +256,23 @@ def show_log(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def down_with(arguments: argparse.Namespace) -> int:
-    """`down`: stop and forget."""
+def stop_servers(arguments: argparse.Namespace) -> int:
+    """Run `down`: stop servers and remove their state files."""
     _name_to_port(arguments)
-    if not arguments.all and (far := _far(arguments)) is not None:
-        print(f"{far[0].name}: {remote.stop(*far)}")
+    if not arguments.all and (target := _remote_target(arguments)) is not None:
+        print(f"{target[0].name}: {remote.stop(*target)}")
         return 0
     if arguments.all and not server_state.remembered() and not remote.remembered():
         print("no server was started here")
     for server in server_state.remembered() if arguments.all else [chosen(arguments.port)]:
         ended = launch.stop(server)
         print(f"{server.engine} on port {server.port}: {'stopped' if ended else 'had ended already'}")
-    left: list[str] = []
-    for far_server in remote.remembered() if arguments.all else []:
+    errors: list[str] = []
+    for other in remote.remembered() if arguments.all else []:
         try:
-            print(f"{far_server.machine}: {remote.stop(far_server.where, far_server.port)}")
+            print(f"{other.machine}: {remote.stop(other.where, other.port)}")
         except UsageError as error:
-            left.append(str(error))
-    if left:
-        raise UsageError("\n".join(left))
+            errors.append(str(error))
+    if errors:
+        raise UsageError("\n".join(errors))
     return 0

@@ -15,7 +15,7 @@ from inferload.text_table import align
 
 from ..launcher import launch
 from ..launcher.signals import Terminated
-from ..servers.engines import ENGINES, ServerSpec, is_made_here
+from ..servers.engines import ENGINES, ServerSpec, is_generated
 from ..servers.offline_limit import OfflineLimit, OfflineLoad, measure
 from ..variants.settings import changed
 from ..variants.variant import named
@@ -73,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Measure and print; the exit code."""
     served = None if arguments.beside is None else read_run(arguments.beside)
     load = load_of(arguments, served)
-    variant = None if is_made_here(arguments.what) else changed(named(arguments.what), arguments.set)
+    variant = None if is_generated(arguments.what) else changed(named(arguments.what), arguments.set)
     model = arguments.what if variant is None else variant.model
     wanted = ServerSpec(arguments.engine, model, variant=variant, model_path=arguments.model_path)
     say = launch.to_stderr if sys.stderr.isatty() else lambda _text: None

@@ -1,4 +1,4 @@
-"""The launcher: start a server, wait until it answers, stop it; one process group with its log in a file.
+"""Launcher: start a server as a process group with a log file, wait until it is ready, stop it.
 
 A server outlives the process that started it. Standard library only: servers/remote.py runs this module on other machines.
 """
@@ -23,9 +23,9 @@ from . import paths, probe, procfs, server_state
 from .server_state import LocalServer
 
 PROGRESS_S = 5.0
-# Time for the processes that are left to end by themselves, once the first process has ended or the log reports a failed start.
+# Time for child processes to end by themselves after the first process has ended or the log reports a failed start.
 ORPHANS_S = 5.0
-ORPHANS_GRACE_S = 3.0  # between TERM and KILL for those: there is nothing to save
+ORPHANS_GRACE_S = 3.0  # between TERM and KILL for those; they have no state to save
 POLL_S = 0.1
 GRACE_S = 15.0
 TAIL_BYTES = 200_000
@@ -40,11 +40,11 @@ def to_stderr(text: str) -> None:
 
 
 def begin(server: LocalServer, environment: Mapping[str, str]) -> LocalServer:
-    """Start the process group of a server by its `argv` and remember it, with its process id, its log and its start time.
+    """Start the process group of a server by its `argv` and write its state file; returns it with process id, log and start time.
 
-    UsageError if the port is taken, if the program is missing or if the state cannot be written.
+    UsageError if the port is taken, if the program is missing or if the state folder is not writable.
     """
-    with _one_at_a_time():
+    with _serialized():
         refuse_taken(server.host, server.port)
         log = _new_log(server.port)
         pid = _spawn(server, environment, log)
@@ -58,24 +58,24 @@ def begin(server: LocalServer, environment: Mapping[str, str]) -> LocalServer:
 
 
 @contextmanager
-def _one_at_a_time() -> Iterator[None]:
-    """Of two starts on one port the later one sees the state file of the earlier one. The folder is the lock: no file is left."""
+def _serialized() -> Iterator[None]:
+    """Serialize starts by a lock on the state folder: a second start on a port sees the state file of the first."""
     folder = paths.state_dir()
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        held = os.open(folder, os.O_RDONLY)
+        descriptor = os.open(folder, os.O_RDONLY)
     except OSError as error:
         raise server_state.not_written(folder, error) from error
     try:
-        with contextlib.suppress(OSError):  # NFS locks no folder; then two starts at the same moment are not kept apart
-            fcntl.flock(held, fcntl.LOCK_EX)
+        with contextlib.suppress(OSError):  # NFS cannot lock a folder; simultaneous starts are not serialized then
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
-        os.close(held)
+        os.close(descriptor)
 
 
 def _new_log(port: int) -> Path:
-    """An empty file with a new name, which identifies the processes that hold it open."""
+    """Create an empty log file with a unique name, which identifies the processes that hold it open."""
     log = paths.state_dir() / f"{port}-{secrets.token_hex(4)}.log"
     try:
         _remove_old_logs()
@@ -86,7 +86,7 @@ def _new_log(port: int) -> Path:
 
 
 def refuse_taken(host: str, port: int) -> None:
-    """UsageError if the port is taken."""
+    """Raise UsageError if the port is taken."""
     path = server_state.state_file(port)
     if path.exists() and server_state.group(other := server_state.recall(path)):
         raise UsageError(
@@ -97,7 +97,7 @@ def refuse_taken(host: str, port: int) -> None:
 
 
 def _remove_old_logs() -> None:
-    """Keep the logs of the servers with a state file and of the last few that have ended."""
+    """Remove all logs but those of the servers with a state file and of the last LOGS_KEPT that have ended."""
     in_use = {server.log for server in server_state.remembered()}
     ended = [log for log in paths.state_dir().glob("*.log") if log not in in_use]
     for log in sorted(ended, key=lambda log: log.stat().st_mtime_ns)[:-LOGS_KEPT]:
@@ -105,7 +105,7 @@ def _remove_old_logs() -> None:
 
 
 def _spawn(server: LocalServer, environment: Mapping[str, str], log: Path) -> int:
-    """The process id of the new group's leader; the process inherits its cores, so no thread of it starts elsewhere."""
+    """Start the process group and return the id of its leader. It inherits the CPU affinity, which so applies to all threads."""
     with log.open("ab") as sink, on_cores(server.cores):
         try:
             process = subprocess.Popen(
@@ -118,14 +118,14 @@ def _spawn(server: LocalServer, environment: Mapping[str, str], log: Path) -> in
             )
         except OSError as error:
             raise UsageError(f"{server.argv[0]}: {error.strerror}; is the engine installed?") from error
-    # The server may outlive this process, and running.group reaps it otherwise: without an exit code the object would warn.
+    # The server may outlive this process, and server_state.group reaps it: without an exit code the Popen object would warn.
     process.returncode = 0
     return process.pid
 
 
 @contextmanager
 def on_cores(cores: Sequence[int] | None) -> Iterator[None]:
-    """Pin processes that are started in the block to these cores; None changes nothing. UsageError for a missing core."""
+    """Pin the processes that are started in the block to cores; None: no change. UsageError for a core that is not available."""
     if cores is None:
         yield
         return
@@ -142,12 +142,12 @@ def on_cores(cores: Sequence[int] | None) -> Iterator[None]:
 
 
 def cores_text(cores: Sequence[int]) -> str:
-    """Core numbers as they are given on a command line."""
+    """Core numbers in the form of --cores."""
     return ",".join(str(core) for core in cores)
 
 
 def split_cores(available: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]] | tuple[None, None]:
-    """Cores for the client (a quarter, at least one) and for the server; (None, None) if there is only one core."""
+    """Cores for the client (a quarter, at least one) and for the server; (None, None) for a single core."""
     if len(available) < 2:
         return None, None
     own = max(1, len(available) // 4)
@@ -155,17 +155,17 @@ def split_cores(available: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, .
 
 
 def available_cores() -> list[int]:
-    """The cores that this process may use; empty if the system does not tell."""
+    """The cores that this process may use; empty if unknown."""
     return sorted(os.sched_getaffinity(0)) if sys.platform == "linux" else []
 
 
 def wait(server: LocalServer, limit_s: float, say: Say = to_stderr) -> float:
-    """Wait until the server is healthy and has generated a token; returns the seconds that this took.
+    """Wait until the server is healthy and has generated a token; return the elapsed seconds.
 
-    At the limit or if the server ends first it is stopped: UsageError with the cause from its log.
+    If the server ends first or the limit passes, stop it and raise UsageError with the cause from its log.
     """
     began_s = time.monotonic()
-    told_s = led_s = 0.0
+    reported_s = led_s = 0.0
     while not probe.healthy(server_state.reachable(server.host), server.port):
         waited_s = time.monotonic() - began_s
         members = server_state.group(server)
@@ -177,42 +177,42 @@ def wait(server: LocalServer, limit_s: float, say: Say = to_stderr) -> float:
         if waited_s > limit_s:
             stop(server)
             raise UsageError(f"{server.engine} did not answer within {limit_s:g} s and was stopped: {why(server)}")
-        if waited_s - told_s >= PROGRESS_S:
-            told_s = waited_s
+        if waited_s - reported_s >= PROGRESS_S:
+            reported_s = waited_s
             say(f"{server.engine}: starting, {waited_s:.0f} s so far (log: {server.log})")
         time.sleep(POLL_S)
-    _refuse_another(server)
-    _have_a_token(server)
+    _check_port_owner(server)
+    _check_first_token(server)
     return time.monotonic() - began_s
 
 
-def _refuse_another(server: LocalServer) -> None:
-    """UsageError if another program on the port is healthy; an unknown owner of the port passes."""
+def _check_port_owner(server: LocalServer) -> None:
+    """Stop the server and raise UsageError if another program responds on the port. An unknown owner of the port is accepted."""
     own, listening = set(server_state.group(server)), procfs.listeners(server.port)
     if own and (not listening or own & listening):
         return
     stop(server, ORPHANS_GRACE_S)
     other = probe.listener(server.port) or "another program"
-    raise UsageError(f"port {server.port}: {other} answers there in its place; name another with --port: {why(server)}")
+    raise UsageError(f"port {server.port}: {other} answers there instead; name another with --port: {why(server)}")
 
 
-def _have_a_token(server: LocalServer) -> None:
+def _check_first_token(server: LocalServer) -> None:
     try:
         probe.first_token(server_state.reachable(server.host), server.port)
     except (OSError, http.client.HTTPException, UsageError) as error:
         stop(server)
         raise UsageError(
-            f"{server.engine} is healthy but gave no token ({error}) and was stopped: {why(server)}"
+            f"{server.engine} is healthy but generated no token ({error}) and was stopped: {why(server)}"
         ) from error
 
 
 def why(server: LocalServer) -> str:
-    """The cause from the log, a remedy if one is known, and the path of the log: one line."""
+    """The cause of a failure from the log, its remedy if one is known, and the path of the log, in one line."""
     return f"{one_line(tail(server.log))} (log: {server.log})"
 
 
 def tail(log: Path, size: int = TAIL_BYTES) -> str:
-    """The last bytes of a log as text; empty if there is no log."""
+    """The last `size` bytes of a log as text; empty without a log."""
     try:
         with log.open("rb") as stream:
             stream.seek(max(0, log.stat().st_size - size))
@@ -222,7 +222,7 @@ def tail(log: Path, size: int = TAIL_BYTES) -> str:
 
 
 def stop(server: LocalServer, grace_s: float = GRACE_S) -> bool:
-    """End the whole process group, wait for its port and remove its state file; whether it was still alive."""
+    """End the process group, wait until its port is free and remove its state file. Return True if it was alive."""
     ended = server_state.end(server, grace_s)
     deadline_s = time.monotonic() + grace_s
     while ended and not probe.is_free(server.host, server.port) and time.monotonic() < deadline_s:
@@ -232,7 +232,7 @@ def stop(server: LocalServer, grace_s: float = GRACE_S) -> bool:
 
 
 def state(server: LocalServer) -> str:
-    """`up`, `not answering` or `ended`."""
+    """The state of a server: `up`, `not answering` or `ended`."""
     if not server_state.group(server):
         return "ended"
     return "up" if probe.healthy(server_state.reachable(server.host), server.port) else "not answering"

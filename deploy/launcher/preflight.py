@@ -1,4 +1,4 @@
-"""The checks before vLLM is started on a machine. Standard library only."""
+"""Checks of a machine before vLLM is started on it. Standard library only."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from .machine_checks import Hardware
 
 @dataclass(frozen=True, slots=True)
 class Requirements:
-    """What a variant needs of a machine. `model`: to be in the cache or downloaded, None for one of a folder."""
+    """Requirements of a variant. `model`: in the cache or to be downloaded; None for a model's folder."""
 
     name: str
     hardware: Hardware
@@ -18,10 +18,12 @@ class Requirements:
     model: str | None
 
 
-def check(need: Requirements, argv: Sequence[str], environment: Mapping[str, str]) -> None:
-    """UsageError for missing GPUs, missing or too large weights, and for flags that are gone from vLLM."""
+def check(requirements: Requirements, argv: Sequence[str], environment: Mapping[str, str]) -> None:
+    """Raise UsageError for missing GPUs, missing or too large weights, and flags that vLLM no longer has."""
     visible = environment.get("CUDA_VISIBLE_DEVICES")
-    machine_checks.check_gpus(need.name, need.hardware, machine_checks.gpus(visible), visible, need.utilization)
-    refuse_removed(need.name, argv, environment)
-    if need.model is not None:
-        weights.check(need.model, environment)
+    machine_checks.check_gpus(
+        requirements.name, requirements.hardware, machine_checks.gpus(visible), visible, requirements.utilization
+    )
+    refuse_removed(requirements.name, argv, environment)
+    if requirements.model is not None:
+        weights.check(requirements.model, environment)

@@ -1,4 +1,4 @@
-"""Processes, listening ports and memory of this machine from Linux's /proc. Standard library only."""
+"""Processes, listening ports and memory of this machine, from /proc of Linux. Standard library only."""
 
 import os
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ def processes() -> Iterator[int]:
 
 
 def group_of(pid: int) -> int | None:
-    """The process group; None for a process that has just ended."""
+    """The process group of a process; None if it has ended."""
     try:
         return os.getpgid(pid)
     except OSError:
@@ -21,7 +21,7 @@ def group_of(pid: int) -> int | None:
 
 
 def open_files(pid: int) -> Iterator[str]:
-    """The targets of a process's file descriptors; none for a zombie or for another user's process."""
+    """The targets of a process's file descriptors; empty for a zombie or another user's process."""
     try:
         descriptors = os.listdir(f"/proc/{pid}/fd")
     except OSError:
@@ -30,11 +30,11 @@ def open_files(pid: int) -> Iterator[str]:
         try:
             yield os.readlink(f"/proc/{pid}/fd/{descriptor}")
         except OSError:
-            continue  # closed since
+            continue  # closed meanwhile
 
 
 def name_of(pid: int) -> str:
-    """The program's name; empty for a process that has just ended."""
+    """The program name of a process; empty if it has ended."""
     try:
         return Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
     except OSError:
@@ -42,7 +42,7 @@ def name_of(pid: int) -> str:
 
 
 def listeners(port: int) -> set[int]:
-    """Ids of the processes that listen on a TCP port at any address, without those that this user may not inspect."""
+    """Ids of the processes that listen on a TCP port at any address; processes of other users are not visible."""
     sockets = {f"socket:[{inode}]" for inode in _listening(port)}
     return {pid for pid in processes() if sockets.intersection(open_files(pid))} if sockets else set()
 
@@ -61,12 +61,12 @@ def _listening(port: int) -> Iterator[str]:
 
 
 def resident_bytes(pid: int) -> int:
-    """Resident memory, shared pages included; 0 for a process that has just ended."""
+    """Resident memory of a process in bytes, shared pages included; 0 if it has ended."""
     return 1024 * _kib(f"/proc/{pid}/status", "VmRSS:")
 
 
 def available_bytes() -> int:
-    """Memory of the machine that a new process can take without swapping."""
+    """Memory in bytes that a new process can use without swapping."""
     return 1024 * _kib("/proc/meminfo", "MemAvailable:")
 
 

@@ -1,6 +1,6 @@
-"""Another machine's side of `inferload deploy --host`: one request, one answer as a line of JSON. Standard library only.
+"""Remote side of `inferload deploy --host`: one request, one response as a line of JSON. Standard library only.
 
-remote.py sends the source of this module, and of those that it imports, to `python3 -` on that machine.
+servers/remote.py sends the source of this module and of its imports to `python3 -` on the other machine.
 """
 
 import json
@@ -25,18 +25,18 @@ Document = dict[str, Any]
 
 
 def main(request: Document) -> int:
-    """Do what a request asks, print the answer."""
+    """Execute a request and print the response."""
     os.environ.update(request["environment"])
     try:
         with signals_interrupt():
-            answer = _VERBS[request["verb"]](request)
+            response = _VERBS[request["verb"]](request)
     except UsageError as error:
-        answer = {"error": str(error)}
+        response = {"error": str(error)}
     try:
-        print(json.dumps(answer), flush=True)
-    except BrokenPipeError:  # the connection has ended, and nothing knows of a server that was started just now
-        if request["verb"] == "up" and "server" in answer:
-            launch.stop(server_state.from_document(answer["server"]))
+        print(json.dumps(response), flush=True)
+    except BrokenPipeError:  # the connection is lost: no record of a new server would exist
+        if request["verb"] == "up" and "server" in response:
+            launch.stop(server_state.from_document(response["server"]))
     return 0
 
 
@@ -49,8 +49,8 @@ def _up(request: Document) -> Document:
     if path is not None and not (Path(path) / "config.json").is_file():
         raise UsageError(f"--model-path {path}: no config.json there; name a model's folder")
     if request["need"] is not None:
-        need = Requirements(**{**request["need"], "hardware": Hardware(**request["need"]["hardware"])})
-        preflight.check(need, server.argv, environment)
+        requirements = Requirements(**{**request["need"], "hardware": Hardware(**request["need"]["hardware"])})
+        preflight.check(requirements, server.argv, environment)
     server = launch.begin(server, environment)
     try:
         server = server_info.measured(server, launch.wait(server, request["ready_s"]))
@@ -62,7 +62,7 @@ def _up(request: Document) -> Document:
 
 
 def _program(server: LocalServer) -> str:
-    """The path of the engine's program; the first word of the command line names it, or is empty."""
+    """The path of the engine's program. It is the first argument of the command line, or the default if that is empty."""
     variable, default = _PROGRAMS[server.engine]
     name = server.argv[0] or os.environ.get(variable) or default
     path = shutil.which(name)
@@ -83,21 +83,21 @@ def _status(request: Document) -> Document:
 
 
 def _logs(request: Document) -> Document:
-    server = _the(request)
+    server = _server(request)
     return {"lines": launch.tail(server.log).splitlines()[-request["lines"] :], "log": str(server.log)}
 
 
 def _down(request: Document) -> Document:
-    """`ended`: whether it was alive, null if no server is known on the port. `start_id`: stop the server of that start only."""
+    """Stop a server. `ended` in the response: true if it was alive, null if unknown. `start_id`: only the server of that start."""
     known = _known(request["port"])
     if not known:
         return {"ended": None}
     if request["start_id"] and known[0].start_id != request["start_id"]:
-        raise UsageError(f"port {known[0].port}: another start's server is left alone")
+        raise UsageError(f"port {known[0].port}: the server of another start is not stopped")
     return {"ended": launch.stop(known[0]), "engine": known[0].engine}
 
 
-def _the(request: Document) -> LocalServer:
+def _server(request: Document) -> LocalServer:
     known = _known(request["port"])
     if not known:
         raise UsageError(f"port {request['port']}: nothing was started there")

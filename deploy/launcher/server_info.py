@@ -1,4 +1,4 @@
-"""Facts of a server that answers: version, resolved configuration, memory. Standard library only."""
+"""Properties of a server that answers: version, resolved configuration, memory. Standard library only."""
 
 import csv
 import http.client
@@ -15,7 +15,7 @@ from inferload.errors import UsageError
 from . import probe, procfs, server_state
 from .server_state import LocalServer
 
-# vLLM collects information on the machine before it answers with its configuration.
+# vLLM collects information on the machine before it responds with its configuration.
 _INFO_S = 60.0
 MIB = 1.048576  # MB
 
@@ -23,42 +23,42 @@ _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 
 def measured(server: LocalServer, startup_s: float) -> LocalServer:
-    """The server with the facts that it and the system tell; the others are left out."""
+    """The server with its properties; unknown ones are left out."""
     facts: dict[str, Any] = {"startup_s": round(startup_s, 3), "memory_mb": memory_mb(server)}
-    facts |= told(server_state.reachable(server.host), server.port)
+    facts |= reported(server_state.reachable(server.host), server.port)
     if gpu := gpu_memory_mb(server):
         facts["gpu_memory_mb"] = gpu
     return replace(server, facts=facts)
 
 
-def told(host: str, port: int) -> dict[str, Any]:
-    """The version and the resolved configuration that a server tells over HTTP."""
+def reported(host: str, port: int) -> dict[str, Any]:
+    """Version and resolved configuration of a server, over HTTP."""
     facts: dict[str, Any] = {}
-    version = _asked(host, port, "/version")
+    version = _ask(host, port, "/version")
     if isinstance(version, dict) and "version" in version:
         facts["version"] = version["version"]
     config = {"cache": cache_config(host, port)}
-    info = _asked(host, port, "/server_info?config_format=json", _INFO_S)
+    info = _ask(host, port, "/server_info?config_format=json", _INFO_S)
     if isinstance(info, dict):
         config["server"] = info.get("vllm_config", info)
     facts["config"] = {name: value for name, value in config.items() if value}
     return facts
 
 
-def _asked(host: str, port: int, path: str, timeout_s: float = probe.TIMEOUT_S) -> Any:
+def _ask(host: str, port: int, path: str, timeout_s: float = probe.TIMEOUT_S) -> Any:
     try:
         return probe.ask(host, port, path, timeout_s=timeout_s)
     except (OSError, http.client.HTTPException, UsageError):
-        return None  # not every engine has the page, and a server without it is no worse
+        return None  # not every engine has the endpoint
 
 
 def memory_mb(server: LocalServer) -> float:
-    """Resident memory of all its processes, in MB; shared pages count for each."""
+    """Resident memory of all processes of a server, in MB; shared pages count once per process."""
     return round(sum(map(procfs.resident_bytes, server_state.group(server))) / 1e6, 1)
 
 
 def gpu_memory_mb(server: LocalServer) -> dict[str, float]:
-    """GPU memory of its processes by the GPU's id, in MB; empty without GPUs or without an answer of nvidia-smi."""
+    """GPU memory of a server's processes in MB, by UUID of the GPU; empty if nvidia-smi reports none."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return {}
@@ -73,16 +73,16 @@ def gpu_memory_mb(server: LocalServer) -> dict[str, float]:
 
 
 def _by_gpu(rows: Iterable[tuple[str, str]]) -> dict[str, float]:
-    """MB by GPU from (GPU, MiB) rows; a GPU with a row that is no number, such as `[N/A]`, is left out."""
-    taken: dict[str, float | None] = {}
+    """Sum (GPU, MiB) rows to MB by GPU. A GPU with a value that is not a number, such as `[N/A]`, is left out."""
+    memory_mb_by_gpu: dict[str, float | None] = {}
     for gpu, mib in rows:
-        before = taken.get(gpu, 0.0)
-        taken[gpu] = before + float(mib) * MIB if before is not None and mib.isdecimal() else None
-    return {gpu: round(mb, 1) for gpu, mb in taken.items() if mb is not None}
+        previous = memory_mb_by_gpu.get(gpu, 0.0)
+        memory_mb_by_gpu[gpu] = previous + float(mib) * MIB if previous is not None and mib.isdecimal() else None
+    return {gpu: round(mb, 1) for gpu, mb in memory_mb_by_gpu.items() if mb is not None}
 
 
 def cache_config(host: str, port: int) -> dict[str, str]:
-    """The labels of `vllm:cache_config_info`; empty if the server has no such metric."""
+    """The labels of `vllm:cache_config_info`; empty without that metric."""
     try:
         page = probe.text(host, port, "/metrics")
     except (OSError, http.client.HTTPException, UsageError):

@@ -1,7 +1,7 @@
-"""Servers that were started on this machine: their state files and their process groups. Standard library only.
+"""State files and process groups of the servers that were started on this machine. Standard library only.
 
-A process id alone does not identify a server: the system may have given it to another program since. A server's process
-group is identified by its log, a file of its own that at least one process of the group holds open.
+A process id alone does not identify a server, because the system may reuse it. A server's process group is identified by its log
+file, which at least one process of the group holds open.
 """
 
 import calendar
@@ -27,8 +27,11 @@ FACTS = ("version", "startup_s", "memory_mb", "gpu_memory_mb", "config", "prices
 
 @dataclass(frozen=True, slots=True)
 class LocalServer:
-    """A started server. `pid`: leader of its process group; `started_at`: UTC; `cores`: None if it is not pinned;
-    `start_id`: names one start from another machine."""
+    """A started server.
+
+    `pid`: leader of its process group; `started_at`: UTC; `cores`: None if it is not pinned; `start_id`: identifies one start
+    that was requested from another machine.
+    """
 
     engine: str
     model: str
@@ -50,7 +53,7 @@ class LocalServer:
 
 
 def reachable(host: str) -> str:
-    """The address to connect to for the address that a server listens on."""
+    """The address to connect to, for the address that a server listens on."""
     return {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
 
 
@@ -66,28 +69,28 @@ def to_document(server: LocalServer) -> dict[str, Any]:
 
 
 def remember(server: LocalServer) -> None:
-    """Write the state file, so that other processes find the server."""
+    """Write the state file of a server."""
     write_state(state_file(server.port), to_document(server))
 
 
 def write_state(path: Path, document: dict[str, Any]) -> None:
-    """Write a server's state file; UsageError if its folder is not writable."""
+    """Write a state file atomically; UsageError if its folder is not writable."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        whole = path.with_name(f"{path.name}.part")
-        whole.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        whole.replace(path)
+        part_file = path.with_name(f"{path.name}.part")
+        part_file.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        part_file.replace(path)
     except OSError as error:
         raise not_written(path.parent, error) from error
 
 
 def not_written(folder: Path, error: OSError) -> UsageError:
-    """The error for a folder of states and logs that is not writable."""
-    return UsageError(f"{folder}: cannot be written to ({error.strerror}); make room there, and see to its rights")
+    """The error for a state folder that is not writable."""
+    return UsageError(f"{folder}: not writable ({error.strerror}); free disk space, or change its permissions")
 
 
 def from_document(document: Mapping[str, Any]) -> LocalServer:
-    """The server of a state file's content; KeyError, TypeError or ValueError if it is none."""
+    """The server of a state file's content; KeyError, TypeError or ValueError if it is invalid."""
     cores = document.get("cores")
     return LocalServer(
         engine=str(document["engine"]),
@@ -106,30 +109,32 @@ def from_document(document: Mapping[str, Any]) -> LocalServer:
 
 
 def recall(path: Path) -> LocalServer:
-    """The server of a state file; UsageError if the file is none."""
+    """Read a state file; UsageError if it is invalid."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(document, dict):
             raise TypeError("not a JSON object")
         return from_document(document)
     except (OSError, KeyError, TypeError, ValueError, RecursionError) as error:
-        raise UsageError(f"{path}: not a server's state; end what it started by hand, and remove the file") from error
+        raise UsageError(
+            f"{path}: not a state file of a server; stop its processes by hand, and remove the file"
+        ) from error
 
 
 def remembered() -> list[LocalServer]:
-    """Every server with a state file, by port."""
+    """The servers with a state file, sorted by port."""
     return sorted((recall(path) for path in paths.state_dir().glob("*.json")), key=lambda server: server.port)
 
 
 def forget(server: LocalServer) -> None:
-    """Remove the state file; the log stays for a while."""
+    """Remove the state file; later starts remove the log."""
     state_file(server.port).unlink(missing_ok=True)
 
 
 def group(server: LocalServer) -> list[int]:
-    """The ids of the server's processes; empty if it has ended, even if the system has reused its process id.
+    """The ids of the server's processes; empty if it has ended, even if its process id is in use again.
 
-    A zombie holds no file open, so it keeps no group alive.
+    A zombie has no open files, so a group of zombies counts as ended.
     """
     with contextlib.suppress(ChildProcessError):  # started by another process, or reaped before
         os.waitpid(server.pid, os.WNOHANG)
@@ -139,7 +144,7 @@ def group(server: LocalServer) -> list[int]:
 
 
 def end(server: LocalServer, grace_s: float) -> bool:
-    """TERM the whole group, KILL the rest after the grace; whether any process was alive."""
+    """Send TERM to the process group, and KILL after `grace_s`. Return True if any process was alive."""
     if not group(server):
         return False
     _signal(server.pid, signal.SIGTERM)
@@ -150,7 +155,7 @@ def end(server: LocalServer, grace_s: float) -> bool:
 
 
 def _signal(group_id: int, number: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError):  # the last one ended just now
+    with contextlib.suppress(ProcessLookupError):  # the last process has just ended
         os.killpg(group_id, number)
 
 
@@ -164,10 +169,10 @@ def _gone_within(server: LocalServer, limit_s: float) -> bool:
 
 
 def utc_now() -> str:
-    """The wall clock as text, in whole seconds."""
+    """The wall clock in UTC as text, in whole seconds."""
     return time.strftime(_TIME, time.gmtime())
 
 
 def age_s(server: LocalServer) -> float:
-    """Seconds of wall time since the server was started."""
+    """Seconds of wall time since the start of the server."""
     return time.time() - calendar.timegm(time.strptime(server.started_at, _TIME))

@@ -1,4 +1,4 @@
-"""SIGTERM and SIGHUP raise KeyboardInterrupt, so that started processes are stopped. Standard library only."""
+"""SIGTERM and SIGHUP as KeyboardInterrupt, so that clean-up code stops started processes. Standard library only."""
 
 import signal
 from collections.abc import Iterator
@@ -12,17 +12,17 @@ class Terminated(KeyboardInterrupt):
 
 @contextmanager
 def signals_interrupt() -> Iterator[None]:
-    """Raise Ended for SIGTERM and SIGHUP in the block, once: a second one must not interrupt the clean-up."""
+    """Raise Terminated for SIGTERM and SIGHUP in the block, once: a second signal must not interrupt the clean-up."""
 
-    def end(number: int, _frame: Any) -> None:
+    def terminate(number: int, _frame: Any) -> None:
         signal.signal(number, signal.SIG_IGN)
         raise Terminated(number)
 
-    caught = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) == signal.SIG_DFL]
-    for number in caught:
-        signal.signal(number, end)
+    numbers = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) == signal.SIG_DFL]
+    for number in numbers:
+        signal.signal(number, terminate)
     try:
         yield
     finally:
-        for number in caught:
+        for number in numbers:
             signal.signal(number, signal.SIG_DFL)

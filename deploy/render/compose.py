@@ -1,4 +1,4 @@
-"""The files for Docker Compose, from templates/compose.yaml: server, master, workers, Prometheus and NVIDIA's GPU exporter."""
+"""Files for Docker Compose: server, master, workers, Prometheus and NVIDIA's GPU exporter."""
 
 from typing import Any
 
@@ -8,20 +8,20 @@ SERVER = f"http://server:{PORT}"
 
 
 def files(plan: ContainerPlan) -> dict[str, str]:
-    """The files of the folder by name."""
-    made = {
+    """The files by name."""
+    texts = {
         "compose.yaml": as_yaml(document(plan), head=head("compose.yaml", plan)),
         "prometheus.yml": as_yaml(prometheus(plan)),
     }
     if plan.scenario_text is not None:
-        made["scenario.yaml"] = plan.scenario_text
-    return made
+        texts["scenario.yaml"] = plan.scenario_text
+    return texts
 
 
 def document(plan: ContainerPlan) -> dict[str, Any]:
-    """compose.yaml."""
+    """The document of compose.yaml."""
     command = plan.server_command()
-    (made,) = documents(
+    (content,) = documents(
         "compose.yaml",
         plan,
         server_program=command[:1],
@@ -29,28 +29,28 @@ def document(plan: ContainerPlan) -> dict[str, Any]:
         master_command=_plain(plan.master_command(SERVER)),
         worker_command=plan.worker_command("master"),
     )
-    services = made["services"]
+    services = content["services"]
     server, master = services["server"], services["master"]
-    own = {name: _plain([str(value)])[0] for name, value in plan.variant.environment.items()}
-    server["environment"] = {**own, **server["environment"]}
+    variant_environment = {name: _plain([str(value)])[0] for name, value in plan.variant.environment.items()}
+    server["environment"] = {**variant_environment, **server["environment"]}
     if plan.engine == "simulator":
-        server["environment"] = {**own, "VLLM_API_KEY": None}
-        del server["volumes"], server["shm_size"], made["volumes"]["models"]
+        server["environment"] = {**variant_environment, "VLLM_API_KEY": None}
+        del server["volumes"], server["shm_size"], content["volumes"]["models"]
     if not plan.gpus:
         del server["deploy"], services["dcgm"]
     if plan.scenario_text is None:
         master["volumes"].pop()
-    return dict(made)
+    return dict(content)
 
 
 def prometheus(plan: ContainerPlan) -> dict[str, Any]:
-    """prometheus.yml: scrapes the server, and the GPU exporter if there are GPUs."""
-    (made,) = documents("prometheus.yaml", plan)
+    """The document of prometheus.yml, which scrapes the server, and the GPU exporter if there are GPUs."""
+    (content,) = documents("prometheus.yaml", plan)
     if not plan.gpus:
-        made["scrape_configs"].pop()
-    return dict(made)
+        content["scrape_configs"].pop()
+    return dict(content)
 
 
 def _plain(words: list[str]) -> list[str]:
-    """Words in which Compose finds no variable."""
+    """Escape `$`, so that Compose expands no variable."""
     return [word.replace("$", "$$") for word in words]

@@ -1,4 +1,4 @@
-"""The common part of Compose and Kubernetes files: images, command lines, templates, and the plan that both are rendered from."""
+"""Common part of Compose and Kubernetes files: images, command lines, templates, and the plan that both are rendered from."""
 
 import re
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ _PLACEHOLDER = re.compile(r"\$([a-z_]+)")
 
 @dataclass(frozen=True, slots=True)
 class ContainerImages:
-    """Images by tag: vLLM's of the version that the variants are written for, inferload's as Containerfile builds it."""
+    """Container images. vLLM has the version of the variants; Containerfile builds the image of inferload."""
 
     vllm: str = f"vllm/vllm-openai:v{VLLM}"
     inferload: str = f"inferload:{__version__}"
@@ -41,7 +41,7 @@ class ContainerImages:
 
 @dataclass(frozen=True, slots=True)
 class ContainerPlan:
-    """A server and a run against it. `scenario_text` None: `scenario` is bundled; else it is a file with that text."""
+    """A server and a run against it. `scenario_text`: the content of a scenario file, None for a bundled scenario."""
 
     variant: Variant
     engine: str
@@ -52,18 +52,18 @@ class ContainerPlan:
 
     @property
     def name(self) -> str:
-        """A name for the whole, as DNS takes it: at most 40 characters."""
+        """A valid DNS label for the deployment, of at most 40 characters."""
         plain = re.sub(r"[^a-z0-9]+", "-", self.variant.name.lower()).strip("-")
         return f"inferload-{plain}"[:40].rstrip("-")
 
     @property
     def gpus(self) -> int:
-        """GPUs that the server takes: the variant's, none for the simulator."""
+        """Number of GPUs of the server; 0 for the simulator."""
         return 0 if self.engine == "simulator" else self.variant.hardware.gpus
 
     @property
     def server_image(self) -> str:
-        """The image that the server runs in."""
+        """The image of the server."""
         return self.images.inferload if self.engine == "simulator" else self.images.vllm
 
     @property
@@ -72,17 +72,17 @@ class ContainerPlan:
         return self.scenario if self.scenario_text is None else SCENARIO
 
     def server_command(self) -> list[str]:
-        """The whole command line of the server."""
-        wanted = ServerSpec(self.engine, self.variant.model, host="0.0.0.0", port=PORT, variant=self.variant)
-        return list(program_argv(wanted))
+        """The complete command line of the server."""
+        spec = ServerSpec(self.engine, self.variant.model, host="0.0.0.0", port=PORT, variant=self.variant)
+        return list(program_argv(spec))
 
     def master_command(self, server: str) -> list[str]:
-        """The whole command line of the master of a headless run."""
+        """The complete command line of the master of a headless run."""
         options = ["--headless", "--host", server, "--scenario", self.scenario_argument]
         return ["locust", "-f", LOCUSTFILE, *options, "--master", "--expect-workers", str(self.workers)]
 
     def worker_command(self, master: str) -> list[str]:
-        """The whole command line of a worker."""
+        """The complete command line of a worker."""
         return ["locust", "-f", LOCUSTFILE, "--worker", "--master-host", master]
 
     def values(self) -> dict[str, Any]:
@@ -102,13 +102,13 @@ class ContainerPlan:
 
 
 def head(name: str, plan: ContainerPlan) -> str:
-    """The comment at the head of a template, with the plan's values."""
+    """The comment at the top of a template, with the plan's values."""
     lines = takewhile(lambda line: line.startswith("# "), _template(name).splitlines())
     return str(_filled("\n".join(line.removeprefix("# ") for line in lines), plan.values()))
 
 
 def documents(name: str, plan: ContainerPlan, **values: Any) -> list[Any]:
-    """The documents of a template. A scalar that is a placeholder takes its value of any type; no value is read as YAML."""
+    """The documents of a template. A scalar that is a placeholder is replaced by a value of any type; values are not parsed."""
     return [_filled(document, {**plan.values(), **values}) for document in yaml.safe_load_all(_template(name))]
 
 
@@ -128,49 +128,49 @@ def _filled(part: Any, values: Mapping[str, Any]) -> Any:
 
 
 def plan_of(variant: Variant, engine: str, scenario: str, workers: int, images: ContainerImages) -> ContainerPlan:
-    """The plan; UsageError for a variant or a scenario that cannot run in containers."""
+    """Build a plan; UsageError for a variant or a scenario that cannot run in containers."""
     if workers < 1:
-        raise UsageError(f"--workers {workers}: at least one")
+        raise UsageError(f"--workers {workers}: must be 1 or more")
     if engine == "vllm" and not variant.hardware.gpus:
         raise UsageError(
-            f"{variant.name}: its model is made on the spot, no image of vLLM holds it; --engine simulator, or a variant for GPUs"
+            f"{variant.name}: its model is generated, and no image of vLLM has it; use --engine simulator, or a variant for GPUs"
         )
     return ContainerPlan(variant, engine, *_scenario(scenario), workers, images)
 
 
-def _scenario(given: str) -> tuple[str, str | None]:
-    """Name and text; no text for a bundled scenario that reads other bundled files, which the image holds."""
-    path, scenario = catalog.resolve(given), load_scenario(given)
-    own = path.parent.resolve() != catalog.folder().resolve()
+def _scenario(scenario_name: str) -> tuple[str, str | None]:
+    """Name and text of a scenario; no text for a bundled scenario that reads other bundled files, which the image has."""
+    path, scenario = catalog.resolve(scenario_name), load_scenario(scenario_name)
+    is_file_of_user = path.parent.resolve() != catalog.folder().resolve()
     if reads := _files(scenario):
-        if own or not all((catalog.folder() / name).is_file() for name in reads):
+        if is_file_of_user or not all((catalog.folder() / name).is_file() for name in reads):
             raise UsageError(
-                f"scenario {given}: reads {', '.join(reads)}, which no container has; build an image with both in it"
+                f"scenario {scenario_name}: reads {', '.join(reads)}, which no image has; build an image with all of them"
             )
         return path.stem, None
     return path.stem, catalog.read(path)
 
 
 def _files(scenario: Scenario) -> list[str]:
-    """Files and code that a scenario names, by the keys under which it can."""
-    found: list[str] = []
+    """Paths of files and of code that a scenario names."""
+    paths: list[str] = []
 
-    def look(part: Any) -> None:
+    def collect(part: Any) -> None:
         if isinstance(part, dict):
-            found.extend([str(part["path"])] if part.get("path") else [])
-            found.extend([part["agent"]] if ".py" in str(part.get("agent")) else [])
+            paths.extend([str(part["path"])] if part.get("path") else [])
+            paths.extend([part["agent"]] if ".py" in str(part.get("agent")) else [])
             for value in part.values():
-                look(value)
+                collect(value)
         elif isinstance(part, list):
             for value in part:
-                look(value)
+                collect(value)
 
-    look(data_of(scenario.resolved_text()))
-    return found
+    collect(data_of(scenario.resolved_text()))
+    return paths
 
 
 class _Dumper(yaml.SafeDumper):
-    """Long words stay on their line, texts of several lines stand as they are, and nothing is an alias."""
+    """YAML without aliases; texts of several lines are literal blocks."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
@@ -184,17 +184,17 @@ _Dumper.add_representer(str, _text)
 
 
 def as_yaml(*documents: dict[str, Any], head: str = "") -> str:
-    """The documents of one file after a comment; the order of keys is kept."""
+    """The YAML text of documents after a comment, with the order of keys unchanged."""
     comment = "".join(f"# {line}\n" for line in head.splitlines())
     return comment + yaml.dump_all(documents, Dumper=_Dumper, sort_keys=False, width=10_000)
 
 
 def write(folder: Path, files: dict[str, str]) -> None:
-    """Write files into a folder, which is created if it is missing; UsageError if it is not writable."""
+    """Write files into a folder and create it if necessary; UsageError if it is not writable."""
     try:
         for name, text in files.items():
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise UsageError(f"-o {folder}: {error.strerror}; name a folder that can be written") from error
+        raise UsageError(f"-o {folder}: {error.strerror}; name a writable folder") from error

@@ -1,4 +1,4 @@
-"""The files for Kubernetes, from the templates: Deployment and Service of the server, and a run against it as Jobs."""
+"""Files for Kubernetes: Deployment and Service of the server, and a run against it as Jobs."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ Object = dict[str, Any]
 
 
 def files(plan: ContainerPlan, shared_runs: bool) -> dict[str, str]:
-    """The files of the folder by name. `shared_runs`: several nodes can mount the volume of results at once."""
+    """The files by name. `shared_runs`: several nodes can mount the volume of results at once."""
     mode = "ReadWriteMany" if shared_runs else "ReadWriteOnce"
     objects = {
         "server.yaml": server_objects(plan),
@@ -16,26 +16,28 @@ def files(plan: ContainerPlan, shared_runs: bool) -> dict[str, str]:
         "reader.yaml": documents("reader.yaml", plan, pod=_pod(plan, "reader", ["sleep", "3600"], True)),
         "run.yaml": run_objects(plan, shared_runs),
     }
-    return {name: as_yaml(*made, head=head(name, plan)) for name, made in objects.items()}
+    return {name: as_yaml(*items, head=head(name, plan)) for name, items in objects.items()}
 
 
 def server_url(plan: ContainerPlan) -> str:
-    """The server's URL for pods of the namespace."""
+    """The URL of the server in the namespace."""
     return f"http://{plan.name}:{PORT}"
 
 
 def server_objects(plan: ContainerPlan) -> list[Object]:
-    """Deployment, Service, and for vLLM the volume of its weights."""
+    """Deployment, Service, and for vLLM the volume of weights."""
     models, deployment, service = documents("server.yaml", plan, server_command=_plain(plan.server_command()))
     pod = deployment["spec"]["template"]["spec"]
     server = pod["containers"][0]
-    own = [{"name": name, "value": _plain([str(value)])[0]} for name, value in plan.variant.environment.items()]
-    server["env"] = [*own, *server["env"]]
+    variant_environment = [
+        {"name": name, "value": _plain([str(value)])[0]} for name, value in plan.variant.environment.items()
+    ]
+    server["env"] = [*variant_environment, *server["env"]]
     if not plan.gpus:
         del server["resources"]
     if plan.engine == "vllm":
         return [models, deployment, service]
-    server["env"] = [*own, *(each for each in server["env"] if each["name"] == "VLLM_API_KEY")]
+    server["env"] = [*variant_environment, *(entry for entry in server["env"] if entry["name"] == "VLLM_API_KEY")]
     del server["volumeMounts"], pod["volumes"]
     return [deployment, service]
 
@@ -52,9 +54,9 @@ def run_objects(plan: ContainerPlan, shared_runs: bool) -> list[Object]:
     return others if plan.scenario_text is None else [scenario, *others]
 
 
-def _pod(plan: ContainerPlan, part: str, command: list[str], claimed: bool) -> Object:
-    """A pod of the load generator. `claimed`: its runs are on the volume of results."""
-    runs = {"persistentVolumeClaim": {"claimName": f"{plan.name}-runs"}} if claimed else {"emptyDir": {}}
+def _pod(plan: ContainerPlan, part: str, command: list[str], on_volume: bool) -> Object:
+    """A pod of the load generator. `on_volume`: its runs are on the volume of results."""
+    runs = {"persistentVolumeClaim": {"claimName": f"{plan.name}-runs"}} if on_volume else {"emptyDir": {}}
     volume = {"name": "runs", **runs}
     (pod,) = documents("pod.yaml", plan, part=part, command=_plain(command), runs_volume=volume)
     container = pod["containers"][0]
@@ -67,5 +69,5 @@ def _pod(plan: ContainerPlan, part: str, command: list[str], claimed: bool) -> O
 
 
 def _plain(words: list[str]) -> list[str]:
-    """Words in which Kubernetes finds no variable."""
+    """Escape `$(`, so that Kubernetes expands no variable."""
     return [word.replace("$(", "$$(") for word in words]

@@ -1,4 +1,4 @@
-"""A variant as a short shell script, for a host that has the engine and not inferload. No I/O."""
+"""Shell script of a variant, for a host with the engine and without inferload. No I/O."""
 
 import shlex
 
@@ -15,13 +15,13 @@ set -eu
 
 
 def script(variant: Variant, engine: str) -> str:
-    """The script. `engine`: vllm or simulator; every value is quoted, so a shell expands none."""
+    """The text of the script. `engine`: vllm or simulator. All values are quoted."""
     line = line_of(ServerSpec(engine, variant.model, variant=variant))
-    real = engine == "vllm"
-    program, model = ("VLLM", ", MODEL a model's folder") if real else ("INFERLOAD", "")
+    is_vllm = engine == "vllm"
+    program, model = ("VLLM", ", MODEL a model's folder") if is_vllm else ("INFERLOAD", "")
     lines = [f'export {name}="${{{name}:-{value}}}"' for name, value in line.defaults.items()]
     lines += [f"export {name}={shlex.quote(str(value))}" for name, value in line.fixed.items()]
-    if real:
+    if is_vllm:
         lines.append(f"model={shlex.quote(variant.model)}")
         command = ['exec "${VLLM:-vllm}" serve "${MODEL:-$model}"', *_flags(line.argv[3:])]
     else:

@@ -1,7 +1,7 @@
-"""The engines, each a function from a wanted server to its command line.
+"""Engines: each is a function from a server's specification to its command line.
 
-An engine is `simulator` (this package's own server), `vllm` (the vLLM of this machine, for its GPUs) or `vllm-cpu` (real
-vLLM with a tiny model that is built on the spot). Flags after ours win, since all parsers take the last one.
+`simulator` is inferload's own server, `vllm` the vLLM of this machine for its GPUs, `vllm-cpu` vLLM on the CPU with a tiny
+generated model. All parsers take the last of equal flags, so flags of the user override those of the launcher.
 """
 
 import os
@@ -22,8 +22,8 @@ from ..variants.variant import Variant
 from ..vllm.arguments import check_extra, refuse_elsewhere, refuse_removed
 from ..vllm_cpu.tiny_model import CONTEXT, Shape, digest
 
-# Not downloading and not telling anyone; a small KV cache (GiB); the server's own development endpoints, which answer
-# what it runs with and empty its prefix cache. The user's environment wins.
+# No downloads, no telemetry, a small KV cache (GiB), and the development endpoints, which return the configuration and empty
+# the prefix cache. The user's environment overrides these.
 VLLM_CPU_ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
     "VLLM_NO_USAGE_STATS": "1",
@@ -32,13 +32,13 @@ VLLM_CPU_ENVIRONMENT = {
     "VLLM_SERVER_DEV_MODE": "1",
 }
 
-# The most that a start on the CPU writes: a model of a few MB, and logs.
+# Upper bound of the data that a start on the CPU writes: a model of a few MB, and logs.
 CPU_DISK_GIB = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class ServerSpec:
-    """A server to start. `cores` None: all; `extra`: the engine's own flags."""
+    """Specification of a server to start. `cores` None: no pinning; `extra`: flags of the engine."""
 
     engine: str = "simulator"
     model: str = "tiny"
@@ -47,12 +47,12 @@ class ServerSpec:
     cores: tuple[int, ...] | None = None
     extra: tuple[str, ...] = ()
     variant: Variant | None = None
-    model_path: Path | None = None  # a model's folder on this machine, instead of the variant's model
+    model_path: Path | None = None  # a model's folder on this machine instead of the variant's model
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command line, the whole environment that it runs in, and how long it may take until it answers."""
+    """A command line, its complete environment, and the time limit until it answers."""
 
     argv: tuple[str, ...]
     environment: Mapping[str, str]
@@ -61,91 +61,93 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class CommandLine:
-    """An engine's command line, without checks of this machine. `defaults`: variables that the environment overrides;
-    `fixed`: the variant's, which override the environment."""
+    """Command line of an engine, without checks of this machine.
+
+    `defaults`: variables that the environment overrides; `fixed`: variables of the variant, which override the environment.
+    """
 
     argv: tuple[str, ...]
     defaults: Mapping[str, str]
     fixed: Mapping[str, str]
 
     def command(self, ready_s: float) -> Command:
-        """With this process's environment between the two."""
+        """The command with this process's environment."""
         return Command(self.argv, {**self.defaults, **os.environ, **self.fixed}, ready_s)
 
 
-def command_of(wanted: ServerSpec) -> Command:
-    """The command of a server, after the checks of the machine and of the engine; UsageError for the first that fails."""
-    engine = ENGINES.get(wanted.engine)
+def command_of(spec: ServerSpec) -> Command:
+    """Check the machine and the engine and return the command of a server; UsageError for the first check that fails."""
+    engine = ENGINES.get(spec.engine)
     if engine is None:
-        raise UsageError(f"--engine {wanted.engine}: not known; choose from {', '.join(ENGINES)}")
-    if wanted.model_path is not None and not (wanted.model_path / "config.json").is_file():
-        raise UsageError(f"--model-path {wanted.model_path}: no config.json there; name a model's folder")
-    check_extra(wanted.extra)
-    if wanted.variant is not None:
-        refuse_elsewhere(wanted.variant.argv, f"of {wanted.variant.name}")
-        refuse_removed(wanted.variant.name, (), wanted.variant.environment)
-    return engine(wanted)
+        raise UsageError(f"--engine {spec.engine}: not known; choose from {', '.join(ENGINES)}")
+    if spec.model_path is not None and not (spec.model_path / "config.json").is_file():
+        raise UsageError(f"--model-path {spec.model_path}: no config.json there; name a model's folder")
+    check_extra(spec.extra)
+    if spec.variant is not None:
+        refuse_elsewhere(spec.variant.argv, f"of {spec.variant.name}")
+        refuse_removed(spec.variant.name, (), spec.variant.environment)
+    return engine(spec)
 
 
-def line_of(wanted: ServerSpec) -> CommandLine:
-    """An engine's command line for a variant, even if it cannot run here."""
-    return LINES[wanted.engine](wanted)
+def line_of(spec: ServerSpec) -> CommandLine:
+    """The command line of an engine for a variant, without checks of this machine."""
+    return LINES[spec.engine](spec)
 
 
-def program_argv(wanted: ServerSpec) -> tuple[str, ...]:
-    """The command line of vllm or of the simulator for another machine, by the program's name."""
-    argv = line_of(wanted).argv
-    return argv if wanted.engine == "vllm" else ("inferload", "simulator", *argv[3:])
+def program_argv(spec: ServerSpec) -> tuple[str, ...]:
+    """The command line of vllm or of the simulator for another machine, with the program's name instead of its path."""
+    argv = line_of(spec).argv
+    return argv if spec.engine == "vllm" else ("inferload", "simulator", *argv[3:])
 
 
-def simulator_line(wanted: ServerSpec) -> CommandLine:
-    """This package's own server, run by this interpreter."""
-    base = (sys.executable, "-m", "inferload.deploy.simulator", *_place(wanted), "--model", wanted.model)
-    if wanted.variant is not None:
-        base = (*base, "--hardware", wanted.variant.simulated_as, *wanted.variant.argv)
-    return CommandLine((*base, *wanted.extra), {}, {})
+def simulator_line(spec: ServerSpec) -> CommandLine:
+    """The command line of the simulator, run by this interpreter."""
+    base = (sys.executable, "-m", "inferload.deploy.simulator", *_address(spec), "--model", spec.model)
+    if spec.variant is not None:
+        base = (*base, "--hardware", spec.variant.simulated_as, *spec.variant.argv)
+    return CommandLine((*base, *spec.extra), {}, {})
 
 
-def simulator(wanted: ServerSpec) -> Command:
-    """The simulator, once it takes the flags."""
-    if wanted.model_path is not None:
-        raise UsageError(f"--model-path {wanted.model_path}: the simulator has no model; use --engine vllm or vllm-cpu")
+def simulator(spec: ServerSpec) -> Command:
+    """The command of the simulator; UsageError for flags that it refuses."""
+    if spec.model_path is not None:
+        raise UsageError(f"--model-path {spec.model_path}: the simulator has no model; use --engine vllm or vllm-cpu")
     from ..simulator import flags, server_config  # not needed to list variants
 
-    line = simulator_line(wanted)
+    line = simulator_line(spec)
     try:
         server_config.resolve(flags.read(line.argv[3:]))
     except UsageError as error:
-        raise UsageError(f"{_name(wanted)}: {error} (the simulator)") from error
+        raise UsageError(f"{_name(spec)}: {error} (the simulator)") from error
     return line.command(ready_s=30.0)
 
 
-def vllm_line(wanted: ServerSpec, program: str = "vllm") -> CommandLine:
-    """`vllm serve` with a variant's arguments."""
-    if wanted.variant is None:
-        raise UsageError(f"--engine vllm {wanted.model}: name a variant (inferload deploy list)")
-    model = str(wanted.model_path or wanted.variant.model)
-    own = (*wanted.variant.argv, *wanted.extra)
-    argv = (program, "serve", model, *_place(wanted), *served_name(wanted.variant.model, own), *own)
-    return CommandLine(argv, {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}, wanted.variant.environment)
+def vllm_line(spec: ServerSpec, program: str = "vllm") -> CommandLine:
+    """The command line of `vllm serve` with a variant's arguments."""
+    if spec.variant is None:
+        raise UsageError(f"--engine vllm {spec.model}: name a variant (inferload deploy list)")
+    model = str(spec.model_path or spec.variant.model)
+    own = (*spec.variant.argv, *spec.extra)
+    argv = (program, "serve", model, *_address(spec), *served_name(spec.variant.model, own), *own)
+    return CommandLine(argv, {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}, spec.variant.environment)
 
 
 def served_name(model: str, argv: Sequence[str]) -> tuple[str, ...]:
-    """The flag for the name under which a model is served, unless the other arguments name one."""
+    """The flag --served-model-name, unless the arguments have one."""
     names = {word.partition("=")[0].replace("_", "-") for word in argv}
     return () if "--served-model-name" in names else ("--served-model-name", model)
 
 
-def vllm(wanted: ServerSpec) -> Command:
-    """The vLLM of this machine (`$VLLM`, else `vllm` in the path), after checks of GPUs and disk."""
+def vllm(spec: ServerSpec) -> Command:
+    """The command of this machine's vLLM (`$VLLM`, else `vllm` in the path), after checks of GPUs and disk."""
     program = os.environ.get("VLLM") or shutil.which("vllm")
-    command = vllm_line(wanted, program or "vllm").command(ready_s=1800.0)
-    assert wanted.variant is not None  # or there was no line
-    if wanted.model_path is None and is_made_here(wanted.variant.model):
+    command = vllm_line(spec, program or "vllm").command(ready_s=1800.0)
+    assert spec.variant is not None  # vllm_line raises without a variant
+    if spec.model_path is None and is_generated(spec.variant.model):
         raise UsageError(
-            f"{wanted.variant.name}: its model is made on the spot, for --engine vllm-cpu or simulator; else name a --model-path"
+            f"{spec.variant.name}: its model is generated, for --engine vllm-cpu or simulator only; name a --model-path for vllm"
         )
-    preflight.check(need_of(wanted), command.argv, command.environment)
+    preflight.check(need_of(spec), command.argv, command.environment)
     if program is None:
         raise UsageError(
             "vllm: not in the path; pip install vllm, or set VLLM to the program; --engine simulator needs none"
@@ -153,60 +155,60 @@ def vllm(wanted: ServerSpec) -> Command:
     return command
 
 
-def need_of(wanted: ServerSpec) -> Requirements:
-    """What a variant needs of the machine that vLLM serves it on."""
-    variant = wanted.variant
+def need_of(spec: ServerSpec) -> Requirements:
+    """The requirements of a variant on the machine that vLLM serves it on."""
+    variant = spec.variant
     assert variant is not None
-    model = None if wanted.model_path is not None else variant.model
+    model = None if spec.model_path is not None else variant.model
     return Requirements(variant.name, variant.hardware, variant.utilization, model)
 
 
-def vllm_cpu_line(wanted: ServerSpec) -> CommandLine:
-    """Real vLLM's build for the CPU, with a tiny model unless a model's folder is named."""
-    folder = wanted.model_path or paths.cache() / "models" / digest() / wanted.model
-    return _cpu_line(wanted, folder)
+def vllm_cpu_line(spec: ServerSpec) -> CommandLine:
+    """The command line of vLLM on the CPU, with a tiny generated model unless a model's folder is named."""
+    folder = spec.model_path or paths.cache() / "models" / digest() / spec.model
+    return _cpu_line(spec, folder)
 
 
-def _cpu_line(wanted: ServerSpec, folder: Path) -> CommandLine:
+def _cpu_line(spec: ServerSpec, folder: Path) -> CommandLine:
     python = paths.vllm_venv() / "bin" / "python"
-    base = (str(python), "-m", "vllm.entrypoints.cli.main", "serve", str(folder), *_place(wanted))
+    base = (str(python), "-m", "vllm.entrypoints.cli.main", "serve", str(folder), *_address(spec))
     flags: tuple[str, ...] = (
-        *served_name(wanted.model, (*(wanted.variant.argv if wanted.variant is not None else ()), *wanted.extra)),
-        # The tiny model has random weights; a model of --model-path has its own.
-        *(("--load-format", "dummy", "--max-model-len", str(CONTEXT)) if wanted.model_path is None else ()),
+        *served_name(spec.model, (*(spec.variant.argv if spec.variant is not None else ()), *spec.extra)),
+        # The tiny model has random weights.
+        *(("--load-format", "dummy", "--max-model-len", str(CONTEXT)) if spec.model_path is None else ()),
         "--enforce-eager",
     )
-    variant = wanted.variant
-    # Per-request times and cached tokens on each answer; every variant has these flags.
+    variant = spec.variant
+    # Times and cached tokens of each request; every variant has these flags.
     own = ("--enable-per-request-metrics", "--enable-prompt-tokens-details") if variant is None else variant.argv
     return CommandLine(
-        (*base, *flags, *own, *wanted.extra), VLLM_CPU_ENVIRONMENT, {} if variant is None else variant.environment
+        (*base, *flags, *own, *spec.extra), VLLM_CPU_ENVIRONMENT, {} if variant is None else variant.environment
     )
 
 
-def vllm_cpu(wanted: ServerSpec) -> Command:
-    """Real vLLM on the CPU with the model made, after checks of the installation, memory and disk."""
+def vllm_cpu(spec: ServerSpec) -> Command:
+    """The command of vLLM on the CPU, after checks of installation, memory and disk. Generates a missing tiny model."""
     python = paths.vllm_venv() / "bin" / "python"
     if not (paths.vllm_venv() / ".ready").exists():
         raise UsageError(f"vllm-cpu: not installed in {paths.vllm_venv()}; {_remedy()}")
-    variant = wanted.variant
-    if variant is not None and variant.hardware.gpus and wanted.model_path is None:
+    variant = spec.variant
+    if variant is not None and variant.hardware.gpus and spec.model_path is None:
         raise UsageError(
             f"{variant.name}: needs {variant.hardware}; on the CPU run a tiny-... variant, or name a --model-path"
         )
-    machine_checks.check_memory(Hardware("", 0, 2) if variant is None else variant.hardware, wanted.model)
+    machine_checks.check_memory(Hardware("", 0, 2) if variant is None else variant.hardware, spec.model)
     machine_checks.check_disk(paths.cache(), CPU_DISK_GIB, "the tiny model and vLLM's caches")
-    command = _cpu_line(wanted, wanted.model_path or tiny_model(python, wanted.model)).command(ready_s=600.0)
-    refuse_removed(_name(wanted), command.argv, command.environment)
+    command = _cpu_line(spec, spec.model_path or tiny_model(python, spec.model)).command(ready_s=600.0)
+    refuse_removed(_name(spec), command.argv, command.environment)
     return command
 
 
-def _place(wanted: ServerSpec) -> tuple[str, ...]:
-    return ("--host", wanted.host, "--port", str(wanted.port))
+def _address(spec: ServerSpec) -> tuple[str, ...]:
+    return ("--host", spec.host, "--port", str(spec.port))
 
 
-def _name(wanted: ServerSpec) -> str:
-    return wanted.model if wanted.variant is None else wanted.variant.name
+def _name(spec: ServerSpec) -> str:
+    return spec.model if spec.variant is None else spec.variant.name
 
 
 def _remedy() -> str:
@@ -215,8 +217,8 @@ def _remedy() -> str:
     return f"run {sys.executable} -m inferload.deploy.vllm_cpu.install --venv {paths.vllm_venv()}"
 
 
-def is_made_here(model: str) -> bool:
-    """True for the name of a tiny model that is made on the spot; UsageError for one of an invalid size."""
+def is_generated(model: str) -> bool:
+    """Return True for the name of a tiny model, which is generated; UsageError for an invalid size."""
     try:
         Shape.of(model)
     except ValueError as error:
@@ -227,7 +229,7 @@ def is_made_here(model: str) -> bool:
 
 
 def tiny_model(python: Path, name: str) -> Path:
-    """Folder of the tiny model of that name; vLLM's interpreter builds a missing one."""
+    """The folder of a tiny model. vLLM's interpreter generates a missing one."""
     try:
         Shape.of(name)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Servers on this machine: start one by its specification, record its prices, stop it at the end of a block.
+"""Servers on this machine: start by specification, record of properties and prices.
 
 with serving(Wanted(engine="simulator", port=free_port())) as server:
     ... server.url ...
@@ -20,33 +20,33 @@ from ..variants.variant import document
 from .engines import Command, ServerSpec, command_of
 
 
-def start(wanted: ServerSpec, command: Command | None = None) -> LocalServer:
-    """Start the server in a process group of its own and remember it; it does not answer yet.
+def start(spec: ServerSpec, command: Command | None = None) -> LocalServer:
+    """Start a server in its own process group and write its state file; it does not answer yet.
 
-    `command`: replaces the engine's own command line. UsageError if the port is taken.
+    `command`: instead of the engine's command line. UsageError if the port is taken.
     """
-    probe.check_port(wanted.port)
-    command = command or command_of(wanted)
+    probe.check_port(spec.port)
+    command = command or command_of(spec)
     server = LocalServer(
-        engine=wanted.engine,
-        model=wanted.model,
-        host=wanted.host,
-        port=wanted.port,
+        engine=spec.engine,
+        model=spec.model,
+        host=spec.host,
+        port=spec.port,
         pid=0,
         started_at="",
         argv=command.argv,
         log=Path(),
-        cores=wanted.cores,
-        variant=None if wanted.variant is None else document(wanted.variant),
+        cores=spec.cores,
+        variant=None if spec.variant is None else document(spec.variant),
     )
     return launch.begin(server, command.environment)
 
 
 @contextmanager
-def serving(wanted: ServerSpec, say: Say = to_stderr) -> Iterator[LocalServer]:
-    """A server that answers; it is stopped at the end of the block."""
-    command = command_of(wanted)
-    server = start(wanted, command)
+def serving(spec: ServerSpec, say: Say = to_stderr) -> Iterator[LocalServer]:
+    """Context manager: a server that answers, stopped at the end of the block."""
+    command = command_of(spec)
+    server = start(spec, command)
     try:
         took_s = launch.wait(server, command.ready_s, say)
         say(f"{server.engine}: {server.model} at {server.url} after {took_s:.1f} s")
@@ -55,13 +55,17 @@ def serving(wanted: ServerSpec, say: Say = to_stderr) -> Iterator[LocalServer]:
         launch.stop(server)
 
 
-def described(server: LocalServer, startup_s: float, named: Prices) -> LocalServer:
-    """The server with its facts and its prices."""
+def described(server: LocalServer, startup_s: float, price_options: Prices) -> LocalServer:
+    """The server with its properties and prices."""
     server = server_info.measured(server, startup_s)
-    return replace(server, facts={**server.facts, **priced(server.variant, named)})
+    return replace(server, facts={**server.facts, **priced(server.variant, price_options)})
 
 
-def priced(variant: dict[str, Any] | None, named: Prices) -> dict[str, Any]:
-    """The prices of a server, if any were named; the number of GPUs defaults to the variant's, and then to one."""
+def priced(variant: dict[str, Any] | None, price_options: Prices) -> dict[str, Any]:
+    """The prices of a server as a document; empty without prices. The number of GPUs defaults to the variant's, else to one."""
     gpus = ((variant or {}).get("hardware") or {}).get("gpus")
-    return {"prices": prices.to_document(named.over(Prices(gpus=gpus or 1)))} if prices.to_document(named) else {}
+    return (
+        {"prices": prices.to_document(price_options.over(Prices(gpus=gpus or 1)))}
+        if prices.to_document(price_options)
+        else {}
+    )

@@ -1,5 +1,4 @@
-"""Servers on other machines: started, watched and stopped there by the launcher's own source through ssh, and recorded here for
-the runs against them."""
+"""Servers on other machines: ssh runs the launcher's source there, and a state file here has the server's record."""
 
 import contextlib
 import dataclasses
@@ -28,10 +27,10 @@ from .engines import ServerSpec, line_of, need_of, program_argv
 from .local import priced
 from .ssh import Say, SshMachine
 
-REACH_S = 15.0  # the limit for reaching a started server from here
+REACH_S = 15.0  # limit until a started server is reachable from this machine
 _READY_S = {"vllm": 1800.0, "simulator": 30.0}
 
-# The modules that run there: remote_main and its imports, each after those that it imports.
+# The modules that run on the other machine: remote_main and its imports, in the order of imports.
 _MODULES = (
     *("inferload.errors", "inferload.deployments"),
     *("inferload.deploy.vllm.log_cause", "inferload.deploy.vllm.arguments"),
@@ -47,7 +46,7 @@ _PACKAGES = ("inferload", "inferload.deploy", "inferload.deploy.vllm", "inferloa
 _PROGRAM = """\
 import json, sys, types
 if sys.version_info < (3, 10):
-    sys.exit("python3 there is %d.%d; 3.10 or newer is needed" % sys.version_info[:2])
+    sys.exit("python3 on that machine is %d.%d; 3.10 or newer is needed" % sys.version_info[:2])
 for name, source in json.loads({sources}).items():
     module = sys.modules[name] = types.ModuleType(name)
     module.__file__ = "/dev/null/" + name
@@ -65,7 +64,7 @@ sys.exit(sys.modules["inferload.deploy.launcher.remote_main"].main(json.loads({r
 
 @dataclass(frozen=True, slots=True)
 class RemoteServer:
-    """A server on another machine. `port`: there; `url`: for clients here; `tunnel`: its process id and local port."""
+    """A server on another machine. `port`: on that machine; `url`: for clients here; `tunnel`: process id and local port."""
 
     machine: str
     ssh_config: str | None
@@ -93,7 +92,7 @@ class RemoteServer:
         return host, int(port)
 
     def tunnel_is_up(self) -> bool:
-        """True if there is one and its process runs."""
+        """Return True if the server has a tunnel and its process runs."""
         return self.tunnel is not None and ssh.tunnel(*self.tunnel, self.port) is not None
 
 
@@ -103,24 +102,24 @@ def state_file(machine: str, port: int) -> Path:
 
 
 def remember(server: RemoteServer) -> None:
-    """Write the state file, so that runs and other shells find the server."""
-    written, path = dataclasses.asdict(server), state_file(server.machine, server.port)
-    server_state.write_state(path, {**written.pop("facts"), **written})
+    """Write the state file of a server."""
+    fields, path = dataclasses.asdict(server), state_file(server.machine, server.port)
+    server_state.write_state(path, {**fields.pop("facts"), **fields})
 
 
 def remembered() -> list[RemoteServer]:
-    """Every server with a state file; UsageError if a file is none."""
+    """The servers with a state file; UsageError for an invalid file."""
     return [_recall(path) for path in sorted((paths.state_dir() / deployments.REMOTE).glob("*.json"))]
 
 
 def _recall(path: Path) -> RemoteServer:
     document = rundir.read_json(path)
     names = {each.name for each in dataclasses.fields(RemoteServer)} - {"facts"}
-    known = {key: document[key] for key in server_state.FACTS if key in document}
+    facts = {key: document[key] for key in server_state.FACTS if key in document}
     try:
-        server = RemoteServer(**{key: document[key] for key in names & document.keys()}, facts=known)
+        server = RemoteServer(**{key: document[key] for key in names & document.keys()}, facts=facts)
     except TypeError as error:
-        raise UsageError(f"{path}: not a server's state ({error}); remove the file") from error
+        raise UsageError(f"{path}: not a state file of a server ({error}); remove the file") from error
     tunnel = None if server.tunnel is None else (server.tunnel[0], server.tunnel[1])  # JSON has lists for both
     return dataclasses.replace(server, argv=tuple(server.argv), tunnel=tunnel)
 
@@ -142,7 +141,10 @@ def forget(server: RemoteServer) -> None:
 
 @dataclass(frozen=True, slots=True)
 class RemoteSpec:
-    """A server to start on a machine. `program` and `model_path`: paths there; `local_port`: of a tunnel."""
+    """Specification of a server to start on another machine.
+
+    `program`, `model_path`: paths on that machine; `local_port`: local end of a tunnel.
+    """
 
     machine: SshMachine
     variant: Variant
@@ -159,7 +161,7 @@ class RemoteSpec:
 
 @cache
 def _sources() -> str:
-    """The modules by name, as JSON; a package has no source."""
+    """JSON object of the modules' sources by name; null for a package."""
     texts: dict[str, str | None] = dict.fromkeys(_PACKAGES)
     for name in _MODULES:
         package, _, module = name.rpartition(".")
@@ -168,9 +170,12 @@ def _sources() -> str:
 
 
 def program(request: dict[str, Any]) -> str:
-    """The Python program that answers a request there. It holds the API key and the state folder that are set here."""
-    carried = {name: value for name in ("INFERLOAD_STATE", "VLLM_API_KEY") if (value := os.environ.get(name))}
-    text = json.dumps({**request, "environment": carried})
+    """The Python program that executes a request on the other machine.
+
+    It contains the API key and the state folder of this process's environment.
+    """
+    environment = {name: value for name in ("INFERLOAD_STATE", "VLLM_API_KEY") if (value := os.environ.get(name))}
+    text = json.dumps({**request, "environment": environment})
     return _PROGRAM.format(sources=repr(_sources()), request=repr(text))
 
 
@@ -178,94 +183,98 @@ def _ask(machine: SshMachine, verb: str, say: Say = lambda _text: None, **reques
     return ssh.run_python(machine, program({"verb": verb, **request}), say)
 
 
-def start(order: RemoteSpec, say: Say) -> RemoteServer:
-    """Start the server there, wait until it answers there and here, record it. UsageError: the reason in one line."""
-    host = "127.0.0.1" if order.local_port else order.machine.host()
-    if order.local_port and (reason := probe.why_not_free("127.0.0.1", order.local_port)) is not None:
-        raise UsageError(f"--tunnel {order.local_port}: {reason}")
+def start(spec: RemoteSpec, say: Say) -> RemoteServer:
+    """Start a server, wait until it answers on its machine and here, and write its state file. UsageError with the reason."""
+    host = "127.0.0.1" if spec.local_port else spec.machine.host()
+    if spec.local_port and (reason := probe.why_not_free("127.0.0.1", spec.local_port)) is not None:
+        raise UsageError(f"--tunnel {spec.local_port}: {reason}")
     start_id = secrets.token_hex(8)
     try:
-        answer = _ask(order.machine, "up", say, **_request(order, start_id))
+        response = _ask(spec.machine, "up", say, **_request(spec, start_id))
     except KeyboardInterrupt:
-        _undo(order, start_id)
+        _undo(spec, start_id)
         raise
     try:
-        return _reached(_server(order, host, server_state.from_document(answer["server"])), order)
+        return _reached(_server(spec, host, server_state.from_document(response["server"])), spec)
     except BaseException:
-        _undo(order, start_id)
+        _undo(spec, start_id)
         raise
 
 
-def _undo(order: RemoteSpec, start_id: str) -> None:
-    """Stop the server of this start, and no other; an error hides none that is reported already."""
+def _undo(spec: RemoteSpec, start_id: str) -> None:
+    """Stop the server of this start only. Errors are suppressed in favour of the original one."""
     with contextlib.suppress(UsageError):
-        _ask(order.machine, "down", port=order.port, start_id=start_id)
+        _ask(spec.machine, "down", port=spec.port, start_id=start_id)
 
 
-def _request(order: RemoteSpec, start_id: str) -> dict[str, Any]:
-    path = None if order.model_path is None else Path(order.model_path)
-    wanted = ServerSpec(
-        engine=order.engine,
-        model=order.variant.model,
-        host=order.listen,
-        port=order.port,
-        extra=order.extra,
-        variant=order.variant,
+def _request(spec: RemoteSpec, start_id: str) -> dict[str, Any]:
+    path = None if spec.model_path is None else Path(spec.model_path)
+    server_spec = ServerSpec(
+        engine=spec.engine,
+        model=spec.variant.model,
+        host=spec.listen,
+        port=spec.port,
+        extra=spec.extra,
+        variant=spec.variant,
         model_path=path,
     )
-    line = line_of(wanted)
+    line = line_of(server_spec)
     server = LocalServer(
-        engine=order.engine,
-        model=order.variant.model,
-        host=order.listen,
-        port=order.port,
+        engine=spec.engine,
+        model=spec.variant.model,
+        host=spec.listen,
+        port=spec.port,
         pid=0,
         started_at="",
-        argv=(order.program or "", *program_argv(wanted)[1:]),
+        argv=(spec.program or "", *program_argv(server_spec)[1:]),
         log=Path(),
-        variant=document(order.variant),
+        variant=document(spec.variant),
         start_id=start_id,
     )
     return {
         "server": server_state.to_document(server),
         "defaults": dict(line.defaults),
         "fixed": {name: str(value) for name, value in line.fixed.items()},
-        "ready_s": order.ready_s or _READY_S[order.engine],
-        "model_path": order.model_path,
-        "need": dataclasses.asdict(need_of(wanted)) if order.engine == "vllm" else None,
+        "ready_s": spec.ready_s or _READY_S[spec.engine],
+        "model_path": spec.model_path,
+        "need": dataclasses.asdict(need_of(server_spec)) if spec.engine == "vllm" else None,
     }
 
 
-def _server(order: RemoteSpec, host: str, there: LocalServer) -> RemoteServer:
-    """The record of a server that was started there."""
+def _server(spec: RemoteSpec, host: str, remote_server: LocalServer) -> RemoteServer:
+    """The record of a started server."""
     return RemoteServer(
-        machine=order.machine.name,
-        ssh_config=order.machine.config,
-        engine=order.engine,
-        model=order.variant.model,
-        port=order.port,
-        url=f"http://{host}:{order.local_port or order.port}",
-        pid=there.pid,
-        started_at=there.started_at,
-        argv=there.argv,
-        log=str(there.log),
-        variant=document(order.variant),
-        facts={**there.facts, **priced(document(order.variant), order.prices)},
+        machine=spec.machine.name,
+        ssh_config=spec.machine.config,
+        engine=spec.engine,
+        model=spec.variant.model,
+        port=spec.port,
+        url=f"http://{host}:{spec.local_port or spec.port}",
+        pid=remote_server.pid,
+        started_at=remote_server.started_at,
+        argv=remote_server.argv,
+        log=str(remote_server.log),
+        variant=document(spec.variant),
+        facts={**remote_server.facts, **priced(document(spec.variant), spec.prices)},
     )
 
 
-def _reached(server: RemoteServer, order: RemoteSpec) -> RemoteServer:
-    """The record with its tunnel, once the server is healthy from here."""
-    if order.local_port:
+def _reached(server: RemoteServer, spec: RemoteSpec) -> RemoteServer:
+    """Open the tunnel, wait until the server is healthy from here, and return the record."""
+    if spec.local_port:
         log = state_file(server.machine, server.port).with_suffix(".tunnel.log")
-        pid = ssh.open_tunnel(order.machine, order.local_port, server.port, log)
-        server = dataclasses.replace(server, tunnel=(pid, order.local_port))
+        pid = ssh.open_tunnel(spec.machine, spec.local_port, server.port, log)
+        server = dataclasses.replace(server, tunnel=(pid, spec.local_port))
     host, port = server.address
     deadline_ns = clock.now_ns() + round(REACH_S * clock.NS_PER_S)
     try:
         while not probe.healthy(host, port):
             if clock.now_ns() > deadline_ns:
-                hint = "see the tunnel's log beside its state" if order.local_port else "open the port, or use --tunnel"
+                hint = (
+                    "see the tunnel's log beside the state file"
+                    if spec.local_port
+                    else "open the port, or use --tunnel"
+                )
                 raise UsageError(
                     f"{server.machine}: {server.engine} is up there, but {server.url} is not reached from here; {hint}"
                 )
@@ -278,56 +287,58 @@ def _reached(server: RemoteServer, order: RemoteSpec) -> RemoteServer:
 
 
 def stop(machine: SshMachine, port: int) -> str:
-    """Stop a server there and remove its record; returns the result as text. It may have been stopped there by hand before.
+    """Stop a server, remove its state file and return the result as text. The server may have ended already.
 
-    UsageError if ssh cannot connect: then the tunnel is closed, and the record stays.
+    UsageError if ssh cannot connect: the tunnel is closed then, and the state file stays.
     """
-    mine = found(port, [machine])
+    own = matching(port, [machine])
     try:
-        answer = _ask(machine, "down", port=port, start_id="")
+        response = _ask(machine, "down", port=port, start_id="")
     except UsageError as error:
-        if not mine:
+        if not own:
             raise
-        close_tunnel(mine[0])
+        close_tunnel(own[0])
         record = state_file(machine.name, port)
-        raise UsageError(f"{error}; its tunnel here is closed; if it is gone for good, remove {record}") from error
-    if answer["ended"] is None and not mine:
+        raise UsageError(
+            f"{error}; its tunnel here is closed; if the server no longer exists, remove {record}"
+        ) from error
+    if response["ended"] is None and not own:
         raise UsageError(f"{machine.name}: port {port}: nothing was started there")
-    for server in mine:
+    for server in own:
         forget(server)
-    engine = answer.get("engine") or mine[0].engine
-    return f"{engine} on port {port}: {'stopped' if answer['ended'] else 'had ended already'}"
+    engine = response.get("engine") or own[0].engine
+    return f"{engine} on port {port}: {'stopped' if response['ended'] else 'had ended already'}"
 
 
 def log(machine: SshMachine, port: int, lines: int) -> list[str]:
-    """The end of a server's log, and its path there as the last line."""
-    answer = _ask(machine, "logs", port=port, lines=lines)
-    return [*answer["lines"], f"whole log: {answer['log']}"]
+    """The last lines of a server's log, then its path on that machine."""
+    response = _ask(machine, "logs", port=port, lines=lines)
+    return [*response["lines"], f"whole log: {response['log']}"]
 
 
 def state(server: RemoteServer) -> str:
-    """`up`, `not answering`, `ended`, or the reason why the machine does not tell."""
+    """The state of a server: `up`, `not answering`, `ended`, or the error if its machine is unreachable."""
     try:
-        answer = states(server.where, server.port)
+        response = states(server.where, server.port)
     except UsageError as error:
         return str(error).removeprefix(f"{server.machine}: ")
-    there = answer[0][1] if answer else "ended"
-    if there == "up" and server.tunnel is not None and not server.tunnel_is_up():
+    remote_state = response[0][1] if response else "ended"
+    if remote_state == "up" and server.tunnel is not None and not server.tunnel_is_up():
         return "up there, its tunnel has ended"
-    return there
+    return remote_state
 
 
 def states(machine: SshMachine, port: int | None) -> list[tuple[LocalServer, str]]:
-    """The servers that were started there, each with its state."""
+    """The servers that were started on a machine, each with its state."""
     servers = _ask(machine, "status", port=port)["servers"]
     return [(server_state.from_document(each["server"]), each["state"]) for each in servers]
 
 
 def machine_of(host: str | None, config: str | None) -> SshMachine | None:
-    """The machine that --host and --ssh-config name, if any."""
+    """The machine of --host and --ssh-config; None for an address to listen on."""
     if host is None or not ssh.is_machine(host, config):
         if config is not None:
-            raise UsageError("--ssh-config: is for another machine; name it with --host")
+            raise UsageError("--ssh-config: needs another machine; name it with --host")
         return None
     if not host.removeprefix("ssh://").rpartition("@")[2].strip("/"):
         raise UsageError(f"--host {host}: names no machine; user@machine, or ssh://name")
@@ -336,7 +347,7 @@ def machine_of(host: str | None, config: str | None) -> SshMachine | None:
     return SshMachine(host, None if config is None else os.path.abspath(config))
 
 
-def found(port: int | None, machines: Sequence[SshMachine] = ()) -> list[RemoteServer]:
-    """The recorded servers on a port of these machines; None: any port, no machines: all."""
+def matching(port: int | None, machines: Sequence[SshMachine] = ()) -> list[RemoteServer]:
+    """The servers with a state file on a port of these machines. `port` None: any; no machines: all."""
     names = {machine.name for machine in machines}
     return [each for each in remembered() if port in (None, each.port) and (not names or each.machine in names)]

@@ -1,7 +1,7 @@
-"""Another machine by ssh: a Python program run there, its errors in one line, and a tunnel to a port of it.
+"""ssh: run a Python program on another machine, and open a tunnel to one of its ports.
 
-Nothing is installed there: the program goes through ssh's standard input to `python3 -`, and the server's API key with it, so
-that neither is in a process list.
+Nothing is installed there. The program and the API key in it go through standard input to `python3 -`, so neither is in a process
+list.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ _REASONS = (
     (r"Permission denied", "key refused ({}); add the key there or to your agent, or name an --ssh-config with it"),
     (
         r"Host key verification failed|REMOTE HOST IDENTIFICATION",
-        "host key not trusted ({}); ssh there by hand once and check it",
+        "host key not trusted ({}); connect with ssh by hand once and check it",
     ),
     (r"Can't open user config file", "{}"),
     (r".", "unreachable ({}); check the name, the port and that sshd runs there"),
@@ -45,18 +45,18 @@ class SshMachine:
 
     @property
     def command(self) -> list[str]:
-        """ssh without prompts and with a time limit; options follow, then `destination`."""
+        """The ssh command without prompts and with a connect timeout; options follow, then `destination`."""
         config = ["-F", self.config] if self.config else []
         return ["ssh", *config, "-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT_S}"]
 
     @property
     def destination(self) -> list[str]:
-        """The words that end ssh's options, so that no name is read as an option."""
+        """The last arguments of ssh, after `--`, so that no name is read as an option."""
         plain = self.name.removeprefix("ssh://")
         return ["--", self.name if ":" in plain else plain]
 
     def host(self) -> str:
-        """The address that ssh connects to, for requests from here."""
+        """The host name that ssh connects to, for HTTP requests from this machine."""
         try:
             done = subprocess.run([*self.command, "-G", *self.destination], capture_output=True, text=True, check=False)
         except OSError as error:
@@ -68,7 +68,7 @@ class SshMachine:
 
 
 def is_machine(host: str, config: str | None) -> bool:
-    """True if --host names another machine and not an address to listen on."""
+    """Return True if --host names another machine and not an address to listen on."""
     return config is not None or "@" in host or host.startswith("ssh://")
 
 
@@ -78,9 +78,9 @@ def no_client(error: OSError) -> UsageError:
 
 
 def run_python(machine: SshMachine, source: str, say: Say) -> dict[str, Any]:
-    """Run a Python program there; returns the JSON object on the last line of its output. `say` gets its progress lines.
+    """Run a Python program on a machine and return the JSON object on the last line of its output.
 
-    UsageError if ssh cannot connect, if there is no answer, or with the answer's `error`.
+    `say` gets the progress lines. UsageError if ssh cannot connect, without a response, or with the response's `error`.
     """
     try:
         process = subprocess.Popen(
@@ -98,36 +98,36 @@ def run_python(machine: SshMachine, source: str, say: Say) -> dict[str, Any]:
     assert process.stdout is not None
     assert process.stderr is not None
     errors: list[str] = []
-    listener = threading.Thread(target=_listen, args=(process.stderr, errors, say), daemon=True)
-    listener.start()
+    reader = threading.Thread(target=_collect, args=(process.stderr, errors, say), daemon=True)
+    reader.start()
     try:
-        with contextlib.suppress(BrokenPipeError), process.stdin:  # an ssh that cannot connect reports why itself
+        with contextlib.suppress(BrokenPipeError), process.stdin:  # ssh reports why it cannot connect
             process.stdin.write(source)
         out = process.stdout.read()
         code = process.wait()
     except KeyboardInterrupt:
         process.kill()
         raise
-    listener.join(CONNECT_S)
+    reader.join(CONNECT_S)
     if code == _LOST:
         raise UsageError(_lost(machine, "\n".join(errors)))
-    return _answer(machine, out, errors)
+    return _response(machine, out, errors)
 
 
-def _answer(machine: SshMachine, out: str, errors: list[str]) -> dict[str, Any]:
-    """The last line of the output; a login shell may print others before."""
+def _response(machine: SshMachine, out: str, errors: list[str]) -> dict[str, Any]:
+    """The response in the last line of the output. A login shell may print other lines before."""
     try:
-        answer = json.loads(out.splitlines()[-1])
-        problem = answer.get("error")
+        response = json.loads(out.splitlines()[-1])
+        problem = response.get("error")
     except (IndexError, ValueError, AttributeError):
-        raise UsageError(f"{machine.name}: {errors[-1] if errors else 'python3 gave no answer'}") from None
+        raise UsageError(f"{machine.name}: {errors[-1] if errors else 'python3 printed no response'}") from None
     if problem is not None:
         raise UsageError(f"{machine.name}: {problem}")
-    return dict(answer)
+    return dict(response)
 
 
-def _listen(lines: Iterable[str], errors: list[str], say: Say) -> None:
-    """Collect the lines of standard error; pass progress on."""
+def _collect(lines: Iterable[str], errors: list[str], say: Say) -> None:
+    """Collect the lines of standard error and report progress lines."""
     for line in lines:
         errors.append(line.rstrip())
         if ": starting, " in line:
@@ -140,7 +140,7 @@ def _lost(machine: SshMachine, errors: str) -> str:
         for line in reversed(lines):
             if re.search(pattern, line):
                 return f"{machine.name}: {text.format(line)}"
-    return f"{machine.name}: ssh could not get in and did not say why"
+    return f"{machine.name}: ssh could not connect and gave no reason"
 
 
 # -- tunnels -----------------------------------------------------------------------------------------------------------
@@ -151,7 +151,7 @@ def _forward(local: int, remote: int) -> str:
 
 
 def open_tunnel(machine: SshMachine, local: int, remote: int, log: Path) -> int:
-    """Start an ssh in the background that forwards a port of this machine to one there; returns its process id at once."""
+    """Start ssh in the background to forward a local port to a remote one; return its process id without waiting."""
     log.parent.mkdir(parents=True, exist_ok=True)
     options = ["-N", "-o", "ExitOnForwardFailure=yes", "-o", "ServerAliveInterval=15"]
     with log.open("wb") as sink:
@@ -162,12 +162,12 @@ def open_tunnel(machine: SshMachine, local: int, remote: int, log: Path) -> int:
             stderr=sink,
             start_new_session=True,
         )
-    process.returncode = 0  # it outlives this process: nothing is left for this object to do
+    process.returncode = 0  # the process outlives this one: without an exit code the Popen object would warn
     return process.pid
 
 
 def tunnel(pid: int, local: int, remote: int) -> psutil.Process | None:
-    """The process of a tunnel; None if it has ended, even if another process has its id now."""
+    """The process of a tunnel; None if it has ended, even if its process id is in use again."""
     with contextlib.suppress(ChildProcessError):
         os.waitpid(pid, os.WNOHANG)
     try:
@@ -178,7 +178,7 @@ def tunnel(pid: int, local: int, remote: int) -> psutil.Process | None:
 
 
 def close_tunnel(pid: int, local: int, remote: int, limit_s: float = 5.0) -> None:
-    """End it and wait until it is gone."""
+    """End the process of a tunnel and wait until it has ended."""
     deadline_ns = clock.now_ns() + round(limit_s * clock.NS_PER_S)
     while (process := tunnel(pid, local, remote)) is not None and clock.now_ns() < deadline_ns:
         with contextlib.suppress(psutil.Error):

@@ -16,14 +16,14 @@ def _value(setting: str, value: str) -> Any:
     parsed = parse(value)
     if parsed.faults:
         problem = parsed.faults[0].text.removeprefix("not YAML: ")
-        raise UsageError(f"--set {setting}: its value is no YAML ({problem}); see to its brackets and quotes")
+        raise UsageError(f"--set {setting}: its value is not YAML ({problem}); check its brackets and quotes")
     return parsed.data
 
 
 def changed(variant: Variant, settings: Sequence[str]) -> Variant:
-    """The variant with `flag=value` settings applied; a value is YAML's, an empty one drops the flag.
+    """Apply `flag=value` settings to a variant. Values are YAML; an empty value removes the flag.
 
-    UsageError for a flag that is no variant's: an address, or a key, which would stand in files and process lists.
+    UsageError for flags that a variant must not have: an address, or a key, which files and process lists would expose.
     """
     changes: dict[str, Any] = {}
     for setting in settings:

@@ -1,6 +1,6 @@
-"""Variants: named configurations of a server as data, each with the one factor in which it differs from its base.
+"""Variants: named configurations of a server, each with the factor in which it differs from its base.
 
-The files lie beside this module, one for each family: a model, a kind of hardware, and the variants by name.
+The YAML files beside this module each have one family: a model, its hardware, and variants by name.
 """
 
 import difflib
@@ -24,8 +24,8 @@ from ..vllm.arguments import to_argv
 
 FOLDER = Path(__file__).parent
 
-# What every variant switches on, so that runs against it can say why and not only how: each turn's own times and cached
-# tokens, and buckets of the latency histograms that are fine enough to read a median from (seconds).
+# Arguments of every variant, which the diagnosis of a run needs: times and cached tokens of each request, and histogram buckets
+# (seconds) that are fine enough for a median.
 ALWAYS: Mapping[str, Any] = {
     "enable-per-request-metrics": True,
     "enable-prompt-tokens-details": True,
@@ -46,7 +46,7 @@ _FAMILY_KEYS = {"source", "model", "hardware", "simulated_as", "prices", "varian
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One variant, complete: what its base says is in it. `args`: vLLM's, by long name; `old`: the form of its source."""
+    """A variant with the arguments of its base. `args`: of vLLM, by long name; `old`: the flags in its source."""
 
     name: str
     family: str
@@ -63,12 +63,12 @@ class Variant:
     prices: Prices = UNPRICED
 
     def __post_init__(self) -> None:
-        """GPUs are as many as the parallel sizes come to; UsageError for a size, a name or an environment that is none."""
+        """Set the number of GPUs to the product of the parallel sizes; UsageError for invalid values."""
         check_name(self.name)
         _check_words(self)
         if self.hardware.gpus:
-            taken = math.prod(self._size(name) for name in _PARALLEL)
-            object.__setattr__(self, "hardware", replace(self.hardware, gpus=taken))
+            gpus = math.prod(self._size(name) for name in _PARALLEL)
+            object.__setattr__(self, "hardware", replace(self.hardware, gpus=gpus))
 
     def _size(self, name: str) -> int:
         value = self.args.get(name)
@@ -80,12 +80,12 @@ class Variant:
 
     @property
     def argv(self) -> tuple[str, ...]:
-        """vLLM's arguments behind `vllm serve MODEL`, those that every variant has included."""
+        """The arguments after `vllm serve MODEL`, including ALWAYS."""
         return tuple(to_argv({**self.args, **{name: value for name, value in ALWAYS.items() if name not in self.args}}))
 
     @property
     def utilization(self) -> float:
-        """The share of each GPU's memory that the server takes; UsageError if it is no number."""
+        """The share of each GPU's memory that the server takes; UsageError if it is not a number."""
         value = self.args.get("gpu-memory-utilization") or DEFAULT_UTILIZATION
         try:
             return float(value)
@@ -93,13 +93,13 @@ class Variant:
             raise UsageError(f"{self.name}: gpu-memory-utilization {value}: not a number") from None
 
     def with_args(self, changes: Mapping[str, Any]) -> "Variant":
-        """The same with other arguments; None takes one away."""
+        """A copy with changed arguments; None removes an argument."""
         return replace(self, args={**self.args, **changes})
 
     def difference(self, base: "Variant") -> list[str]:
-        """What differs from another variant, a line each."""
+        """The differences from another variant, one line each."""
         lines = [
-            f"{name}: {_shown(base.args.get(name))} -> {_shown(self.args.get(name))}"
+            f"{name}: {_formatted(base.args.get(name))} -> {_formatted(self.args.get(name))}"
             for name in dict.fromkeys((*base.args, *self.args))
             if base.args.get(name) != self.args.get(name)
         ]
@@ -111,7 +111,7 @@ class Variant:
 
 
 def check_name(name: str) -> str:
-    """The name of a variant, which folders and shell scripts have too; UsageError where it is none."""
+    """Return a valid name of a variant, which is also a folder name; UsageError for an invalid one."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise UsageError(
             f"variant {name!r}: its name must be letters, digits, '.', '_' or '-', at most 64, and begin with a letter or digit"
@@ -120,7 +120,7 @@ def check_name(name: str) -> str:
 
 
 def _check_words(variant: Variant) -> None:
-    """UsageError where a text is none, or where a flag or an environment variable cannot be passed on."""
+    """Raise UsageError for values of another type and for invalid names of flags or environment variables."""
     for key in ("purpose", "model", "source", "simulated_as", "factor"):
         if not isinstance(getattr(variant, key), str):
             raise UsageError(f"{variant.name}: {key} {getattr(variant, key)!r}: not a text; quote it")
@@ -136,8 +136,8 @@ def _check_words(variant: Variant) -> None:
             raise UsageError(f"{variant.name}: environment: {name} {value!r}: not a text or a number; quote it")
 
 
-def _shown(value: Any) -> str:
-    """As a variant's file or a command line has it."""
+def _formatted(value: Any) -> str:
+    """Format a value as in a variant's file."""
     if value is None:
         return "not set"
     return json.dumps(value, separators=(",", ":")) if isinstance(value, bool | Mapping | list | tuple) else str(value)
@@ -146,112 +146,114 @@ def _shown(value: Any) -> str:
 @cache
 def bundled() -> Mapping[str, Variant]:
     """All bundled variants by name, in the order of the files."""
-    found: dict[str, Variant] = {}
+    variants_by_name: dict[str, Variant] = {}
     for path in sorted(FOLDER.glob("*.yaml")):
         family = _read(path)
-        if twice := sorted(found.keys() & family.keys()):
-            raise UsageError(f"{path}: variant {twice[0]} stands in another file too")
-        found |= family
-    return found
+        if repeated := sorted(variants_by_name.keys() & family.keys()):
+            raise UsageError(f"{path}: variant {repeated[0]} is also in another file")
+        variants_by_name |= family
+    return variants_by_name
 
 
 def named(name: str) -> Variant:
-    """A bundled variant, or one of a file: `file.yaml:name`. UsageError names the nearest."""
+    """A bundled variant, or one of a file: `file.yaml:name`. UsageError suggests the nearest name."""
     path, sign, inside = name.rpartition(":")
     if sign and path.endswith((".yaml", ".yml")):
         return _pick(_read(Path(path)), inside, path)
     if name.endswith((".yaml", ".yml")):
         inside = ", ".join(_read(Path(name)))
-        raise UsageError(f"{name}: say which of its variants, as {name}:NAME; it has {inside}")
+        raise UsageError(f"{name}: names no variant; write {name}:NAME with one of {inside}")
     return _pick(bundled(), name, "inferload deploy list")
 
 
 def stand_in(variant: Variant) -> str:
-    """The model and device whose step times the simulator takes for a variant: those of a preset, not the variant's own."""
+    """Model and device of the preset whose step times the simulator uses for a variant."""
     preset = find(variant.simulated_as)
     return f"{preset.model.name} on {preset.device.name} ({preset.name})"
 
 
 def base_of(variant: Variant, name: str) -> Variant | None:
-    """What a variant differs from, out of the file that its name is of; None for a base."""
+    """The base of a variant, from the same file; None if it is a base itself."""
     path, sign, _ = name.rpartition(":")
     return None if variant.base is None else named(f"{path}{sign}{variant.base}")
 
 
 def _read(path: Path) -> Mapping[str, Variant]:
-    return family_of(catalog.data(path, "", "FILE.yaml:NAME names a variant of a file of yours"), path)
+    return family_of(catalog.data(path, "", "FILE.yaml:NAME names a variant of a file"), path)
 
 
 def _pick(variants: Mapping[str, Variant], name: str, where: str) -> Variant:
     if name in variants:
         return variants[name]
-    near = difflib.get_close_matches(name, variants, n=1, cutoff=0.4)
-    raise UsageError(f"variant {name}: not known" + (f"; did you mean {near[0]}?" if near else "") + f" (see {where})")
+    nearest = difflib.get_close_matches(name, variants, n=1, cutoff=0.4)
+    raise UsageError(
+        f"variant {name}: not known" + (f"; did you mean {nearest[0]}?" if nearest else "") + f" (see {where})"
+    )
 
 
 def family_of(document: Any, path: Path) -> dict[str, Variant]:
-    """The variants that a family's file says; UsageError names the key that is wrong."""
+    """Parse the variants of a family's file; UsageError names the invalid key."""
     if not isinstance(document, Mapping):
-        raise UsageError(f"{path}: not a family of variants; it needs source, model, hardware and variants")
+        raise UsageError(f"{path}: not a family of variants; write source, model, hardware and variants")
     _check_keys(document, _FAMILY_KEYS, f"{path}")
-    found: dict[str, Variant] = {}
+    variants_by_name: dict[str, Variant] = {}
     variants = document.get("variants") or {}
     if not isinstance(variants, Mapping):
         raise UsageError(f"{path}: variants: not a mapping of names")
-    for name, said in variants.items():
-        if not isinstance(said, Mapping):
+    for name, entry in variants.items():
+        if not isinstance(entry, Mapping):
             raise UsageError(f"{path}: variant {name}: not a mapping")
-        _check_keys(said, _KEYS, f"{path}: variant {name}")
+        _check_keys(entry, _KEYS, f"{path}: variant {name}")
         for key in ("args", "environment"):
-            if not isinstance(said.get(key) or {}, Mapping):
+            if not isinstance(entry.get(key) or {}, Mapping):
                 raise UsageError(f"{path}: variant {name}: {key}: not a mapping such as {{max-num-seqs: 8}}")
-        found[name] = _variant(name, said, document, found, path)
-    if not found:
+        variants_by_name[name] = _variant(name, entry, document, variants_by_name, path)
+    if not variants_by_name:
         raise UsageError(f"{path}: no variants")
-    return found
+    return variants_by_name
 
 
 def _variant(
-    name: str, said: Mapping[str, Any], family: Mapping[str, Any], before: Mapping[str, Variant], path: Path
+    name: str, entry: Mapping[str, Any], family: Mapping[str, Any], previous: Mapping[str, Variant], path: Path
 ) -> Variant:
-    base = said.get("base")
-    if base is not None and not (isinstance(base, str) and base in before):
-        raise UsageError(f"{path}: variant {name}: its base {base!s} does not stand before it")
-    if (base is None) != ("factor" not in said):
-        raise UsageError(f"{path}: variant {name}: base and factor go together")
-    parent = before[base] if base is not None else None
+    base = entry.get("base")
+    if base is not None and not (isinstance(base, str) and base in previous):
+        raise UsageError(f"{path}: variant {name}: its base {base!s} is not defined before it")
+    if (base is None) != ("factor" not in entry):
+        raise UsageError(f"{path}: variant {name}: define both base and factor, or neither")
+    parent = previous[base] if base is not None else None
     try:
-        hardware = Hardware(**said["hardware"]) if "hardware" in said else None
+        hardware = Hardware(**entry["hardware"]) if "hardware" in entry else None
         return Variant(
             name=name,
             family=path.stem,
-            purpose=said["purpose"],
-            model=said.get("model") or (parent.model if parent else family["model"]),
+            purpose=entry["purpose"],
+            model=entry.get("model") or (parent.model if parent else family["model"]),
             hardware=hardware or (parent.hardware if parent else Hardware(**family["hardware"])),
             source=family["source"],
-            simulated_as=said.get("simulated_as") or (parent.simulated_as if parent else family["simulated_as"]),
+            simulated_as=entry.get("simulated_as") or (parent.simulated_as if parent else family["simulated_as"]),
             base=base,
-            factor=said.get("factor", ""),
-            args={**(parent.args if parent else {}), **(said.get("args") or {})},
-            environment={**(parent.environment if parent else {}), **(said.get("environment") or {})},
-            old=said.get("old"),
-            prices=prices.from_document(said.get("prices"), f"{path}: variant {name}: prices").over(
+            factor=entry.get("factor", ""),
+            args={**(parent.args if parent else {}), **(entry.get("args") or {})},
+            environment={**(parent.environment if parent else {}), **(entry.get("environment") or {})},
+            old=entry.get("old"),
+            prices=prices.from_document(entry.get("prices"), f"{path}: variant {name}: prices").over(
                 parent.prices if parent else prices.from_document(family.get("prices"), f"{path}: prices")
             ),
         )
     except (KeyError, TypeError) as error:
-        raise UsageError(f"{path}: variant {name}: {error} is missing or wrong") from error
+        raise UsageError(f"{path}: variant {name}: {error} is missing or invalid") from error
 
 
 def _check_keys(document: Mapping[str, Any], known: set[str], where: str) -> None:
     for key in document:
         if key not in known:
-            near = difflib.get_close_matches(str(key), known, n=1)
-            raise UsageError(f"{where}: unknown key {key}" + (f"; did you mean {near[0]}?" if near else ""))
+            nearest = difflib.get_close_matches(str(key), known, n=1)
+            raise UsageError(f"{where}: unknown key {key}" + (f"; did you mean {nearest[0]}?" if nearest else ""))
 
 
 def document(variant: Variant) -> dict[str, Any]:
-    """Everything of a variant, for a manifest or a machine."""
+    """All properties of a variant, for JSON."""
     return {
         "name": variant.name,
         "family": variant.family,

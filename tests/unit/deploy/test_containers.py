@@ -225,12 +225,12 @@ def test_files_are_written_where_they_are_wanted(tmp_path: Path, capsys: pytest.
 
 
 def test_what_no_container_can_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"tiny-all: its model is made on the spot"):
+    with pytest.raises(UsageError, match=r"tiny-all: its model is generated"):
         plan("tiny-all")
-    with pytest.raises(UsageError, match=r"--workers 0: at least one"):
+    with pytest.raises(UsageError, match=r"--workers 0: must be 1 or more"):
         plan(workers=0)
     assert plan(scenario="replay-mooncake").scenario_argument == "replay-mooncake"
-    with pytest.raises(UsageError, match=r"chat-sharegpt: reads ShareGPT_V3.*which no container has"):
+    with pytest.raises(UsageError, match=r"chat-sharegpt: reads ShareGPT_V3.*which no image has"):
         plan(scenario="chat-sharegpt")
     with pytest.raises(UsageError, match=r"-o /proc/1/none: "):
         container_plan.write(Path("/proc/1/none"), {"x": ""})

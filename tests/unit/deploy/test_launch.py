@@ -406,9 +406,7 @@ def test_another_program_that_answers_on_the_port_is_not_the_server(program: Sta
         with pytest.raises(UsageError) as told:
             launch.wait(wanted, 10, lambda _: None)
         assert str(told.value).startswith(f"port {other.port}: ")
-        assert f"(pid {other.pid}) answers there in its place; name another with --port: OSError: Add" in str(
-            told.value
-        )
+        assert f"(pid {other.pid}) answers there instead; name another with --port: OSError: Add" in str(told.value)
         assert server_state.group(mine) == []
         assert server_state.group(other)
 
@@ -431,7 +429,7 @@ def test_a_healthy_server_that_gives_no_token_is_stopped(program: Started) -> No
     )
     port = int(launch.tail(server.log).split("port ")[1].split()[0])
     moved = LocalServer(server.engine, "m", server.host, port, server.pid, server.started_at, server.argv, server.log)
-    with pytest.raises(UsageError, match=r"healthy but gave no token .*answered 500"):
+    with pytest.raises(UsageError, match=r"healthy but generated no token .*answered 500"):
         launch.wait(moved, 10, lambda _: None)
     assert server_state.group(server) == []
 
@@ -516,7 +514,7 @@ def test_a_port_that_cannot_be_had_is_named_before_anything_starts(state: Path) 
     assert not server_state.state_file(port).exists()
     with pytest.raises(UsageError, match="port 80000: ports are 1 to 65535"):
         local.start(ServerSpec(port=80000))
-    with pytest.raises(UsageError, match=r"192\.0\.2\.1 is no address of this machine"):
+    with pytest.raises(UsageError, match=r"192\.0\.2\.1 is not an address of this machine"):
         local.start(ServerSpec(host="192.0.2.1"))
 
 
@@ -527,13 +525,13 @@ def test_a_folder_that_cannot_be_written_to_is_one_line_and_leaves_no_server(
     sleeper = Command((sys.executable, "-c", "import time; time.sleep(600)"), dict(os.environ), ready_s=10.0)
     state.parent.mkdir(exist_ok=True)
     state.touch()
-    with pytest.raises(UsageError, match=rf"^{state}: cannot be written to \(.*\); make room there"):
+    with pytest.raises(UsageError, match=rf"^{state}: not writable \(.*\); free disk space"):
         local.start(wanted, sleeper)
     state.unlink()
     (state / f"{wanted.port}.json.part").mkdir(parents=True)  # what no user can write to
     spawn = launch._spawn
     monkeypatch.setattr(launch, "_spawn", lambda *given: begun.append(spawn(*given)) or begun[-1])
-    with pytest.raises(UsageError, match=rf"^{state}: cannot be written to \(Is a directory\)"):
+    with pytest.raises(UsageError, match=rf"^{state}: not writable \(Is a directory\)"):
         local.start(wanted, sleeper)
     eventually(lambda: ended(begun[0]))
 
@@ -560,7 +558,7 @@ def test_the_environment_names_the_folder_of_states(monkeypatch: pytest.MonkeyPa
 def test_a_state_file_that_is_none_is_named(state: Path) -> None:
     state.mkdir()
     (state / "1.json").write_text("{}")
-    with pytest.raises(UsageError, match=r"1\.json: not a server's state"):
+    with pytest.raises(UsageError, match=r"1\.json: not a state file of a server"):
         server_state.remembered()
 
 
@@ -653,13 +651,13 @@ def test_a_state_that_is_none_is_one_line(state: Path, text: str) -> None:
     path.write_text(text)
     with pytest.raises(UsageError) as told:
         server_state.remembered()
-    assert str(told.value) == f"{path}: not a server's state; end what it started by hand, and remove the file"
+    assert str(told.value) == f"{path}: not a state file of a server; stop its processes by hand, and remove the file"
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["tiny-all", "--host", ""], "--host: is empty; 127.0.0.1 is for this machine alone, 0.0.0.0 for everyone"),
+        (["tiny-all", "--host", ""], "--host: is empty; 127.0.0.1 listens on this machine alone, 0.0.0.0 on all"),
         (["tiny-all", "--host", "ssh://"], "--host ssh://: names no machine; user@machine, or ssh://name"),
         (["tiny-all", "--host", "me@"], "--host me@: names no machine; user@machine, or ssh://name"),
         (["tiny-all", "--cores", ""], "--cores : not a list of cores"),
@@ -667,12 +665,12 @@ def test_a_state_that_is_none_is_one_line(state: Path, text: str) -> None:
         (["tiny-all", "--set", "max-num-sqes=8"], "tiny-all: --max-num-sqes: unknown; did you mean --max-num-seqs?"),
         (["tiny-all", "--set", "max-num-seqs=-8"], "tiny-all: --max-num-seqs -8: from 1 to 1000000"),
         (["t4-all", "--engine", "vllm"], "t4-all: needs Tesla T4, nvidia-smi lists none on this machine"),
-        (["tiny-all", "--engine", "vllm"], "tiny-all: its model is made on the spot, for --engine vllm-cpu"),
+        (["tiny-all", "--engine", "vllm"], "tiny-all: its model is generated, for --engine vllm-cpu"),
         (["t4-all", "--model-path", "/no/model"], "--model-path /no/model: no config.json there"),
         (["t4-all", "--model-path", "."], "--model-path .: no config.json there"),
         (["tiny-1x100"], "model 'tiny-1x100': the hidden size must be a multiple of 128"),
-        (["tiny-all", "--ready-s", "nan"], "--ready-s nan: a number of seconds above 0"),
-        (["tiny-all", "--ready-s", "-1"], "--ready-s -1: a number of seconds above 0"),
+        (["tiny-all", "--ready-s", "nan"], "--ready-s nan: must be a number above 0"),
+        (["tiny-all", "--ready-s", "-1"], "--ready-s -1: must be a number above 0"),
     ],
 )
 def test_a_start_that_cannot_be_is_one_line(
@@ -716,7 +714,7 @@ def test_flags_after_the_dashes_are_the_engines_even_without_a_model(state: Path
         deploy("up", "--port", str(probe.free_port()), "--", "--no-such-flag")
     with pytest.raises(SystemExit):
         deploy("status", "--", "--what")
-    with pytest.raises(UsageError, match=r"^--lines 0: at least 1"):
+    with pytest.raises(UsageError, match=r"^--lines 0: must be 1 or more"):
         deploy("logs", "-n", "0")
 
 

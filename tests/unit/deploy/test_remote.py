@@ -144,7 +144,7 @@ def test_what_goes_wrong_is_one_line(deploy: Run, here: Path, capsys: pytest.Cap
     program.write_text('#!/bin/sh\necho loading\nshift $(($# - 2))\necho "inferload: $*" >&2\nexit 2\n')
     program.chmod(0o755)
     assert deploy("up", "tiny-all", "--engine", "vllm") == 2
-    assert "tiny-all: its model is made where inferload is installed" in one_line(capsys.readouterr().err)
+    assert "tiny-all: its model can only be generated where inferload is installed" in one_line(capsys.readouterr().err)
     assert deploy("up", "t4-all", "--engine", "vllm", "--program", "/no/vllm") == 2
     assert "ssh://machine-a: vllm: no program /no/vllm there" in one_line(capsys.readouterr().err)
     vllm = ["--engine", "vllm", "--program", str(program), "--port", str(probe.free_port())]
@@ -159,9 +159,9 @@ def test_what_goes_wrong_is_one_line(deploy: Run, here: Path, capsys: pytest.Cap
     assert deploy("down", "--port", "1") == 2
     assert "ssh://machine-a: port 1: nothing was started there" in one_line(capsys.readouterr().err)
     assert deploy("up", "tiny") == 2
-    assert "tiny: a bare model cannot be started on another machine" in one_line(capsys.readouterr().err)
+    assert "tiny: a model alone cannot be started on another machine" in one_line(capsys.readouterr().err)
     assert cli.main(["deploy", "up", "tiny-all", "--tunnel"]) == 2
-    assert "--tunnel, --listen, --program: for a server on another machine" in one_line(capsys.readouterr().err)
+    assert "--tunnel, --listen, --program: need another machine" in one_line(capsys.readouterr().err)
     assert cli.main(["deploy", "status", "--host", "box"]) == 2
     assert "--host box: write a machine as user@machine" in one_line(capsys.readouterr().err)
     assert remote.remembered() == []
@@ -228,11 +228,11 @@ def test_an_interpreter_that_is_missing_or_too_old_is_one_line(
 ) -> None:
     machine = ssh.SshMachine(ssh_server.machine, str(ssh_server.config))
     old = remote.program({"verb": "status", "port": None}).replace("(3, 10)", "(99, 0)", 1)
-    with pytest.raises(UsageError, match=r"^machine-a: python3 there is 3\.\d+; 3\.10 or newer is needed$"):
+    with pytest.raises(UsageError, match=r"^machine-a: python3 on that machine is 3\.\d+; 3\.10 or newer is needed$"):
         ssh.run_python(machine, old, lambda _: None)
     with pytest.raises(UsageError, match=r"^machine-a: NameError: name 'nothing' is not defined$"):
         ssh.run_python(machine, "nothing", lambda _: None)
-    with pytest.raises(UsageError, match=r"^machine-a: python3 gave no answer$"):
+    with pytest.raises(UsageError, match=r"^machine-a: python3 printed no response$"):
         ssh.run_python(machine, "print('not JSON')", lambda _: None)
 
 
@@ -280,7 +280,7 @@ def test_what_was_stopped_there_by_hand_is_forgotten_and_one_that_cannot_be_reac
     told = capsys.readouterr()
     assert told.out == f"ssh://{ssh_server.machine}: simulator on port 8: had ended already\n"
     assert "ssh://gone: unreachable (" in told.err
-    assert f"if it is gone for good, remove {remote.state_file('ssh://gone', 7)}" in one_line(told.err)
+    assert f"if the server no longer exists, remove {remote.state_file('ssh://gone', 7)}" in one_line(told.err)
     assert [one.machine for one in remote.remembered()] == ["ssh://gone"]
 
 
@@ -288,7 +288,7 @@ def test_a_state_that_is_none_names_the_file(here: Path) -> None:
     path = remote.state_file("a@b", 8000)
     path.parent.mkdir(parents=True)
     path.write_text(json.dumps({"machine": "a@b"}))
-    with pytest.raises(UsageError, match=r"a_b-8000.json: not a server's state .*; remove the file"):
+    with pytest.raises(UsageError, match=r"a_b-8000.json: not a state file of a server .*; remove the file"):
         remote.remembered()
 
 

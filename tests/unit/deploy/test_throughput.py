@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from inferload.deploy.commands.throughput import read_run
-from inferload.deploy.launcher.signals import Ended
+from inferload.deploy.launcher.signals import Terminated
 from inferload.deploy.servers import offline_limit
 from inferload.deploy.servers.engines import Command, ServerSpec
 from inferload.deploy.servers.offline_limit import OfflineLimit, OfflineLoad
@@ -96,7 +96,7 @@ Total num output tokens:  128
 def test_what_vllm_writes_is_read() -> None:
     found = offline_limit.read("vllm-cpu", OfflineLoad(4, 128, 32), {"elapsed_time": 2.0, "num_requests": 4}, LOG)
     assert (found.requests_per_s, found.output_tok_per_s, found.total_tok_per_s) == (2, 64, 320)
-    with pytest.raises(UsageError, match="ended without its figures"):
+    with pytest.raises(UsageError, match="no figures in its output"):
         offline_limit.read("vllm-cpu", OfflineLoad(4, 128, 32), {"elapsed_time": 2.0}, "")
 
 
@@ -155,7 +155,7 @@ def test_a_signal_ends_what_is_measured_too(tmp_path: Path, monkeypatch: pytest.
         if log.read_text().strip():
             os.kill(os.getpid(), signal.SIGTERM)
 
-    with pytest.raises(Ended):
+    with pytest.raises(Terminated):
         offline_limit._run(bench, log, end)
     pid = int(log.read_text())
     assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE

@@ -157,9 +157,9 @@ FAMILY = {
         ({"variants": {"a": {"purpos": "p"}}}, "variant a: unknown key purpos; did you mean purpose?"),
         (
             {"variants": {"a": {"base": "z", "factor": "f", "purpose": "p"}}},
-            "variant a: its base z does not stand before it",
+            "variant a: its base z is not defined before it",
         ),
-        ({"variants": {"a": {"factor": "f", "purpose": "p"}}}, "variant a: base and factor go together"),
+        ({"variants": {"a": {"factor": "f", "purpose": "p"}}}, "variant a: define both base and factor, or neither"),
         ({"variants": {"a": {}}}, "variant a: 'purpose' is missing"),
         ({"variants": {}}, "no variants"),
     ],
@@ -179,7 +179,7 @@ def test_a_family_that_is_none(change: dict[str, Any], said: str) -> None:
         ("source: !x y\n", ":1: source: tag '!x': tags are not supported; write plain values"),
         ("source: x\nvariants: [a]\n", ": variants: not a mapping of names"),
         ("source: x\nvariants: {a: {args: [1]}}\n", ": variant a: args: not a mapping such as {max-num-seqs: 8}"),
-        (None, ": No such file or directory; FILE.yaml:NAME names a variant of a file of yours"),
+        (None, ": No such file or directory; FILE.yaml:NAME names a variant of a file"),
     ],
 )
 def test_a_file_that_is_none_is_one_line(text: str | None, said: str | None, tmp_path: Path) -> None:
@@ -231,8 +231,8 @@ def test_a_setting_that_is_no_yaml_is_one_line() -> None:
     with pytest.raises(UsageError) as told:
         changed(named("tiny-all"), ["speculative-config={bad"])
     assert str(told.value) == (
-        "--set speculative-config={bad: its value is no YAML (expected ',' or '}', but got '<stream end>'); "
-        "see to its brackets and quotes"
+        "--set speculative-config={bad: its value is not YAML (expected ',' or '}', but got '<stream end>'); "
+        "check its brackets and quotes"
     )
 
 
@@ -258,7 +258,7 @@ def test_the_page_of_a_variant_of_ones_own_file_says_what_it_differs_in(
     assert '             speculative-config: not set -> {"method":"ngram"}\n  command' in said
     assert cli.main(["deploy", "show", str(path)]) == 2
     assert capsys.readouterr().err == (
-        f"inferload: {path}: say which of its variants, as {path}:NAME; it has tiny-all, b\n"
+        f"inferload: {path}: names no variant; write {path}:NAME with one of tiny-all, b\n"
     )
 
 
