@@ -1,4 +1,4 @@
-"""The end of runs that a command has started as processes in sessions of their own."""
+"""Termination of runs that a command started as process groups."""
 
 import contextlib
 import os
@@ -7,18 +7,15 @@ import subprocess
 
 
 def end(process: subprocess.Popen[bytes], patience_s: float) -> None:
-    """End a run and what it started, gently and after `patience_s` not; harmless where it is over.
-
-    A Ctrl-C meanwhile takes the rest of the patience, and nothing of the run is left behind.
-    """
+    """Send SIGTERM to the process group of a run, and SIGKILL after `patience_s` or on Ctrl-C. No effect if it has ended."""
     try:
-        _signalled(process, signal.SIGTERM, patience_s)
+        _signal_and_wait(process, signal.SIGTERM, patience_s)
     finally:
-        _signalled(process, signal.SIGKILL, 10.0)
+        _signal_and_wait(process, signal.SIGKILL, 10.0)
 
 
-def _signalled(process: subprocess.Popen[bytes], number: signal.Signals, wait_s: float) -> None:
-    """Wait so long for a process that is told to end, with its group."""
+def _signal_and_wait(process: subprocess.Popen[bytes], number: signal.Signals, wait_s: float) -> None:
+    """Send a signal to the group of a running process and wait up to `wait_s` for its end."""
     if process.poll() is not None:
         return
     with contextlib.suppress(ProcessLookupError):
