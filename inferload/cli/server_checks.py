@@ -4,7 +4,7 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
-from inferload.client.client import ClientSettings, Credentials, Timeouts
+from inferload.client.client import ClientSettings, Credentials, TurnTimeouts
 from inferload.client.connection import credentials
 from inferload.client.connection.connect import TlsSettings
 from inferload.client.connection.target import Target
@@ -16,7 +16,7 @@ from inferload.machine.checks import Check
 from inferload.run_options import API_KEY_VARIABLE
 from inferload.server_metrics import metric_names
 
-_TIMEOUTS = Timeouts(connect_s=10, first_event_s=60, between_events_s=30, turn_s=120)
+_TIMEOUTS = TurnTimeouts(connect_s=10, first_event_s=60, between_events_s=30, turn_s=120)
 
 
 def settings(arguments: argparse.Namespace) -> ClientSettings:

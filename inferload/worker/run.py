@@ -14,7 +14,7 @@ from gevent.threadpool import ThreadPool
 
 from inferload import rundir
 from inferload.client.connection import descriptors
-from inferload.client.connection.error_log import FaultLog
+from inferload.client.connection.error_log import ErrorLog
 from inferload.client.turn import Turn, TurnRequest, TurnResult
 from inferload.content.data import Data
 from inferload.content.prompts import Vocabulary
@@ -149,7 +149,7 @@ class WorkerRun:
         self._awaits = any(client.reader == "python" for client in self._clients)
         self._starting = 0  # turns that will be sent as soon as it is their greenlet's turn: a drain waits for them
         self._books = LocustBooks(environment)
-        self._faults = FaultLog(logger)
+        self._faults = ErrorLog(logger)
         self._booker = gevent.spawn(self._book)
         _prepare_interpreter()
         self._pulse = Pulse()
@@ -216,7 +216,7 @@ class WorkerRun:
             return
         self._starting += 1
         try:
-            self._clients[0].pump.wait()
+            self._clients[0].parse_queue.wait()
         finally:
             self._starting -= 1
 

@@ -154,7 +154,7 @@ def _play(client: PairClient, turn: Turn, case: Case) -> bool:
         _digested(client)
         if turn.result is not None:
             return False
-        turn.digest()
+        turn.queue_parsing()
         _digested(client)
         turn.give_up(Failure.UNFINISHED, "no more comes")
         return True
@@ -179,6 +179,6 @@ def _taken(client: PairClient, connection: Any) -> None:
 def _digested(client: PairClient) -> None:
     """Let the event loop hear what there is to hear, and parse what it has."""
     gevent.idle()  # unlike sleep(0) it polls first
-    while len(client.pump):
+    while len(client.parse_queue):
         gevent.idle()
     gevent.idle()

@@ -54,7 +54,7 @@ def test_agents_call_tools_and_are_told_of_as_tasks(stage: Stage, scene: Scene) 
     assert block["done"] == len(done) > 0
     assert block["tool_s"]["min"] >= 2 * 0.2
     assert f"{block['begun']} begun, {block['done']} done" in ended.text
-    assert "Tasks of agent" in (ended.run_dir / "report.md").read_text()
+    assert "Tasks: agent" in (ended.run_dir / "report.md").read_text()
 
 
 def cancelled(place: Place) -> Ended:

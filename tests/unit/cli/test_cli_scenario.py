@@ -165,7 +165,7 @@ def test_init_writes_a_locustfile_beside_it_that_runs_it(inferload: Inferload, t
     assert 'scenario = "my load.yaml"' in text
     compile(text, str(locustfile), "exec")
     out = inferload("init", str(tmp_path / "other.yaml"))[1]
-    assert f"{locustfile}: exists already and stays as it is" in out
+    assert f"{locustfile}: exists already and is unchanged" in out
     assert locustfile.read_text() == text
 
 
@@ -177,7 +177,7 @@ def test_validate_looks_at_the_data_too(inferload: Inferload, tmp_path: Path, mo
     code, out, _ = inferload("validate", str(file))
     assert code == 0
     assert "valid, digest" in out
-    assert "not here: prompts.jsonl: no such file" in out
+    assert "missing on this machine: prompts.jsonl: no such file" in out
     assert inferload("plan", str(file))[0] == 2
     prompts = tmp_path / "prompts.jsonl"  # beside the scenario
     prompts.write_text('{"prompt": "Hi", "output_tokens": 3}\n{"prompt"\n')

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferload.client.answers.registry import ANSWERS
-from inferload.client.answers.stream_answer import Answer
+from inferload.client.answers.stream_answer import StreamAnswer
+from inferload.client.client import ANSWERS
 from inferload.content.messages import Message, Piece, Role, ToolCall
 from inferload.content.prompts import approximate
 from inferload.content.script import Ask
@@ -147,7 +147,7 @@ def test_lengths_are_forced_where_that_can_be() -> None:
 # -- answers
 
 
-def read(endpoint: Endpoint, *documents: dict[str, Any]) -> Answer:
+def read(endpoint: Endpoint, *documents: dict[str, Any]) -> StreamAnswer:
     """The answer that these events make; event i came at instant i."""
     answer = ANSWERS[endpoint]()
     answer.events([json.dumps(document).encode() for document in documents], list(range(len(documents))))
@@ -202,7 +202,7 @@ def test_a_streamed_response() -> None:
     assert (answer.first_event_ns, answer.first_visible_ns) == (0, 7)
     assert ("".join(answer.text), answer.reasoning) == ("So it is.", ["Hm."])
     assert answer.tool_calls is not None
-    assert answer.tool_calls.made() == (ToolCall("call_1", "read", '{"a": 1}'),)
+    assert answer.tool_calls.calls() == (ToolCall("call_1", "read", '{"a": 1}'),)
     assert (answer.input_tokens, answer.output_tokens, answer.cached_tokens) == (20, 5, 16)
     assert (answer.finish_reason, answer.request_id) == ("tool_calls", "resp_1")
     assert answer.metrics is not None
@@ -243,7 +243,7 @@ def test_a_streamed_message() -> None:
     assert (answer.first_event_ns, answer.first_visible_ns) == (0, 7)
     assert ("".join(answer.text), answer.reasoning) == ("So it is.", ["Hm."])
     assert answer.tool_calls is not None
-    assert answer.tool_calls.made() == (ToolCall("c1", "read", '{"a": 1}'),)
+    assert answer.tool_calls.calls() == (ToolCall("c1", "read", '{"a": 1}'),)
     assert (answer.input_tokens, answer.output_tokens, answer.cached_tokens) == (20, 5, 16)
     assert (answer.finish_reason, answer.request_id) == ("tool_calls", "msg_1")
 

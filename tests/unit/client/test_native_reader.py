@@ -252,7 +252,7 @@ TURNS = 10_000 if os.environ.get("INFERLOAD_SOAK") else 2_000
 
 
 def test_an_ending_that_is_heard_late_is_not_the_next_replys(client_of: Callable[[str], Client]) -> None:
-    """A large answer in one burst: the pump parses all of it before the event loop hears that it has ended."""
+    """A large answer in one burst: the queue parses all of it before the event loop hears that it has ended."""
     listener = socket.create_server(("127.0.0.1", 0))
     client = client_of(f"http://127.0.0.1:{listener.getsockname()[1]}")
     assert client._thread is not None
@@ -271,7 +271,7 @@ def test_an_ending_that_is_heard_late_is_not_the_next_replys(client_of: Callable
                 burst
             ):  # without the event loop, which must not hear of it yet
                 assert now_ns() < until_ns
-            turn.queued = True  # as the pump has it
+            turn.queued = True  # as the parse queue sets it
             while not turn.step():
                 pass
             result = turn.wait()

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from scripted_server import chunk
 
 from inferload.client.answers.event_stream import EventStream
-from inferload.client.answers.stream_answer import Answer
+from inferload.client.answers.stream_answer import StreamAnswer
 from inferload.client.connection.http1 import ChunkedDecoder, Framing, Http1Error, ReplyHead, parse_head
-from inferload.client.connection.reply import Arrivals, Reply
+from inferload.client.connection.reply import Arrivals, HttpReply
 
 native = pytest.importorskip("inferload.client.connection._native", reason="the compiled reader was not built")
 
@@ -185,7 +185,7 @@ def framed(events: Pieces, splits: list[int], chunked: bool) -> bytes:
 
 def answered(body: bytes, at: list[int], chunked: bool, slice_: int, quick: bool) -> tuple[object, ...]:
     """What an answer holds after the body came in these pieces, handed over in slices of so many reads."""
-    reply, answer = Reply(lambda: None), Answer()
+    reply, answer = HttpReply(lambda: None), StreamAnswer()
     headers = {"content-type": "text/event-stream"}
     reply._begin_body(ReplyHead(200, headers, Framing.CHUNKED if chunked else Framing.CLOSE, None, keep_alive=True))
     stream = EventStream(answer, native.scan if quick else None)
@@ -204,7 +204,7 @@ def answered(body: bytes, at: list[int], chunked: bool, slice_: int, quick: bool
     answer.conclude(reply.at_end or not chunked)
     tokens = answer.tokens_by_event
     return (
-        *("".join(answer.reasoning), answer.tool_calls and answer.tool_calls.made()),
+        *("".join(answer.reasoning), answer.tool_calls and answer.tool_calls.calls()),
         *("".join(answer.text), list(answer.event_ns), None if tokens is None else list(tokens)),
         *(answer.first_event_ns, answer.last_event_ns, answer.first_visible_ns, answer.failure, answer.detail),
         *(answer.finish_reason, answer.request_id, answer.input_tokens, answer.output_tokens, answer.closed),
@@ -239,7 +239,7 @@ def test_a_common_stream_is_taken_by_the_quick_road(words: list[str], chunked: b
         taken.extend(len(when) // 8 for _, when in found if not isinstance(when, int))
         return found, at, read
 
-    reply, answer = Reply(lambda: None), Answer()
+    reply, answer = HttpReply(lambda: None), StreamAnswer()
     reply._begin_body(ReplyHead(200, {}, Framing.CHUNKED if chunked else Framing.CLOSE, None, keep_alive=True))
     ends = array("q", [sum(map(len, pieces[: n + 1])) for n in range(len(pieces))])
     EventStream(answer, counting).feed(reply, Arrivals(b"".join(pieces), ends, ends, array("q"), 0))  # type: ignore[arg-type]

@@ -28,7 +28,7 @@ from inferload import scrapes_file
 from inferload.cli.scrape import _duration_s, _interval_s
 from inferload.client.client import Credentials, TlsSettings
 from inferload.client.scrape_http import MAX_PAGE_BYTES, MetricsClient, MetricsUrl
-from inferload.client.scraper import Book, Scrape, gauges, line_of
+from inferload.client.scraper import Scrape, ScrapeBuffer, gauges, line_of
 from inferload.errors import UsageError
 from inferload.master.lifecycle.scraper_process import Scraping
 from inferload.measure.clock import Anchor
@@ -224,7 +224,7 @@ def test_certificates_are_checked_unless_told_not_to(tmp_path: Path, trusted: st
     ("arguments", "words"),
     [
         (["--target", "server:8000"], "not an http or https address"),
-        (["--target", "http://me:secret@server/metrics"], "carries a user or password"),
+        (["--target", "http://me:secret@server/metrics"], "contains a user or password"),
         (["--target", "http://server/metrics", "--ca-file", "nowhere.pem"], "--ca-file nowhere.pem"),
         (["--target", "http://server/metrics", "--interval-s", "0.001"], "invalid parse_interval value"),
     ],
@@ -313,7 +313,7 @@ def test_a_scraper_that_was_killed_leaves_nothing_half_written(tmp_path: Path, p
 
 def test_no_scrapes_are_an_empty_table(tmp_path: Path) -> None:
     assert scrapes_file.read_scrapes(tmp_path).schema == scrapes_file.SCHEMA
-    assert len(Book().take()) == 0
+    assert len(ScrapeBuffer().take()) == 0
 
 
 @pytest.fixture
@@ -436,7 +436,7 @@ def test_a_page_that_never_gives_figures_is_exit_code_1(tmp_path: Path, page: Me
     process = command(*urls, "--out", str(tmp_path / "m"), "--interval", "0.05", "--duration", "0.3")
     out, err = process.communicate(timeout=30)
     assert process.returncode == 1
-    assert f"{urls[0]}: no figures: Connection refused" in out
+    assert f"{urls[0]}: no metrics: Connection refused" in out
     assert "1 of 2 targets up" in out
     assert err == f"scraper: {urls[0]}: no metrics: Connection refused\n"
     assert set(kept(tmp_path / "m")["target"].to_pylist()) == {urls[1]}

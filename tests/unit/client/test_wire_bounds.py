@@ -10,7 +10,7 @@ import pytest
 from scripted_server import HEAD, Script, ScriptedServer, chunk, chunked, send
 from test_wire_turn import ANSWER, CHUNKED, event
 
-from inferload.client.client import Client, ClientSettings, Timeouts
+from inferload.client.client import Client, ClientSettings, TurnTimeouts
 from inferload.client.connection import reader_choice
 from inferload.client.connection.http1 import MAX_HEAD_BYTES
 from inferload.client.connection.target import Target
@@ -99,7 +99,7 @@ def test_a_reply_without_end_ends_its_turn_within_bounded_memory(
     start: Callable[..., Turn], first: bytes, then: bytes, failure: Failure, says: str
 ) -> None:
     process = psutil.Process()
-    limits = Timeouts(turn_s=1.0 if failure is Failure.TIMEOUT_TURN else PATIENCE_S)
+    limits = TurnTimeouts(turn_s=1.0 if failure is Failure.TIMEOUT_TURN else PATIENCE_S)
     turn = start(endless(first, then), send(chunked(*ANSWER)), timeouts=limits)
     before = process.memory_info().rss
     peak = before
@@ -113,7 +113,7 @@ def test_a_reply_without_end_ends_its_turn_within_bounded_memory(
 
 
 def test_other_turns_go_on_beside_a_reply_without_end(start: Callable[..., Turn]) -> None:
-    turn = start(endless(STREAM, chunk(b": still here\n\n")), send(chunked(*ANSWER)), timeouts=Timeouts(turn_s=3.0))
+    turn = start(endless(STREAM, chunk(b": still here\n\n")), send(chunked(*ANSWER)), timeouts=TurnTimeouts(turn_s=3.0))
     with gevent.Timeout(PATIENCE_S):
         while turn._reply.last_ns is None:
             gevent.sleep(0.01)
@@ -131,7 +131,7 @@ SURPLUS = [chunked(*ANSWER) + event("b"), HEAD + b"Content-Length: %d\r\n\r\n" %
 def test_bytes_behind_the_end_are_no_part_of_a_reply_and_end_its_connection(
     start: Callable[..., Turn], reply: bytes
 ) -> None:
-    result = waited(start(send(reply), send(chunked(*ANSWER)), timeouts=Timeouts(between_events_s=PATIENCE_S)))
+    result = waited(start(send(reply), send(chunked(*ANSWER)), timeouts=TurnTimeouts(between_events_s=PATIENCE_S)))
     assert result.record.failure is None, result.detail
     assert result.text == "Grüße \u2028x"
     assert waited(start()).record.failure is None

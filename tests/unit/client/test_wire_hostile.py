@@ -19,16 +19,16 @@ from test_native_fuzz import FORMS
 from inferload.client.client import Client, ClientSettings
 from inferload.client.connection import reader_choice
 from inferload.client.connection.target import Target
-from inferload.client.turn import Timeouts, Turn, TurnRequest, TurnResult
+from inferload.client.turn import Turn, TurnRequest, TurnResult, TurnTimeouts
 from inferload.measure.clock import now_ns
 from inferload.measure.record import Failure
 
 SANITIZED = "ASAN_OPTIONS" in os.environ
 SLOWER = 10 if SANITIZED else 1
-SHORT = Timeouts(
+SHORT = TurnTimeouts(
     connect_s=5 * SLOWER, first_event_s=0.5 * SLOWER, between_events_s=0.5 * SLOWER, turn_s=1 * SLOWER
 )  # for replies without an end
-LONG = Timeouts(connect_s=100, first_event_s=100, between_events_s=100, turn_s=100)  # never reached
+LONG = TurnTimeouts(connect_s=100, first_event_s=100, between_events_s=100, turn_s=100)  # never reached
 HANGS_S = 200
 # With a sanitizer freed memory is kept back, and what is there has marks around it.
 MOST_MEMORY_MB = 450 if SANITIZED else 150
@@ -49,7 +49,7 @@ def url() -> Iterator[str]:
 class Watched:
     """A client that keeps its results, and checks that its books balance."""
 
-    def __init__(self, url: str, reader: reader_choice.ReaderName, limits: Timeouts) -> None:
+    def __init__(self, url: str, reader: reader_choice.ReaderName, limits: TurnTimeouts) -> None:
         self.results: list[TurnResult] = []
         self._started = 0
         with environment(reader_choice.VARIABLE, reader):
@@ -79,12 +79,12 @@ class Watched:
 
 
 @pytest.fixture
-def limits() -> Timeouts:
+def limits() -> TurnTimeouts:
     return LONG
 
 
 @pytest.fixture
-def clients(url: str, limits: Timeouts) -> Iterator[tuple[Watched, Watched]]:
+def clients(url: str, limits: TurnTimeouts) -> Iterator[tuple[Watched, Watched]]:
     if not reader_choice.built():
         pytest.skip("the compiled reader was not built")
     made = Watched(url, "native", limits), Watched(url, "python", limits)

@@ -14,12 +14,12 @@ import trustme
 from scripted_server import HEAD, Script, ScriptedServer, chunk, chunked, send
 
 from inferload.client.answers.event_stream import EventStream
-from inferload.client.answers.stream_answer import Answer
+from inferload.client.answers.stream_answer import StreamAnswer
 from inferload.client.answers.token_ids import TokenIds
-from inferload.client.client import Client, ClientSettings, Credentials, Timeouts
+from inferload.client.client import Client, ClientSettings, Credentials, TurnTimeouts
 from inferload.client.connection import reader_choice
 from inferload.client.connection.connect import TlsSettings
-from inferload.client.connection.deferred_parser import Pump
+from inferload.client.connection.deferred_parser import ParseQueue
 from inferload.client.connection.reply import AnyConnection, GatheredReply
 from inferload.client.connection.target import Target
 from inferload.client.turn import Turn, TurnRequest, TurnResult
@@ -270,7 +270,7 @@ TEXT = b"HTTP/1.1 %s\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n%s"
         (b"", Failure.CUT, "closed"),
         (b"SSH-2.0-OpenSSH\r\n", Failure.BAD_HTTP, "SSH"),
         (HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n\r\n", Failure.BAD_HTTP, "chunk size"),
-        (chunked(event("", role="assistant"), event(finish="stop"), DONE), Failure.EMPTY, "without one output"),
+        (chunked(event("", role="assistant"), event(finish="stop"), DONE), Failure.EMPTY, "without output tokens"),
     ],
     ids=lambda value: str(value)[:24],
 )
@@ -349,7 +349,7 @@ def test_a_fault_while_looking_for_time_outs_ends_its_turn_alone(monkeypatch: py
     monkeypatch.setattr(Turn, "overdue", broken_for_one)
     release = threading.Event()
     server = ScriptedServer([lambda _sock, _request: bool(release.wait(20))])  # type: ignore[list-item, return-value]
-    settings = ClientSettings(Target.parse(server.url), "m", timeouts=Timeouts(turn_s=0.6))
+    settings = ClientSettings(Target.parse(server.url), "m", timeouts=TurnTimeouts(turn_s=0.6))
     client = Client(settings, lambda _result: None)
     turns = [client.start(TurnRequest(b"{}", f"s{i}.0", f"s{i}", 0, "chat", "measure", now_ns())) for i in range(2)]
     with gevent.Timeout(20):
@@ -380,21 +380,25 @@ def test_a_refused_connection(ask: Callable[..., TurnResult]) -> None:
 @pytest.mark.parametrize(
     ("sent", "limits", "failure"),
     [
-        (b"", Timeouts(first_event_s=0.3), Failure.TIMEOUT_FIRST_EVENT),
+        (b"", TurnTimeouts(first_event_s=0.3), Failure.TIMEOUT_FIRST_EVENT),
         (
             HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + chunk(b": still here\n\n"),
-            Timeouts(first_event_s=0.3),
+            TurnTimeouts(first_event_s=0.3),
             Failure.TIMEOUT_FIRST_EVENT,
         ),
         (
             HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + chunk(event("a")),
-            Timeouts(between_events_s=0.3),
+            TurnTimeouts(between_events_s=0.3),
             Failure.TIMEOUT_BETWEEN_EVENTS,
         ),
-        (HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + chunk(event("a")), Timeouts(turn_s=0.3), Failure.TIMEOUT_TURN),
+        (
+            HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + chunk(event("a")),
+            TurnTimeouts(turn_s=0.3),
+            Failure.TIMEOUT_TURN,
+        ),
     ],
 )
-def test_time_outs(ask: Callable[..., TurnResult], sent: bytes, limits: Timeouts, failure: Failure) -> None:
+def test_time_outs(ask: Callable[..., TurnResult], sent: bytes, limits: TurnTimeouts, failure: Failure) -> None:
     release = threading.Event()
 
     def script(sock: socket.socket, _request: bytes) -> None:
@@ -584,7 +588,7 @@ def test_a_token_id_out_of_range_ends_its_turn_once(ask: Callable[..., TurnResul
     result = ask(send(chunked(first, TOKEN_IDS % ids, DONE)), send(chunked(*ANSWER)))
     assert result.record.failure is Failure.BAD_EVENT
     assert "token_ids" in result.detail
-    assert len(ask.client.pump) == 0  # type: ignore[attr-defined]
+    assert len(ask.client.parse_queue) == 0  # type: ignore[attr-defined]
 
 
 class RecordedTurns:
@@ -601,10 +605,10 @@ class RecordedTurns:
         with gevent.Timeout(20):
             turn = self.client.start(request)
             while turn.result is None:
-                turn.digest()
+                turn.queue_parsing()
                 gevent.sleep(0.001)
             result = turn.wait()
-            while len(self.client.pump):
+            while len(self.client.parse_queue):
                 gevent.sleep(0)
         return result
 
@@ -638,7 +642,7 @@ def test_a_record_that_cannot_be_made_ends_its_turn_once(
     endless: RecordedTurns, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
     monkeypatch.setattr(EventStream, "feed", raising)
-    monkeypatch.setattr(Answer, place, property(raising) if place == "tokens_by_event" else raising)
+    monkeypatch.setattr(StreamAnswer, place, property(raising) if place == "tokens_by_event" else raising)
     result = endless.run()
     assert result.record.failure is Failure.CLIENT_ERROR
     assert endless.results == [result]
@@ -661,12 +665,12 @@ class Broken:
 
 
 def test_a_job_that_cannot_even_fail_stops_no_other(caplog: pytest.LogCaptureFixture) -> None:
-    pump = Pump(gevent.get_hub().loop)
+    queue = ParseQueue(gevent.get_hub().loop)
     broken = [Broken() for _ in range(50)]
     for job in broken:
-        pump.add(job)
+        queue.add(job)
     with gevent.Timeout(20):
-        pump.wait()
-    pump.close()
+        queue.wait()
+    queue.close()
     assert [job.calls for job in broken] == [["step", "fail"]] * 50
     assert len([record for record in caplog.records if "a fault of the step" in (record.exc_text or "")]) == 1

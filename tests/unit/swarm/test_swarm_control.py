@@ -11,7 +11,7 @@ import pytest
 from gevent.event import Event
 from records import turn
 
-from inferload.client.connection.error_log import FaultLog
+from inferload.client.connection.error_log import ErrorLog
 from inferload.client.turn import TurnResult
 from inferload.master.controller import Controller
 from inferload.measure.clock import NS_PER_S, Anchor, now_ns
@@ -121,7 +121,7 @@ def test_an_exception_of_a_booking_does_not_stop_the_next_one(caplog: pytest.Log
         booked.extend(results)
 
     run = WorkerRun.__new__(WorkerRun)
-    values = {"_books": SimpleNamespace(book=book), "_faults": FaultLog(logging.getLogger()), "_unbooked": 4}
+    values = {"_books": SimpleNamespace(book=book), "_faults": ErrorLog(logging.getLogger()), "_unbooked": 4}
     for name, value in values.items():
         setattr(run, name, value)
     for turn_id in ("bad", "good"):
