@@ -154,7 +154,7 @@ REFUSED: dict[Callable[[Place], list[str]], tuple[str, ...]] = {
     missing_host: ("--host: missing", "--host http://server:8000"),
     no_such_host: ("nowhere.invalid", "host right?"),
     nobody_listens: ("127.0.0.1:", "refused", "is the server started"),
-    key_missing: ("/v1/models", "401", "wants a key", "--api-key-file", "OPENAI_API_KEY"),
+    key_missing: ("/v1/models", "401", "requires a key", "--api-key-file", "OPENAI_API_KEY"),
     wrong_key: ("/v1/models", "401", "refuses the key", "--api-key-file"),
     unknown_model: ("--model huge", "it serves tiny"),
     html_page: ("/v1/models", "text/html instead of a list of models", "OpenAI-compatible"),

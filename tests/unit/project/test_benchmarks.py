@@ -236,7 +236,7 @@ def test_a_round_with_the_reader_writes_its_page(
     row = json.loads(figures.read_text())["rows"][0]
     assert (row["client"], row["streams"], row["reported"]["turns"]) == ("C reader", 3, 6)
     assert row["server"]["tokens_sent"] == 120
-    assert f"{bench.CLIENTS['aiperf'].name}: not asked for (--clients)" in text
+    assert f"{bench.CLIENTS['aiperf'].name}: not requested (--clients)" in text
     assert str(tmp_path) not in text
 
 
@@ -318,7 +318,7 @@ def test_points_over_the_reader() -> None:
     reader = Row("base", table.READER_NAME, "", 100, Reported(ttft_mean_ms=50.5, ttft_p99_ms=51, itl_p99_ms=10))
     distances = table.distance_table(case, [reader, row_with(None)])
     assert "| TTFT mean: some client | 1.0 |" in distances
-    assert "| TTFT mean: what inferload aims at | 1 |" in distances
+    assert "| TTFT mean: target of inferload | 1 |" in distances
     assert table.distance_table(case, [row_with(None)]) == ""
 
 
