@@ -45,6 +45,7 @@ def parsed(**given: object) -> argparse.Namespace:
         "headless": True,
         "autostart": False,
         "run_time": None,
+        "num_users": None,
         "processes": None,
         "master_host": "127.0.0.1",
         "user_classes": [],
@@ -70,6 +71,10 @@ def test_everything_right_passes(tmp_path: Path) -> None:
         (
             {"gate": ["failed_ratio{agent} < 1"]},
             "--gate: gate 'failed_ratio{agent} < 1', character 14: unknown class agent",
+        ),
+        (
+            {"scenario": "mixed", "only": "chat", "gate": ["failed_ratio{agent} < 1"]},
+            "--only chat: gate 'failed_ratio{agent} < 1' is on class agent, which sends no turns then",
         ),
         ({"scenario": "smok"}, "smoke"),
         ({"also_host": ["server:8000"]}, "host 'server:8000'"),

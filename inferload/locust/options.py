@@ -102,7 +102,7 @@ def check(options: Any, program: Program = _ANY) -> Checked:
     run_spec.more_gates(scenario, options.gate or ())
     if options.only:
         users_set = next((each.value for each in settings if each.key == "arrivals.users"), None)
-        run_spec.alone(scenario, options.only, options.num_users or users_set)
+        run_spec.only_class(scenario, options.only, options.num_users or users_set, options.gate or ())
     if options.headless or options.autostart:
         if not options.host:
             raise UsageError("--host: missing; say which server, as --host http://server:8000")

@@ -100,22 +100,29 @@ class Order:
         return None if self.rate is None else self.rate * users / self.users
 
 
-def alone(scenario: Scenario, only: str, users: int | None) -> dict[str, Any]:
-    """What has to change so that one class of a mix is sent as it is in the mix.
+def only_class(scenario: Scenario, only: str, users: int | None, more: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the change that sends only one class of a mix, with its arrivals in the mix. `more`: gates of the command line.
 
-    UsageError for a closed loop without a number of users: in the mix a class holds users by the length of its sessions, not by
-    its share of them.
+    UsageError for a gate on another class, and for a closed loop without a number of users: in the mix the length of a class's
+    sessions, not its share of them, determines its number of users.
     """
     mix, arrivals = scenario.workload, scenario.arrivals
     if not isinstance(mix, Mix):
         raise UsageError(f"--only {only}: scenario {scenario.name} is no mix; leave it out")
-    if only not in [one.name for one in mix.classes]:
-        raise UsageError(f"--only {only}: no class of the mix, which has {', '.join(one.name for one in mix.classes)}")
+    names = [member.name for member in mix.classes]
+    if only not in names:
+        raise UsageError(f"--only {only}: no class of the mix, which has {', '.join(names)}")
     if isinstance(arrivals, Closed) and users is None:
         raise UsageError(
-            f"--only {only}: in a closed loop a class holds users by the length of its sessions, not by its share of them; give "
-            "a number of users with --users, or use an open loop"
+            f"--only {only}: in a closed loop the number of users of a class depends on the length of its sessions; give "
+            "it with --users, or use an open loop"
         )
+    for gate in map(gates.parse, (*scenario.gates, *more)):
+        if gate.class_name not in (None, only):
+            raise UsageError(
+                f"--only {only}: gate {gate.text!r} is on class {gate.class_name}, which sends no turns then; remove the gate "
+                "or --only"
+            )
     return {"workload.only": only}
 
 
@@ -182,7 +189,7 @@ def _changes(wish: Wish, scenario: Scenario) -> dict[str, Any]:
     if wish.abort_on is not None:
         changes["abort_on"] = list(wish.abort_on)
     if wish.only is not None:
-        changes |= alone(scenario, wish.only, wish.users)
+        changes |= only_class(scenario, wish.only, wish.users, wish.gates)
     return changes
 
 
