@@ -14,7 +14,7 @@ from inferload.errors import UsageError
 from inferload.master.lifecycle import cache_passes
 from inferload.plan.planned_load import Sample, planned_load
 from inferload.plan.prefix_cache import PlannedCache
-from inferload.process.run_spec import Wish, resolve
+from inferload.process.run_spec import RunOptions, resolve
 from inferload.scenario.scenario import Cache, load
 from inferload.workload.sessions import Sessions
 
@@ -246,9 +246,9 @@ def _refused(place: Place) -> Ended:
 def test_a_class_of_a_closed_loop_alone_wants_a_number_of_users(tmp_path: Path) -> None:
     path = scenario(tmp_path / "mix", **MIX | {"arrivals": {"kind": "closed", "users": 8, "spawn_per_s": 8}})
     with pytest.raises(UsageError, match=r"--only rag: in a closed loop .* give a number of users with --users"):
-        resolve(Wish(str(path), "http://127.0.0.1:1", only="rag"))
-    order = resolve(Wish(str(path), "http://127.0.0.1:1", only="rag", users=5))
-    assert order.users == 5
+        resolve(RunOptions(str(path), "http://127.0.0.1:1", only="rag"))
+    spec = resolve(RunOptions(str(path), "http://127.0.0.1:1", only="rag", users=5))
+    assert spec.users == 5
 
 
 @scenes(_refused, ())

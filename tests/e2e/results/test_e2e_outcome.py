@@ -394,7 +394,7 @@ from locust import task
 class ChatUser(ScenarioUser):
     @task
     def broken(self):
-        if self.environment.inferload_agent._run.open:
+        if self.environment.inferload_worker._run.open:
             raise KeyError("no such prompt")
 """
 

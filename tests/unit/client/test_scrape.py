@@ -32,7 +32,7 @@ from inferload.client.scraper import Scrape, ScrapeBuffer, gauges, line_of
 from inferload.errors import UsageError
 from inferload.master.lifecycle.scraper_process import Scraping
 from inferload.measure.clock import Anchor
-from inferload.process.settings import OwnSettings
+from inferload.process.settings import ProcessSettings
 from inferload.rundir import SERVER_METRICS
 from inferload.server_metrics import metric_names as names
 from inferload.server_metrics.exposition import Sample, parse
@@ -298,7 +298,7 @@ def test_a_scraper_that_was_killed_leaves_nothing_half_written(tmp_path: Path, p
     folder = tmp_path / SERVER_METRICS
     folder.mkdir()
     scrapes_file.write_part(folder, 0, book_of(1, 2).to_table())
-    own = OwnSettings(Credentials(), (), TlsSettings(), None)
+    own = ProcessSettings(Credentials(), (), TlsSettings(), None)
     scraping = Scraping(folder, (f"http://127.0.0.1:{page.port}/metrics",), 1.0, own, Anchor.take())
     try:
         scraping._process.kill()

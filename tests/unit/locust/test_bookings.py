@@ -6,7 +6,7 @@ from locust.env import Environment
 from records import MS, S, turn
 
 from inferload.client.turn import TurnResult
-from inferload.locust.adapters.statistics import LocustBooks
+from inferload.locust.adapters.statistics import LocustStats
 from inferload.measure.record import Failure
 
 RECORDS = [
@@ -23,7 +23,7 @@ def booked(*listeners: Any) -> Environment:
     environment.create_local_runner()
     for listener in listeners:
         environment.events.request.add_listener(listener)
-    LocustBooks(environment).book([TurnResult(record, "", "") for record in RECORDS])
+    LocustStats(environment).book([TurnResult(record, "", "") for record in RECORDS])
     return environment
 
 

@@ -14,14 +14,14 @@ from inferload.client.client import Credentials
 from inferload.client.connection.connect import TlsSettings
 from inferload.client.connection.target import Target
 from inferload.master.lifecycle import preflight
-from inferload.process.run_spec import Order
+from inferload.process.run_spec import RunSpec
 from inferload.scenario import scenario as scenarios
 from inferload.scrapes_file import ScrapeColumns
 from inferload.server_metrics import metric_names as names
 from inferload.server_metrics.exposition import PromParser
 from inferload.server_metrics.series import by_target
 from inferload.server_metrics.window_figures import servers_block
-from inferload.worker.run import OwnSettings
+from inferload.worker.run import ProcessSettings
 
 PAGES = DATA / "pages"
 S = 1_000_000_000
@@ -123,6 +123,6 @@ def trtllm_serve() -> Iterator[str]:
 
 
 def test_the_page_is_found_where_the_usual_one_is_json(trtllm_serve: str) -> None:
-    order = Order(scenarios.load("smoke"), "x", (Target.parse(trtllm_serve),), None, None, 1, 1.0, {})
-    pages = preflight._metrics(order, OwnSettings(Credentials(None), (), TlsSettings(None, False), None))
+    spec = RunSpec(scenarios.load("smoke"), "x", (Target.parse(trtllm_serve),), None, None, 1, 1.0, {})
+    pages = preflight._metrics(spec, ProcessSettings(Credentials(None), (), TlsSettings(None, False), None))
     assert pages == {f"{trtllm_serve}/prometheus/metrics": "tensorrt-llm"}

@@ -22,7 +22,7 @@ from inferload.measure.tally import Slo, TallySet
 from inferload.results.phase_evidence import RunFacts, gather
 from inferload.results.summary import QUANTILES, SummaryInput, build, exact_block, steady
 from inferload.results.terminal_summary import brief
-from inferload.results.terminal_tables import tables
+from inferload.results.terminal_tables import figure, tables
 from inferload.turns_file import TurnColumns, exact_values, to_table
 from inferload.verdict.validity import Verdict, judge
 
@@ -317,6 +317,20 @@ def test_tables_of_a_valid_run(golden: Callable[[str, str], None]) -> None:
     told = given_by(records, Slo(ttft_ms=41), gates=gates, exact=exact_of(records))
     golden("console-valid.txt", tables(build(told)))
     golden("brief-valid.txt", brief(build(told), "5 users") + "\n")
+
+
+def test_tables_of_several_classes_have_a_row_for_each() -> None:
+    records = sixty_seconds()
+    summary = build(given_by(records, exact=exact_of(records), exact_by_class={"chat": exact_of(records, "chat")}))
+    block = tables(summary).partition("\nby class\n")[2].partition("\n\n")[0]
+    (row,) = [line.split() for line in block.splitlines() if line.split()[:1] == ["chat"]]
+    chat = summary["by_class"]["chat"]
+    assert row[1:3] == [str(chat["turns"]["sent"]), str(chat["turns"]["failed"])]
+    latency = [chat["latency"][measure] for measure in ("ttft_ms", "itl_ms", "tpot_ms", "e2e_ms")]
+    figures = [figure(measured, statistic) for measured in latency for statistic in ("mean", "p50", "p95")]
+    assert row[3:] == " ".join(figures).split()
+    alone = summary | {"by_class": {"chat": chat}}
+    assert "by class" not in tables(alone)
 
 
 def test_the_short_summary_is_bounded() -> None:

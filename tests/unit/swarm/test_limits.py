@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from inferload.scenario.files.mistakes import ScenarioError
 from inferload.scenario.scenario import from_text
-from inferload.worker.limits import Gate, Quota
+from inferload.worker.limits import InFlightLimiter, Quota
 from inferload.workload.arrivals import share
 
 HEAD = """schema: 1
@@ -49,37 +49,37 @@ def test_all_workers_together_take_what_was_asked_for(
 
 
 def test_a_gate_lets_in_as_many_as_it_has_places_and_the_first_come_first() -> None:
-    gate, inside, order = Gate(2), [0], []
+    limiter, inside, order = InFlightLimiter(2), [0], []
     most = 0
 
     def guest(number: int) -> None:
         nonlocal most
-        assert gate.enter()
+        assert limiter.enter()
         order.append(number)
         inside[0] += 1
         most = max(most, inside[0])
         gevent.sleep(0)
         inside[0] -= 1
-        gate.leave()
+        limiter.leave()
 
     gevent.joinall([gevent.spawn(guest, number) for number in range(20)], raise_error=True)
     assert order == list(range(20))
     assert most == 2
-    assert gate.try_enter()
-    assert gate.try_enter()
-    assert not gate.try_enter()
+    assert limiter.try_enter()
+    assert limiter.try_enter()
+    assert not limiter.try_enter()
 
 
 def test_who_waits_at_a_gate_that_closes_goes_away() -> None:
-    gate = Gate(1)
-    assert gate.enter()
-    waiting = [gevent.spawn(gate.enter) for _ in range(3)]
+    limiter = InFlightLimiter(1)
+    assert limiter.enter()
+    waiting = [gevent.spawn(limiter.enter) for _ in range(3)]
     gevent.sleep(0)
-    gate.close()
+    limiter.close()
     gevent.joinall(waiting)
     assert [one.value for one in waiting] == [False] * 3
-    gate.leave()
-    assert not gate.enter()
+    limiter.leave()
+    assert not limiter.enter()
 
 
 @pytest.mark.parametrize(

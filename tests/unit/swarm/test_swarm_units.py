@@ -27,8 +27,8 @@ from inferload.master.lifecycle.workers import Member, Roster
 from inferload.measure import clock
 from inferload.measure.record import PhaseWindow
 from inferload.process import messages, silence
-from inferload.process.run_spec import Wish, nominal_users, resolve
-from inferload.process.settings import OwnSettings, client_settings
+from inferload.process.run_spec import RunOptions, nominal_users, resolve
+from inferload.process.settings import ProcessSettings, client_settings
 from inferload.run_options import RUN_OPTIONS
 from inferload.scenario import scenario as scenarios
 from inferload.worker import worker
@@ -45,6 +45,7 @@ def parsed(**given: object) -> argparse.Namespace:
         "headless": True,
         "autostart": False,
         "run_time": None,
+        "num_users": None,
         "processes": None,
         "master_host": "127.0.0.1",
         "user_classes": [],
@@ -70,6 +71,10 @@ def test_everything_right_passes(tmp_path: Path) -> None:
         (
             {"gate": ["failed_ratio{agent} < 1"]},
             "--gate: gate 'failed_ratio{agent} < 1', character 14: unknown class agent",
+        ),
+        (
+            {"scenario": "mixed", "only": "chat", "gate": ["failed_ratio{agent} < 1"]},
+            "--only chat: gate 'failed_ratio{agent} < 1' is on class agent, which sends no turns then",
         ),
         ({"scenario": "smok"}, "smoke"),
         ({"also_host": ["server:8000"]}, "host 'server:8000'"),
@@ -131,35 +136,35 @@ def test_a_file_that_holds_no_key(tmp_path: Path, text: str) -> None:
 
 
 def test_an_order_takes_over_what_was_asked_and_says_so() -> None:
-    order = resolve(Wish("smoke", HOST, seed=7, users=9, spawn_per_s=3.0, run_time_s=5))
-    assert (order.users, order.spawn_per_s, order.scenario.seed, order.scenario.phases.measure_s) == (9, 3.0, 7, 5.0)
-    assert set(order.overrides) == {"seed", "phases.measure_s", "arrivals.users", "arrivals.spawn_per_s"}
-    assert resolve(Wish("smoke", HOST)).overrides == {}
+    spec = resolve(RunOptions("smoke", HOST, seed=7, users=9, spawn_per_s=3.0, run_time_s=5))
+    assert (spec.users, spec.spawn_per_s, spec.scenario.seed, spec.scenario.phases.measure_s) == (9, 3.0, 7, 5.0)
+    assert set(spec.overrides) == {"seed", "phases.measure_s", "arrivals.users", "arrivals.spawn_per_s"}
+    assert resolve(RunOptions("smoke", HOST)).overrides == {}
 
 
 def test_hosts_are_taken_in_the_order_in_which_they_were_named() -> None:
-    order = resolve(Wish("smoke", HOST, also_hosts=("http://b:1", "http://c/v1")))
-    assert [target.url for target in order.targets] == [HOST, "http://b:1", "http://c"]
-    assert order.target.url == HOST
+    spec = resolve(RunOptions("smoke", HOST, also_hosts=("http://b:1", "http://c/v1")))
+    assert [target.url for target in spec.targets] == [HOST, "http://b:1", "http://c"]
+    assert spec.target.url == HOST
     with pytest.raises(UsageError, match="named twice"):
-        resolve(Wish("smoke", HOST, also_hosts=(HOST + "/v1",)))
+        resolve(RunOptions("smoke", HOST, also_hosts=(HOST + "/v1",)))
 
 
 def test_a_scenario_that_names_its_models_leaves_no_room_for_another(tmp_path: Path) -> None:
     file = tmp_path / "models.yaml"
     models = [{"name": "base", "share": 0.5}, {"name": "adapter", "share": 0.5}]
     file.write_text(scenarios.load("smoke").changed({"request.models": models}).resolved_text())
-    assert resolve(Wish(str(file), HOST)).model is None
+    assert resolve(RunOptions(str(file), HOST)).model is None
     with pytest.raises(UsageError, match=r"--model x: the scenario names its models \(base, adapter\)"):
-        resolve(Wish(str(file), HOST, model="x"))
+        resolve(RunOptions(str(file), HOST, model="x"))
 
 
 def test_users_scale_the_rate_of_an_open_loop() -> None:
     scenario = scenarios.load("chat-open")
     users, _ = nominal_users(scenario)
-    plain = resolve(Wish("chat-open", HOST))
+    plain = resolve(RunOptions("chat-open", HOST))
     assert plain.rate_for(users * 2) == pytest.approx(2 * (plain.rate or 0))
-    twice = resolve(Wish("chat-open", HOST, users=users * 2))
+    twice = resolve(RunOptions("chat-open", HOST, users=users * 2))
     assert twice.rate == pytest.approx(2 * (plain.rate or 0))
 
 
@@ -257,7 +262,7 @@ def test_workers_of_another_version_or_scenario_are_named() -> None:
 def test_a_worker_that_writes_its_files_is_heard_until_it_has_written_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker, "REPORT_S", 0.001)
     runner = SimpleNamespace(register_message=lambda *_arguments, **_options: None)
-    one = worker.Agent(SimpleNamespace(runner=runner), OwnSettings(Credentials(), (), TlsSettings(), None))
+    one = worker.Worker(SimpleNamespace(runner=runner), ProcessSettings(Credentials(), (), TlsSettings(), None))
     sent: list[str] = []
     monkeypatch.setattr(one, "_send", sent.append)
     run = SimpleNamespace(closing=True, said_all=False, report=lambda: "report", tidy=lambda: None)

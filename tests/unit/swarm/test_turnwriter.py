@@ -77,7 +77,7 @@ def test_parts_that_cannot_be_joined_still_count(tmp_path: Path, monkeypatch: py
     writer = TurnWriter(turns, "w0", Anchor(0, 0))
     writer.extend([record(0)])
     written = writer.finish()
-    assert written == turn_writer.Written(1, f"{turns}: No space left on device")
+    assert written == turn_writer.WrittenRecords(1, f"{turns}: No space left on device")
 
 
 def test_a_folder_that_cannot_be_listed_ends_the_writer_with_the_error(
@@ -90,4 +90,4 @@ def test_a_folder_that_cannot_be_listed_ends_the_writer_with_the_error(
     writer = TurnWriter(turns, "w0", Anchor(0, 0))
     writer.extend([record(0)])
     monkeypatch.setattr(turns_file, "parts_of", exhausted)
-    assert writer.finish() == turn_writer.Written(0, f"{turns}: Too many open files")
+    assert writer.finish() == turn_writer.WrittenRecords(0, f"{turns}: Too many open files")

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inferload.errors import UsageError
-from inferload.process.run_spec import Wish, alone, resolve
+from inferload.process.run_spec import RunOptions, only_class, resolve
 from inferload.scenario.files.mistakes import ScenarioError
 from inferload.scenario.scenario import Scenario, from_text
 from inferload.workload.schedules import schedule_of
@@ -64,12 +64,29 @@ def test_of_a_closed_loop_a_class_alone_has_the_users_that_it_is_given(tmp_path:
     path = tmp_path / "mix.yaml"
     path.write_text(json.dumps(document))
     with pytest.raises(UsageError, match="--users"):
-        resolve(Wish(str(path), "http://h", only="a"))
-    assert resolve(Wish(str(path), "http://h", only="a", users=7)).users == 7
+        resolve(RunOptions(str(path), "http://h", only="a"))
+    assert resolve(RunOptions(str(path), "http://h", only="a", users=7)).users == 7
 
 
 def test_only_is_for_mixes() -> None:
     document = _document()
     single = {**document, "workload": document["workload"]["classes"][0]["workload"]}
     with pytest.raises(UsageError, match="--only a: scenario mix is no mix"):
-        alone(from_text(json.dumps(single), "x"), "a", None)
+        only_class(from_text(json.dumps(single), "x"), "a", None)
+
+
+def test_gates_on_a_class_that_only_leaves_out_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "mix.yaml"
+    path.write_text(json.dumps(_document()))
+    given = RunOptions(str(path), "http://h", only="a", gates=("failed_ratio{b} < 0.1",))
+    with pytest.raises(
+        UsageError, match=r"--only a: gate 'failed_ratio\{b\} < 0.1' is on class b, which sends no turns then"
+    ):
+        resolve(given)
+    path.write_text(json.dumps(_document() | {"gates": ["failed_ratio{b} < 0.1"]}))
+    with pytest.raises(
+        UsageError, match=r"--only a: gate 'failed_ratio\{b\} < 0.1' is on class b, which sends no turns then"
+    ):
+        resolve(RunOptions(str(path), "http://h", only="a"))
+    both = RunOptions(str(path), "http://h", only="b", gates=("failed_ratio < 0.1", "failed_ratio{GET /health} < 1"))
+    assert len(resolve(both).scenario.gates) == 3

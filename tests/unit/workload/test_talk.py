@@ -13,8 +13,8 @@ from inferload.measure.clock import now_ns
 from inferload.measure.record import PhaseWindow
 from inferload.requests.bodies import Isolation, Texts
 from inferload.scenario.scenario import from_text
-from inferload.worker.limits import Gate, Quota
-from inferload.worker.session_runner import Talk
+from inferload.worker.limits import InFlightLimiter, Quota
+from inferload.worker.session_runner import SessionRunner
 
 SCENARIO = from_text(
     "schema: 1\nname: p\nworkload: {kind: chat, prompt_tokens: 10, output_tokens: 5}\n"
@@ -53,7 +53,7 @@ class Host:
         self.assignment = SimpleNamespace(model="m", run_id="r")
         self.scenario = SCENARIO
         self.texts = Texts(approximate(), 0)
-        self.gate, self.quota = Gate(2), Quota(None, 5)
+        self.limiter, self.quota = InFlightLimiter(2), Quota(None, 5)
         self.open = True
         self.sent = 0
         self.planned_ns: list[int] = []
@@ -80,9 +80,9 @@ class Host:
         return SimpleNamespace(wait=lambda: result)
 
 
-def free(gate: Gate) -> int:
+def free(limiter: InFlightLimiter) -> int:
     count = 0
-    while gate.try_enter():
+    while limiter.try_enter():
         count += 1
     return count
 
@@ -90,12 +90,12 @@ def free(gate: Gate) -> int:
 @pytest.mark.parametrize(("script", "turns"), [(plain, 2), (working, 2), (forking, 2)])
 def test_a_session_takes_what_its_turns_need_and_leaves_nothing_taken(script: Any, turns: int) -> None:
     host: Any = Host()
-    assert host.gate.try_enter()  # for its first turn, as whoever starts a session does
+    assert host.limiter.try_enter()  # for its first turn, as whoever starts a session does
     assert host.quota.take_session("measure")
-    ended = Talk(host, Session(0, "chat", script()), Isolation(), 0).perform()
+    ended = SessionRunner(host, Session(0, "chat", script()), Isolation(), 0).perform()
     assert ended.complete
     assert host.sent == turns
-    assert free(host.gate) == 2
+    assert free(host.limiter) == 2
     left = sum(host.quota.take_turn("measure") for _ in range(9))
     assert left == 5 - turns
 
@@ -107,18 +107,18 @@ def test_work_that_ends_after_the_run_begins_no_turn() -> None:
         yield Work(lambda: setattr(host, "open", False))
         yield ask()
 
-    assert host.gate.try_enter()
+    assert host.limiter.try_enter()
     assert host.quota.take_session("measure")
-    assert not Talk(host, Session(0, "chat", script()), Isolation(), 0).perform().complete
+    assert not SessionRunner(host, Session(0, "chat", script()), Isolation(), 0).perform().complete
     assert host.sent == 0
-    assert free(host.gate) == 2
+    assert free(host.limiter) == 2
 
 
 def performed(host: Any, script: Script) -> bool:
-    assert host.gate.try_enter()
+    assert host.limiter.try_enter()
     assert host.quota.take_session("measure")
-    complete = Talk(host, Session(0, "chat", script), Isolation(), 0).perform().complete
-    assert free(host.gate) == 2
+    complete = SessionRunner(host, Session(0, "chat", script), Isolation(), 0).perform().complete
+    assert free(host.limiter) == 2
     return complete
 
 
