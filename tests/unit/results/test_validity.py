@@ -172,15 +172,15 @@ def test_the_words_name_the_figure_and_the_remedy() -> None:
     verdict = judge([replace(GOOD, delay_p99_ms=14.02)])
     assert verdict.reasons[0].text == (
         "the client added up to 14 ms to 1 % of the gaps, whose median is 10 ms; "
-        "use more workers, each on a core of its own, or fewer streams"
+        "use more workers, each on its own core, or fewer streams"
     )
 
 
 def test_large_figures_are_written_out() -> None:
     said = judge([replace(GOOD, lag_mean_ms=664.3, turn_mean_s=1.0304)]).reasons[0].text
-    assert said.startswith("turns left 664 ms late on average, and take 1,030 ms;")
+    assert said.startswith("turns were sent 664 ms late on average, and last 1,030 ms;")
     said = judge([replace(GOOD, clock_steps=1, clock_stepped_s=-3600.0)]).reasons[0].text
-    assert "by -3,600.0 s in all" in said
+    assert "by -3,600.0 s in total" in said
 
 
 def test_evidence_comes_from_books_and_health() -> None:

@@ -14,7 +14,7 @@ from records import turn
 from inferload.client.connection.error_log import ErrorLog
 from inferload.client.turn import TurnResult
 from inferload.master.controller import Controller
-from inferload.measure.clock import NS_PER_S, Anchor, now_ns
+from inferload.measure.clock import NS_PER_S, now_ns
 from inferload.measure.record import PhaseWindow
 from inferload.summarise.cache_figures import as_sent
 from inferload.worker import load_loops
@@ -139,7 +139,7 @@ def test_turns_with_token_ids_come_as_they_were_sent_on_any_worker() -> None:
             "block_hashes": pa.array([[1, 2], None, [3], []], pa.list_(pa.int64())),
         }
     )
-    rows = list(as_sent(table, {"a": Anchor(100, 0), "b": Anchor(120, 0)}))
+    rows = list(as_sent(table, {"a": 100, "b": 120}))
     assert [(row["worker"], row["sent_ns"], row["block_hashes"]) for row in rows] == [
         ("a", 10, [1, 2]), ("b", 5, [3]), ("a", 30, None),
     ]  # fmt: skip

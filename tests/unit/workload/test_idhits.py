@@ -3,6 +3,7 @@
 import struct
 from hashlib import blake2b
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,6 +25,14 @@ def test_hits_are_those_of_a_cache_without_an_end(turns: list[tuple[str, list[in
         rows.append((apart, row))
     assert hits.sums.hits.cached == hits.sums.at_most == expected
     assert hits.sums.hits.turns == len(turns)
+
+
+@pytest.mark.parametrize(("sent_ns", "unexplained"), [(1, 0), (9, 32)])
+def test_an_excess_is_explained_by_a_deficit_before_the_first_token(sent_ns: int, unexplained: int) -> None:
+    hits = IdHits(16)
+    hits.turn("a", [1, 2, 3], 49, 32, sent_ns=0, first_ns=9)
+    hits.turn("a", [1, 2, 4], 49, 0, sent_ns=sent_ns, first_ns=20)
+    assert hits.sums.excess.tokens == unexplained
 
 
 def alike(one: list[int], other: list[int]) -> int:

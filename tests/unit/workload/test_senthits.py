@@ -65,7 +65,7 @@ def test_prompts_of_other_servers_and_of_other_sessions_salts_never_meet() -> No
 def test_what_the_answers_told_is_held_against_the_upper_bound() -> None:
     turns = {"s0.0": SentTurn(40, 30, cached_tokens=20), "s0.1": SentTurn(110, 30, cached_tokens=60)}
     sums = _hits(turns).sums
-    assert (sums.told.turns, sums.told.cached, sums.unexpected) == (2, 80, 20)
+    assert (sums.told.turns, sums.told.cached, sums.excess.tokens) == (2, 80, 20)
 
 
 def _told(cached: int) -> CacheFigures:
@@ -116,6 +116,53 @@ def test_a_second_run_finds_the_prompts_of_the_first_and_perhaps_its_answers() -
     hits.session(0, _talk(2), APART, _sent(40, 110))
     # Its own answer is another: 40 + 29 of the second prompt are its own, and all of it if the answers are the same.
     assert (hits.sums.hits.cached, hits.sums.at_most, hits.sums.again) == (30 + 60, 30 + 100, 1)
+
+
+def _overlapping(*turns: tuple[str, int, int, int | None]) -> int:
+    """Unexplained tokens of one-turn sessions; each turn: its text, sent, first token, cached tokens.
+
+    A text's letters are messages of 40 tokens: texts share the letters that they have in common from the front.
+    """
+    hits = SentHits(BLOCK)
+    for index, (text, sent_ns, first_ns, cached) in enumerate(turns):
+        ask = Ask(tuple(text_message("user", letter, 40) for letter in text), 30)
+        counted = None if cached is None else 40 * len(text)
+        turn = SentTurn(counted, 30, cached, sent_ns=sent_ns, first_ns=first_ns)
+        hits.session(index, (ask for _ in "a"), APART, {f"s{index}.0": turn})
+    return hits.sums.excess.tokens
+
+
+@pytest.mark.parametrize(
+    ("turns", "unexplained"),
+    [
+        ([("pa", 0, 9, 40), ("pb", 1, 8, 0)], 0),  # computed in the other order
+        ([("pa", 0, 9, 40), ("pb", 1, 8, 40)], 40),  # nobody computed the prefix
+        ([("pa", 0, 9, 40), ("pb", 9, 20, 0)], 40),  # sent after the first token: an eviction
+        ([("pa", 0, 9, 40), ("pb", 1, 20, 40), ("pc", 9, 20, 0)], 40),
+        ([("pa", 0, 9, 40), ("xb", 1, 8, 0)], 40),  # without a common prefix
+        ([("pa", 0, 9, 70), ("pb", 1, 8, 0)], 30),  # the second text is no common prefix
+        ([("pa", 0, 9, 40), ("pb", 1, 9, 40), ("pc", 2, 9, 0)], 0),
+        ([("pa", 0, 9, 40), ("qa", 1, 9, 40), ("pc", 2, 9, 0)], 40),  # one deficit explains one excess
+        ([("pqa", 0, 9, 80), ("pb", 1, 9, 0), ("pqc", 2, 9, 40)], 0),  # two deficits explain an excess
+        ([("pa", 0, 9, 40), ("pb", 1, 9, None)], 0),  # a turn that reports nothing may have been the first
+    ],
+)
+def test_an_excess_is_explained_by_the_deficit_of_a_turn_in_flight_at_the_same_time(
+    turns: list[tuple[str, int, int, int | None]], unexplained: int
+) -> None:
+    assert _overlapping(*turns) == unexplained
+
+
+def test_an_earlier_turn_that_is_booked_with_its_later_session_explains_an_excess() -> None:
+    def session(*letters: str) -> Script:
+        for letter in letters:
+            yield Ask((text_message("user", letter, 40),), 30)
+
+    hits = SentHits(BLOCK)
+    first = {"s0.0": SentTurn(40, 30, 0, sent_ns=0, first_ns=5), "s0.1": SentTurn(40, 30, 30, sent_ns=50, first_ns=55)}
+    hits.session(0, session("x", "p"), APART, first)
+    hits.session(1, session("p"), APART, {"s1.0": SentTurn(40, 30, 0, sent_ns=20, first_ns=25)})
+    assert hits.sums.excess.tokens == 0
 
 
 def _table(**turns: tuple[float, float]) -> pa.Table:
