@@ -15,7 +15,7 @@ from inferload.campaign import runner
 from inferload.campaign.journal import Journal
 from inferload.campaign.runner import Limits, Runner
 from inferload.errors import UsageError
-from inferload.machine.calibration import Pace, Seen
+from inferload.machine.calibration import Pace, RunFigures
 from inferload.results.summary import is_marked
 from inferload.run_options import API_KEY_VARIABLE
 
@@ -37,7 +37,7 @@ class Bench:
         self._runner = Runner(work, Journal(work))
         self._client_cores, self._server_cores = split(_cores())
 
-    def measure(self, streams: int) -> Seen:
+    def measure(self, streams: int) -> RunFigures:
         """Make one run; its cause is the only reason if it failed."""
         scenario = self._work / f"{streams}.yaml"
         scenario.write_text(scenario_text(streams, self._pace, self._seconds), encoding="utf-8")
@@ -46,7 +46,7 @@ class Bench:
             entry = self._run(str(streams), scenario, port)
             late = call(port, "GET", "/simulator/stats").get("lateness_ms", {})
         if "cause" in entry:
-            return Seen(reasons=(entry["cause"],))
+            return RunFigures(reasons=(entry["cause"],))
         return seen(rundir.read_json(self._work / str(streams) / rundir.SUMMARY), late)
 
     def _run(self, name: str, scenario: Path, port: int) -> dict[str, Any]:
@@ -79,12 +79,12 @@ def environment(given: Mapping[str, str], folder: Path) -> dict[str, str]:
     return {**kept, "XDG_CACHE_HOME": str(folder / "cache"), "PYTHONUNBUFFERED": "1"}
 
 
-def seen(summary: Mapping[str, Any], late_ms: Mapping[str, Any]) -> Seen:
+def seen(summary: Mapping[str, Any], late_ms: Mapping[str, Any]) -> RunFigures:
     """What a summary and the server's page come to."""
     latency, client, verdict = summary["latency"], summary["client"], summary["verdict"]
     lag = client["loop_lag_ms"]
     tail = next((name for name in _TAILS if lag[name] is not None and not is_marked(lag, name)), None)
-    return Seen(
+    return RunFigures(
         measurement=verdict["measurement"],
         reasons=tuple(_finding(reason["text"]) for reason in verdict["reasons"] if reason["phase"] == "measure"),
         failed_turns=summary["turns"]["failed"],

@@ -1,4 +1,4 @@
-"""The event stream of /v1/messages, as Anthropic has it. No I/O."""
+"""Event stream of /v1/messages (Anthropic). No I/O."""
 
 import msgspec
 
@@ -6,7 +6,7 @@ from inferload.client.answers.number_bounds import OutputTokens, Tokens
 from inferload.client.answers.typed_events import TypedAnswer
 from inferload.measure.record import Failure
 
-# The words of chat completions for its own; others stay as they are.
+# Finish reasons of chat completions by stop reason; others are unchanged.
 _REASONS = {"end_turn": "stop", "stop_sequence": "stop", "max_tokens": "length", "tool_use": "tool_calls"}
 
 
@@ -47,7 +47,7 @@ class _Event(msgspec.Struct):
 
 
 class MessagesAnswer(TypedAnswer):
-    """Collects one streamed message. Its stop reason is put in the words of chat completions: stop, length, tool_calls."""
+    """Collects one streamed message. Its stop reason is mapped to those of chat completions: stop, length, tool_calls."""
 
     __slots__ = ()
 
@@ -55,35 +55,35 @@ class MessagesAnswer(TypedAnswer):
     decoder = msgspec.json.Decoder(_Event)
 
     def typed(self, event: _Event, at_ns: int, data: bytes) -> None:
-        """Take one decoded event."""
+        """Process one decoded event."""
         kind, delta = event.type, event.delta
         if kind == "content_block_delta" and delta is not None:
-            self.say(delta.text, at_ns)
-            self.think(delta.thinking, at_ns)
+            self.add_text(delta.text, at_ns)
+            self.add_reasoning(delta.thinking, at_ns)
             if delta.partial_json:
-                self.call(event.index, at_ns, arguments=delta.partial_json)
+                self.add_call(event.index, at_ns, arguments=delta.partial_json)
         elif kind == "content_block_start" and event.content_block is not None:
             block = event.content_block
-            self.say(block.text, at_ns)
+            self.add_text(block.text, at_ns)
             if block.type == "tool_use":
-                self.call(event.index, at_ns, block.id, block.name)
+                self.add_call(event.index, at_ns, block.id, block.name)
         elif kind == "message_start" and event.message is not None:
             self.request_id = event.message.id
             if event.message.usage is not None:
-                self._asked(event.message.usage)
+                self._prompt_usage(event.message.usage)
         elif kind == "message_delta":
             if delta is not None and delta.stop_reason:
                 self.finish_reason = _REASONS.get(delta.stop_reason, delta.stop_reason)
             if event.usage is not None:
-                self._asked(event.usage)
+                self._prompt_usage(event.usage)
                 self.output_tokens = event.usage.output_tokens
         elif kind == "message_stop":
             self.closed = True
         elif kind == "error":
             self._fail(Failure.SERVER_ERROR, data)
 
-    def _asked(self, usage: _Usage) -> None:
-        """The prompt's tokens: those that were cached, or written to a cache, are counted apart there."""
+    def _prompt_usage(self, usage: _Usage) -> None:
+        """Set the prompt tokens. `input_tokens` of this API excludes those read from or written to a cache."""
         if usage.input_tokens is None:
             return
         read, written = usage.cache_read_input_tokens, usage.cache_creation_input_tokens

@@ -1,4 +1,4 @@
-"""Types of the extension in wire/native/."""
+"""Types of the extension in native/."""
 
 from collections.abc import Sequence
 
