@@ -245,7 +245,7 @@ def _refused(place: Place) -> Ended:
 
 def test_a_class_of_a_closed_loop_alone_wants_a_number_of_users(tmp_path: Path) -> None:
     path = scenario(tmp_path / "mix", **MIX | {"arrivals": {"kind": "closed", "users": 8, "spawn_per_s": 8}})
-    with pytest.raises(UsageError, match=r"--only rag: in a closed loop .* give a number of users with --users"):
+    with pytest.raises(UsageError, match=r"--only rag: in a closed loop .*give it with --users"):
         resolve(RunOptions(str(path), "http://127.0.0.1:1", only="rag"))
     spec = resolve(RunOptions(str(path), "http://127.0.0.1:1", only="rag", users=5))
     assert spec.users == 5

@@ -160,8 +160,7 @@ def check_load(ended: Ended, markdown: str, page: str) -> None:
     """Terminal and report state the load as run.json has it."""
     load = rundir.read_json(ended.run_dir / rundir.MANIFEST)["load"]
     assert [title for title, _ in load["rows"]] == ["arrivals", "session", "request", "phases"]
-    for part, text in (("value", load["users_or_rate"]), ("detail", load["detail"])):
-        assert f'<div class="{part}">{text}</div>' in page.partition('<div class="label">Load</div>')[2]
+    assert f'<p class="users">{load["users_or_rate"]}</p><p class="note">{load["detail"]}</p>' in page
     detailed = "latency (" in ended.text
     assert detailed or f", {load['users_or_rate']}\n" in ended.text
     for title, lines in load["rows"]:
