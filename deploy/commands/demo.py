@@ -1,10 +1,9 @@
-"""From nothing to an open report: start a server, run scenarios against it (people who chat, then agents), stop the server.
+"""Demo: start a server, run a chat and an agent scenario against it, stop the server.
 
     python -m inferload.deploy.commands.demo --engine simulator
     python -m inferload.deploy.commands.demo --engine vllm-cpu
 
-The exit code is the first run's that did not pass, else 0. On two cores or more the client and a server that
-computes get cores of their own.
+The exit code is that of the first failed run, else 0. With two or more cores the client and a vLLM server get separate cores.
 """
 
 import argparse
@@ -24,13 +23,13 @@ from ..launcher import launch, paths, probe
 from ..servers import local
 from ..servers.engines import ENGINES, ServerSpec
 
-# A client that is told to stop drains first; then it is ended.
+# Time for the client to drain after SIGTERM, before SIGKILL.
 CLIENT_GRACE_S = 90.0
 
 
 def run_argv(scenario: str, url: str, run_dir: Path, extra: Sequence[str]) -> list[str]:
-    """The command line of the run: Locust itself in a clone, where people read it, else `inferload run`."""
-    # On a busy machine the measurement may not be valid: the page says so, and the demo has still been shown.
+    """The command line of the run: Locust in a clone of the repository, else `inferload run`."""
+    # On a busy machine the measurement may be invalid, which the report states; the demo still succeeds.
     options = ["--host", url, "--run-dir", str(run_dir), "--on-invalid", "warn"]
     root = paths.repository()
     if root is not None:
@@ -40,14 +39,14 @@ def run_argv(scenario: str, url: str, run_dir: Path, extra: Sequence[str]) -> li
 
 
 def run(argv: Sequence[str], cores: Sequence[int] | None) -> int:
-    """Run the client to its end and return its exit code; a Ctrl-C is the client's to answer first."""
+    """Run the client and return its exit code. The client handles Ctrl-C itself."""
     with launch.on_cores(cores):
         client = subprocess.Popen(argv, cwd=paths.repository())
     while True:
         try:
             return client.wait()
         except KeyboardInterrupt:
-            # The terminal has told the client too; it drains, and a second Ctrl-C stops it at once.
+            # The client got the signal too: it drains, and a second Ctrl-C stops it at once.
             continue
         except SystemExit:
             client.terminate()
@@ -60,19 +59,19 @@ def run(argv: Sequence[str], cores: Sequence[int] | None) -> int:
 
 
 def closing_lines(run_dir: Path) -> list[str]:
-    """What to open after the run: the report that was written, else where its data are."""
+    """The path of the report, else of the run's data."""
     for name in (rundir.REPORT_HTML, rundir.REPORT_MD):
         if (run_dir / name).exists():
             return [f"report: {run_dir / name}"]
-    return [f"no report was written; the run's data: {run_dir}"] if run_dir.exists() else ["no run was made"]
+    return [f"no report; the run's data: {run_dir}"] if run_dir.exists() else ["no run was made"]
 
 
 SCENARIOS = ("demo", "demo-agent")
 
 
 def demo(engine: str, scenarios: Sequence[str], extra: Sequence[str]) -> int:
-    """Server up, a run of each scenario, server down; the first exit code that is not 0."""
-    # The simulator has nothing to compute and shares the cores as the system sees fit.
+    """Start a server, run each scenario, stop the server; returns the first exit code that is not 0."""
+    # The simulator computes little and needs no cores of its own.
     client, server_cores = launch.split_cores(launch.available_cores()) if engine != "simulator" else (None, None)
     at = datetime.fromtimestamp(clock.wall_ns() / clock.NS_PER_S, UTC)
     base = paths.repository() or Path.cwd()
@@ -97,15 +96,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--engine", choices=list(ENGINES), default="simulator", help="(%(default)s)")
     parser.add_argument(
-        "--scenario", action="append", help=f"name or path; more than once: one after another ({', '.join(SCENARIOS)})"
+        "--scenario", action="append", help=f"name or path; repeat it for several runs ({', '.join(SCENARIOS)})"
     )
-    parser.epilog = "What follows -- goes to the run."
-    words = list(sys.argv[1:] if argv is None else argv)
-    cut = words.index("--") if "--" in words else len(words)
-    given, extra = parser.parse_args(words[:cut]), words[cut + 1 :]
-    signal.signal(signal.SIGTERM, _terminated)  # so that the server is stopped then too
+    parser.epilog = "Arguments after -- are passed to the run."
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    selected, extra = parser.parse_args(arguments[:end]), arguments[end + 1 :]
+    signal.signal(signal.SIGTERM, _terminated)  # to stop the server then too
     try:
-        return demo(given.engine, given.scenario or SCENARIOS, extra)
+        return demo(selected.engine, selected.scenario or SCENARIOS, extra)
     except UsageError as error:
         print(f"inferload: {error}", file=sys.stderr)
         return 2

@@ -1,4 +1,4 @@
-"""`inferload deploy render`: a variant as files, for machines that run it without this command."""
+"""`inferload deploy render`: a variant as a shell script, Compose files or Kubernetes files."""
 
 import argparse
 from pathlib import Path
@@ -19,10 +19,10 @@ Examples:
 
 
 def add_render(actions: Any) -> None:
-    """`render`."""
+    """Add `render`."""
     parser = actions.add_parser(
         "render",
-        help="a variant as a shell script, or with a run against it for Docker Compose or Kubernetes",
+        help="write a variant as a shell script, or with a run against it for Docker Compose or Kubernetes",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -35,18 +35,18 @@ def add_render(actions: Any) -> None:
     add("-o", "--output", type=Path, metavar="DIR", help="folder for the files")
     add("--scenario", default="smoke", metavar="NAME-OR-PATH", help="scenario of the run (%(default)s)")
     add("--workers", type=int, default=2, metavar="N", help="workers of the run (%(default)s)")
-    add("--image", metavar="IMAGE", help="inferload's own, built from Containerfile (inferload:VERSION)")
-    add("--vllm-image", metavar="IMAGE", help="vLLM's (the version that the variants are written for)")
+    add("--image", metavar="IMAGE", help="image of inferload, built from Containerfile (inferload:VERSION)")
+    add("--vllm-image", metavar="IMAGE", help="image of vLLM (the version of the variants)")
     add(
         "--shared-runs",
         action="store_true",
-        help="kubernetes: results on a ReadWriteMany volume, so that workers keep theirs",
+        help="kubernetes: results of the workers too, on a ReadWriteMany volume",
     )
     parser.set_defaults(run=render)
 
 
 def render(arguments: argparse.Namespace) -> int:
-    """The script on stdout, or the files in a folder."""
+    """Print the script, or write the files into a folder."""
     variant = chosen(arguments)
     if arguments.format == "sh":
         print(shell_script.script(variant, arguments.engine), end="")

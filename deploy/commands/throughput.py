@@ -1,4 +1,4 @@
-"""`inferload throughput`: the engine's own limit on a variant's arguments, beside what a run was served."""
+"""`inferload throughput`: offline throughput of an engine, compared with the rates of a run."""
 
 import argparse
 import json
@@ -24,11 +24,10 @@ _PROMPTS = {"simulator": 1000, "vllm": 1000, "vllm-cpu": 64}
 _INPUT, _OUTPUT = 512, 128
 _NO_SHARE = "-"
 _DESCRIPTION = """\
-All prompts at once, of one length and with nothing shared, on the engine alone:
-`vllm bench throughput` with the variant's own arguments; on the simulator its
-scheduler on its own clock, which takes no time. What a server does beside
-(HTTP, detokenising streams, waiting for people) is not in it, so a served rate
-lies below."""
+Offline throughput of an engine: all prompts at once, of equal length, without
+shared prefixes. Runs `vllm bench throughput` with the variant's arguments; on
+the simulator its scheduler on simulated time. HTTP, streaming and think time
+are excluded, so the rate of a server is lower."""
 _EPILOG = """Examples:
   inferload throughput tiny-all
   inferload throughput tiny-all --engine vllm-cpu --num-prompts 32
@@ -37,7 +36,7 @@ _EPILOG = """Examples:
 
 @dataclass(frozen=True, slots=True)
 class RunRates:
-    """What a run was served, and how long its prompts and answers were on average (tokens)."""
+    """Rates of a run, and the mean tokens of its prompts and answers."""
 
     path: Path
     variant: str | None
@@ -61,24 +60,24 @@ def register(subparsers: Any) -> None:
     add("--engine", choices=list(ENGINES), default="simulator", help="(%(default)s)")
     add("--model-path", type=Path, metavar="DIR", help="a model's folder instead of the variant's model")
     add("--set", action="append", default=[], metavar="FLAG=VALUE", help="change an argument of the variant")
-    add("--num-prompts", type=int, metavar="N", help="how many (1000; on vllm-cpu 64)")
-    add("--input-len", type=int, metavar="TOKENS", help=f"of each prompt ({_INPUT}, or the mean of --beside)")
-    add("--output-len", type=int, metavar="TOKENS", help=f"of each answer ({_OUTPUT}, or the mean of --beside)")
-    add("--beside", type=Path, metavar="RUN", help="a run directory: what was served, beside the limit")
-    add("--json", action="store_true", help="as JSON")
+    add("--num-prompts", type=int, metavar="N", help="number of prompts (1000; on vllm-cpu 64)")
+    add("--input-len", type=int, metavar="TOKENS", help=f"tokens of each prompt ({_INPUT}, or the mean of --beside)")
+    add("--output-len", type=int, metavar="TOKENS", help=f"tokens of each answer ({_OUTPUT}, or the mean of --beside)")
+    add("--beside", type=Path, metavar="RUN", help="a run directory: show its rates beside the limit")
+    add("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Measure and print; the exit code."""
+    """Measure and print the limit; returns the exit code."""
     served = None if arguments.beside is None else read_run(arguments.beside)
     load = load_of(arguments, served)
     variant = None if is_generated(arguments.what) else changed(named(arguments.what), arguments.set)
     model = arguments.what if variant is None else variant.model
-    wanted = ServerSpec(arguments.engine, model, variant=variant, model_path=arguments.model_path)
+    spec = ServerSpec(arguments.engine, model, variant=variant, model_path=arguments.model_path)
     say = launch.to_stderr if sys.stderr.isatty() else lambda _text: None
     try:
-        limit = measure(wanted, load, say)
+        limit = measure(spec, load, say)
     except Terminated as ended:
         return 128 + int(ended.args[0])
     if arguments.json:
@@ -89,36 +88,34 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def load_of(arguments: argparse.Namespace, served: RunRates | None) -> OfflineLoad:
-    """What is asked; UsageError for a length or a number below 1."""
+    """The load to measure; UsageError for a value below 1."""
     lengths = (_INPUT, _OUTPUT) if served is None else (round(served.input_tokens), round(served.output_tokens))
-    given = (arguments.num_prompts, arguments.input_len, arguments.output_len)
-    for name, value in zip(("--num-prompts", "--input-len", "--output-len"), given, strict=True):
+    values = (arguments.num_prompts, arguments.input_len, arguments.output_len)
+    for name, value in zip(("--num-prompts", "--input-len", "--output-len"), values, strict=True):
         if value is not None and value < 1:
             raise UsageError(f"{name} {value}: must be 1 or more")
-    prompts, asked, answered = given
+    prompts, input_tokens, output_tokens = values
     return OfflineLoad(
-        prompts or _PROMPTS[arguments.engine], asked or max(1, lengths[0]), answered or max(1, lengths[1])
+        prompts or _PROMPTS[arguments.engine], input_tokens or max(1, lengths[0]), output_tokens or max(1, lengths[1])
     )
 
 
 def read_run(path: Path) -> RunRates:
-    """A run's rates and mean lengths; UsageError where it has none."""
+    """Read the rates and mean lengths of a run; UsageError for a run without them."""
     manifest, summary = rundir.read_json(path / rundir.MANIFEST), rundir.read_json(path / rundir.SUMMARY)
     try:
         return _served(path, manifest, summary)
     except (KeyError, TypeError, AttributeError) as error:
         raise UsageError(
-            f"--beside {path}: its {rundir.SUMMARY} lacks what a whole run has ({error}); name the folder of one that ended"
+            f"--beside {path}: its {rundir.SUMMARY} lacks a value ({error}); name a run that has ended"
         ) from error
 
 
 def _served(path: Path, manifest: Mapping[str, Any], summary: Mapping[str, Any]) -> RunRates:
     measured = summary["turns"]["by_phase"]["measure"]
-    asked, answered, turns = (measured.get(key) for key in ("input_tokens", "output_tokens", "ok"))
-    if not turns or asked is None or answered is None:
-        raise UsageError(
-            f"--beside {path}: its server counted no tokens of its turns, so there is nothing to hold beside"
-        )
+    input_tokens, output_tokens, turns = (measured.get(key) for key in ("input_tokens", "output_tokens", "ok"))
+    if not turns or input_tokens is None or output_tokens is None:
+        raise UsageError(f"--beside {path}: its server reported no token counts; name another run")
     rates = summary["rates"]
     total = [rates["input_tok_per_s"], rates["output_tok_per_s"]]
     return RunRates(
@@ -130,14 +127,14 @@ def _served(path: Path, manifest: Mapping[str, Any], summary: Mapping[str, Any])
             "output tok/s": rates["output_tok_per_s"],
             "input + output tok/s": None if None in total else sum(total),
         },
-        input_tokens=asked / turns,
-        output_tokens=answered / turns,
+        input_tokens=input_tokens / turns,
+        output_tokens=output_tokens / turns,
         level=str(summary["verdict"]["measurement"]),
     )
 
 
 def rates_of(limit: OfflineLimit) -> dict[str, float]:
-    """The limit by the names of the table."""
+    """The rates of the limit, by row of the table."""
     return {
         "requests/s": limit.requests_per_s,
         "output tok/s": limit.output_tok_per_s,
@@ -146,12 +143,12 @@ def rates_of(limit: OfflineLimit) -> dict[str, float]:
 
 
 def page(name: str, limit: OfflineLimit, served: RunRates | None) -> list[str]:
-    """For a terminal."""
+    """The lines for the terminal."""
     load = limit.load
-    how = "on the simulator's own clock (no real engine)" if limit.engine == "simulator" else "vllm bench throughput"
+    method = "on the simulator's own clock (no real engine)" if limit.engine == "simulator" else "vllm bench throughput"
     lines = [
-        f"{name} on {limit.engine}, {how}: {load.prompts:,} prompts of {load.input_tokens:,} tokens, "
-        f"{load.output_tokens:,} answered, all at once; {limit.elapsed_s:.1f} s",
+        f"{name} on {limit.engine}, {method}: {load.prompts:,} prompts of {load.input_tokens:,} tokens, "
+        f"{load.output_tokens:,} output tokens each, all at once; {limit.elapsed_s:.1f} s",
         "",
     ]
     if served is None:
@@ -162,7 +159,7 @@ def page(name: str, limit: OfflineLimit, served: RunRates | None) -> list[str]:
             rate = served.rates[key]
             share = (
                 _NO_SHARE
-                if not _compare(limit, served)
+                if not _comparable(limit, served)
                 else "not known"
                 if rate is None
                 else f"{percent(rate / value)}"
@@ -170,35 +167,33 @@ def page(name: str, limit: OfflineLimit, served: RunRates | None) -> list[str]:
             rows.append([key, number(value), number(rate), share])
     lines.append(align(rows, "l" + "r" * (len(rows[0]) - 1)))
     if limit.left_out:
-        lines += ["", f"left out, of a server only: {' '.join(limit.left_out)}"]
+        lines += ["", f"flags left out, for a server only: {' '.join(limit.left_out)}"]
     return lines + ([] if served is None else ["", *_remarks(name, limit, served)])
 
 
 def _remarks(name: str, limit: OfflineLimit, served: RunRates) -> list[str]:
     lines = [
         f"served: {served.path} ({served.level}), on average {served.input_tokens:,.0f} tokens in and "
-        f"{served.output_tokens:,.0f} out; it was served what it asked for, which may be less than could be had"
+        f"{served.output_tokens:,.0f} out; its load may have been below the capacity"
     ]
     if served.variant != name:
-        lines.append(
-            f"note: that run was on {served.variant or 'a server that was not deployed by name'}, not on {name}"
-        )
-    if not _compare(limit, served):
-        lines.append(f"note: that run was on {served.engine}, the limit is of {limit.engine}: they do not compare")
+        lines.append(f"note: that run was on {served.variant or 'a server without a variant'}, not on {name}")
+    if not _comparable(limit, served):
+        lines.append(f"note: that run was on {served.engine}, the limit is of {limit.engine}: not comparable")
     lengths = (limit.load.input_tokens, limit.load.output_tokens)
     if lengths != (round(served.input_tokens), round(served.output_tokens)):
-        lines.append("note: the lengths differ; leave out --input-len and --output-len for the run's own")
-    lines.append("note: nothing is shared between the limit's prompts; a run with prefix-cache hits computed less")
+        lines.append("note: the lengths differ; leave out --input-len and --output-len to use those of the run")
+    lines.append("note: the limit's prompts share no prefix; a run with prefix-cache hits computed fewer tokens")
     return lines
 
 
-def _compare(limit: OfflineLimit, served: RunRates) -> bool:
-    """Whether both are of a simulator, or of a real engine."""
+def _comparable(limit: OfflineLimit, served: RunRates) -> bool:
+    """Return True if both are of the simulator or both of vLLM."""
     return (served.engine == "simulator") == (limit.engine == "simulator")
 
 
 def document(name: str, limit: OfflineLimit, served: RunRates | None) -> dict[str, Any]:
-    """For a machine."""
+    """The document for --json."""
     load = limit.load
     return {
         "format": 1,

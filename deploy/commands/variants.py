@@ -1,4 +1,4 @@
-"""`inferload deploy list` and `show`: the variants, and the exact command line of one."""
+"""`inferload deploy list` and `show`: the variants, and the command line of a variant."""
 
 import argparse
 import json
@@ -16,45 +16,45 @@ from ..vllm.arguments import refuse_removed
 from ..vllm_cpu.install import VLLM
 
 _INDENT = 30
-WIDTH = 80  # of a terminal; a command line, which is there to be copied, takes what it needs
+WIDTH = 80  # of a terminal; command lines are not wrapped, so that they can be copied
 
 
 def add_list(actions: Any) -> None:
-    """`list`."""
-    parser = actions.add_parser("list", help="the variants, with purpose and hardware")
-    parser.add_argument("--family", help="one family only, such as tiny")
-    parser.add_argument("--json", action="store_true", help="as JSON, everything")
+    """Add `list`."""
+    parser = actions.add_parser("list", help="list the variants with purpose and hardware")
+    parser.add_argument("--family", help="only this family, such as tiny")
+    parser.add_argument("--json", action="store_true", help="print all properties as JSON")
     parser.set_defaults(run=list_all)
 
 
 def add_show(actions: Any) -> None:
-    """`show`."""
-    parser = actions.add_parser("show", help="a variant's command line, environment and difference from its base")
+    """Add `show`."""
+    parser = actions.add_parser("show", help="show a variant's command line, environment and difference from its base")
     add_variant(parser)
     parser.add_argument(
-        "--engine", choices=list(LINES), help="the whole command line of this engine (without: vLLM's, with no address)"
+        "--engine", choices=list(LINES), help="the command line of this engine (vLLM's, without address)"
     )
-    parser.add_argument("--json", action="store_true", help="as JSON")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=show)
 
 
 def add_variant(parser: argparse.ArgumentParser) -> None:
     """Add the argument and the option that choose a variant."""
-    parser.add_argument("variant", help="its name (inferload deploy list), or FILE.yaml:NAME")
+    parser.add_argument("variant", help="name of a variant (inferload deploy list), or FILE.yaml:NAME")
     parser.add_argument(
-        "--set", action="append", default=[], metavar="FLAG=VALUE", help="change an argument; FLAG= drops it"
+        "--set", action="append", default=[], metavar="FLAG=VALUE", help="change an argument; FLAG= removes it"
     )
 
 
 def chosen(arguments: argparse.Namespace) -> Variant:
-    """The variant of the command line; UsageError for flags and variables that are gone from vLLM."""
+    """The variant of the command line; UsageError for flags and variables that current vLLM does not have."""
     variant = changed(named(arguments.variant), arguments.set)
     refuse_removed(variant.name, variant.argv, variant.environment)
     return variant
 
 
 def list_all(arguments: argparse.Namespace) -> int:
-    """One line a variant, grouped by family."""
+    """Print the variants by family."""
     shown = [v for v in bundled().values() if arguments.family in (None, v.family)]
     if not shown:
         families = ", ".join(dict.fromkeys(v.family for v in bundled().values()))
@@ -71,7 +71,7 @@ def list_all(arguments: argparse.Namespace) -> int:
 
 
 def _listed(rows: Sequence[Variant]) -> list[str]:
-    """A family: its first variant's model and hardware, and of each what it differs in, what it is for, and other hardware."""
+    """The lines of a family: model and hardware of its first variant, then each variant with its difference and purpose."""
     first = rows[0]
     lines = prose("", f"{first.family}: {first.model}, {first.hardware}; simulated as {stand_in(first)}")
     width = max(len(row.name) for row in rows) + 4
@@ -86,7 +86,7 @@ def _listed(rows: Sequence[Variant]) -> list[str]:
 
 
 def prose(label: str, text: str) -> list[str]:
-    """A label and its text in lines of a terminal."""
+    """Wrap a label and a text to the width of a terminal."""
     lines = textwrap.wrap(
         text,
         WIDTH,
@@ -99,14 +99,14 @@ def prose(label: str, text: str) -> list[str]:
 
 
 def show(arguments: argparse.Namespace) -> int:
-    """The whole variant."""
+    """Print a variant."""
     variant = chosen(arguments)
     line = None if arguments.engine is None else line_of(ServerSpec(arguments.engine, variant.model, variant=variant))
     if arguments.json:
-        ran = (
+        command = (
             {} if line is None else {"engine": arguments.engine, "command": line.argv, "defaults": dict(line.defaults)}
         )
-        print(json.dumps({**document(variant), **ran}, indent=1))
+        print(json.dumps({**document(variant), **command}, indent=1))
         return 0
     base = base_of(variant, arguments.variant)
     print("\n".join(_page(variant, base, *_command(variant, arguments.engine, line))))
@@ -114,31 +114,31 @@ def show(arguments: argparse.Namespace) -> int:
 
 
 def _command(variant: Variant, engine: str | None, line: CommandLine | None) -> tuple[str, list[str]]:
-    """The use of a command line, and the lines that show it."""
+    """The title of a command line, and its lines."""
     if line is None:
         return f"for vLLM {VLLM}", _wrapped(["vllm", "serve", variant.model, *variant.argv], 3)
     words = [f"{name}={value}" for name, value in line.defaults.items()]
     first = next(place for place, word in enumerate(line.argv) if word.startswith("--"))
-    what = f"of the engine {engine}" + (", where these variables are not set otherwise" if words else "")
+    what = f"of the engine {engine}" + (", with these variables unless they are set" if words else "")
     return what, [*(f"    {word} \\" for word in words), *_wrapped(line.argv, first)]
 
 
 def _page(variant: Variant, base: Variant | None, what: str, command: Sequence[str]) -> list[str]:
     lines = prose(f"{variant.name}: ", variant.purpose)
     lines += [f"  hardware   {variant.hardware}", *prose("  source     ", variant.source)]
-    lines += prose("  simulated  ", f"by the step times of {stand_in(variant)}")
+    lines += prose("  simulated  ", f"step times of {stand_in(variant)}")
     if base is not None:
         lines += prose("  base       ", f"{base.name}, differs in: {variant.factor}")
         lines += [f"             {line}" for line in variant.difference(base)]
     lines += [f"  set        {name}={value}" for name, value in variant.environment.items()]
     lines += [f"  command    {what}:", *command]
     if variant.old:
-        lines += [f"  once was   {variant.old}"]
+        lines += [f"  old form   {variant.old}"]
     return lines
 
 
 def _wrapped(argv: Sequence[str], first: int) -> list[str]:
-    """A command line with a flag a line from the `first` on, as a shell takes it."""
+    """A command line for a shell, with each flag after `first` on its own line."""
     lines = [f"    {' '.join(map(shlex.quote, argv[:first]))}"]
     for word in argv[first:]:
         if word.startswith("--"):

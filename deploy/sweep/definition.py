@@ -1,4 +1,4 @@
-"""A sweep's file: which variants are held against which baseline, on which scenarios, over how many pairs of runs."""
+"""Sweep file: variants, baseline, scenarios and number of pairs of runs."""
 
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -25,18 +25,18 @@ class _Part(BaseModel):
 
 
 def label(variant: str) -> str:
-    """A variant's name in folders and tables: what follows the colon of `FILE.yaml:NAME`."""
+    """A variant's name in folders and tables: the part after the colon of `FILE.yaml:NAME`."""
     return variant.rpartition(":")[2]
 
 
 class SweepCost(_Part):
-    """What the servers of a sweep cost, in any currency."""
+    """Prices of a sweep's servers, in any currency."""
 
     gpu_hour_price: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = Field(
-        default=None, description="of one GPU for one hour"
+        default=None, description="price of one GPU for one hour"
     )
     gpus: Annotated[int, Field(strict=True, ge=1)] | None = Field(
-        default=None, description="paid for by each server; null: as many as its variant needs"
+        default=None, description="GPUs paid for each server; null: as many as its variant needs"
     )
     cached_price_ratio: Annotated[float, Field(ge=0, le=1)] | None = Field(
         default=None, description="price of a cached prompt token over an uncached one's, such as 0.1"
@@ -44,38 +44,38 @@ class SweepCost(_Part):
 
 
 class Sweep(_Part):
-    """A whole sweep."""
+    """Content of a sweep file."""
 
     schema_: Literal[1] = Field(alias="schema", description="version of this file format: 1")
-    name: Name = Field(description="short name; becomes the folder's")
-    engine: Literal["simulator", "vllm", "vllm-cpu"] = Field(description="what the servers run on")
-    baseline: str = Field(description="the variant that all others are held against")
+    name: Name = Field(description="short name, also of the folder")
+    engine: Literal["simulator", "vllm", "vllm-cpu"] = Field(description="engine of the servers")
+    baseline: str = Field(description="the variant that all others are compared with")
     variants: Annotated[tuple[str, ...], Field(strict=False, min_length=1)] = Field(description="the other variants")
     scenarios: Annotated[tuple[str, ...], Field(strict=False, min_length=1)] = Field(
         description="scenarios: bundled names, or files"
     )
     pairs: Annotated[int, Field(strict=True, ge=1, le=MOST_PAIRS)] = Field(
         default=6,
-        description="runs of each variant on each scenario; each has a seed of its own. 6 can reject by sign flips",
+        description="runs of each variant on each scenario, each with its own seed; the sign-flip test needs 6 or more",
     )
     restart: Literal["each", "once"] = Field(
         default="each",
-        description="each: a server start for every run's pair; once: one start a variant, and no verdict beyond these starts",
+        description="each: one server start for each pair; once: one start for each variant, and verdicts for these starts only",
     )
     seed: Annotated[int, Field(strict=True, ge=0)] = Field(
-        default=0, description="of the runs' seeds and the order of variants"
+        default=0, description="seed of the runs' seeds and of the order of variants"
     )
-    primary: str = Field(default="mean(ttft_ms)", description="the figure that decides, as in a gate")
+    primary: str = Field(default="mean(ttft_ms)", description="the measure of the verdict, as in a gate")
     sd_log: Annotated[float, Field(strict=True, gt=0)] = Field(
         default=0.05,
-        description="assumed standard deviation of a pair's log ratio, for what the plan can find: 0.05 is 5 %",
+        description="assumed standard deviation of a pair's log ratio, for the detectable change: 0.05 is 5 %",
     )
     measure_s: Annotated[float, Field(strict=True, gt=0)] | None = Field(
-        default=None, description="seconds to measure in every run, at most; null: the scenarios' own"
+        default=None, description="longest measurement of a run in seconds; null: by the scenario"
     )
     reports: bool = Field(
         default=True,
-        description="false: each run without its pages, which take seconds; inferload report makes them later",
+        description="false: no pages for the runs, which take seconds each; inferload report makes them later",
     )
     set: Annotated[tuple[str, ...], Field(strict=False)] = Field(
         default=(), description='changes to every variant: ["max-num-seqs=8"]'
@@ -85,57 +85,61 @@ class Sweep(_Part):
 
     @model_validator(mode="after")
     def _distinct(self) -> "Sweep":
-        labels = [label(name) for name in self.everyone]
-        twice = sorted({name for name in labels if labels.count(name) > 1})
-        if twice:
-            raise ValueError(f"variant {twice[0]} stands twice")
+        labels = [label(name) for name in self.all_variants]
+        repeated = sorted({name for name in labels if labels.count(name) > 1})
+        if repeated:
+            raise ValueError(f"variant {repeated[0]} is listed twice")
         return self
 
     @property
-    def everyone(self) -> tuple[str, ...]:
-        """Baseline and variants."""
+    def all_variants(self) -> tuple[str, ...]:
+        """The baseline and the variants."""
         return (self.baseline, *self.variants)
 
     @property
     def prices(self) -> Prices:
-        """What is paid for each server."""
+        """The prices of each server."""
         return Prices(self.cost.gpu_hour_price, self.cost.gpus, self.cost.cached_price_ratio)
 
-    def priced(self, named: Prices) -> "Sweep":
-        """With prices that override the file's."""
-        both = named.over(self.prices)
-        cost = SweepCost(gpu_hour_price=both.gpu_hour, gpus=both.gpus, cached_price_ratio=both.cached_ratio)
+    def priced(self, prices: Prices) -> "Sweep":
+        """A copy with prices that override the file's."""
+        merged = prices.over(self.prices)
+        cost = SweepCost(gpu_hour_price=merged.gpu_hour, gpus=merged.gpus, cached_price_ratio=merged.cached_ratio)
         return self.model_copy(update={"cost": cost})
 
     def variant(self, name: str) -> Variant:
-        """A variant as it is started."""
+        """A variant with the sweep's changes."""
         return changed(named(name), self.set)
 
 
 def load(path: Path) -> Sweep:
-    """Read a sweep; ScenarioError names every mistake with its line, UsageError what it names and is not there."""
+    """Read a sweep file.
+
+    ScenarioError lists the mistakes with their lines; UsageError for unknown variants and scenarios, and for a scenario without
+    an end.
+    """
     sweep = from_text(catalog.read(_resolved(path)), str(path))
-    for name in sweep.everyone:
+    for name in sweep.all_variants:
         sweep.variant(name)
     for name in sweep.scenarios:
         if not scenarios.load(name).ends_by_itself and sweep.measure_s is None:
-            raise UsageError(f"{path}: scenario {name} measures until it is stopped; set measure_s")
+            raise UsageError(f"{path}: scenario {name} has no end; set measure_s")
     return sweep
 
 
 def _resolved(path: Path) -> Path:
-    """The file, or a bundled study by its name."""
+    """The path of the file, or of a bundled study of that name."""
     if path.is_file():
         return path
     bundled = catalog.folder() / "studies" / f"{path.name.removesuffix('.yaml')}.yaml"
     if bundled.is_file():
         return bundled
-    names = ", ".join(sorted(each.stem for each in bundled.parent.glob("*.yaml"))) or "none"
-    raise UsageError(f"sweep {path}: no such file, and no bundled study of that name; bundled are {names}")
+    names = ", ".join(sorted(study.stem for study in bundled.parent.glob("*.yaml"))) or "none"
+    raise UsageError(f"sweep {path}: no such file or bundled study; bundled studies: {names}")
 
 
 def from_text(text: str, origin: str) -> Sweep:
-    """The sweep that a text says."""
+    """Parse a sweep from YAML; ScenarioError lists the mistakes."""
     parsed = parse(text)
     faults = list(parsed.faults)
     if parsed.data is not None:
@@ -150,6 +154,6 @@ def from_text(text: str, origin: str) -> Sweep:
 
 
 def to_text(sweep: Sweep) -> str:
-    """With all defaults written out; loads back equal."""
+    """The sweep as YAML with all defaults; `from_text` of it returns an equal sweep."""
     data: dict[str, Any] = sweep.model_dump(mode="json", by_alias=True)
     return yaml.safe_dump(data, sort_keys=False, width=110)

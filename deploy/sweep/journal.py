@@ -1,15 +1,15 @@
-"""Journal of a sweep: that of its runs, with its servers and their port."""
+"""Journal of a sweep: its runs, servers and port."""
 
 from pathlib import Path
 from typing import Any
 
-from inferload.campaign import journal as campaign
+from inferload.campaign import journal as campaign_journal
 from inferload.measure import clock
 
 from ..launcher import launch, server_state
 
 
-class SweepJournal(campaign.Journal):
+class SweepJournal(campaign_journal.Journal):
     """Journal of the runs and servers of a sweep."""
 
     def __init__(self, folder: Path) -> None:
@@ -20,7 +20,7 @@ class SweepJournal(campaign.Journal):
         super().__init__(folder)
 
     def run_durations_s(self) -> dict[str, list[float]]:
-        """Durations of the runs that were made, by scenario."""
+        """Durations of the completed runs, by scenario."""
         durations_s: dict[str, list[float]] = {}
         for entry in self.runs:
             if "took_s" in entry and not entry.get("cause"):
@@ -28,7 +28,7 @@ class SweepJournal(campaign.Journal):
         return durations_s
 
     def take(self, entry: dict[str, Any]) -> None:
-        """Update the state by a line."""
+        """Update the state with an entry."""
         super().take(entry)
         kind = entry.get("kind")
         if kind == "port":
@@ -46,17 +46,17 @@ class SweepJournal(campaign.Journal):
 
 
 def clear_up(journal: SweepJournal) -> None:
-    """End the run and the server that a killed sweep left behind."""
+    """End the run and the server of a sweep that was killed."""
     journal.end_orphans()
     for server in server_state.remembered():
-        if journal.servers.get(server.port) == server.pid or _cut_off(journal, server):
+        if journal.servers.get(server.port) == server.pid or _is_unrecorded_start(journal, server):
             launch.stop(server)
             journal.write(kind="server_down", port=server.port)
 
 
-def _cut_off(journal: SweepJournal, server: server_state.LocalServer) -> bool:
-    """Whether it is the start that was cut off before its process id was written: it came to the sweep's port since."""
+def _is_unrecorded_start(journal: SweepJournal, server: server_state.LocalServer) -> bool:
+    """Return True for a server of the sweep's port whose process id was not yet in the journal when the sweep was killed."""
     if journal.starting_ns is None or server.port != journal.port:
         return False
     started_s = clock.wall_ns() / clock.NS_PER_S - server_state.age_s(server)
-    return started_s + 1 >= journal.starting_ns / clock.NS_PER_S  # a server's start is told in whole seconds
+    return started_s + 1 >= journal.starting_ns / clock.NS_PER_S  # started_at is in whole seconds

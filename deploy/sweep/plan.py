@@ -1,4 +1,4 @@
-"""The runs of a sweep in their order, and the smallest change that they can find. Pure."""
+"""Order of a sweep's runs, and the smallest change that they can detect. No I/O."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from .definition import Sweep, label
 
 @dataclass(frozen=True, slots=True)
 class ServerStart:
-    """One start of a server, and the runs that are made on it: of one pair, or of all (`restart: once`)."""
+    """A start of a server and the runs on it: those of one pair, or of all pairs (`restart: once`)."""
 
     number: int
     variant: str
@@ -22,7 +22,7 @@ class ServerStart:
 
 @dataclass(frozen=True, slots=True)
 class PlannedRun:
-    """One run. `pair` counts from 0; both sides of a pair have its seed."""
+    """A run of a sweep. `pair` counts from 0; the runs of a pair have the same seed."""
 
     scenario: str
     variant: str
@@ -31,49 +31,50 @@ class PlannedRun:
 
     @property
     def folder(self) -> str:
-        """Where it is kept, below the sweep's own folder: a variant's folder is one side of a comparison."""
+        """The path below the sweep's folder; a variant's folder is one side of a comparison."""
         return f"{self.scenario}/{check_name(label(self.variant))}/{self.pair:03d}"
 
 
 def starts(sweep: Sweep, names: Mapping[str, str]) -> list[ServerStart]:
-    """All starts in order; `names`: scenario as the file says it -> its own name.
+    """All starts in order. `names`: the name of each scenario by its name or path in the file.
 
-    Within a pair the order of the variants is drawn, so that what drifts over the hours falls on all alike.
+    The order of the variants within a pair is random, so that drift over time affects all variants equally.
     """
-    dice = Random(f"{sweep.seed}/sweep")
-    seeds = [dice.randrange(1, 2**31) for _ in range(sweep.pairs)]
-    found: list[ServerStart] = []
+    rng = Random(f"{sweep.seed}/sweep")
+    seeds = [rng.randrange(1, 2**31) for _ in range(sweep.pairs)]
+    server_starts: list[ServerStart] = []
 
-    def planned(variant: str, pair: int) -> tuple[PlannedRun, ...]:
-        return tuple(PlannedRun(names[one], variant, pair, seeds[pair]) for one in sweep.scenarios)
+    def planned_runs(variant: str, pair: int) -> tuple[PlannedRun, ...]:
+        return tuple(PlannedRun(names[scenario], variant, pair, seeds[pair]) for scenario in sweep.scenarios)
 
     if sweep.restart == "once":
-        order = list(sweep.everyone)
-        dice.shuffle(order)
+        order = list(sweep.all_variants)
+        rng.shuffle(order)
         for variant in order:
-            runs = tuple(run for pair in range(sweep.pairs) for run in planned(variant, pair))
-            found.append(ServerStart(len(found), variant, runs))
-        return found
+            runs = tuple(run for pair in range(sweep.pairs) for run in planned_runs(variant, pair))
+            server_starts.append(ServerStart(len(server_starts), variant, runs))
+        return server_starts
     for pair in range(sweep.pairs):
-        order = list(sweep.everyone)
-        dice.shuffle(order)
-        found += [
-            ServerStart(len(found) + place, variant, planned(variant, pair)) for place, variant in enumerate(order)
+        order = list(sweep.all_variants)
+        rng.shuffle(order)
+        server_starts += [
+            ServerStart(len(server_starts) + position, variant, planned_runs(variant, pair))
+            for position, variant in enumerate(order)
         ]
-    return found
+    return server_starts
 
 
 def outlook(sweep: Sweep) -> str:
-    """What so many pairs can find, in words."""
+    """A sentence on the change that the sweep can detect."""
     if sweep.restart == "once":
-        return "one start a variant: differences are shown, and judged for these starts only"
+        return "one start of each variant: differences are shown, and judged for these starts only"
     size = paired_runs.detectable(sweep.sd_log, sweep.pairs)
     if sweep.pairs < 3 or size is None:
         return f"{plural(sweep.pairs, 'pair')} of runs show a difference and carry no verdict; 6 or more do"
-    words = (
-        f"{sweep.pairs} pairs find a change of {percent(size)} with a power of {paired_runs.POWER:g}, if pairs scatter by "
-        f"{percent(sweep.sd_log)} (assumed: sd_log)"
+    text = (
+        f"{sweep.pairs} pairs detect a change of {percent(size)} with a power of {paired_runs.POWER:g}, "
+        f"if pairs scatter by {percent(sweep.sd_log)} (assumed: sd_log)"
     )
     if sweep.pairs < 6:
-        words += "; the sign-flip test cannot reject with fewer than 6"
-    return words
+        text += "; the sign-flip test cannot reject with fewer than 6"
+    return text

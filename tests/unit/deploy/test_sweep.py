@@ -20,7 +20,7 @@ from inferload.deploy.sweep import definition
 from inferload.deploy.sweep import plan as sweep_plan
 from inferload.deploy.sweep.definition import Sweep
 from inferload.deploy.sweep.journal import SweepJournal, clear_up
-from inferload.deploy.sweep.runner import Place, SweepRunner, port_for
+from inferload.deploy.sweep.runner import SweepRunner, port_for
 from simulator_process import Simulator
 
 from inferload import cli
@@ -68,7 +68,7 @@ def test_the_order_within_a_pair_is_drawn() -> None:
 
 
 def test_what_a_plan_can_find_is_said_before_it_starts() -> None:
-    assert "8 pairs find a change of" in sweep_plan.outlook(small(pairs=8))
+    assert "8 pairs detect a change of" in sweep_plan.outlook(small(pairs=8))
     assert "cannot reject with fewer than 6" in sweep_plan.outlook(small(pairs=4))
     assert "carry no verdict" in sweep_plan.outlook(small(pairs=2))
     assert "for these starts only" in sweep_plan.outlook(small(restart="once"))
@@ -92,7 +92,7 @@ def test_bundled_studies_load_and_say_what_they_do(path: Path, capsys: pytest.Ca
     [
         ("pairs: 0", "x:7: pairs: must be at least 1, is 0"),
         ("engine: simulatr", "x:3: engine: is 'simulatr'; did you mean simulator?"),
-        ("variants: [tiny-all, tiny-all]", "variant tiny-all stands twice"),
+        ("variants: [tiny-all, tiny-all]", "variant tiny-all is listed twice"),
         ("cost: {gpu_hour_price: .inf}", "cost.gpu_hour_price: must be finite, is inf"),
         ("cost: {gpu_hour_price: .nan}", "cost.gpu_hour_price: "),
         ("pears: 3", "x:8: pears: unknown key; did you mean pairs?"),
@@ -112,11 +112,11 @@ def test_what_a_file_names_must_be_there(tmp_path: Path, capsys: pytest.CaptureF
     assert cli.main(["sweep", str(file), "--dry-run"]) == 2
     assert "variant tiny-al: not known; did you mean tiny-all?" in capsys.readouterr().err
     assert cli.main(["sweep", "no-such", "--dry-run"]) == 2
-    assert "bundled are" in capsys.readouterr().err
+    assert "bundled studies:" in capsys.readouterr().err
     assert cli.main(["sweep", "--resume", str(tmp_path)]) == 2
-    assert "no sweep was begun there" in capsys.readouterr().err
+    assert "has no sweep" in capsys.readouterr().err
     assert cli.main(["sweep", "tiny", "--into", f"{file}/out"]) == 2
-    assert f"--into {file}/out: Not a directory; name a folder that can be written" in capsys.readouterr().err
+    assert f"--into {file}/out: Not a directory; name a writable folder" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("pairs", ["0", "-1", "1001"])
@@ -188,7 +188,7 @@ def planned(folder: Path, capsys: pytest.CaptureFixture[str], parts: str, change
         (
             "arrivals: {kind: closed, users: 4, spawn_per_s: 9}\nphases: {turns: 100}",
             "",
-            "at least about 2 min: the time of a run of quick is not known before it",
+            "at least about 2 min: the duration of a run of quick is unknown",
         ),
         (
             "arrivals: {kind: closed, users: 4, spawn_per_s: 9}\nphases: {turns: 100, measure_s: 30, drain_s: 10}",
@@ -250,7 +250,7 @@ def test_a_scenario_that_nothing_ends_is_refused(tmp_path: Path, capsys: pytest.
     (tmp_path / "quick.yaml").write_text(endless)
     (tmp_path / "sweep.yaml").write_text(TEXT.replace("smoke", f"{tmp_path}/quick.yaml"))
     assert cli.main(["sweep", f"{tmp_path}/sweep.yaml", "--dry-run"]) == 2
-    assert "quick.yaml measures until it is stopped; set measure_s" in capsys.readouterr().err
+    assert "quick.yaml has no end; set measure_s" in capsys.readouterr().err
 
 
 def begin(folder: Path, *arguments: str) -> subprocess.Popen[str]:
@@ -280,7 +280,7 @@ def test_scenarios_that_end_by_count_are_swept(tmp_path: Path, capsys: pytest.Ca
     said = swept.communicate(timeout=200)[0]
     out = tmp_path / "out"
     assert SweepJournal(out).failures == [], said
-    assert "at least about 14 s: the time of a run of quick is not known before it" in " ".join(said.split())
+    assert "at least about 14 s: the duration of a run of quick is unknown" in " ".join(said.split())
     for summary in (out / f"quick/{name}/000/summary.json" for name in ("tiny-baseline", "tiny-prefix-caching")):
         assert json.loads(summary.read_text())["sessions"]["completed"] == 7
     assert len(entries(out, "server_ready")) == len(entries(out, "run")) == 2
@@ -319,7 +319,7 @@ def test_a_sweep_survives_a_signal_a_kill_and_a_variant_that_fails(tmp_path: Pat
     terminated.send_signal(signal.SIGTERM)
     said = terminated.communicate(timeout=60)[0]
     assert terminated.returncode == 128 + signal.SIGTERM, said
-    assert "interrupted; go on with: inferload sweep --resume out" in said
+    assert "interrupted; continue with: inferload sweep --resume out" in said
     assert not alive(given_up)
     assert servers_of(out) == []
 
@@ -370,7 +370,7 @@ def test_between_runs_on_one_start_the_cache_is_emptied(
     monkeypatch.setattr(SweepRunner, "_up", lambda *_: server)
     monkeypatch.setattr(launch, "stop", lambda _server: True)
     start = sweep_plan.starts(small(scenarios=("smoke", "demo")), {"smoke": "smoke", "demo": "demo"})[0]
-    SweepRunner(small(), Place(tmp_path, {}), SweepJournal(tmp_path), print).perform([start])
+    SweepRunner(small(), tmp_path, {}, SweepJournal(tmp_path), print).perform([start])
     assert len(cached) == 4
     assert cached[0] == cached[2] == 0
     assert cached[1] == cached[3] > 0

@@ -130,7 +130,7 @@ def test_what_cannot_be_held_beside_is_one_line(tmp_path: Path, capsys: pytest.C
     summary = json.loads((run / "summary.json").read_text())
     summary["turns"]["by_phase"]["measure"]["output_tokens"] = None
     (run / "summary.json").write_text(json.dumps(summary))
-    with pytest.raises(UsageError, match="its server counted no tokens"):
+    with pytest.raises(UsageError, match="its server reported no token counts"):
         read_run(run)
     for lacking in (
         {},
@@ -138,7 +138,7 @@ def test_what_cannot_be_held_beside_is_one_line(tmp_path: Path, capsys: pytest.C
         {"turns": {"by_phase": {"measure": {"ok": 1, "input_tokens": 1, "output_tokens": 1}}}},
     ):
         (run / "summary.json").write_text(json.dumps(lacking))
-        with pytest.raises(UsageError, match=r"--beside .*: its summary.json lacks what a whole run has \("):
+        with pytest.raises(UsageError, match=r"--beside .*: its summary.json lacks a value \("):
             read_run(run)
     assert cli.main(["throughput", "tiny-all", "--input-len", "5000"]) == 2
     assert "more than the 4096 tokens of the model" in capsys.readouterr().err
