@@ -19,7 +19,7 @@ from inferload.run_options import KEY_ON_COMMAND_LINE
 # Sub-commands of this package, with the module whose `register` adds them.
 BUILT_IN = {
     "run": "inferload.cli.run",
-    "search": "inferload.cli.search.command",
+    "search": "inferload.cli.search_command",
     **dict.fromkeys(("validate", "plan", "schema", "init"), "inferload.cli.scenario"),
     "from-vllm-bench": "inferload.cli.from_vllm_bench",
     "doctor": "inferload.cli.doctor",

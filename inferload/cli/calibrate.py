@@ -51,13 +51,14 @@ def _sizes(text: str) -> tuple[int, ...]:
 
 def run(arguments: argparse.Namespace) -> int:
     """Measure the sizes, print the table and the result, store it; return the exit code."""
-    from inferload.cli import calibration_runs, machine  # imports the HTTP client
+    from inferload.campaign.calibrate import Bench  # these imports are slow
+    from inferload.cli import machine
 
     pace, seconds = (_QUICK_PACE, QUICK_SECONDS) if arguments.quick else (_PACE, SECONDS)
     ladder = arguments.sizes or (QUICK_LADDER if arguments.quick else LADDER)
     output = _silent if arguments.json else _printed
     with tempfile.TemporaryDirectory(prefix="inferload-calibrate-") as work:
-        bench = calibration_runs.Bench(Path(work), pace, seconds)
+        bench = Bench(Path(work), pace, seconds)
         points = climb(bench.measure, ladder, pace, refine=not arguments.quick, output=output)
     result = Calibration.of(
         datetime.now(UTC).isoformat(timespec="seconds"), Machine.this(machine.description()), _versions(), pace, points

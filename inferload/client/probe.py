@@ -21,6 +21,7 @@ from inferload.scenario.scenario import Request
 
 _NOT_OPENAI = "is this an OpenAI-compatible server, and the path right?"
 _KEY_HINT = "set the key with --api-key-file or OPENAI_API_KEY"
+_OTHER_KEY_HINT = "correct it in the file of --api-key-file, or in OPENAI_API_KEY"
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +145,12 @@ def _models(fetcher: Fetcher, settings: ClientSettings) -> list[dict[str, object
         remedy = remedies.get(error.failure, "is the server started, and the host right?")
         raise UsageError(f"{error}; {remedy}") from error
     if fetched.status in (401, 403):
-        raise UsageError(f"{url}: HTTP {fetched.status}, the server requires a key; {_KEY_HINT}")
+        problem = (
+            f"requires a key; {_KEY_HINT}"
+            if settings.credentials.api_key is None
+            else f"refuses the key; {_OTHER_KEY_HINT}"
+        )
+        raise UsageError(f"{url}: HTTP {fetched.status}, the server {problem}")
     document = fetched.json()
     served = document.get("data") if isinstance(document, dict) else None
     if fetched.status != 200 or not isinstance(served, list):

@@ -11,7 +11,7 @@ from locust import User, task
 from inferload.errors import UsageError
 from inferload.locust.adapters.compat import task_name
 from inferload.measure.clock import now_ns
-from inferload.requests.calls import Call, call_of
+from inferload.requests.calls import Call, call_of, check_conversation
 from inferload.scenario.schema.endpoints import Endpoint
 from inferload.worker.reply import CaughtReply, Reply
 from inferload.worker.user_turns import TaskSession
@@ -118,10 +118,10 @@ class InferenceUser(User):
         return self._reply(self._session(), call, options.get("catch_response", False), closes=True)
 
     def _session(self) -> TaskSession:
-        agent = getattr(self.environment, "inferload_agent", None)
-        if agent is None:
+        worker = getattr(self.environment, "inferload_worker", None)
+        if worker is None:
             raise UsageError(_NO_COMMAND_LINE)
-        return TaskSession(agent.run_of_tasks())
+        return TaskSession(worker.run_of_tasks())
 
     def _reply(
         self, session: TaskSession, call: Call, caught: bool, *, closes: bool, after_tool: bool = False
@@ -144,7 +144,7 @@ class Conversation:
     """
 
     def __init__(self, user: InferenceUser, system: str | None, options: Mapping[str, Any]) -> None:
-        call_of("chat", "", options)  # wrong arguments are reported here
+        check_conversation(options)
         self.history: list[Mapping[str, Any]] = [] if system is None else [{"role": "system", "content": system}]
         self._user = user
         self._options = dict(options)
@@ -198,8 +198,9 @@ def _message_of(reply: Reply | CaughtReply) -> dict[str, Any]:
 class ScenarioUser(InferenceUser):
     """A user who plays sessions of a scenario: in a closed loop one session at a time, in an open loop a share of the rate.
 
-    `scenario`: name of a bundled scenario, or a file, from the current directory or beside the locustfile. The option
-    --scenario wins. Several classes may play several scenarios, each class its own share of the seeded sequence.
+    `scenario`: name of a bundled scenario (default: chat), or a file, from the current directory or beside the locustfile.
+    The option --scenario replaces it. Several classes may play several scenarios, each class its own share of the seeded
+    sequence; --scenario is refused then.
     """
 
     abstract = True
@@ -213,12 +214,12 @@ class ScenarioUser(InferenceUser):
     @task
     def session(self) -> None:
         """Play one session."""
-        agent: Any = getattr(self.environment, "inferload_agent", None)
-        if agent is None:
+        worker: Any = getattr(self.environment, "inferload_worker", None)
+        if worker is None:
             gevent.sleep(1)
             raise UsageError(_NO_COMMAND_LINE)
         kind = type(self)
-        free_ns = agent.user(self._free_ns, kind.__name__)
+        free_ns = worker.user(self._free_ns, kind.__name__)
         # With waits or tasks of the user's own between two sessions, the next one is due when Locust begins it.
         only_sessions = kind.wait_time is ScenarioUser.wait_time and set(kind.tasks) == {ScenarioUser.session}
         self._free_ns = free_ns if only_sessions else None

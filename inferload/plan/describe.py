@@ -258,7 +258,11 @@ def _phases(scenario: Scenario) -> list[str]:
     phases = scenario.phases
     drain = f"drain at most {duration(phases.drain_s)}"
     counts = [plural(n, word) for n, word in ((phases.sessions, "session"), (phases.turns, "turn")) if n is not None]
-    done = f"until {' or '.join(counts)} are over" if counts else "until stopped (web UI only)"
+    done = (
+        f"until {' or '.join(counts)} are over"
+        if counts
+        else "until stopped" + ("" if scenario.of_tasks else " (web UI only)")
+    )
     if not counts and isinstance(scenario.arrivals, TraceTimes):
         done = "until the trace is over"
     if phases.measure_s is None:

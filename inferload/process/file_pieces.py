@@ -13,10 +13,10 @@ from typing import Any
 
 from inferload.measure.clock import NS_PER_S
 
-PIECE_BYTES = 256 << 10
+PIECE_BYTES = 128 << 10
 MAX_PIECE_BYTES = 1_000_000
 MAX_PART_BYTES = 1 << 30
-MIN_IN_FLIGHT_BYTES, MAX_IN_FLIGHT_BYTES = 64 << 10, 1_000_000
+MIN_IN_FLIGHT_BYTES, MAX_IN_FLIGHT_BYTES = 32 << 10, 1_000_000
 FAST_S, SLOW_S = 0.2, 0.5  # acknowledgements that take less, or more, change the limit of bytes in flight
 _DIGEST_BYTES = 32
 _MAX_NUMBER = 1 << 53
@@ -66,6 +66,10 @@ class FlightLimit:
     """Bytes that may be sent and not acknowledged: fewer if acknowledgements are slow, so that heartbeats are not delayed."""
 
     def __init__(self) -> None:
+        self.limit_bytes = MIN_IN_FLIGHT_BYTES
+
+    def timed_out(self) -> None:
+        """Start again from the least, after a time without an acknowledgement."""
         self.limit_bytes = MIN_IN_FLIGHT_BYTES
 
     def acknowledged(self, after_s: float) -> None:

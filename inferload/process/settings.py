@@ -16,7 +16,7 @@ from inferload.verdict.outcome import Policy
 
 
 @dataclass(frozen=True, slots=True)
-class OwnSettings:
+class ProcessSettings:
     """What a process knows by itself and never hears from, nor tells, another one."""
 
     credentials: Credentials
@@ -50,7 +50,7 @@ class OwnSettings:
 
 
 def client_settings(
-    scenario: scenarios.Scenario, target: Target, model: str, own: OwnSettings, worker: str
+    scenario: scenarios.Scenario, target: Target, model: str, own: ProcessSettings, worker: str
 ) -> ClientSettings:
     """How turns of a scenario are sent from this process."""
     limits, allowed = scenario.request.timeouts, own.may_send_to(target)

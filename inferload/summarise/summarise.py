@@ -16,7 +16,7 @@ from inferload.results import phase_evidence, summary
 from inferload.results.agent_tasks import tasks_by_class
 from inferload.results.breakdowns import split
 from inferload.scenario.schema.arrivals import OpenArrivals, Rated, TraceTimes
-from inferload.scenario.schema.rate_profiles import Steps
+from inferload.scenario.schema.rate_profiles import RateSteps
 from inferload.server_metrics import window_figures
 from inferload.statistics.intervals import SLICES
 from inferload.statistics.overload import Growth, growth_of_turns, worst
@@ -39,7 +39,10 @@ def summarise(run_dir: Path, counts: Counts | None = None) -> dict[str, Any]:
     turns = turns_file.read_turns(run_dir) if run.whole else None
     cache = cache_figures.figures(run_dir, run, turns)
     document = summary.build(_input(run_dir, run, turns, cache)) | _splits(run, turns) | {"cache": cache.block}
-    document["turn_records"] = _turn_records(run)
+    records = document["turn_records"] = _turn_records(run)
+    if records["why"] is not None:
+        note = f"{records['at_hand']} of {records['counted']} turn records are in the run directory ({records['why']})"
+        document["notes"] = [*document.get("notes", ()), f"{note}; percentiles from sketches, within 0.25 %"]
     document["tasks"] = None if turns is None else tasks_by_class(turns)
     document["outcome"] = outcome.judge(document, run.early, run.policy).to_dict()
     return document
@@ -176,7 +179,7 @@ def _not_judged(run: Counts, turns: pa.Table | None) -> str | None:
         return None
     if isinstance(arrivals, TraceTimes):
         return "sessions begin at recorded times"
-    if arrivals.profile is not None and not isinstance(arrivals.profile, Steps):
+    if arrivals.profile is not None and not isinstance(arrivals.profile, RateSteps):
         return f"the rate changes without steps (arrivals.profile.kind {arrivals.profile.kind})"
     if run.rate_changed:
         return "the rate was changed while the run lasted"

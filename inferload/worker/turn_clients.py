@@ -10,7 +10,7 @@ from inferload.client.client import Client
 from inferload.client.connection.target import Target
 from inferload.client.turn import TurnResult
 from inferload.process.messages import Assignment
-from inferload.process.settings import OwnSettings, client_settings
+from inferload.process.settings import ProcessSettings, client_settings
 from inferload.scenario.scenario import Scenario
 from inferload.scenario.schema.endpoints import Endpoint
 from inferload.workload.models import place_of
@@ -20,7 +20,11 @@ class TurnClients:
     """`on_turn`: called from the event loop with the number of the client and each result."""
 
     def __init__(
-        self, scenario: Scenario, assignment: Assignment, own: OwnSettings, on_turn: Callable[[int, TurnResult], None]
+        self,
+        scenario: Scenario,
+        assignment: Assignment,
+        own: ProcessSettings,
+        on_turn: Callable[[int, TurnResult], None],
     ) -> None:
         if not own.origins and assignment.origins is not None:
             # A worker started without --host takes the master's list of servers that get the key.

@@ -12,7 +12,7 @@ from itertools import count, islice
 from math import inf
 from random import Random
 
-from inferload.scenario.schema.rate_curves import ALWAYS_ONE, Curve
+from inferload.scenario.schema.rate_curves import ALWAYS_ONE, RateCurve
 
 
 def constant(rng: Random, burstiness: float) -> Iterator[float]:
@@ -96,7 +96,7 @@ class Schedule:
         rate: float,
         worker: int = 0,
         workers: int = 1,
-        curve: Curve = ALWAYS_ONE,
+        curve: RateCurve = ALWAYS_ONE,
         *,
         wanted: Callable[[int], bool] = lambda _index: True,
     ) -> None:

@@ -32,7 +32,7 @@ from inferload.content.messages import Message, Piece, ToolCall
 from inferload.content.script import Ask, Reply, Script, Work, Worked
 from inferload.errors import UsageError
 from inferload.scenario.files import catalog, data_files
-from inferload.scenario.schema.agent import LiveAgent as Kind
+from inferload.scenario.schema.agent import LiveAgentWorkload
 from inferload.scenario.schema.distributions import draw_count
 
 Said = Mapping[str, Any]
@@ -72,7 +72,7 @@ class LiveAgent(ABC):
 class LiveClass:
     """An agent's class, found and loaded, as the data that sessions are made of."""
 
-    def __init__(self, workload: Kind, class_name: str, data: Data) -> None:
+    def __init__(self, workload: LiveAgentWorkload, class_name: str, data: Data) -> None:
         self._workload = workload
         self._made, path = load(workload.agent, data.origin)
         self._digest = data_files.sha256_of(path) if path is not None else None
@@ -156,7 +156,7 @@ class _Next:
     say: Say
 
 
-def _script(workload: Kind, make: "partial[LiveAgent]", rng: Random, notes: Notes) -> Script:
+def _script(workload: LiveAgentWorkload, make: "partial[LiveAgent]", rng: Random, notes: Notes) -> Script:
     made = yield Work(make, undo=_close)
     assert isinstance(made, Worked)
     agent: LiveAgent = made.value

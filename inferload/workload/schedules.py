@@ -9,7 +9,7 @@ from inferload.errors import UsageError
 from inferload.scenario.files.data_files import find
 from inferload.scenario.scenario import Scenario
 from inferload.scenario.schema.arrivals import Closed, Gamma, Rated, TraceTimes
-from inferload.scenario.schema.rate_profiles import Steps
+from inferload.scenario.schema.rate_profiles import RateSteps
 from inferload.scenario.schema.user_profiles import UserSteps
 from inferload.workload.arrivals import Schedule, unit_process
 from inferload.workload.sessions import Sessions
@@ -44,7 +44,7 @@ def step_levels(scenario: Scenario) -> list[dict[str, Any]]:
     profile = scenario.arrivals.profile if isinstance(scenario.arrivals, Closed | Rated) else None
     if isinstance(profile, UserSteps):
         return [{"users": one.users} for one in profile.steps]
-    if isinstance(profile, Steps):
+    if isinstance(profile, RateSteps):
         return [{"sessions_per_s": one.sessions_per_s * profile.scale} for one in profile.steps]
     return []
 

@@ -12,6 +12,7 @@ from inferload.content.chat_template import NO_TEMPLATE, ChatTemplate
 from inferload.content.script import Ask, Reply, Script, Sink, Step, answer_key, interpret
 from inferload.measure.record import CANCELLED
 from inferload.requests.bodies import Isolation
+from inferload.workload.prefix_cache.excess import Excess, Prompt
 from inferload.workload.prefix_cache.expected import Hits, Layout, PrefixTree, Span, cached, computed_answer, tokens_of
 
 
@@ -26,6 +27,8 @@ class SentTurn:
     cancelled: bool = False  # its caller broke it off
     goes_on: bool = True  # the session did not end with it
     partition: Hashable = None
+    sent_ns: int = 0
+    first_ns: int = 0  # of the first token, or of the end without one; on the clock of `sent_ns`
 
 
 # How far expected hits may be off where lengths are approximate: by so many of a prompt's tokens, by what an unknown chat
@@ -41,24 +44,21 @@ class SentSums:
     hits: Hits = field(default_factory=Hits)
     at_most: int = 0
     told: Hits = field(default_factory=Hits)  # of turns whose answer said how much was cached: what it said
-    unexpected: int = 0  # cached tokens beyond the upper bound, turn by turn
-    far_unexpected: int = 0  # those beyond it by more than what approximate lengths can account for
+    excess: Excess = field(default_factory=Excess)  # cached tokens beyond the upper bound
     unknown: int = 0  # turns that were sent and whose prompt nobody counted
     reread: int = 0  # answers that came back in another number of tokens
     again: int = 0  # prompts that an earlier run has sent too, if its answers were the same
     off: int = 0  # prompts that were counted longer or shorter than planned, with no answer to account for it
 
-    def add(self, told: int | None, tokens: int, shared: int, at_most: int, block: int) -> None:
-        """Book one turn's prompt. `told`: what its answer said was cached of it."""
-        most = cached(at_most, tokens, block)
+    def add(self, prompt: Prompt, shared: int, at_most: int, block: int) -> None:
+        """Book one turn's prompt. `shared`, `at_most`: bounds of the tokens that it shares with earlier prompts."""
+        tokens, most = prompt.tokens, cached(at_most, prompt.tokens, block)
         self.hits.add(tokens, shared, block)
         self.at_most += most
-        if told is not None:
+        if prompt.cached is not None:
             self.told.add(tokens, 0, block)
-            self.told.cached += told
-            beyond = max(0, told - most)
-            self.unexpected += beyond
-            self.far_unexpected += max(0, beyond - block - _TEMPLATE_TOKENS - round(_LENGTHS_OFF * tokens))
+            self.told.cached += prompt.cached
+        self.excess.add(prompt, most, block + _TEMPLATE_TOKENS + round(_LENGTHS_OFF * tokens))
 
 
 @dataclass(slots=True)
@@ -98,7 +98,7 @@ class _Sent(Sink[int]):
 
 
 class SentHits:
-    """Takes sessions in their order of arrival; `sums` are those since `begin`."""
+    """Expected hits of sessions, booked in the order of their first turns; `sums` are those since `begin`."""
 
     def __init__(self, block: int, template: ChatTemplate = NO_TEMPLATE) -> None:
         self.block = block
@@ -117,6 +117,7 @@ class SentHits:
 
     def session(self, index: int, script: Script, isolated: Isolation, turns: Mapping[str, SentTurn]) -> None:
         """Book a session's turns, by their ids, as far as they were sent."""
+        self.sums.excess.settle(min((turn.sent_ns for turn in turns.values()), default=0))
         interpret(script, _Sent(self._book, _Session(index, Layout(self.template, isolated), turns), ""), 0)
 
     def _book(self, session: _Session, ask: Ask, turn: SentTurn, key: str) -> None:
@@ -128,8 +129,11 @@ class SentHits:
         identity = (key, turn.output_tokens)
         self._tree.extend(end, computed_answer((*identity, self._run), output))
         session.generated[identity] = turn
+        tokens = tokens_of(row) if turn.input_tokens is None else turn.input_tokens
+        prompt = Prompt(row, tokens, turn.cached_tokens, turn.sent_ns, turn.first_ns)
         if turn.input_tokens is None:
             self.sums.unknown += 1
+            self.sums.excess.add(prompt, tokens, 0)  # the server may have computed it before the others
             return
         at_most = shared
         if bound is not None and shared == before:
@@ -137,7 +141,7 @@ class SentHits:
         if self._asked.setdefault((key, turn.partition, turn.input_tokens), self._run) < self._run:
             self.sums.again += shared < turn.input_tokens
             at_most = turn.input_tokens
-        self.sums.add(turn.cached_tokens, turn.input_tokens, shared, at_most, self.block)
+        self.sums.add(prompt, shared, at_most, self.block)
 
     def _with_answers(self, session: _Session, planned: list[Span]) -> tuple[list[Span], list[tuple[Hashable, int]]]:
         """The row with answers as they were read back; and those that are read for the first time, which stand as generated."""

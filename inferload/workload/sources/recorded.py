@@ -116,13 +116,13 @@ class Conversations:
     def _talk(self, document: Any) -> Talk | Skip:
         talk = talk_of(document, self._source.sampler, self._reader.columns)
         one_sided = isinstance(talk, Talk) and all(turn.answer is None for turn in talk.turns)
-        return "one side only" if one_sided and self._source.of_people else talk
+        return "one side only" if one_sided and self._source.skips_invalid else talk
 
     def _talk_at(self, record: Raw) -> Talk | Skip:
         try:
             return self._talk(record.document)
         except DocumentError as error:
-            if self._source.of_people:
+            if self._source.skips_invalid:
                 return "not a conversation"
             raise UsageError(f"{self._reader.where(record.start)}: {error}") from None
 
@@ -205,7 +205,7 @@ class Conversations:
 
     def warnings(self) -> list[str]:
         """What of one's own file is not sent though no filter says so, each with its first place."""
-        if self._source.of_people:  # public data sets hold such conversations, and everybody leaves them out
+        if self._source.skips_invalid:  # public data sets hold such conversations, and everybody leaves them out
             return []
         lines = [
             f"{self._reader.where(self._index.skipped_at[why])}: first of {plural(count, 'record')} left out: {why}"
@@ -230,14 +230,14 @@ class Conversations:
         what = whole[self._source.sampler] if len(self._kept) > 1 else whole[self._source.sampler].removesuffix("s")
         lines = [f"{len(self._kept):,} {what} from {self._reader.name}", *self.warnings()]
         counts = {**self._index.skipped, **self._left_out}
-        if not self._source.of_people:  # warned of
+        if not self._source.skips_invalid:  # warned of
             counts = {why: count for why, count in self._left_out.items() if why != _NO_LENGTH}
         if counts:
             lines.append("left out: " + ", ".join(f"{count:,} {why}" for why, count in counts.items()))
         if self._index.dropped:
             parts = ", ".join(f"{count:,} {what}" for what, count in self._index.dropped.items())
             lines.append(f"not sent of its conversations: {parts}")
-        if self._unknown and self._source.of_people:
+        if self._unknown and self._source.skips_invalid:
             lines.append(f"left out: {self._unknown:,} of their turns, behind the last with an answer of known length")
         lines.append(f"from session {len(self._kept) + 1:,} on they come again, and may then be cached")
         return [*lines, f"tokens of its texts are {self._counting.in_words()}"]
