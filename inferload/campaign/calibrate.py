@@ -15,7 +15,7 @@ from inferload.campaign import runner
 from inferload.campaign.journal import Journal
 from inferload.campaign.runner import Limits, Runner
 from inferload.errors import UsageError
-from inferload.machine.calibration import Pace, RunFigures
+from inferload.machine.calibration import ReferencePace, RunFigures
 from inferload.results.summary import is_marked
 from inferload.run_options import API_KEY_VARIABLE
 
@@ -30,7 +30,7 @@ _PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 class Bench:
     """Makes runs of rising size in a folder, each against a server of its own."""
 
-    def __init__(self, work: Path, pace: Pace, seconds: float) -> None:
+    def __init__(self, work: Path, pace: ReferencePace, seconds: float) -> None:
         self._work = work
         self._pace = pace
         self._seconds = seconds
@@ -57,7 +57,7 @@ class Bench:
             return self._runner.run(name, argv, limits, environment=environment(os.environ, self._work), cwd=self._work)
 
 
-def scenario_text(streams: int, pace: Pace, seconds: float) -> str:
+def scenario_text(streams: int, pace: ReferencePace, seconds: float) -> str:
     """Streams that never pause, their starts spread evenly over one turn so that no two sizes burst differently."""
     warmup_s = round(1.25 * pace.turn_s, 3)
     return f"""schema: 1
@@ -112,7 +112,7 @@ def _finding(text: str) -> str:
 
 
 @contextlib.contextmanager
-def serving(streams: int, pace: Pace, limit_s: float, cores: tuple[int, ...] | None) -> Iterator[int]:
+def serving(streams: int, pace: ReferencePace, limit_s: float, cores: tuple[int, ...] | None) -> Iterator[int]:
     """The simulator on a free port of loopback; it ends with the block, and by itself if that never comes."""
     command = [sys.executable, "-m", "inferload", "simulator", "--port", "0", "--exit-after-s", f"{limit_s:.0f}"]
     command.append("--disable-log-stats")

@@ -13,12 +13,12 @@ from typing import Any
 
 from inferload.errors import UsageError
 from inferload.machine import calibration
-from inferload.machine.calibration import Calibration, Machine, Pace, RunFigures, SizeResult
+from inferload.machine.calibration import Calibration, Machine, ReferencePace, RunFigures, SizeResult
 from inferload.numbers import percent, short
 
 LADDER, SECONDS = (50, 100, 200, 400, 800), 8.0
 QUICK_LADDER, QUICK_SECONDS = (50, 200, 400), 4.0
-_PACE, _QUICK_PACE = Pace(), Pace(tokens=50)
+_PACE, _QUICK_PACE = ReferencePace(), ReferencePace(tokens=50)
 _MOST = 10_000
 
 _DESCRIPTION = """Measure how many streams one worker of this machine measures accurately. The embedded simulator sends tokens
@@ -78,7 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
 def climb(
     measure: Callable[[int], RunFigures],
     ladder: tuple[int, ...],
-    pace: Pace,
+    pace: ReferencePace,
     refine: bool,
     output: Callable[[str], None],
 ) -> list[SizeResult]:
@@ -100,13 +100,13 @@ HEAD = (
 
 def row(point: SizeResult) -> str:
     """Return the table row of a size."""
-    seen = point.seen
-    lag = "-" if seen.loop_lag_ms is None else f"{short(seen.loop_lag_ms)} ({seen.loop_lag_at})"
-    cpu = percent(seen.cpu_share, "-")
+    figures = point.figures
+    lag = "-" if figures.loop_lag_ms is None else f"{short(figures.loop_lag_ms)} ({figures.loop_lag_at})"
+    cpu = percent(figures.cpu_share, "-")
     return (
-        f"{point.streams:>7} {short(seen.output_tok_per_s):>8} "
+        f"{point.streams:>7} {short(figures.output_tok_per_s):>8} "
         f"{_signed(point.ttft_error_ms):>11} {_signed(point.itl_p99_error_ms):>14} "
-        f"{short(seen.delay_p99_ms):>10} {lag:>15} {cpu:>8} {short(seen.server_late_p99_ms):>12}  {point.outcome}"
+        f"{short(figures.delay_p99_ms):>10} {lag:>15} {cpu:>8} {short(figures.server_late_p99_ms):>12}  {point.outcome}"
         + (f": {point.why}" if point.why else "")
     )
 

@@ -454,14 +454,14 @@ OPTIONS: Mapping[str, Option] = {
 # -- the command line
 
 
-class _Parser(argparse.ArgumentParser):
+class _BenchParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UsageError(message.removeprefix("argument "))
 
 
 @cache
-def _parser() -> _Parser:
-    parser = _Parser(add_help=False, allow_abbrev=False, argument_default=argparse.SUPPRESS)
+def _parser() -> _BenchParser:
+    parser = _BenchParser(add_help=False, allow_abbrev=False, argument_default=argparse.SUPPRESS)
     for name, option in OPTIONS.items():
         if option.read is None:
             parser.add_argument(f"--{name}", action="store_true")

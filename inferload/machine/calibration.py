@@ -28,7 +28,7 @@ Outcome = Literal["valid", "suspect", "invalid", "untrue", "unresolved"]
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class ReferencePace:
     """Settings of the server: the reference for the figures."""
 
     ttft_ms: float = 50.0
@@ -68,7 +68,7 @@ class SizeResult:
     """Result of one size. Errors are reported less true values, in ms."""
 
     streams: int
-    seen: RunFigures
+    figures: RunFigures
     ttft_error_ms: float | None
     itl_p99_error_ms: float | None
     outcome: Outcome
@@ -81,45 +81,45 @@ class SizeResult:
         return self.outcome == "valid"
 
 
-def size_result(streams: int, pace: Pace, seen: RunFigures) -> SizeResult:
+def size_result(streams: int, pace: ReferencePace, figures: RunFigures) -> SizeResult:
     """Compare the figures of a run with the reference."""
-    ttft_error_ms = None if seen.ttft_mean_ms is None else seen.ttft_mean_ms - pace.ttft_ms
-    itl_error_ms = None if seen.itl_p99_ms is None else seen.itl_p99_ms - pace.gap_ms
-    unresolved, comparison = _unresolved(pace, seen), _compared(streams, pace, seen)
-    outcome, why = unresolved or _own_verdict(seen) or comparison
+    ttft_error_ms = None if figures.ttft_mean_ms is None else figures.ttft_mean_ms - pace.ttft_ms
+    itl_error_ms = None if figures.itl_p99_ms is None else figures.itl_p99_ms - pace.gap_ms
+    unresolved, comparison = _unresolved(pace, figures), _compared(streams, pace, figures)
+    outcome, why = unresolved or _own_verdict(figures) or comparison
     agrees = None if unresolved else comparison[0] == "valid"
-    return SizeResult(streams, seen, ttft_error_ms, itl_error_ms, outcome, why, agrees)
+    return SizeResult(streams, figures, ttft_error_ms, itl_error_ms, outcome, why, agrees)
 
 
-def _unresolved(pace: Pace, seen: RunFigures) -> tuple[Outcome, str] | None:
+def _unresolved(pace: ReferencePace, figures: RunFigures) -> tuple[Outcome, str] | None:
     """Return the reason why the client cannot be judged, if any."""
-    late_ms = seen.server_late_p99_ms
-    if seen.measurement is not None and seen.ttft_mean_ms is not None and seen.itl_p99_ms is None:
+    late_ms = figures.server_late_p99_ms
+    if figures.measurement is not None and figures.ttft_mean_ms is not None and figures.itl_p99_ms is None:
         return "unresolved", "too few tokens for a p99 of their gaps; try more streams"
-    if seen.measurement is None or seen.ttft_mean_ms is None:
-        return "unresolved", f"the run has no figures ({seen.reasons[0] if seen.reasons else 'no reason given'})"
-    if late_ms is None or seen.server_late_mean_ms is None:
+    if figures.measurement is None or figures.ttft_mean_ms is None:
+        return "unresolved", f"the run has no figures ({figures.reasons[0] if figures.reasons else 'no reason given'})"
+    if late_ms is None or figures.server_late_mean_ms is None:
         return "unresolved", "the server did not report its lateness"
     if late_ms > _SHARE * pace.gap_ms:
         return "unresolved", f"the server itself was {late_ms:.1f} ms late in 1 % of its events"
-    if seen.failed_turns:
-        return "unresolved", f"{seen.failed_turns} turns failed"
+    if figures.failed_turns:
+        return "unresolved", f"{figures.failed_turns} turns failed"
     return None
 
 
-def _own_verdict(seen: RunFigures) -> tuple[Outcome, str] | None:
+def _own_verdict(figures: RunFigures) -> tuple[Outcome, str] | None:
     """Return the verdict of the run with its first reason; None if it is valid."""
-    why = seen.reasons[0] if seen.reasons else f"the run's verdict was {seen.measurement}"
-    if seen.measurement == "valid":
+    why = figures.reasons[0] if figures.reasons else f"the run's verdict was {figures.measurement}"
+    if figures.measurement == "valid":
         return None
-    return ("invalid" if seen.measurement == "invalid" else "suspect"), why
+    return ("invalid" if figures.measurement == "invalid" else "suspect"), why
 
 
-def _compared(streams: int, pace: Pace, seen: RunFigures) -> tuple[Outcome, str]:
+def _compared(streams: int, pace: ReferencePace, figures: RunFigures) -> tuple[Outcome, str]:
     """Compare figures with the reference; the server's lateness is not an error of the client."""
-    ttft_off_ms = (seen.ttft_mean_ms or 0.0) - pace.ttft_ms - (seen.server_late_mean_ms or 0.0)
-    itl_off_ms = (seen.itl_p99_ms or 0.0) - pace.gap_ms - (seen.server_late_p99_ms or 0.0)
-    read, sent = seen.output_tok_per_s or 0.0, pace.tok_per_s(streams)
+    ttft_off_ms = (figures.ttft_mean_ms or 0.0) - pace.ttft_ms - (figures.server_late_mean_ms or 0.0)
+    itl_off_ms = (figures.itl_p99_ms or 0.0) - pace.gap_ms - (figures.server_late_p99_ms or 0.0)
+    read, sent = figures.output_tok_per_s or 0.0, pace.tok_per_s(streams)
     if abs(ttft_off_ms) > _SHARE * pace.ttft_ms:
         return "untrue", f"mean TTFT is off by {ttft_off_ms:.1f} ms after subtracting the server's lateness"
     if itl_off_ms > _SHARE * pace.gap_ms:
@@ -172,7 +172,7 @@ def figures_true_to(points: Sequence[SizeResult]) -> int | None:
 
 
 def remark(points: Sequence[SizeResult]) -> str:
-    """Return a note if the figures agree beyond the best size, where verdicts already warn; else ""."""
+    """Return a note if the figures agree with the reference at sizes above the best one; else ""."""
     top, to = best(points), figures_true_to(points)
     if to is None or to <= (0 if top is None else top.streams):
         return ""
@@ -189,7 +189,7 @@ def answer(points: Sequence[SizeResult]) -> str:
     if top is None:
         text = "One worker of this machine measured none of these sizes accurately"
     else:
-        rate = top.seen.output_tok_per_s or 0.0
+        rate = top.figures.output_tok_per_s or 0.0
         text = f"One worker of this machine measures {top.streams} streams ({rate:,.0f} tokens/s) accurately"
     if top is not None and any(not point.true for point in points if point.streams < top.streams):
         text += " (other work on this machine disturbed a smaller size: calibrate again when it is idle)"
@@ -236,14 +236,19 @@ class Calibration:
 
     @classmethod
     def of(
-        cls, made_at: str, machine: Machine, versions: Mapping[str, str], pace: Pace, points: Sequence[SizeResult]
+        cls,
+        made_at: str,
+        machine: Machine,
+        versions: Mapping[str, str],
+        pace: ReferencePace,
+        points: Sequence[SizeResult],
     ) -> Calibration | None:
         """Return the calibration of these sizes; None if they are all unresolved."""
         top, next_up = best(points), above(points)
         blamed = None if next_up is None or next_up.outcome == "unresolved" else next_up.streams
         if top is None and blamed is None:
             return None
-        streams, rate = (None, None) if top is None else (top.streams, top.seen.output_tok_per_s)
+        streams, rate = (None, None) if top is None else (top.streams, top.figures.output_tok_per_s)
         plain = tuple(asdict(point) for point in sorted(points, key=lambda point: point.streams))
         return cls(made_at, machine, versions, pace.gap_ms, streams, rate, blamed, plain)
 

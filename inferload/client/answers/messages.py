@@ -10,7 +10,7 @@ from inferload.measure.record import Failure
 _REASONS = {"end_turn": "stop", "stop_sequence": "stop", "max_tokens": "length", "tool_use": "tool_calls"}
 
 
-class _Usage(msgspec.Struct):
+class _MessagesUsage(msgspec.Struct):
     input_tokens: Tokens | None = None
     output_tokens: OutputTokens | None = None
     cache_read_input_tokens: Tokens | None = None
@@ -19,17 +19,17 @@ class _Usage(msgspec.Struct):
 
 class _Message(msgspec.Struct):
     id: str | None = None
-    usage: _Usage | None = None
+    usage: _MessagesUsage | None = None
 
 
-class _Block(msgspec.Struct):
+class _ContentBlock(msgspec.Struct):
     type: str = ""
     id: str | None = None
     name: str | None = None
     text: str | None = None
 
 
-class _Delta(msgspec.Struct):
+class _MessagesDelta(msgspec.Struct):
     type: str = ""
     text: str | None = None
     thinking: str | None = None
@@ -37,13 +37,13 @@ class _Delta(msgspec.Struct):
     stop_reason: str | None = None
 
 
-class _Event(msgspec.Struct):
+class _MessagesEvent(msgspec.Struct):
     type: str
     index: int = 0
     message: _Message | None = None
-    content_block: _Block | None = None
-    delta: _Delta | None = None
-    usage: _Usage | None = None
+    content_block: _ContentBlock | None = None
+    delta: _MessagesDelta | None = None
+    usage: _MessagesUsage | None = None
 
 
 class MessagesAnswer(TypedAnswer):
@@ -52,9 +52,9 @@ class MessagesAnswer(TypedAnswer):
     __slots__ = ()
 
     receipts = frozenset({"message_start", "ping"})
-    decoder = msgspec.json.Decoder(_Event)
+    decoder = msgspec.json.Decoder(_MessagesEvent)
 
-    def typed(self, event: _Event, at_ns: int, data: bytes) -> None:
+    def typed(self, event: _MessagesEvent, at_ns: int, data: bytes) -> None:
         """Process one decoded event."""
         kind, delta = event.type, event.delta
         if kind == "content_block_delta" and delta is not None:
@@ -82,7 +82,7 @@ class MessagesAnswer(TypedAnswer):
         elif kind == "error":
             self._fail(Failure.SERVER_ERROR, data)
 
-    def _prompt_usage(self, usage: _Usage) -> None:
+    def _prompt_usage(self, usage: _MessagesUsage) -> None:
         """Set the prompt tokens. `input_tokens` of this API excludes those read from or written to a cache."""
         if usage.input_tokens is None:
             return

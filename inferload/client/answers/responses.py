@@ -26,7 +26,7 @@ class _InputDetails(msgspec.Struct):
     cached_tokens: Tokens | None = None
 
 
-class _Usage(msgspec.Struct):
+class _ResponsesUsage(msgspec.Struct):
     input_tokens: Tokens | None = None
     output_tokens: OutputTokens | None = None
     input_tokens_details: _InputDetails | None = None
@@ -38,13 +38,13 @@ class _Incomplete(msgspec.Struct):
 
 class _Response(msgspec.Struct):
     id: str | None = None
-    usage: _Usage | None = None
+    usage: _ResponsesUsage | None = None
     incomplete_details: _Incomplete | None = None
     error: Any = None
     metrics: PerRequestMetrics | None = None
 
 
-class _Event(msgspec.Struct):
+class _ResponsesEvent(msgspec.Struct):
     type: str
     delta: Any = None  # a text in the events that are used here
     output_index: int = 0
@@ -58,9 +58,9 @@ class ResponsesAnswer(TypedAnswer):
     __slots__ = ()
 
     receipts = frozenset({"response.created", "response.queued", "response.in_progress"})
-    decoder = msgspec.json.Decoder(_Event)
+    decoder = msgspec.json.Decoder(_ResponsesEvent)
 
-    def typed(self, event: _Event, at_ns: int, data: bytes) -> None:
+    def typed(self, event: _ResponsesEvent, at_ns: int, data: bytes) -> None:
         """Process one decoded event."""
         kind, delta = event.type, event.delta if isinstance(event.delta, str) else None
         if kind in _TEXT_DELTAS:

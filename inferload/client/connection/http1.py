@@ -191,7 +191,7 @@ class ChunkedDecoder:
         line = buffer[at:end]
         if self._state == "after":
             if line:
-                raise Http1Error(f"a chunk is longer than it said: {line[:20]!r}")
+                raise Http1Error(f"a chunk is longer than its size: {line[:20]!r}")
             self._state = "size"
         elif self._state == "size":
             self._left = _chunk_size(line)

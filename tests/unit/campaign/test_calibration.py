@@ -16,16 +16,16 @@ from inferload import cli
 from inferload.campaign import calibrate as bench
 from inferload.cli import calibrate
 from inferload.machine import calibration
-from inferload.machine.calibration import Calibration, Machine, Pace, RunFigures, SizeResult
+from inferload.machine.calibration import Calibration, Machine, ReferencePace, RunFigures, SizeResult
 from inferload.scenario import scenario as scenarios
 from inferload.scenario.schema.arrivals import Closed
 
-PACE = Pace(ttft_ms=50, gap_ms=20, tokens=100)
+PACE = ReferencePace(ttft_ms=50, gap_ms=20, tokens=100)
 MACHINE = Machine("here", "a processor", 4)
 AT = "2026-01-02T03:04:05+00:00"
 
 
-def good(streams: int, pace: Pace = PACE) -> RunFigures:
+def good(streams: int, pace: ReferencePace = PACE) -> RunFigures:
     """A run with accurate figures."""
     return RunFigures(
         measurement="valid",
@@ -265,7 +265,7 @@ def test_a_run_that_is_planned_past_it_says_so_before_it_starts(
     simulator: Callable[..., Simulator], tmp_path: Path
 ) -> None:
     calibration.store(replace(HUNDRED, machine=Machine.this(), streams=1), tmp_path / "cache" / "inferload")
-    (tmp_path / "short.yaml").write_text(bench.scenario_text(2, Pace(ttft_ms=5, gap_ms=1, tokens=5), 1.0))
+    (tmp_path / "short.yaml").write_text(bench.scenario_text(2, ReferencePace(ttft_ms=5, gap_ms=1, tokens=5), 1.0))
     running = locust_process.start(
         *("--headless", "--scenario", "short.yaml", "--host", simulator("--ttft-ms", "5", "--itl-ms", "1").url),
         *("--run-dir", "run", "--metrics-url", "none", "--on-invalid", "warn"),
@@ -286,8 +286,8 @@ def test_a_run_that_is_planned_past_it_says_so_before_it_starts(
 # -- the runs
 
 
-@pytest.mark.parametrize(("pace", "seconds"), [(PACE, 8.0), (Pace(tokens=50), 4.0)])
-def test_the_scenario_is_one_that_loads_and_spreads_its_starts(pace: Pace, seconds: float) -> None:
+@pytest.mark.parametrize(("pace", "seconds"), [(PACE, 8.0), (ReferencePace(tokens=50), 4.0)])
+def test_the_scenario_is_one_that_loads_and_spreads_its_starts(pace: ReferencePace, seconds: float) -> None:
     loaded = scenarios.from_text(bench.scenario_text(400, pace, seconds), "made")
     arrivals, phases = loaded.arrivals, loaded.phases
     assert isinstance(arrivals, Closed)
@@ -318,7 +318,7 @@ def test_the_server_has_the_last_core(
 
 def test_a_run_against_the_truth(tmp_path: Path) -> None:
     """A real run of the smallest kind: what it says is near the truth, and nothing is left running."""
-    pace = Pace(tokens=20)
+    pace = ReferencePace(tokens=20)
     before = set(os.sched_getaffinity(0))
     seen = bench.Bench(tmp_path, pace, 2.0).measure(60)
     assert seen.measurement in ("valid", "suspect", "invalid"), seen
@@ -345,20 +345,22 @@ def test_a_run_that_comes_to_nothing_says_its_last_line(tmp_path: Path, monkeypa
 
 
 @pytest.fixture
-def machine_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[Callable[[int, Pace], RunFigures]], Path]:
+def machine_of(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Callable[[Callable[[int, ReferencePace], RunFigures]], Path]:
     """Have `inferload calibrate` meet a machine that measures as it is told; the file that it may store."""
 
     class Told:
-        measured: Callable[[int, Pace], RunFigures]
+        measured: Callable[[int, ReferencePace], RunFigures]
 
-        def __init__(self, work: Path, pace: Pace, seconds: float) -> None:
+        def __init__(self, work: Path, pace: ReferencePace, seconds: float) -> None:
             assert work.is_dir()
             self.pace = pace
 
         def measure(self, streams: int) -> RunFigures:
             return type(self).measured(streams, self.pace)
 
-    def told(measured: Callable[[int, Pace], RunFigures]) -> Path:
+    def told(measured: Callable[[int, ReferencePace], RunFigures]) -> Path:
         Told.measured = staticmethod(measured)
         return tmp_path / "inferload" / "calibration.json"
 

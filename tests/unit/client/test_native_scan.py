@@ -201,14 +201,14 @@ def answered(body: bytes, at: list[int], chunked: bool, slice_: int, quick: bool
     except Http1Error as fault:
         error = str(fault)
         return (error,)
-    answer.conclude(reply.at_end or not chunked)
+    answer.conclude(reply.chunks is None or reply.chunks.done)
     tokens = answer.tokens_by_event
     return (
         *("".join(answer.reasoning), answer.tool_calls and answer.tool_calls.calls()),
         *("".join(answer.text), list(answer.event_ns), None if tokens is None else list(tokens)),
         *(answer.first_event_ns, answer.last_event_ns, answer.first_visible_ns, answer.failure, answer.detail),
         *(answer.finish_reason, answer.request_id, answer.input_tokens, answer.output_tokens, answer.closed),
-        *(reply.at_end, error),
+        *(reply.chunks is not None and reply.chunks.done, error),
     )
 
 
