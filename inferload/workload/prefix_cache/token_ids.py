@@ -1,4 +1,4 @@
-"""Expected hits of turns whose tokens the server said: from hashes of the tokens themselves, whatever was planned."""
+"""Expected hits of turns with known token ids, from block hashes of the ids."""
 
 from collections.abc import Hashable, Sequence
 
@@ -7,7 +7,7 @@ from inferload.workload.prefix_cache.sent import SentSums
 
 
 class IdHits:
-    """Takes turns in the order in which they were sent; `sums` are those since `begin`."""
+    """Expected hits of turns, added in the order of sending. `sums`: since `begin`."""
 
     def __init__(self, block: int) -> None:
         self.block = block
@@ -16,22 +16,24 @@ class IdHits:
 
     @property
     def even(self) -> bool:
-        """Whether the server's blocks can be told from the hashed ones."""
+        """Whether the server's blocks are multiples of the hashed blocks."""
         return self.block % HASHED_TOKENS == 0
 
     def begin(self) -> None:
-        """Another run on the same cache."""
+        """Start another run on the same cache."""
         self.sums = SentSums()
 
-    def turn(self, apart: Hashable, hashes: Sequence[int] | None, input_tokens: int | None, told: int | None) -> None:
-        """Book one turn. `apart`: what keeps its prompts from others'. `hashes`: of its prompt and its answer."""
+    def turn(
+        self, partition: Hashable, hashes: Sequence[int] | None, input_tokens: int | None, reported: int | None
+    ) -> None:
+        """Add one turn. `partition`: different ones share nothing. `hashes`: block hashes of prompt and answer."""
         if hashes is None or input_tokens is None:
             self.sums.unknown += 1
             return
         shared = 0
-        for one in hashes[: input_tokens // HASHED_TOKENS]:
-            if (apart, one) not in self._known:
+        for block_hash in hashes[: input_tokens // HASHED_TOKENS]:
+            if (partition, block_hash) not in self._known:
                 break
             shared += HASHED_TOKENS
-        self._known.update((apart, one) for one in hashes)
-        self.sums.add(told, input_tokens, shared, shared, self.block)
+        self._known.update((partition, block_hash) for block_hash in hashes)
+        self.sums.add(reported, input_tokens, shared, shared, self.block)
