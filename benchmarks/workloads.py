@@ -22,7 +22,7 @@ from benchmarks.machine import machine, others_busy
 from inferload.content.data import Data
 from inferload.content.prompts import approximate
 from inferload.content.script import outline
-from inferload.requests.bodies import BodyWriter, Isolation, Settings, Texts
+from inferload.requests.bodies import BodySettings, BodyWriter, Isolation, Texts
 from inferload.scenario.scenario import Scenario, load
 from inferload.workload.schedules import schedule_of
 from inferload.workload.sessions import Sessions
@@ -76,7 +76,7 @@ def _cost(scenario: Scenario, data: Data, turns: int) -> dict[str, float]:
     sessions = Sessions(scenario, data)
     sessions.open()
     texts = Texts(approximate(), scenario.seed)
-    settings = Settings.of(scenario, "model")
+    settings = BodySettings.of(scenario, "model")
     _drawn(sessions, turns)
     planned_s = written_s = 0.0
     done = tokens = index = 0

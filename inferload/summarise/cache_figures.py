@@ -64,10 +64,10 @@ class CacheFigures:
 
         None where that cannot be told: no figures by turn. Where bounds are only approximate, what is beyond them by far.
         """
-        if self.sums is None or not self.sums.told.input:
+        if self.sums is None or not self.sums.reported.input:
             return None
         approximate = self.block["expected"]["exactness"] == "approximate"
-        return (self.sums.excess.far if approximate else self.sums.excess.tokens) / self.sums.told.input
+        return (self.sums.excess.far if approximate else self.sums.excess.tokens) / self.sums.reported.input
 
 
 def figures(run_dir: Path, run: Counts, turns: pa.Table | None) -> CacheFigures:
@@ -283,7 +283,7 @@ def _notes(run: Counts, sums: SentSums, source: str) -> list[str]:
 
 def _per_turn_block(sums: SentSums) -> dict[str, Any] | None:
     """Sums of what each answer said of its own prompt; None where none did."""
-    told = sums.told
+    told = sums.reported
     if not told.turns:
         return None
     return {

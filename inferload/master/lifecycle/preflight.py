@@ -10,7 +10,7 @@ from inferload.client.fetch import Fetcher, FetchError
 from inferload.client.probe import ServerFacts, chat_tokenizer, first_token, probe, tokenizer_of
 from inferload.content import token_estimate
 from inferload.content.chat_template import NO_TEMPLATE, ChatTemplate, measure
-from inferload.content.data import Data, Found, Opened
+from inferload.content.data import Data, DataFindings, Opened
 from inferload.content.prompts import Tokenize, Vocabulary, approximate, calibrate
 from inferload.errors import UsageError
 from inferload.plan.context_check import too_long
@@ -130,7 +130,7 @@ def _data(spec: RunSpec, opened: Mapping[str, Opened], tokenize: Tokenize | None
     """What every worker must find of each class's data, and how the server counts its texts."""
     found = {}
     for name, one in opened.items():
-        found[name] = Found(one.digest)
+        found[name] = DataFindings(one.digest)
         measured = None if tokenize is None else token_estimate.measure(one.sample(), tokenize)
         if measured is not None:
             found[name] = replace(found[name], chars_per_token=measured[0], error=measured[1])

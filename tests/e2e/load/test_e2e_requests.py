@@ -10,7 +10,7 @@ from e2e_runs import Ended, Place, Scene, Stage, check_books, scenario, scenes
 from inferload.cli.from_vllm_bench import as_text, translate
 from inferload.scenario.scenario import load
 from inferload.scenario.schema.endpoints import ENDPOINTS
-from inferload.workload.models import model_of, place_of
+from inferload.workload.models import model_of, server_of
 
 TURNS = {"turns": 2, "output_tokens": 6}
 
@@ -50,7 +50,7 @@ def test_sessions_take_the_servers_in_turn(stage: Stage, scene: Scene) -> None:
     assert document["target"] == urls[0]
     indexes = {row["turn_id"]: int(row["session_id"].removeprefix("s")) for row in ended.turns}
     seed = ended.summary["run"]["seed"]
-    assert all(row["target"] == urls[place_of(seed, indexes[row["turn_id"]], 2)] for row in ended.turns)
+    assert all(row["target"] == urls[server_of(seed, indexes[row["turn_id"]], 2)] for row in ended.turns)
     assert {row["worker"] for row in ended.turns} == {"w0", "w1"}
     assert len({row["target"] for row in ended.turns}) == 2
     assert ended.summary["run"]["target"] == ", ".join(urls)

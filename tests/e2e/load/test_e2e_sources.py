@@ -10,7 +10,7 @@ import locust_process
 import pytest
 from e2e_runs import Ended, Place, Scene, Stage, check_books, quiet_port, scenario, scenes
 
-from inferload.content.data import Data, Found
+from inferload.content.data import Data, DataFindings
 from inferload.content.script import outline
 from inferload.scenario.scenario import from_text, load
 from inferload.workload.sessions import Sessions
@@ -70,7 +70,7 @@ def test_a_run_says_which_lines_it_does_not_send(stage: Stage, scene: Scene) -> 
     ended = stage.result(scene)
     assert "p.jsonl:2: first of 1 turn left out: no answer and no output_tokens" in ended.text
     source = manifest(ended)["workload"]["data"]["chat"]["source"]
-    assert source["filtered"] == {"length of the answer not known": 1}
+    assert source["filtered"] == {"without a known answer length": 1}
     assert len(ended.turns) == 2
 
 
@@ -131,7 +131,7 @@ def test_counts_are_measured_on_the_server_and_what_was_left_out_is_counted(stag
     tokens = block["data"]["chat"]["source"]["tokens"]
     assert tokens["how"] == "measured"
     assert block["notes"]["context truncated"] > 0
-    found = Data(by_class={"chat": Found(None, tokens["chars_per_token"], tokens["error"])})
+    found = Data(by_class={"chat": DataFindings(None, tokens["chars_per_token"], tokens["error"])})
     sessions = Sessions(from_text(manifest(ended)["scenario"]["text"], "run.json"), found)
     planned, counted = 0, 0
     for index, rows in turns_by_session(ended).items():

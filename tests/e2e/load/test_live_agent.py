@@ -12,7 +12,7 @@ from e2e_runs import Ended, Place, Scene, Stage, check_books, scenario, scenes
 from inferload.locustfiles.toolagent import TOOLS, ToolAgent, calculate
 from scripted_server import chunked
 
-from inferload.content.data import Data, Found, Notes
+from inferload.content.data import Data, DataFindings, Notes
 from inferload.content.messages import ToolCall
 from inferload.content.script import Ask, Reply, Script, Work, Worked, outline
 from inferload.errors import UsageError
@@ -20,7 +20,7 @@ from inferload.plan.describe import describe
 from inferload.scenario.scenario import Scenario
 from inferload.scenario.scenario import load as load_scenario
 from inferload.scenario.schema.agent import LiveAgentWorkload
-from inferload.workload.live_agent import LiveClass, as_document, as_message, load
+from inferload.workload.live_agent import LiveAgentSessions, as_document, as_message, load
 from inferload.workload.sessions import Sessions
 
 NAME = "inferload.locustfiles.toolagent:ToolAgent"
@@ -61,7 +61,7 @@ def driven(script: Script, *replies: Reply) -> Iterator[Ask]:
 
 def begun(workload: dict[str, Any], notes: Notes | None = None, origin: str = "") -> Script:
     kind = LiveAgentWorkload.model_validate({"kind": "live_agent", "agent": NAME} | workload)
-    return LiveClass(kind, "live_agent", Data(origin)).script(3, Random(1), Notes() if notes is None else notes)
+    return LiveAgentSessions(kind, "live_agent", Data(origin)).script(3, Random(1), Notes() if notes is None else notes)
 
 
 def test_tools_are_called_until_the_model_calls_none() -> None:
@@ -112,15 +112,15 @@ def test_a_class_of_one_s_own_lies_beside_the_scenario(tmp_path: Path) -> None:
     assert (found.__name__, path) == ("Parrot", tmp_path / "mine.py")
     kind = LiveAgentWorkload.model_validate({"kind": "live_agent", "agent": "mine.py:Parrot"})
     with pytest.raises(UsageError, match=r"mine.py:Parrot: differs from the master's"):
-        LiveClass(kind, "parrots", Data(str(origin), {"parrots": Found("0" * 64)}))
+        LiveAgentSessions(kind, "parrots", Data(str(origin), {"parrots": DataFindings("0" * 64)}))
 
 
 @pytest.mark.parametrize(
     ("name", "says"),
     [
         ("no.such:Thing", "no.such cannot be loaded"),
-        ("mine.py:Missing", "Missing is not in it"),
-        ("mine.py:NoAgent", "no subclass of LiveAgent"),
+        ("mine.py:Missing", "Missing is not defined there"),
+        ("mine.py:NoAgent", "not a subclass of LiveAgent"),
         ("nowhere.py:Thing", "no such file"),
         ("broken.py:Thing", "SyntaxError"),
     ],
@@ -172,7 +172,7 @@ def test_the_calculator_calculates_and_nothing_else() -> None:
 
 def test_a_plan_does_no_work_and_says_that_it_knows_no_lengths() -> None:
     assert list(outline(begun({}), 3)) == []
-    assert "cannot be planned" in describe(load_scenario("agent-live"))
+    assert "not known before the run" in describe(load_scenario("agent-live"))
 
 
 # -- whole runs
@@ -193,7 +193,7 @@ def model_with_tools(sock: socket.socket, request: bytes) -> None:
         )
         return
     if b"/chat/completions" not in head:
-        sock.sendall(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+        sock.sendall(b"HTTP/1.1 404 Not DataFindings\r\nContent-Length: 0\r\n\r\n")
         return
     asked = json.loads(body)
     if asked.get("tools") and asked["messages"][-1]["role"] == "user":

@@ -14,7 +14,7 @@ from inferload.content.messages import Message, Piece, Role, ToolCall
 from inferload.content.prompts import approximate
 from inferload.content.script import Ask
 from inferload.measure.record import Failure
-from inferload.requests.bodies import BodyWriter, Isolation, Settings, Texts
+from inferload.requests.bodies import BodySettings, BodyWriter, Isolation, Texts
 from inferload.scenario.files.mistakes import ScenarioError
 from inferload.scenario.scenario import Request, from_text
 from inferload.scenario.schema.endpoints import ENDPOINTS, Endpoint
@@ -26,7 +26,7 @@ def said(role: Role, text: str, **more: Any) -> Message:
 
 def written(endpoint: Endpoint, *messages: Message, isolated: Isolation | None = None, **ask: Any) -> dict[str, Any]:
     request = Request(endpoint=endpoint)
-    writer = BodyWriter(Texts(approximate(), 0), Settings("m", request), isolated or Isolation())
+    writer = BodyWriter(Texts(approximate(), 0), BodySettings("m", request), isolated or Isolation())
     document = json.loads(writer.body(Ask(messages, ask.pop("output_tokens", 9), **ask)))
     assert isinstance(document, dict)
     return document

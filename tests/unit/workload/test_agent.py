@@ -262,7 +262,7 @@ def test_requests_carry_the_tools_and_forbid_calls() -> None:
     [
         ({"tools": [{"name": "a"}, {"name": "a"}]}, "tool a is defined twice"),
         ({"context_limit_tokens": 8000}, "context_limit_tokens"),
-        ({"prefix": {"timestamp": "static", "time": "yesterday"}}, "must be a time as"),
+        ({"prefix": {"timestamp": "static", "time": "yesterday"}}, "must be a time in the form"),
         ({"cancel": {"share": 0.5}}, "after_s: missing"),
         ({"subagents": {"share": 2}}, "subagents.share"),
         ({"step": 3}, "did you mean steps?"),
@@ -291,5 +291,5 @@ def test_mistakes_are_said_in_a_line(workload: dict[str, Any], says: str) -> Non
     ],
 )
 def test_what_one_step_may_add_counts_tasks_and_second_tries(more: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match="a step may add"):
+    with pytest.raises(ValueError, match="a step can add"):
         Agent.model_validate({"kind": "agent"} | more)

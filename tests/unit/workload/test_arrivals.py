@@ -106,7 +106,7 @@ def test_a_change_in_the_past_or_of_no_rate_is_refused() -> None:
     with pytest.raises(ValueError, match="before the last one"):
         plan.set_rate(2.0, 1.0)
     for rate in (-1.0, float("inf"), float("nan")):
-        with pytest.raises(ValueError, match="finite and not negative"):
+        with pytest.raises(ValueError, match="finite and at least 0"):
             plan.set_rate(4.0, rate)
 
 
@@ -142,5 +142,5 @@ def test_the_same_seed_gives_the_same_arrivals_and_another_seed_others(seed: int
 def test_stripe() -> None:
     assert list(islice(stripe(1, 3), 4)) == [1, 4, 7, 10]
     for worker, workers in ((3, 3), (-1, 2), (0, 0)):
-        with pytest.raises(ValueError, match="workers count from 0"):
+        with pytest.raises(ValueError, match="worker numbers start at 0"):
             stripe(worker, workers)

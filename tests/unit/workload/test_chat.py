@@ -18,11 +18,11 @@ from inferload.content.messages import Message, Piece, ToolCall, text_message
 from inferload.content.prompts import calibrate
 from inferload.content.script import Ask, PlannedTurn, Reply, outline
 from inferload.plan.describe import describe
-from inferload.requests.bodies import BodyWriter, Isolation, Settings, Texts
+from inferload.requests.bodies import BodySettings, BodyWriter, Isolation, Texts
 from inferload.scenario.scenario import Scenario, from_text, load
 from inferload.scenario.schema.chat import ContextLimit, Documents
-from inferload.workload.context_limit import Sent, fit
-from inferload.workload.document_pool import Shelf
+from inferload.workload.context_limit import NextRequest, fit
+from inferload.workload.document_pool import DocumentPool
 from inferload.workload.sessions import Sessions
 
 EXACT = calibrate(lambda text: [int.from_bytes(word.encode(), "big") for word in text.split()])
@@ -45,7 +45,7 @@ def plan_of(sessions: Sessions, number: int = 0) -> list[PlannedTurn]:
 
 
 def messages_of(made: Scenario, ask: Ask) -> list[Any]:
-    writer = BodyWriter(Texts(EXACT, made.seed), Settings.of(made, "tiny"), Isolation())
+    writer = BodyWriter(Texts(EXACT, made.seed), BodySettings.of(made, "tiny"), Isolation())
     found: list[Any] = json.loads(writer.body(ask))["messages"]
     return found
 
@@ -147,14 +147,14 @@ def test_documents_stand_beside_the_question_and_are_the_same_in_every_session()
 @given(st.integers(1, 30), st.floats(0, 6), st.integers(0, 1000), st.data())
 def test_documents_of_a_turn_differ(count: int, zipf: float, seed: int, data: st.DataObject) -> None:
     per_turn = data.draw(st.integers(1, count))
-    shelf = Shelf(Documents(count=count, tokens=5, per_turn=per_turn, zipf=zipf), Piece, 0)  # type: ignore[arg-type]
+    shelf = DocumentPool(Documents(count=count, tokens=5, per_turn=per_turn, zipf=zipf), Piece, 0)  # type: ignore[arg-type]
     drawn = shelf.draw(Random(seed))
     assert len(set(drawn)) == per_turn
     assert set(drawn) <= set(range(count))
 
 
 def test_documents_are_used_as_zipf_says() -> None:
-    shelf = Shelf(Documents(count=50, tokens=5, zipf=1.0), Piece, 0)  # type: ignore[arg-type]
+    shelf = DocumentPool(Documents(count=50, tokens=5, zipf=1.0), Piece, 0)  # type: ignore[arg-type]
     rng = Random(1)
     used = Counter(number for _ in range(20_000) for number in shelf.draw(rng))
     first = 1 / sum(1 / rank for rank in range(1, 51))
@@ -207,18 +207,18 @@ def test_what_is_sent_keeps_the_limit(then: Any, said: list[int], question: int,
     earlier = tuple(text_message("user", f"m{place}", tokens) for place, tokens in enumerate(said))
     head = (text_message("system", "s", 10),)
     rule = ContextLimit(limit_tokens=limit, then=then, summary_tokens=15)
-    fitted = fit(rule, Sent(head, earlier, text_message("user", "q", question), output), "0/0")
+    fitted = fit(rule, NextRequest(head, earlier, text_message("user", "q", question), output), "0/0")
     whole = 10 + sum(said) + question + output
     if whole <= limit:
         assert fitted == type(fitted)(earlier, text_message("user", "q", question))
     elif fitted.question is None:
-        assert (fitted.said, fitted.note) == ((), "stopped")
+        assert (fitted.history, fitted.note) == ((), "stopped")
         assert then != "truncate" or 10 + question + output > limit
     else:
         assert fitted.note == {"truncate": "truncated", "compact": "compacted"}[then]
-        assert 10 + sum(message.tokens or 0 for message in (*fitted.said, fitted.question)) + output <= limit
-        assert earlier[len(earlier) - len(fitted.said) :] == fitted.said  # the newest stay
-        assert len(fitted.said) % 2 == 0
+        assert 10 + sum(message.tokens or 0 for message in (*fitted.history, fitted.question)) + output <= limit
+        assert earlier[len(earlier) - len(fitted.history) :] == fitted.history  # the newest stay
+        assert len(fitted.history) % 2 == 0
 
 
 @pytest.mark.parametrize(
@@ -248,7 +248,7 @@ def test_what_is_done_about_long_conversations_is_said() -> None:
 def test_messages_of_unknown_length_count_as_none() -> None:
     unknown = Message("assistant", (Piece("a", None, "text"),))
     rule = ContextLimit(limit_tokens=20, then="stop")
-    assert fit(rule, Sent((), (unknown,) * 9, text_message("user", "q", 10), 10), "").question is not None
+    assert fit(rule, NextRequest((), (unknown,) * 9, text_message("user", "q", 10), 10), "").question is not None
 
 
 # -- bundled files

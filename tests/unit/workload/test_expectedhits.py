@@ -15,7 +15,7 @@ from inferload.content.chat_template import NO_TEMPLATE, ChatTemplate, measure
 from inferload.content.messages import Message, Piece, Role
 from inferload.content.prompts import approximate
 from inferload.content.script import Ask, outline
-from inferload.requests.bodies import BodyWriter, Isolation, Settings, Texts
+from inferload.requests.bodies import BodySettings, BodyWriter, Isolation, Texts
 from inferload.scenario.scenario import Scenario, from_text
 from inferload.workload.prefix_cache import expected as expectedhits
 from inferload.workload.prefix_cache.expected import (
@@ -221,7 +221,7 @@ def test_sequential_turns_hit_on_the_simulator_what_is_expected_token_for_token(
     for number in range(40):
         salt = Isolation("salt", f"s{number % 2}")
         system = _message("system", f"shared/{number % 3}", (5, 11, 40)[number % 3])
-        writer = BodyWriter(texts, Settings("simulator", _scenario().request), salt)
+        writer = BodyWriter(texts, BodySettings("simulator", _scenario().request), salt)
         said: tuple[Message, ...] = (system,)
         for turn in range(dice.randint(1, 4)):
             question = _message("user", f"text/{turn}", dice.choice([3, 20, 33]))

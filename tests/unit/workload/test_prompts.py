@@ -203,7 +203,7 @@ def test_the_word_list_has_each_word_once_and_plain() -> None:
 
 
 def test_a_local_tokenizer_that_is_not_there_says_what_to_name(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"no tokenizer\.json there"):
+    with pytest.raises(UsageError, match=r"no tokenizer\.json found"):
         local_tokenizer(tmp_path)
 
 

@@ -65,7 +65,7 @@ def test_prompts_of_other_servers_and_of_other_sessions_salts_never_meet() -> No
 def test_what_the_answers_told_is_held_against_the_upper_bound() -> None:
     turns = {"s0.0": SentTurn(40, 30, cached_tokens=20), "s0.1": SentTurn(110, 30, cached_tokens=60)}
     sums = _hits(turns).sums
-    assert (sums.told.turns, sums.told.cached, sums.excess.tokens) == (2, 80, 20)
+    assert (sums.reported.turns, sums.reported.cached, sums.excess.tokens) == (2, 80, 20)
 
 
 def _told(cached: int) -> CacheFigures:

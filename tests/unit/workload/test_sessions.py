@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from inferload.content.prompts import Vocabulary, calibrate
 from inferload.content.script import Ask, PlannedTurn, Reply, Sent, outline
-from inferload.requests.bodies import BodyWriter, Isolation, Settings, Texts, isolation
+from inferload.requests.bodies import BodySettings, BodyWriter, Isolation, Texts, isolation
 from inferload.scenario.files.mistakes import ScenarioError
 from inferload.scenario.scenario import Scenario, from_text
-from inferload.workload.models import place_of
+from inferload.workload.models import server_of
 from inferload.workload.sessions import Sessions
 
 SCENARIO = """\
@@ -44,7 +44,7 @@ class Conversation:
 
     def __init__(self, scenario: Scenario, index: int, isolated: Isolation) -> None:
         self._script = Sessions(scenario).begin(index).script
-        self._bodies = BodyWriter(Texts(EXACT, scenario.seed), Settings.of(scenario, "tiny"), isolated)
+        self._bodies = BodyWriter(Texts(EXACT, scenario.seed), BodySettings.of(scenario, "tiny"), isolated)
         self.ask = self._next(None)
 
     def body(self) -> bytes:
@@ -236,7 +236,7 @@ def test_what_all_sessions_share_is_made_once(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(Vocabulary, "text", counted)
     scenario = changed(workload__system_prompt_tokens=999)
-    texts, settings = Texts(EXACT, 0), Settings.of(scenario, "tiny")
+    texts, settings = Texts(EXACT, 0), BodySettings.of(scenario, "tiny")
     for index in range(5):
         turn = plan_of(scenario, index)[0]
         BodyWriter(texts, settings, Isolation()).body(turn.ask)
@@ -290,7 +290,7 @@ def test_a_mix_that_is_none(wrong: tuple[str, str], said: str) -> None:
 @given(st.integers(0, 99), st.integers(1, 6), st.integers(1, 6))
 def test_every_worker_asks_every_server_and_all_ask_them_equally_often(seed: int, servers: int, workers: int) -> None:
     rounds = 240  # that one worker misses a server in all of them has a chance of 1e-18
-    places = [place_of(seed, index, servers) for index in range(rounds * servers)]
+    places = [server_of(seed, index, servers) for index in range(rounds * servers)]
     assert Counter(places) == dict.fromkeys(range(servers), rounds)
     for worker in range(workers):
         assert set(places[worker::workers]) == set(range(servers))

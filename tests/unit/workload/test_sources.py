@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from paths import TESTS
 
-from inferload.content.data import Data, Found
+from inferload.content.data import Data, DataFindings
 from inferload.content.messages import Piece
 from inferload.content.script import PlannedTurn, outline
 from inferload.content.token_estimate import Counting, measure
@@ -26,7 +26,7 @@ from inferload.scenario.scenario import Scenario, from_text
 from inferload.scenario.schema.sources import Columns
 from inferload.workload.sessions import Sessions
 from inferload.workload.sources import corpus, file_records, index, loaders
-from inferload.workload.sources.parsing import DocumentError, Exchange, Talk, talk_of
+from inferload.workload.sources.parsing import Conversation, DocumentError, Exchange, parse
 from inferload.workload.sources.synthetic import around
 
 HERE = TESTS
@@ -35,7 +35,7 @@ HERE = TESTS
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-    monkeypatch.setattr(loaders, "_known", {})
+    monkeypatch.setattr(loaders, "_cached", {})
 
 
 def scenario(source: dict[str, Any], **workload: Any) -> Scenario:
@@ -150,23 +150,23 @@ def test_a_document_is_a_conversation_in_any_of_the_usual_shapes() -> None:
     as_openai = {"messages": [{"role": role, "content": text} for role, text in said]}
     as_parts = {"messages": [{"role": role, "content": [{"type": "text", "text": text}]} for role, text in said]}
     for document in (conversation("a", "b", "c", "d"), as_openai, as_parts):
-        talk = talk_of(document, "conversation", Columns())
-        assert isinstance(talk, Talk)
+        talk = parse(document, "conversation", Columns())
+        assert isinstance(talk, Conversation)
         assert talk.turns == turns
     with_system = {"system": "s", "messages": [{"role": "system", "content": "t"}, *as_openai["messages"]]}
-    talk = talk_of(with_system, "conversation", Columns())
-    assert isinstance(talk, Talk)
+    talk = parse(with_system, "conversation", Columns())
+    assert isinstance(talk, Conversation)
     assert talk.lead == (("system", "s"), ("system", "t"))
 
 
 def test_samplers() -> None:
     document = {"conversations": [{"from": "gpt", "value": "0"}, *conversation("1", "2", "3", "4")["conversations"]]}
     whole, first, prompt = (
-        talk_of(document, sampler, Columns()) for sampler in ("conversation", "first_two", "whole_prompt")
+        parse(document, sampler, Columns()) for sampler in ("conversation", "first_two", "whole_prompt")
     )  # type: ignore[arg-type]
-    assert isinstance(whole, Talk)
-    assert isinstance(first, Talk)
-    assert isinstance(prompt, Talk)
+    assert isinstance(whole, Conversation)
+    assert isinstance(first, Conversation)
+    assert isinstance(prompt, Conversation)
     assert whole.turns == (
         Exchange("1", "2"),
         Exchange("3", "4"),
@@ -178,20 +178,20 @@ def test_samplers() -> None:
 
 def test_one_side_in_a_row_is_one_message() -> None:
     document = {"messages": [{"role": role, "content": role[0]} for role in ("user", "user", "assistant", "assistant")]}
-    assert talk_of(document, "conversation", Columns()) == Talk((Exchange("u\nu", "a\na"),))
+    assert parse(document, "conversation", Columns()) == Conversation((Exchange("u\nu", "a\na"),))
 
 
 def test_documents_that_are_none() -> None:
-    assert talk_of([], "conversation", Columns()) == "not a conversation"
-    assert talk_of(conversation(" ", "\n"), "conversation", Columns()) == "empty"
-    assert talk_of({"conversations": [{"from": "gpt", "value": "x"}]}, "conversation", Columns()) == "one side only"
-    with pytest.raises(DocumentError, match="no text: neither prompt nor messages; it has question"):
-        talk_of({"question": "x"}, "conversation", Columns())
+    assert parse([], "conversation", Columns()) == "not a conversation"
+    assert parse(conversation(" ", "\n"), "conversation", Columns()) == "empty"
+    assert parse({"conversations": [{"from": "gpt", "value": "x"}]}, "conversation", Columns()) == "one side only"
+    with pytest.raises(DocumentError, match="no text: neither prompt nor messages among its keys question"):
+        parse({"question": "x"}, "conversation", Columns())
     for wrong in (0, -1, "many", [3]):
         with pytest.raises(DocumentError, match=r"output_tokens is .* must be a whole number from 1"):
-            talk_of({"prompt": "x", "output_tokens": wrong}, "conversation", Columns())
+            parse({"prompt": "x", "output_tokens": wrong}, "conversation", Columns())
     with pytest.raises(DocumentError, match="tools must be a JSON array"):
-        talk_of({"prompt": "x", "tools": {"a": 1}}, "conversation", Columns())
+        parse({"prompt": "x", "tools": {"a": 1}}, "conversation", Columns())
 
 
 # -- ShareGPT
@@ -228,7 +228,7 @@ def test_what_of_a_conversation_is_not_sent_is_counted_by_kind(tmp_path: Path) -
     sessions = Sessions(scenario({"kind": "jsonl", "path": str(path)}))
     opened = sessions.open()["chat"]
     assert opened.facts()["source"]["dropped"] == {
-        "answers in front of the first question": 1,
+        "answers before the first question": 1,
         "empty messages": 2,
         "image_url parts": 2,
         "input_audio parts": 2,
@@ -311,11 +311,11 @@ def test_filters_of_vllms_benchmark(tmp_path: Path) -> None:
 def test_tokens_are_estimated_as_measured_as_given_or_as_assumed_and_it_is_said(tmp_path: Path) -> None:
     source = sharegpt(tmp_path / "s.json", [conversation("x" * 80, "y" * 40)])
     del source["chars_per_token"]
-    measured = Data(by_class={"chat": Found(None, 5.0, 0.1)})
+    measured = Data(by_class={"chat": DataFindings(None, 5.0, 0.1)})
     for data, given_chars, tokens, how in (
         (None, None, 20, "assumed"),
-        (measured, None, 16, "measured on the server (a text's count is off by 10 % on average)"),
-        (measured, 8.0, 10, "as the scenario says"),
+        (measured, None, 16, "measured on the server (mean error of a text's count: 10%)"),
+        (measured, 8.0, 10, "set in the scenario"),
     ):
         sessions = Sessions(scenario(source | ({"chars_per_token": given_chars} if given_chars else {})), data)
         (turn,) = plan_of(sessions, 0)
@@ -347,7 +347,7 @@ def test_a_tokenizer_counts_exactly(tmp_path: Path) -> None:
     sessions = Sessions(scenario(source | {"tokenizer": str(tmp_path)}))
     (turn,) = plan_of(sessions, 0)
     assert (turn.new_tokens, turn.ask.output_tokens) == (3, 2)
-    assert "counted by the tokenizer" in sessions.open()["chat"].in_words()[-1]
+    assert "counted by the scenario's tokenizer" in sessions.open()["chat"].in_words()[-1]
     assert "no such file" in refusal(source | {"tokenizer": "nowhere"})
 
 
@@ -375,7 +375,7 @@ def test_an_index_is_kept_and_a_changed_file_is_gone_through_again(
     monkeypatch.setattr(file_records, "json_array", counted)
 
     def opened() -> dict[str, Any]:
-        monkeypatch.setattr(loaders, "_known", {})
+        monkeypatch.setattr(loaders, "_cached", {})
         return Sessions(scenario(source)).open()["chat"].facts()["source"]
 
     first = opened()
@@ -397,18 +397,18 @@ def test_a_worker_with_another_file_is_refused(tmp_path: Path) -> None:
     mine, masters = tmp_path / "mine.json", tmp_path / "masters.json"
     source = sharegpt(mine, [conversation("a", "b")])
     theirs = Sessions(scenario(sharegpt(masters, [conversation("a", "c")]))).open()["chat"].digest
-    data = Data.from_wire(Data(by_class={"chat": Found(theirs)}).to_wire(), "s")
+    data = Data.from_wire(Data(by_class={"chat": DataFindings(theirs)}).to_wire(), "s")
     with pytest.raises(
         UsageError, match=r"mine.json: differs from the master's .* copy the same file to every machine"
     ):
         Sessions(scenario(source), data).open()
-    same = Data(by_class={"chat": Found(data_files.sha256_of(mine))})
+    same = Data(by_class={"chat": DataFindings(data_files.sha256_of(mine))})
     assert same.has_files
     Sessions(scenario(source), same).open()
 
 
 def test_only_the_newest_indexes_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index, "_KEPT", 3)
+    monkeypatch.setattr(index, "_MAX_CACHED", 3)
     for number in range(5):
         Sessions(scenario(sharegpt(tmp_path / f"{number}.json", [conversation("a", "b")]))).open()
         newest = max(index.cache_folder().glob("*.npz"), key=lambda path: path.stat().st_mtime_ns)
@@ -481,7 +481,7 @@ def test_columns_by_other_names(tmp_path: Path) -> None:
     one, other = plan_of(sessions, 0)
     assert said_in(one) == ['a "b",\nc']
     assert [one.ask.output_tokens, other.ask.output_tokens] == [3, 4]
-    assert sessions.open()["chat"].facts()["source"]["filtered"] == {"length of the answer not known": 1}
+    assert sessions.open()["chat"].facts()["source"]["filtered"] == {"without a known answer length": 1}
     assert len(plan_of(Sessions(scenario(source, output_tokens=9)), 1)) == 1
 
 
@@ -525,7 +525,7 @@ def test_turns_behind_the_last_answer_are_left_out_and_counted(tmp_path: Path) -
     opened = sessions.open()["chat"]
     facts = opened.facts()["source"]
     assert (facts["turns"], facts["turns_without_length"]) == (5, 2)
-    assert "left out: 2 of their turns, behind the last with an answer of known length" in opened.in_words()
+    assert "left out: 2 turns after the last answer of known length" in opened.in_words()
     asked = Sessions(scenario(source, output_tokens=4))
     assert sorted(len(plan_of(asked, number)) for number in range(3)) == [1, 2, 2]
     assert asked.open()["chat"].facts()["source"]["turns_without_length"] == 0
@@ -544,38 +544,42 @@ def write(path: Path, content: str | bytes) -> str:
     return str(path)
 
 
-UNUSABLE = ": no conversation in it can be used: "
+UNUSABLE = ": no usable conversation: "
 TWO = conversation("Hi", "Ho")
 
 
 @pytest.mark.parametrize(
     ("kind", "content", "said"),
     [
-        ("sharegpt", "", ": empty; it should hold conversations"),
+        ("sharegpt", "", ": empty; give a file with conversations"),
         ("sharegpt", "  \n ", ": empty; a ShareGPT file is a JSON array of conversations"),
-        ("sharegpt", "[]", ": no conversation in it can be used: it holds none"),
-        ("sharegpt", json.dumps(TWO), ":1: not a JSON array, as a ShareGPT file is; for an object a line use kind jsonl"),
+        ("sharegpt", "[]", ": no usable conversation: it has no records"),
+        ("sharegpt", json.dumps(TWO), ":1: not a JSON array, the ShareGPT format; for one object per line use kind jsonl"),
         ("sharegpt", json.dumps([TWO, TWO], indent=1)[:-30], ":24: the file ends within a conversation; is it whole? "),
         ("sharegpt", json.dumps([TWO])[:-1], ":1: the file ends where a comma or the array's end was expected; is it whole?"),
         ("sharegpt", f"[{json.dumps(TWO)}\n{json.dumps(TWO)}]", ":2: '{' where a comma or the array's end was expected"),
-        ("sharegpt", f"[{json.dumps(TWO)}]\nx", ":2: something follows the array's end"),
+        ("sharegpt", f"[{json.dumps(TWO)}]\nx", ":2: unexpected text after the array's end"),
         ("sharegpt", '[\n{"conversations": [}]', ":2: expecting value"),
         ("sharegpt", '[\n{"conversations": [\n"\xe9"]}]'.encode("latin-1"), ":3: not UTF-8; save the file as UTF-8"),
         ("sharegpt", json.dumps([TWO]).encode("utf-16"), ":1: not UTF-8; save the file as UTF-8"),
-        ("sharegpt", f'[\n{json.dumps([conversation("a")] * 3)[1:]}', ":2: no conversation in it can be used: 3 one side only"),
-        ("jsonl", "", ": empty; it should hold conversations"),
+        ("sharegpt", f'[\n{json.dumps([conversation("a")] * 3)[1:]}', ":2: no usable conversation: 3 one side only"),
+        ("jsonl", "", ": empty; give a file with conversations"),
         ("jsonl", '{"prompt": "a"}\n{"prompt": \n', ":2: not JSON: "),
-        ("jsonl", '[{"prompt": "a"}]\n', ":1: not a JSON object; each line is one, {prompt: ...} say"),
-        ("jsonl", '{"prompt": "a", "output_tokens": 1}\n{"text": "b"}', ":2: no text: neither prompt nor messages; it has text"),
-        ("jsonl", '{"prompt": "a"}\n', f"{UNUSABLE}1 length of the answer not known; say workload.output_tokens"),
+        ("jsonl", '[{"prompt": "a"}]\n', ":1: not a JSON object; write one object per line, such as {prompt: ...}"),
+        (
+            "jsonl",
+            '{"prompt": "a", "output_tokens": 1}\n{"text": "b"}',
+            ":2: no text: neither prompt nor messages among its keys text",
+        ),
+        ("jsonl", '{"prompt": "a"}\n', f"{UNUSABLE}1 without a known answer length; set workload.output_tokens"),
         ("jsonl", b'{"prompt": "a"}\n{"prompt": "\xff"}\n', ":2: not UTF-8; save the file as UTF-8"),
         ("csv", "", ": empty; a table has a header line with the column prompt"),
-        ("csv", "question,tokens\na,1\n", ":1: no column prompt; it has question, tokens; name the right one with source.columns"),
+        ("csv", "question,tokens\na,1\n", ":1: no column prompt among question, tokens; name the column with source.columns"),
         ("csv", "prompt,output_tokens\na,1\nb\n", ":3: 1 fields, the header has 2"),
         ("csv", 'prompt,output_tokens\na,1\n"b,2\n', ":3: the file ends within a quoted field that begins here; is it whole?"),
         ("csv", "prompt,output_tokens\na,many\n", ":2: output_tokens is 'many'; it must be a whole number from 1"),
         ("csv", b"prompt\n\xe9\n", ":2: not UTF-8; save the file as UTF-8"),
-        ("csv", "prompt,output_tokens\n", ": no conversation in it can be used: it holds none"),
+        ("csv", "prompt,output_tokens\n", ": no usable conversation: it has no records"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_with_a_file_is_one_line_with_its_place(
@@ -587,17 +591,17 @@ def test_what_is_wrong_with_a_file_is_one_line_with_its_place(
 
 def test_filters_that_leave_nothing_say_so(tmp_path: Path) -> None:
     source = sharegpt(tmp_path / "s.json", [conversation("Hello", "Hi")] * 4) | {"filters": {"min_prompt_tokens": 9}}
-    assert refusal(source).endswith("no conversation in it can be used: 4 min_prompt_tokens")
+    assert refusal(source).endswith("no usable conversation: 4 min_prompt_tokens")
 
 
 def test_sources_without_a_place_for_a_length_refuse_it(tmp_path: Path) -> None:
     for source, workload, said in (
-        ({"kind": "sharegpt", "path": "x"}, {"prompt_tokens": 3}, "prompt_tokens does not go with source sharegpt"),
-        ({"kind": "random"}, {"output_tokens": 3}, "output_tokens does not go with source random"),
-        ({"kind": "prefix_repetition"}, {"turns": 3}, "turns does not go with source prefix_repetition"),
+        ({"kind": "sharegpt", "path": "x"}, {"prompt_tokens": 3}, "prompt_tokens is set, but source sharegpt"),
+        ({"kind": "random"}, {"output_tokens": 3}, "output_tokens is set, but source random"),
+        ({"kind": "prefix_repetition"}, {"turns": 3}, "turns is set, but source prefix_repetition"),
         ({"kind": "corpus"}, {"prompt_tokens": 3}, "workload.output_tokens: missing; tokens of each answer"),
         ({"kind": "sharegpt", "path": "x", "tokenizer": "t", "chars_per_token": 3}, {}, "are both given; remove one"),
-        ({"kind": "random"}, {"documents": {"count": 1, "tokens": 1, "per_turn": 2}}, "per_turn 2 is more"),
+        ({"kind": "random"}, {"documents": {"count": 1, "tokens": 1, "per_turn": 2}}, "per_turn 2 is greater than count 1"),
     ):  # fmt: skip
         with pytest.raises(UsageError, match=said):
             scenario(source, **workload)

@@ -21,11 +21,11 @@ from inferload.scenario.files.mistakes import ScenarioError
 from inferload.scenario.scenario import Scenario, from_text, load
 from inferload.scenario.schema.replay import UNTIMED, Replay
 from inferload.workload.prefix_cache.expected import PlannedHits
-from inferload.workload.replay import OpenedReplay
+from inferload.workload.replay import ReplaySessions
 from inferload.workload.schedules import schedule_of
 from inferload.workload.sessions import Sessions
 from inferload.workload.traces.formats import FORMATS
-from inferload.workload.traces.index import TraceIndex, Window
+from inferload.workload.traces.index import TimeWindow, TraceIndex
 from inferload.workload.traces.turn import TraceFault
 
 EXACT = calibrate(lambda text: [int.from_bytes(word.encode(), "big") for word in text.split()])
@@ -33,18 +33,18 @@ TRACES = DATA / "traces"
 
 
 def index(name: str, form: str, from_s: float = 0.0, to_s: float | None = None) -> TraceIndex:
-    return TraceIndex(TRACES / name, name, FORMATS[form], Window(from_s, to_s))
+    return TraceIndex(TRACES / name, name, FORMATS[form], TimeWindow(from_s, to_s))
 
 
-def replay(name: str, form: str, **more: object) -> OpenedReplay:
+def replay(name: str, form: str, **more: object) -> ReplaySessions:
     workload = Replay.model_validate({"kind": "replay", "path": str(TRACES / name), "format": form} | more)
-    return OpenedReplay(workload, "replay", Data())
+    return ReplaySessions(workload, "replay", Data())
 
 
 def test_a_mark_of_byte_order_is_read_over(tmp_path: Path) -> None:
     file = tmp_path / "a.jsonl"
     file.write_bytes(b"\xef\xbb\xbf" + (TRACES / "mooncake.jsonl").read_bytes())
-    marked = TraceIndex(file, "a.jsonl", FORMATS["mooncake"], Window())
+    marked = TraceIndex(file, "a.jsonl", FORMATS["mooncake"], TimeWindow())
     assert marked.session(0) == index("mooncake.jsonl", "mooncake").session(0)
 
 
@@ -54,7 +54,7 @@ def test_a_window_of_a_trace_without_times_is_refused() -> None:
     assert {name for name, form in FORMATS.items() if not form.timed} == set(UNTIMED)
 
 
-def planned(opened: OpenedReplay, session: int) -> list[PlannedTurn]:
+def planned(opened: ReplaySessions, session: int) -> list[PlannedTurn]:
     return list(outline(opened.script(session, Random(0), Notes()), session))
 
 
@@ -127,7 +127,7 @@ def test_a_trace_that_knows_its_prefix_keeps_as_much() -> None:
     assert [[message.tokens for message in turn.ask.messages] for turn in planned(opened, 0)] == [[300], [250]]
 
 
-def steps(tmp_path: Path, *rows: tuple[int, int, int], last_input: str = "tool_result") -> OpenedReplay:
+def steps(tmp_path: Path, *rows: tuple[int, int, int], last_input: str = "tool_result") -> ReplaySessions:
     """A session in TraceLab's form: (whole prompt, of that the same as before, answer) of each step."""
     lines = []
     for number, (prompt, prefix, answer) in enumerate(rows):
@@ -139,7 +139,7 @@ def steps(tmp_path: Path, *rows: tuple[int, int, int], last_input: str = "tool_r
     path = tmp_path / "steps.jsonl"
     path.write_text("\n".join(lines))
     workload = Replay.model_validate({"kind": "replay", "path": str(path), "format": "tracelab"})
-    return OpenedReplay(workload, "replay", Data())
+    return ReplaySessions(workload, "replay", Data())
 
 
 LETTERS = calibrate(lambda text: [ord(letter) for letter in text])
@@ -201,7 +201,7 @@ def test_a_session_of_many_lines_is_read_by_work_that_a_plan_does_too(tmp_path: 
 
 
 def test_sessions_of_agents_are_tasks_and_say_which_answer_is_their_last(tmp_path: Path) -> None:
-    def ends(opened: OpenedReplay) -> list[tuple[str, bool | None]]:
+    def ends(opened: ReplaySessions) -> list[tuple[str, bool | None]]:
         return [(turn.ask.pause, turn.ask.final) for turn in planned(opened, 0)]
 
     weka = ends(replay("weka.jsonl", "weka"))
@@ -224,7 +224,7 @@ def test_a_span_that_says_what_was_cached_keeps_as_much(tmp_path: Path, cached: 
     path = tmp_path / "spans.jsonl"
     path.write_text("\n".join(lines))
     workload = Replay.model_validate({"kind": "replay", "path": str(path), "format": "otel"})
-    second = planned(OpenedReplay(workload, "replay", Data()), 0)[1]
+    second = planned(ReplaySessions(workload, "replay", Data()), 0)[1]
     assert [message.tokens for message in second.ask.messages] == kept
     assert second.ask.messages[0].pieces[0].tokens == (cached or 100)
 
@@ -245,7 +245,7 @@ def test_a_single_request_is_told_as_any_session_is(
         ], notes
 
     quickly = told()
-    monkeypatch.setattr("inferload.workload.replay._Teller.alone", lambda _teller, _recorded: None)
+    monkeypatch.setattr("inferload.workload.replay._SessionScript.single", lambda _script, _recorded: None)
     assert told() == quickly
 
 
@@ -298,21 +298,21 @@ MOONCAKE = '{"timestamp": %s, "input_length": 600, "output_length": 5, "hash_ids
         (
             "mooncake",
             MOONCAKE % 5 + MOONCAKE % 4,
-            "t:2: its time, 0.004 s, is before that of the request before it, 0.005 s",
+            "t:2: time 0.004 s is before 0.005 s of an earlier request",
         ),
         ("mooncake", MOONCAKE % 5 + "{", "t:2: not JSON: "),
-        ("mooncake", MOONCAKE % '"x"', "t:1: timestamp is 'x'; it must be a number from 0 on (format: mooncake)"),
+        ("mooncake", MOONCAKE % '"x"', "t:1: timestamp is 'x'; it must be a number of at least 0 (format: mooncake)"),
         (
             "mooncake",
             (MOONCAKE % 5).replace("600", "1600"),
-            "t:1: hash_ids has 2 identities, and 1600 tokens fill 4 of 512",
+            "t:1: hash_ids has 2 identities, but 1600 tokens fill 4 of 512",
         ),
         ("mooncake", (MOONCAKE % 5).replace("output_", "put_"), "t:1: output_length is missing; it must be a number"),
-        ("mooncake", "", "t: no session of it can be replayed: no line holds a request"),
+        ("mooncake", "", "t: no session to replay: no line contains a request"),
         (
             "mooncake",
             (MOONCAKE % 5).replace("600", "0"),
-            "t: no session of it can be replayed: 1 without a prompt or an answer",
+            "t: no session to replay: 1 without a prompt or an answer",
         ),
         ("azure-2023", "a,b\n1,2\n", "t:1: the columns are a, b; TIMESTAMP, ContextTokens, GeneratedTokens is missing"),
         (
@@ -320,21 +320,21 @@ MOONCAKE = '{"timestamp": %s, "input_length": 600, "output_length": 5, "hash_ids
             "TIMESTAMP,ContextTokens,GeneratedTokens\nnoon,1,2\n",
             "t:2: TIMESTAMP is 'noon'; it must be a date",
         ),
-        ("burstgpt-1", "Timestamp,Request tokens,Response tokens\n1,2\n", "t:2: has 2 cells, and there are 3 columns"),
+        ("burstgpt-1", "Timestamp,Request tokens,Response tokens\n1,2\n", "t:2: has 2 cells, the header has 3"),
         ("weka", '{"id": "x"}\n', "t:1: id or requests is missing; a line is a whole session"),
-        ("weka", '{"id": "x", "requests": [3]}\n', "t:1: is not of this form (format: weka)"),
+        ("weka", '{"id": "x", "requests": [3]}\n', "t:1: not in this format (format: weka)"),
         ("tracelab", '{"session_id": "x"}\n', "t:1: timing_events is missing or empty; the step has no time"),
         ("otel", '{"a": 1}\n', "t:1: neither resourceSpans of OTLP nor a span with attributes"),
         ("jsonl", '{"at_s": 0, "inputs": 3}\n', "t:1: inputs: unknown key"),
         ("jsonl", b"\xff\xfe\n", "t:1: not UTF-8"),
-        ("jsonl", b"\x1f\x8b\x08\x00", "t: is compressed; unpack it first"),
+        ("jsonl", b"\x1f\x8b\x08\x00", "t: is compressed; run gunzip"),
     ],
 )
 def test_a_file_that_is_no_such_trace(form: str, content: str | bytes, said: str, tmp_path: Path) -> None:
     file = tmp_path / "t"
     file.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(UsageError) as caught:
-        TraceIndex(file, "t", FORMATS[form], Window())
+        TraceIndex(file, "t", FORMATS[form], TimeWindow())
     assert str(caught.value).startswith(said)
     assert "\n" not in str(caught.value)
 
@@ -346,7 +346,7 @@ def test_any_bytes_are_a_trace_or_one_line_of_what_is_wrong(form: str, content: 
     file.write_bytes(content)
     said = ""
     try:
-        assert len(TraceIndex(file, "t", FORMATS[form], Window()))
+        assert len(TraceIndex(file, "t", FORMATS[form], TimeWindow()))
     except UsageError as error:
         said = str(error)
     assert "\n" not in said
@@ -435,7 +435,7 @@ def test_a_file_of_times_gives_arrivals_to_any_workload(tmp_path: Path) -> None:
     [
         ("0\nnan\n", "times:2: 'nan': must be a number"),
         ("3\n1\n", "times:2: 1 s is before 3 s"),
-        ("\n", "times: no time in it"),
+        ("\n", "times: contains no times"),
     ],
 )
 def test_a_file_of_times_that_is_none(content: str, said: str, tmp_path: Path) -> None:
