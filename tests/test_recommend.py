@@ -384,4 +384,4 @@ def test_the_command_takes_searches_beside_runs(tmp_path: Path, capsys: pytest.C
         assert why in capsys.readouterr().err
     rundir.write_json(found / rundir.SEARCH, {"answer": None, "slo": "x", "unit": "users", "scenario": {"name": "s"}})
     assert cli.main(["recommend", *sides, "--search", f"base={found}"]) == 2
-    assert "no sweep of --rates" in capsys.readouterr().err
+    assert "not a sweep of --rates" in capsys.readouterr().err

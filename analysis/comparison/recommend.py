@@ -439,7 +439,7 @@ def read_search(argument: str) -> Searched:
         return Searched(name, question, holds, breaks, estimate, str(answer["text"]))
     except (KeyError, TypeError, ValueError) as error:
         raise UsageError(
-            f"--search {argument}: {rundir.SEARCH} has no {error}; is it complete, and not a sweep of --rates?"
+            f"--search {argument}: {rundir.SEARCH} cannot be used ({error}); is it complete, and not a sweep of --rates?"
         ) from error
 
 
