@@ -68,18 +68,18 @@ def test_an_occasion_of_the_file_is_no_candidate(tmp_path: Path, capsys: pytest.
     file = history(tmp_path, 8)
     argv = ["compare", "--baseline", str(file)]
     assert cli.main([*argv, str(tmp_path / "runs" / "3")]) == 2
-    assert "stands in the file already, as 3; name a run that is not one of its occasions" in capsys.readouterr().err
+    assert "already in the file, as 3; name another run" in capsys.readouterr().err
     shutil.copytree(tmp_path / "runs" / "5", tmp_path / "several" / "old")
     write_run(tmp_path / "several" / "earlier", 1, 100)
     assert cli.main([*argv, str(tmp_path / "several")]) == 2
-    assert "old: stands in the file already, as 5" in capsys.readouterr().err
+    assert "old: already in the file, as 5" in capsys.readouterr().err
 
 
 def test_a_candidate_on_the_start_of_an_occasion_is_refused(tmp_path: Path) -> None:
     side = baselines.read(history(tmp_path, 8))
     same = replace(side.runs[4], started_at="2026-03-01T08:00:00")
     fresh = replace(same, start="engine at 9999")
-    with pytest.raises(UsageError, match="its server start is that of occasion 5"):
+    with pytest.raises(UsageError, match="same server start as occasion 5"):
         baselines.candidate(Side("new", (fresh, same)), side)
     assert len(baselines.candidate(Side("new", (fresh, fresh)), side).runs) == 1
 
@@ -108,8 +108,8 @@ def test_occasions_on_one_server_make_a_weaker_baseline(tmp_path: Path, capsys: 
     *earlier, same = long_running(tmp_path, count=9)
     file = tmp_path / "b.json"
     assert cli.main(["baseline", "add", str(file), *map(str, earlier)]) == 0
-    weaker = "weaker baseline: 8 occasions on 1 server start: what differs between starts is not in the spread"
-    assert f"  {weaker}, so that a restart alone may look like a change" in capsys.readouterr().out.splitlines()
+    weaker = "weaker baseline: 8 occasions on 1 server start: the variation between starts is underestimated"
+    assert f"  {weaker}, so a restart alone may be reported as a change" in capsys.readouterr().out.splitlines()
     argv = ["compare", "--baseline", str(file), "--fail-on-regression"]
     assert cli.main([*argv, str(same)]) == 0
     assert weaker in capsys.readouterr().out
@@ -125,9 +125,9 @@ def test_occasions_on_one_server_make_a_weaker_baseline(tmp_path: Path, capsys: 
 @pytest.mark.parametrize(
     ("gap_s", "cache", "why"),
     [
-        (3500.0, "", "only 58 min lie between them; restart the server between occasions, or leave 60 min"),
-        (3600.0, "cache: {isolate: none}\n", "1 may meet prompts of earlier runs in the prefix cache"),
-        (3600.0, "cache: {salt: x}\n", "1 may meet prompts of earlier runs in the prefix cache"),
+        (3500.0, "", "only 58 min are between them; restart the server between occasions, or leave 60 min"),
+        (3600.0, "cache: {isolate: none}\n", "1 may have prefix-cache hits on prompts of earlier runs"),
+        (3600.0, "cache: {salt: x}\n", "1 may have prefix-cache hits on prompts of earlier runs"),
     ],
 )
 def test_occasions_on_one_server_lie_apart_and_share_no_cache(
@@ -136,13 +136,13 @@ def test_occasions_on_one_server_lie_apart_and_share_no_cache(
     first, second = long_running(tmp_path, gap_s, 2, cache)
     file = tmp_path / "b.json"
     baselines.add(file, [first])
-    with pytest.raises(UsageError, match=f"its server start is that of occasion 0, and .*{why}"):
+    with pytest.raises(UsageError, match=f"same server start as occasion 0, and .*{why}"):
         baselines.add(file, [second])
     if not cache:
         document = json.loads(file.read_text())
         del document["occasions"][0]["lasted_s"]  # of an earlier version
         file.write_text(json.dumps(document))
-        with pytest.raises(UsageError, match="the time between them is not known"):
+        with pytest.raises(UsageError, match="the time between them is unknown"):
             baselines.add(file, [second])
 
 
@@ -157,7 +157,7 @@ def test_a_regression_is_worse_than_the_days_differ(tmp_path: Path, capsys: pyte
     shown = capsys.readouterr().out
     assert "slow against b.json: WORSE, Mean TTFT is 2" in shown
     assert "against 8 occasions" in shown
-    assert "a t of the candidate, one more occasion, against the spread of the earlier ones" in shown
+    assert "t-test of the candidate against the spread of the occasions of the baseline" in shown
     failed = ElementTree.parse(tmp_path / "out" / "j.xml").findall(".//failure")
     assert str(failed[0].get("message")).startswith("Mean TTFT is 2")
     assert "**slow against b.json: WORSE" in (tmp_path / "out" / "c.md").read_text()
@@ -168,7 +168,7 @@ def test_too_few_occasions_are_refused_by_name(tmp_path: Path, capsys: pytest.Ca
     slow = write_run(tmp_path / "slow", 1, 200)
     argv = ["compare", "--baseline", str(file), str(slow), "--fail-on-regression"]
     assert cli.main(argv) == 0
-    assert "no verdict: 7 occasions in b.json, and how much days and restarts differ is learned from 8" in (
+    assert "no verdict: 7 occasions in b.json, 8 are required for the variation between days and restarts" in (
         capsys.readouterr().out
     )
     assert cli.main([*argv, "--strict"]) == 4
@@ -179,7 +179,7 @@ def test_too_few_occasions_are_refused_by_name(tmp_path: Path, capsys: pytest.Ca
 def test_another_schedule_is_no_occasion_and_no_candidate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = history(tmp_path, 8)
     other = write_run(tmp_path / "other", 2, 100)
-    with pytest.raises(UsageError, match="seed is 2, but 1 in occasion 1; a baseline is of one scenario and one seed"):
+    with pytest.raises(UsageError, match="seed is 2, but 1 in occasion 1; a baseline has one scenario and one seed"):
         baselines.add(file, [other])
     assert cli.main(["compare", "--baseline", str(file), str(other)]) == 0
     assert "not comparable because of seed: 1 against 2" in capsys.readouterr().out
@@ -191,7 +191,7 @@ def test_another_schedule_is_no_occasion_and_no_candidate(tmp_path: Path, capsys
 def test_one_run_is_one_occasion(tmp_path: Path) -> None:
     file = history(tmp_path, 2)
     kept = file.read_text()
-    with pytest.raises(UsageError, match="stands in the file already, as 2"):
+    with pytest.raises(UsageError, match="already in the file, as 2"):
         baselines.add(file, [tmp_path / "runs" / "2"])
     assert file.read_text() == kept
 
@@ -199,9 +199,9 @@ def test_one_run_is_one_occasion(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("{}", "is no baseline; make one with: inferload baseline add"),
-        ('{"kind": "inferload baseline", "format": 9}', "has format 9, this program reads 1"),
-        ('{"kind": "inferload baseline", "format": 1, "occasions": [{}]}', "an occasion is not whole"),
+        ("{}", "no baseline file; create it with: inferload baseline add"),
+        ('{"kind": "inferload baseline", "format": 9}', "format 9 is not supported"),
+        ('{"kind": "inferload baseline", "format": 1, "occasions": [{}]}', "an occasion is incomplete"),
         ("[", "not JSON"),
     ],
 )
@@ -217,14 +217,14 @@ def test_the_command_shows_what_is_there(tmp_path: Path, capsys: pytest.CaptureF
     shown = capsys.readouterr().out.splitlines()
     assert shown[:2] == [
         "b.json: 2 occasions on 2 days",
-        "  6 more before it carries a verdict: the spread is learned from 8",
+        "  no verdict yet: 8 occasions are required, 6 more",
     ]
     assert any(line.startswith("  mean(ttft_ms): ") for line in shown)
 
 
 def test_a_candidate_without_a_baseline_is_nothing_to_compare(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["compare", "x"]) == 2
-    assert "compare: x alone is nothing to compare" in capsys.readouterr().err
+    assert "compare: x: no candidate" in capsys.readouterr().err
 
 
 @settings(max_examples=25)

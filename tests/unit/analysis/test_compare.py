@@ -91,14 +91,14 @@ def test_no_difference_says_what_could_have_been_found() -> None:
     found = compared(*sides(0.0, 8))
     assert found.primary.answer == "no difference found"
     assert not found.regressed
-    assert "this plan could have found " in said.headline(found)
+    assert "smallest detectable change " in said.headline(found)
 
 
 def test_two_pairs_are_a_difference_and_no_verdict() -> None:
     found = compared(*sides(0.5, 2))
     assert found.primary.answer == "not tested"
     assert not found.tested
-    assert "no verdict: 6 pairs or more carry one" in said.headline(found)
+    assert "no verdict from 2 pairs of runs: use 6 or more" in said.headline(found)
 
 
 def test_runs_on_one_server_start_are_one_sample() -> None:
@@ -115,17 +115,17 @@ def test_runs_pair_by_seed_and_what_has_no_partner_is_named() -> None:
     found = compared(before, after)
     assert [(one.seed, other.seed) for one, other in found.pairs] == [(2, 2), (3, 3), (4, 4)]
     assert [one.label for one in found.unpaired] == ["run-1", "run-9"]
-    assert "without a partner of the same seed: run-1, run-9" in said.text([found])
+    assert "no run of this seed on the other side: run-1, run-9" in said.text([found])
 
 
 def test_what_was_asked_must_be_equal() -> None:
     before, after = Side("base", (run(1, 100),)), Side("new", (run(1, 100, **{"workload.turns": 3}),))
     found = compared(before, after)
     assert found.primary.answer == "not comparable"
-    assert said.headline(found) == "new against base: not comparable because of workload.turns: nothing against 3"
+    assert said.headline(found) == "new against base: not comparable because of workload.turns: not set against 3"
     allowed = compared(before, after, "workload.turns")
     assert allowed.primary.answer == "not tested"
-    assert "compared: workload.turns: nothing against 3" in said.text([allowed])
+    assert "compared: workload.turns: not set against 3" in said.text([allowed])
 
 
 def test_runs_that_are_not_valid_are_not_compared() -> None:
@@ -142,7 +142,7 @@ def test_an_invalid_run_is_left_out_with_its_pair() -> None:
     assert (found.primary.answer, len(found.pairs)) == ("worse", 7)
     assert found.primary.baseline is not None
     assert found.primary.baseline < 1000
-    assert "base: left out with their pairs, as not valid: run-0" in said.text([found])
+    assert "base: left out with their pairs, measurement not valid: run-0" in said.text([found])
 
 
 def test_goodput_of_other_limits_is_no_figure_to_compare() -> None:
@@ -154,7 +154,7 @@ def test_goodput_of_other_limits_is_no_figure_to_compare() -> None:
 
 def test_shorter_answers_are_named_before_they_look_like_speed() -> None:
     found = compared(Side("base", (run(1, 100),)), Side("new", (run(1, 100, tokens=40.0),)))
-    assert "the candidate's answers are 20.0% shorter (40 against 50 tokens)" in said.text([found])
+    assert "the candidate's outputs are 20.0% shorter (40 against 50 tokens)" in said.text([found])
 
 
 def test_what_a_million_tokens_and_good_turns_cost() -> None:
@@ -260,13 +260,13 @@ def test_a_class_of_a_mix_is_compared_with_that_class_alone(tmp_path: Path, caps
     (ttft,) = [one for one in candidate["figures"] if one["figure"] == "mean(ttft_ms)"]
     assert (ttft["baseline"], ttft["candidate"]) == (100.0, 150.0)
     assert (candidate["pairs"], candidate["refusals"]) == (1, [])
-    assert candidate["compared"] == ["only class: a against nothing"]
+    assert candidate["compared"] == ["only class: a against not set"]
     assert cli.main(["compare", str(alone), str(mix)]) == 0
-    assert "workload.only: a against nothing" in capsys.readouterr().out
+    assert "workload.only: a against not set" in capsys.readouterr().out
     for options, why in (
         ([str(alone), str(mix), "--class", "b"], f"--class b: no such class in {alone}; it has a"),
         ([str(alone), str(RESULTS / "guidellm.json"), "--class", "a"], "has no classes; name run directories"),
-        ([str(alone), str(mix), "--class", "a", "--gpu-hour-price", "2"], "leave --class or the prices out"),
+        ([str(alone), str(mix), "--class", "a", "--gpu-hour-price", "2"], "omit --class or the prices"),
     ):
         assert cli.main(["compare", *options]) == 2
         assert why in capsys.readouterr().err
@@ -276,7 +276,7 @@ def test_a_class_of_a_mix_is_compared_with_that_class_alone(tmp_path: Path, caps
     ("made", "said_of_it"),
     [
         (lambda path: None, "no such file or directory"),
-        (lambda path: path.mkdir(), "is no run directory and holds none"),
+        (lambda path: path.mkdir(), "no run directory, and contains none"),
         (lambda path: path.write_text("{}"), "no result of vllm bench serve, AIPerf, GuideLLM or genai-bench"),
         (lambda path: path.write_text('{"request_throughput": 1'), "cannot be read as JSON"),
         (
@@ -297,7 +297,7 @@ def test_what_was_set_aside_or_cut_off_in_a_folder_is_left_out_and_named(tmp_pat
     (write_run(tmp_path / "base" / "002", 4, 95) / "summary.json").unlink()
     side = read_side(tmp_path / "base")
     assert ([one.label for one in side.runs], side.cut_off) == (["000"], ("002",))
-    assert "base: left out, for want of a summary: 002" in said.text([compared(side, side)])
+    assert "base: left out, no summary: 002" in said.text([compared(side, side)])
 
 
 def test_a_run_that_was_cut_off_is_refused_by_name(tmp_path: Path) -> None:
@@ -314,7 +314,7 @@ def test_the_command_says_worse_by_its_exit_code(tmp_path: Path, capsys: pytest.
     argv = ["compare", str(tmp_path / "base"), f"tuned={tmp_path / 'new'}", "--write", str(tmp_path / "out")]
     # No metrics page, so nobody knows the server's starts.
     assert cli.main([*argv, "--fail-on-regression"]) == 0
-    assert "7 runs on starts that are not known" in capsys.readouterr().out
+    assert "7 runs on unknown or shared server starts" in capsys.readouterr().out
     assert cli.main([*argv, "--fail-on-regression", "--strict"]) == 4
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
         "comparison.html",
@@ -418,7 +418,9 @@ def test_results_of_two_clients_do_not_compare() -> None:
 def test_a_block_that_breaks_littles_law_is_named() -> None:
     # An article's A/B block: concurrency 5, E2E 1654.2 ms at the median, and 12.3 requests a second.
     (fault,) = faults({"turns_per_s": 12.3, "p50(e2e_ms)": 1654.2, "mean(e2e_ms)": None}, concurrency=5)
-    assert fault.startswith("Little's law: 5 requests at once of 1.65 s each are at most 3.02 req/s, but 12.3 req/s")
+    assert fault.startswith(
+        "Little's law: 5 concurrent requests of 1.65 s each give at most 3.02 req/s, but 12.3 req/s"
+    )
 
 
 def test_a_window_shorter_than_a_turn_is_said_once() -> None:
@@ -432,7 +434,7 @@ def test_a_window_shorter_than_a_turn_is_said_once() -> None:
 
     shown = compared(odd(base, 0.2), new).implausible
     assert shown == (
-        "base: turns/s and tok/s of 6 of 6 runs do not agree: the measure phase is shorter than a turn, so that they count "
+        "base: turns/s and tok/s of 6 of 6 runs do not agree: the measure phase is shorter than a turn, so they count "
         "different turns; set a longer measure_s",
     )
     assert len(compared(odd(base, 60.0), new).implausible) == 12

@@ -94,7 +94,7 @@ def test_throughput_against_latency_has_the_limits_of_the_slo(drawn: Pictures) -
     picture = drawn.of("load")
     assert picture is not None
     assert [words["text"] for words in picture.figure["layout"]["annotations"]] == ["SLO ttft_ms 150", "SLO tpot_ms 30"]
-    assert picture.note == "A point is a step."
+    assert picture.note == "One point per step."
     assert load.picture([load.of_steps([step(1, 100.0), step(2, 150.0)])], {}) is not None
     assert load.picture([load.of_steps([step(1, 100.0)])], {}) is None
 

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from inferload.analysis.commands.recommend import json_text, markdown, page, text
 from inferload.analysis.comparison.recommend import (
     SLOS,
     Advice,
@@ -21,6 +20,7 @@ from inferload.analysis.comparison.recommend import (
     recommend,
     with_searches,
 )
+from inferload.analysis.comparison.recommend_text import json_text, markdown, page, text
 from inferload.analysis.comparison.sides import NAMES, Level, Run, Served, Side, served
 from inferload.analysis.comparison.tables import ab_block, matrix
 from test_compare import write_run
@@ -115,7 +115,7 @@ def test_each_aim_has_its_variant_its_gain_and_its_price() -> None:
     assert fast.prices == ()
     assert [name for name, _ in many.prices] == ["TPOT, mean", "cost", "GPUs"]
     assert said["most users, chat"].value == 80
-    assert "all kept it at the highest load that was tried (80 users)" in said["most users, batch"].why
+    assert "all met the SLO at the highest tested load (80 users)" in said["most users, batch"].why
     assert said["least memory"].change == pytest.approx(5 / 16 - 1)
     assert said["lowest cost"].change == pytest.approx(1200 / 1800 - 1, abs=0.03)
     assert said["lowest cost"].certainty == "certain"
@@ -146,14 +146,14 @@ def test_between_single_runs_of_the_same_server_nobody_wins(tmp_path: Path, caps
         (folder / "summary.json").write_text(json.dumps(found))
     assert cli.main(["recommend", *map(str, sides), "--write", str(tmp_path / "out")]) == 0
     said = capsys.readouterr().out.splitlines()
-    at = said.index("  lowest TTFT: no difference shown")
+    at = said.index("  lowest TTFT: no significant difference")
     assert said[at + 1 : at + 4] == [
         "      best value: again, TTFT, median: 99.5 ms",
         "      -0.5%",
-        "      not tested; 1 pair of runs: 6 or more, each run on a server start of its own, carry a test",
+        "      not tested; 1 pair of runs: a test needs 6 or more, each run on its own server start",
     ]
-    assert "  highest throughput: no difference shown" in said
-    assert "  balanced: no difference shown" in said
+    assert "  highest throughput: no significant difference" in said
+    assert "  balanced: no significant difference" in said
     assert "<b>" not in of_section((tmp_path / "out" / "recommendation.html").read_text())
     decisions = json.loads((tmp_path / "out" / "recommendation.json").read_text())["scenarios"][0]["decisions"]
     assert (decisions[0]["variant"], decisions[0]["best_value"]) == (None, "again")
@@ -166,8 +166,8 @@ def test_a_winner_is_bold_only_by_its_test() -> None:
     same = [side(name, 100, 10, 500, jitter=0.05) for name in ("base", "again")]
     found = recommend("chat", same)
     assert "<b>" not in of_section(page([found]))
-    assert "no difference shown" in text(found)
-    assert "pairs of runs would show a difference of this size" in text(found)
+    assert "no significant difference" in text(found)
+    assert "a difference of this size needs about" in text(found)
 
 
 def test_a_baseline_that_is_best_wins_only_if_every_other_is_shown_to_be_worse() -> None:
@@ -178,8 +178,7 @@ def test_a_baseline_that_is_best_wins_only_if_every_other_is_shown_to_be_worse()
     undecided = advice(recommend("chat", close))["lowest TTFT"]
     assert (undecided.variant, undecided.certainty) == ("awq", "not tested")
     assert (
-        undecided.why
-        == "it is the baseline; 2 pairs of runs: 6 or more, each run on a server start of its own, carry a test"
+        undecided.why == "it is the baseline; 2 pairs of runs: a test needs 6 or more, each run on its own server start"
     )
 
 
@@ -214,8 +213,8 @@ def test_what_does_not_compare_is_left_out_and_what_is_not_valid_is_said() -> No
     bad = side("bad", 10, 1, 9000, level="invalid")
     found = recommend("chat", [*three(), other, bad])
     assert {one.side.label for one in found.standings} == {"full", "awq", "tp2"}
-    assert "other: workload.kind: nothing against agent" in found.refusals
-    assert "left out: bad: bad: run 000 is not a valid measurement" in text(found)
+    assert "other: workload.kind: not set against agent" in found.refusals
+    assert "Left out, not comparable with full: bad: bad: run 000 is not a valid measurement" in text(found)
     alone = recommend("chat", [bad])
     assert "NO VALID MEASUREMENT" in text(alone)
     assert text(alone).count("\n  bad (not valid) ") == 2  # the rows of both tables
@@ -320,10 +319,7 @@ def test_the_command_reads_folders_and_sweeps(tmp_path: Path, capsys: pytest.Cap
     assert "| lowest TTFT | not measured |" in capsys.readouterr().out
     twins = [write_run(tmp_path / name / "twin", 1, 100.0) for name in ("old", "new")]
     assert cli.main(["recommend", *map(str, twins)]) == 2
-    assert (
-        f"{twins[0]}: several variants are called twin; name each by itself: LABEL={twins[0]}"
-        in capsys.readouterr().err
-    )
+    assert f"{twins[0]}: several variants are named twin; name each one: NAME={twins[0]}" in capsys.readouterr().err
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / "sweep.yaml").write_text("baseline: x\n")
     assert cli.main(["recommend", str(tmp_path / "empty")]) == 2
@@ -347,10 +343,10 @@ def two() -> Recommendation:
 @pytest.mark.parametrize(
     ("base", "new", "variant", "said"),
     [
-        ((10.0, 12.0), (12.0, 15.0), "new", "each other variant breaks at this load"),
+        ((10.0, 12.0), (12.0, 15.0), "new", "all other variants miss it at this load"),
         ((10.0, 13.0), (12.0, 15.0), "new", "not certain: the bounds of the searches overlap"),
         ((10.0, None), (12.0, 15.0), "new", "not certain: the bounds of the searches overlap"),
-        ((None, 4.0), (None, 5.0), None, "no load is sure to hold it"),
+        ((None, 4.0), (None, 5.0), None, "no load met it with certainty"),
     ],
 )
 def test_searches_say_who_serves_most(
@@ -363,7 +359,7 @@ def test_searches_say_who_serves_most(
     assert row.value == (None if variant is None else 12.0)
     if base == (10.0, 12.0):
         assert row.change == pytest.approx(13.5 / 11 - 1)
-        assert "between +0.0% and +50.0% by the bounds" in row.why
+        assert "bounds of the gain: +0.0% to +50.0%" in row.why
 
 
 def test_searches_of_other_questions_are_rows_of_their_own(tmp_path: Path) -> None:
@@ -371,7 +367,7 @@ def test_searches_of_other_questions_are_rows_of_their_own(tmp_path: Path) -> No
     other = searched(tmp_path / "new", 99.0, 120.0, slo="p95(ttft_ms) < 9000")
     rows = with_searches(two(), [read_search(str(path)) for path in (one, other)]).advice[-2:]
     assert [(row.variant, row.change) for row in rows] == [("base", None), ("new", None)]
-    assert all("the only variant that was searched" in row.why for row in rows)
+    assert all("the only searched variant" in row.why for row in rows)
 
 
 def test_the_command_takes_searches_beside_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -380,12 +376,12 @@ def test_the_command_takes_searches_beside_runs(tmp_path: Path, capsys: pytest.C
     assert cli.main(["recommend", *sides, "--search", f"base={found}"]) == 0
     assert "most users, searched with chat-open: base" in capsys.readouterr().out
     for options, why in (
-        (["--search", f"x={found}"], "no such variant; there are base, tuned"),
-        (["--search", f"base={tmp_path}"], "holds no search.json"),
-        ([str(found)], "a search; give it as --search NAME=DIR"),
+        (["--search", f"x={found}"], "no such variant; name one of base, tuned"),
+        (["--search", f"base={tmp_path}"], "contains no search.json"),
+        ([str(found)], "folder of a search; use --search NAME=DIR"),
     ):
         assert cli.main(["recommend", *sides, *options]) == 2
         assert why in capsys.readouterr().err
     rundir.write_json(found / rundir.SEARCH, {"answer": None, "slo": "x", "unit": "users", "scenario": {"name": "s"}})
     assert cli.main(["recommend", *sides, "--search", f"base={found}"]) == 2
-    assert "no sweep of --rates" in capsys.readouterr().err
+    assert "not a sweep of --rates" in capsys.readouterr().err

@@ -69,7 +69,7 @@ def test_a_sweep_has_a_page_with_its_comparisons(tmp_path: Path, capsys: pytest.
     page = (tmp_path / "sw" / "index.html").read_text()
     assert "Requests, req/s (primary)" in page
     assert "Best variant for each aim: chat" in page
-    assert "<li>highest throughput: no difference shown; best value: new, Output: 260 tok/s; +30.0%" in page
+    assert "<li>highest throughput: no significant difference; best value: new, Output: 260 tok/s; +30.0%" in page
     body, _, definitions = page.partition('<section id="definitions">')
     links = set(re.findall(r'href="#(def-[^"]+)"', body))
     assert links == set(re.findall(r'<tr id="([^"]+)"', definitions))
