@@ -84,20 +84,20 @@ class CheckedOptions:
     """Result of a valid command line."""
 
     own: ProcessSettings
-    named: LoadedScenario
+    loaded: LoadedScenario
 
 
 def check(options: Any, program: Program = _ANY) -> CheckedOptions:
     """Look at everything that can be known before a run; UsageError names the option and the remedy."""
     own = own_settings(options)
     settings = overrides.parse_settings(options.set)
-    named = program.read(options.scenario, settings)
-    scenario = named.scenario
+    loaded = program.read(options.scenario, settings)
+    scenario = loaded.scenario
     seed_of(options.seed)
     seconds_of("--warmup", options.warmup)
     metrics_urls(options.metrics_url)
     if options.worker:
-        return CheckedOptions(own, named)
+        return CheckedOptions(own, loaded)
     abort_on(options.abort_on)
     run_spec.more_gates(scenario, options.gate or ())
     if options.only:
@@ -117,7 +117,7 @@ def check(options: Any, program: Program = _ANY) -> CheckedOptions:
     own.tls.context()
     own.outputs.prepare()
     Sessions(scenario, Data(options.scenario)).open()
-    return CheckedOptions(own, named)
+    return CheckedOptions(own, loaded)
 
 
 def _appendable(path: Path) -> None:

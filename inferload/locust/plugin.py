@@ -93,7 +93,7 @@ class _Plugin:
         logs.protect(own.redaction)
         if isinstance(runner, locust.runners.WorkerRunner):
             named = parsed.told_to_be_worker and parsed.scenario != _program(environment.user_classes).default
-            _begin_worker(environment, own, checked.named.digest if named else None)
+            _begin_worker(environment, own, checked.loaded.digest if named else None)
             return
         adaptations.log_differences()
         controller = _begin_master(environment, checked)
@@ -132,7 +132,7 @@ def _on_signals(interrupt: Callable[[str], None]) -> None:
 def _begin_master(environment: Any, checked: CheckedOptions) -> Controller:
     parsed = environment.parsed_options
     given = GivenLoad(parsed.num_users, parsed.spawn_rate, parsed.run_time, parse_settings(parsed.set))
-    shown = given.form(checked.named.scenario)
+    shown = given.form(checked.loaded.scenario)
     expected = compat.take_options_over(parsed, shown.users, shown.spawn_per_s)
     if parsed.processes:
         atexit.register(compat.end_forked_workers)
@@ -155,7 +155,7 @@ def _begin_master(environment: Any, checked: CheckedOptions) -> Controller:
             abort_on=options.abort_on(parsed.abort_on),
             gates=tuple(parsed.gate or ()),
             settings=given.settings,
-            named=checked.named if parsed.headless else None,  # the start form reads the file anew for each run
+            loaded=checked.loaded if parsed.headless else None,  # the start form reads the file anew for each run
         )
 
     controller = Controller(environment, checked.own, run_options, given, expected)
