@@ -1,4 +1,4 @@
-"""The users of a locustfile: `from inferload.users import InferenceUser, ScenarioUser`.
+"""User classes for locustfiles: `from inferload.users import InferenceUser, ScenarioUser`.
 
 The import adds inferload's options and event listeners to Locust.
 """
