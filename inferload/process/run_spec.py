@@ -1,4 +1,4 @@
-"""What a run is to be, once the scenario, the command line and the start form have all had their say."""
+"""Resolve the scenario, the command line and the start form to the specification of a run."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -28,7 +28,7 @@ class FormValues:
 
 @dataclass(frozen=True, slots=True)
 class GivenLoad:
-    """The load options of the command line, which hold for every scenario; None: the scenario's value."""
+    """Load options of the command line, which apply to every scenario; None: the scenario's value."""
 
     users: int | None
     spawn_per_s: float | None
@@ -36,7 +36,7 @@ class GivenLoad:
     settings: tuple[Override, ...]
 
     def form(self, scenario: Scenario) -> FormValues:
-        """The values that a run of a scenario would use."""
+        """Return the values that a run of a scenario would use."""
         users, spawn_per_s = nominal_users(scenario)
         return FormValues(
             users=users if self.users is None else self.users,
@@ -48,9 +48,9 @@ class GivenLoad:
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """Options and form values beside the scenario; None if not given. `settings`: keys of the scenario that --set changes.
+    """Options of the command line and of the start form; None if not given. `settings`: keys of the scenario that --set changes.
 
-    `named`: the scenario, where it has been read already.
+    `loaded`: the scenario, if it has been read already.
     """
 
     scenario: str
@@ -65,25 +65,25 @@ class RunOptions:
     also_hosts: tuple[str, ...] = ()
     only: str | None = None
     abort_on: tuple[str, ...] | None = None
-    gates: tuple[str, ...] = ()  # beside the scenario's
+    gates: tuple[str, ...] = ()  # in addition to the scenario's
     settings: tuple[Override, ...] = ()
     program: Program = field(default_factory=Program)
-    named: LoadedScenario | None = None
+    loaded: LoadedScenario | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class RunSpec:
-    """A run that can be made: the scenario as it will run, and which of its values were overridden, by what."""
+    """Specification of a run: the scenario with all overrides, targets and load."""
 
     scenario: Scenario
     origin: str
-    targets: tuple[Target, ...]  # sessions take them in turn
+    targets: tuple[Target, ...]  # sessions are distributed over them
     model: str | None
     metrics_urls: tuple[str, ...] | None
     users: int
     spawn_per_s: float
     overrides: dict[str, Any]
-    named_digest: str = ""  # of the scenario before the overrides
+    file_digest: str = ""  # of the scenario before the overrides
 
     @property
     def target(self) -> Target:
@@ -92,11 +92,11 @@ class RunSpec:
 
     @property
     def rate(self) -> float | None:
-        """What the whole fleet's schedule is stretched by in an open loop: sessions/s, or a factor; None in a closed one."""
+        """Arrival rate of all workers together: sessions/s, or the factor of a trace's rate; None in a closed loop."""
         return None if isinstance(self.scenario.arrivals, Closed) else self.scenario.arrivals.rate
 
     def rate_for(self, users: int) -> float | None:
-        """What a number of users means in an open loop: each stands for its share of the scenario's rate."""
+        """Return the arrival rate for a number of users in an open loop: proportional to it; None in a closed loop."""
         return None if self.rate is None else self.rate * users / self.users
 
 
@@ -126,20 +126,20 @@ def only_class(scenario: Scenario, only: str, users: int | None, more: Sequence[
     return {"workload.only": only}
 
 
-def more_gates(scenario: Scenario, given: Sequence[str]) -> dict[str, Any]:
-    """The change that adds gates to a scenario's; UsageError names one that cannot be read, or whose class is unknown."""
-    for text in given:
+def more_gates(scenario: Scenario, more: Sequence[str]) -> dict[str, Any]:
+    """Return the change that adds gates to a scenario's. UsageError for a malformed gate, and for one of an unknown class."""
+    for text in more:
         try:
             gates.check_class(gates.parse(text), scenario.class_names)
         except gates.GateError as error:
             raise UsageError(f"--gate: {error}") from error
-    return {"gates": list(dict.fromkeys([*scenario.gates, *given]))} if given else {}
+    return {"gates": list(dict.fromkeys([*scenario.gates, *more]))} if more else {}
 
 
 def nominal_users(scenario: Scenario) -> tuple[int, float]:
-    """(users, spawn rate) with which Locust starts a scenario: an open loop has one user per session and second.
+    """Return (users, users started per second) for Locust: in an open loop one user for each session/s.
 
-    Of a rate that changes, its greatest; a closed loop that changes begins with its first number.
+    A profile in an open loop counts by its highest rate, one in a closed loop by its first number of users.
     """
     arrivals = scenario.arrivals
     if isinstance(arrivals, Closed):
@@ -150,16 +150,16 @@ def nominal_users(scenario: Scenario) -> tuple[int, float]:
 
 
 def resolve(options: RunOptions) -> RunSpec:
-    """Resolve a request to a run; UsageError if it cannot be run."""
+    """Resolve options to the specification of a run; UsageError if they do not fit together."""
     if not options.host:
-        raise UsageError("host: missing; say which server, as http://server:8000")
-    named = options.named or options.program.read(options.scenario, options.settings)
-    scenario = named.scenario
-    models = [one.name for one in scenario.request.models]
+        raise UsageError("host: missing; name the server, as http://server:8000")
+    loaded = options.loaded or options.program.read(options.scenario, options.settings)
+    scenario = loaded.scenario
+    models = [model.name for model in scenario.request.models]
     if options.model and models:
         raise UsageError(f"--model {options.model}: the scenario names its models ({', '.join(models)}); leave one out")
     targets = tuple(Target.parse(url) for url in (options.host, *options.also_hosts))
-    twice = [target.url for place, target in enumerate(targets) if target in targets[:place]]
+    twice = [target.url for number, target in enumerate(targets) if target in targets[:number]]
     if twice:
         raise UsageError(f"--also-host {twice[0]}: named twice; give each server once")
     changes = _changes(options, scenario)
@@ -168,19 +168,19 @@ def resolve(options: RunOptions) -> RunSpec:
     users, spawn_per_s = nominal_users(scenario)
     return RunSpec(
         scenario=scenario,
-        origin=options.program.named(options.scenario),
+        origin=options.program.scenario_of(options.scenario),
         targets=targets,
         model=options.model or None,
         metrics_urls=options.metrics_urls,
         users=users,
         spawn_per_s=spawn_per_s,
-        overrides={each.key: each.value for each in options.settings} | changes,
-        named_digest=named.digest,
+        overrides={setting.key: setting.value for setting in options.settings} | changes,
+        file_digest=loaded.digest,
     )
 
 
 def _changes(options: RunOptions, scenario: Scenario) -> dict[str, Any]:
-    """The scenario's values that options and the start form override, by their dotted paths."""
+    """Return the values of the scenario that options override, by dotted path."""
     changes = more_gates(scenario, options.gates) | _load_changes(options, scenario)
     if options.seed is not None:
         changes["seed"] = options.seed
@@ -194,7 +194,7 @@ def _changes(options: RunOptions, scenario: Scenario) -> dict[str, Any]:
 
 
 def _load_changes(options: RunOptions, scenario: Scenario) -> dict[str, Any]:
-    """The keys of load and duration that a wish changes; a number equal to the scenario's own changes none."""
+    """Return the keys of load and duration that options change; a value equal to the scenario's changes none."""
     changes: dict[str, Any] = {}
     arrivals, (users, spawn_per_s) = scenario.arrivals, nominal_users(scenario)
     if options.run_time_s not in (None, scenario.phases.measure_s):

@@ -292,7 +292,7 @@ class MasterRun:
         """Compare clocks, hand out assignments, begin to scrape; UsageError where a worker cannot take its part."""
         load_steps.check(self)
         worker_setup.compare_clocks(self)
-        worker_setup.check_alike(self.roster.members, self.spec.named_digest)
+        worker_setup.check_alike(self.roster.members, self.spec.file_digest)
         worker_setup.hand_out(self)
         load_steps.check_times(self)
         if self.preflight.metrics_urls:

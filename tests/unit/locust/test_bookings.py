@@ -23,7 +23,7 @@ def booked(*listeners: Any) -> Environment:
     environment.create_local_runner()
     for listener in listeners:
         environment.events.request.add_listener(listener)
-    LocustStats(environment).book([TurnResult(record, "", "") for record in RECORDS])
+    LocustStats(environment).add([TurnResult(record, "", "") for record in RECORDS])
     return environment
 
 

@@ -53,7 +53,7 @@ def test_locusts_time_goes_on_evenly_when_somebody_sets_the_wall_clock(monkeypat
         monkeypatch.setattr(module, "time", time)
     monkeypatch.setattr(compat, "now_ns", lambda: at_ns[0])
     at_ns = [time.monotonic_ns()]
-    compat.count_time_evenly()
+    compat.use_steady_clock()
     before_s = locust.runners.time.time()
     assert before_s == pytest.approx(time.time(), abs=5)
     with monkeypatch.context() as stepped:
@@ -70,8 +70,8 @@ def test_a_worker_of_which_nobody_knows_any_more_how_it_ended_has_ended(monkeypa
     child_status = os.waitpid(child.pid, 0)[1]
     with pytest.raises(ChildProcessError):  # what gevent says of a child that it has forgotten
         locust.main.os.waitpid(child.pid, 0)
-    compat.let_workers_have_ended()
-    compat.let_workers_have_ended()
+    compat.tolerate_reaped_workers()
+    compat.tolerate_reaped_workers()
     assert locust.main.os.waitpid(child.pid, 0) == locust.main.os.waitpid(child.pid, os.WNOHANG) == (child.pid, 0)
     other = subprocess.Popen([sys.executable, "-S", "-c", "raise SystemExit(3)"])
     assert locust.main.os.waitpid(other.pid, 0) == (other.pid, child_status)

@@ -39,7 +39,7 @@ def test_rates_are_right_where_a_workers_wall_clock_is_not(monkeypatch: pytest.M
                 of_worker.log_request("TURN", "chat", 10.0, 0)
         stats.get("chat", "TURN").extend(of_worker.get("chat", "TURN"))
         stats.total.extend(of_worker.total)
-        rates.look()
+        rates.sample()
     for entry in (stats.get("chat", "TURN"), stats.total):
         assert rates.total(entry) == pytest.approx((4.0, 0.0), rel=0.03)
         assert rates.current(entry) == pytest.approx((4.0, 0.0), rel=0.03)

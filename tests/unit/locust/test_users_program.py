@@ -50,7 +50,7 @@ def test_tasks_of_their_own_need_no_scenario() -> None:
     assert scenario.of_tasks
     assert not scenario.ends_by_itself
     assert (scenario.phases.warmup_s, scenario.request.ignore_eos, scenario.cache.isolate) == (0, False, "none")
-    with pytest.raises(UsageError, match="--scenario smoke: no class of the locustfile plays a scenario"):
+    with pytest.raises(UsageError, match="--scenario smoke: no class of the locustfile runs a scenario"):
         asked.load("smoke")
 
 
@@ -71,7 +71,7 @@ def test_two_scenarios_are_one_mix_by_user_class(tmp_path: Path) -> None:
     assert made.phases.measure_s == 40
     assert made.gates == scenarios.load("smoke").gates
     assert {Sessions(made).class_of(index) for index in range(50)} == {"Smoke", "Other"}
-    with pytest.raises(UsageError, match="Smoke, Other play scenarios of their own"):
+    with pytest.raises(UsageError, match="Smoke, Other run different scenarios"):
         program_of([Smoke, Other]).load("chat")
 
 

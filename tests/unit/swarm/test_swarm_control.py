@@ -121,13 +121,13 @@ def test_an_exception_of_a_booking_does_not_stop_the_next_one(caplog: pytest.Log
         booked.extend(results)
 
     run = WorkerRun.__new__(WorkerRun)
-    values = {"_books": SimpleNamespace(book=book), "_faults": ErrorLog(logging.getLogger()), "_unbooked": 4}
+    values = {"_locust_stats": SimpleNamespace(add=book), "_faults": ErrorLog(logging.getLogger()), "_pending": 4}
     for name, value in values.items():
         setattr(run, name, value)
     for turn_id in ("bad", "good"):
-        run._book_some([TurnResult(turn(turn_id=turn_id), "", "")] * 2)
+        run._add_batch([TurnResult(turn(turn_id=turn_id), "", "")] * 2)
     assert [result.record.turn_id for result in booked] == ["good", "good"]
-    assert run._unbooked == 0
+    assert run._pending == 0
     assert "up to 2 turns are missing in Locust's tables" in caplog.text
 
 

@@ -265,12 +265,12 @@ def test_a_worker_that_writes_its_files_is_heard_until_it_has_written_them(monke
     one = worker.Worker(SimpleNamespace(runner=runner), ProcessSettings(Credentials(), (), TlsSettings(), None))
     sent: list[str] = []
     monkeypatch.setattr(one, "_send", sent.append)
-    run = SimpleNamespace(closing=True, said_all=False, report=lambda: "report", tidy=lambda: None)
+    run = SimpleNamespace(closing=True, reports_ended=False, report=lambda: "report", tidy=lambda: None)
     with gevent.Timeout(3):
         reporting = gevent.spawn(one._report, run)
         while len(sent) < 3:  # it drained long ago, and its parts are being joined
             gevent.sleep(0.001)
-        run.said_all = True
+        run.reports_ended = True
         reporting.join()
 
 

@@ -66,7 +66,7 @@ class Host:
     def await_turn(self) -> None:
         pass
 
-    def beside_the_loop(self, call: Any) -> Any:
+    def in_thread(self, call: Any) -> Any:
         return call()
 
     def fail_turn(self, request: Any, session: int, detail: str) -> None:
@@ -179,7 +179,7 @@ def test_a_wait_for_a_thread_makes_the_turn_late_and_is_no_part_of_its_pause() -
     waited_ns = 50_000_000
 
     class Busy(Host):
-        def beside_the_loop(self, call: Any) -> Any:
+        def in_thread(self, call: Any) -> Any:
             until = now_ns() + waited_ns
             while now_ns() < until:
                 pass
