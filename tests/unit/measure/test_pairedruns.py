@@ -39,7 +39,7 @@ def test_sampled_sign_flips_agree_with_exact_ones() -> None:
 
 
 def test_what_makes_no_pairs_is_refused() -> None:
-    with pytest.raises(ValueError, match="make no pairs"):
+    with pytest.raises(ValueError, match="are no pairs"):
         effect([1.0], [])
     with pytest.raises(ValueError, match="positive"):
         effect([1.0], [0.0])
