@@ -117,7 +117,7 @@ def _check_free(folder: Path) -> None:
 
 
 def _end_waiter(woken: int, duration_s: float | None, progress: "ScrapeProgress") -> Callable[[float], bool]:
-    """Return a function that waits up to a time-out for a signal or the end, shows the progress, and returns True at the end."""
+    """Return a function that waits up to a timeout for a signal or the end, shows the progress, and returns True at the end."""
     end_ns = None if duration_s is None else now_ns() + round(duration_s * NS_PER_S)
 
     def ended(timeout_s: float) -> bool:

@@ -1,4 +1,4 @@
-"""The client of one worker: keep-alive connections, turns in flight, time-outs, and the callback for results."""
+"""The client of one worker: keep-alive connections, turns in flight, timeouts, and the callback for results."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -201,7 +201,7 @@ class Client:
                     turn.queue_parsing_if_due(at_ns)
                 if at_ns >= turn.next_check_ns and (overdue := turn.overdue(at_ns)) is not None:
                     turn.give_up(*overdue)
-            except Exception as error:  # noqa: BLE001  the loop stops a timer that raises, and with it all time-outs
+            except Exception as error:  # noqa: BLE001  the loop stops a timer that raises, and with it all timeouts
                 turn.fail(error)
 
 

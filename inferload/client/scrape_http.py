@@ -123,7 +123,7 @@ class MetricsClient:
 
 @contextmanager
 def _limit(sock: socket.socket, timeout_s: float) -> Iterator[None]:
-    """Raise TimeoutError if the block takes longer: the socket's time-out restarts with each byte of a slow server."""
+    """Raise TimeoutError if the block takes longer: the socket's timeout restarts with each byte of a slow server."""
     over = threading.Event()
 
     def end() -> None:

@@ -38,9 +38,9 @@ from inferload.server_metrics.exposition import PromParser, Sample
 REDACTED_HEADERS = "INFERLOAD_REDACTED_HEADERS"
 # Interval between parts; a kill -9 loses no scrape that is older than twice that.
 PART_S = 4.0
-# Time-out of a scrape: longer than an interval, since a busy server answers late.
+# Timeout of a scrape: longer than an interval, since a busy server answers late.
 TIMEOUT_S = 4.0
-# Time-out of the last scrape, after the stop request.
+# Timeout of the last scrape, after the stop request.
 LAST_S = 2.0
 
 
@@ -259,7 +259,7 @@ def clients_of(
 
 
 def parent_ended(woken: int) -> Callable[[float], bool]:
-    """Return a function that waits up to a time-out and returns True after SIGTERM (a byte on `woken`) or the end of stdin."""
+    """Return a function that waits up to a timeout and returns True after SIGTERM (a byte on `woken`) or the end of stdin."""
 
     def ended(timeout_s: float) -> bool:
         ready, _, _ = select.select([0, woken], [], [], timeout_s)

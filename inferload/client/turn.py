@@ -116,7 +116,7 @@ class Turn:
         self.state = TurnState.CONNECTING
         self.result: TurnResult | None = None
         self.started_ns = now_ns()
-        self.next_check_ns = 0  # time of the next check for time-outs
+        self.next_check_ns = 0  # time of the next check for timeouts
         self.queued = False  # the turn is in the parse queue
         self._client = client
         self._recorded = Event()
@@ -155,7 +155,7 @@ class Turn:
         self._abort()
 
     def overdue(self, at_ns: int) -> tuple[Failure, str] | None:
-        """Return the time-out that the turn exceeds, if any, after queueing unparsed reads that may contain an event.
+        """Return the timeout that the turn exceeds, if any, after queueing unparsed reads that may contain an event.
 
         Sets `next_check_ns`.
         """

@@ -13,7 +13,7 @@ from inferload.measure.record import Failure
 class TypedAnswer(StreamAnswer):
     """Answer whose events have types. There is no running token count: every event with output counts.
 
-    `receipts`: types of events that acknowledge the request. They are first events, but do not end the first-event time-out.
+    `receipts`: types of events that acknowledge the request. They are first events, but do not end the first-event timeout.
     """
 
     __slots__ = ()

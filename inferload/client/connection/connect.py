@@ -1,4 +1,4 @@
-"""Connections to a target: name resolution, proxies from the environment, TLS, time-outs, and failure classes."""
+"""Connections to a target: name resolution, proxies from the environment, TLS, timeouts, and failure classes."""
 
 import contextlib
 import errno

@@ -113,7 +113,7 @@ static struct slot *slot_at(struct reader *r, uint32_t number) {
 
 /* ---- the thread */
 
-/* Queue a notification for Python. If memory is exhausted it is lost, and the turn ends by its time-out. */
+/* Queue a notification for Python. If memory is exhausted it is lost, and the turn ends by its timeout. */
 static void notify(struct reader *r, const struct slot *s, enum ending ending, int error) {
     pthread_mutex_lock(&r->queue_lock);
     struct queue *q = &r->queue;
