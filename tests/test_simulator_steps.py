@@ -193,7 +193,7 @@ class TestFlags:
             (["--custom-histogram-buckets", '{"request_latencies": [1]}'], "choose from request_latency"),
             (["--custom-histogram-buckets", '{"request_latency": [1, 1]}'], "above the one before"),
             (["--custom-histogram-buckets", '{"request_latency": [true]}'], "list of numbers"),
-            (["--speculative-config", "{}x"], "no JSON"),
+            (["--speculative-config", "{}x"], "not JSON"),
             (["--speculative-config", '{"method": "guess"}'], "method guess"),
             (["--speculative-config", '{"method": "ngram"}'], "num_speculative_tokens None"),
             (["--gpu-memory-utilization", "0.1"], "no room for a KV cache"),
