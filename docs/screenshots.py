@@ -1,6 +1,6 @@
 """Make the two pictures of the README: the report of `make demo`, and Locust's page in mid-run. Run it with `make screenshots`.
 
-A quiet machine makes better pictures: what else runs on it shows in the verdict.
+Use a quiet machine: other load on it affects the verdict.
 """
 
 import base64

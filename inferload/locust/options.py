@@ -18,8 +18,8 @@ from inferload.content.data import Data
 from inferload.errors import UsageError
 from inferload.locust.adapters.compat import AnyOf
 from inferload.process import run_spec
-from inferload.process.settings import OwnSettings
-from inferload.process.user_scenarios import Named, Program
+from inferload.process.settings import ProcessSettings
+from inferload.process.user_scenarios import LoadedScenario, Program
 from inferload.results import abort_conditions
 from inferload.results.ci import Outputs
 from inferload.run_options import (
@@ -80,14 +80,14 @@ def bind_to_loopback(options: Any) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckedOptions:
     """Result of a valid command line."""
 
-    own: OwnSettings
-    named: Named
+    own: ProcessSettings
+    named: LoadedScenario
 
 
-def check(options: Any, program: Program = _ANY) -> Checked:
+def check(options: Any, program: Program = _ANY) -> CheckedOptions:
     """Look at everything that can be known before a run; UsageError names the option and the remedy."""
     own = own_settings(options)
     settings = overrides.parse_settings(options.set)
@@ -97,12 +97,12 @@ def check(options: Any, program: Program = _ANY) -> Checked:
     seconds_of("--warmup", options.warmup)
     metrics_urls(options.metrics_url)
     if options.worker:
-        return Checked(own, named)
+        return CheckedOptions(own, named)
     abort_on(options.abort_on)
     run_spec.more_gates(scenario, options.gate or ())
     if options.only:
         users_set = next((each.value for each in settings if each.key == "arrivals.users"), None)
-        run_spec.alone(scenario, options.only, options.num_users or users_set)
+        run_spec.only_class(scenario, options.only, options.num_users or users_set, options.gate or ())
     if options.headless or options.autostart:
         if not options.host:
             raise UsageError("--host: missing; say which server, as --host http://server:8000")
@@ -117,7 +117,7 @@ def check(options: Any, program: Program = _ANY) -> Checked:
     own.tls.context()
     own.outputs.prepare()
     Sessions(scenario, Data(options.scenario)).open()
-    return Checked(own, named)
+    return CheckedOptions(own, named)
 
 
 def _appendable(path: Path) -> None:
@@ -127,9 +127,9 @@ def _appendable(path: Path) -> None:
         raise UsageError(f"--progress-file {path}: {error.strerror}; name a file that can be written") from error
 
 
-def own_settings(options: Any) -> OwnSettings:
+def own_settings(options: Any) -> ProcessSettings:
     """This process's key, headers, servers that may get these, TLS and run directory."""
-    return OwnSettings(
+    return ProcessSettings(
         credentials=Credentials(given.api_key(options.api_key_file, API_KEY_VARIABLE)),
         headers=tuple(given.header(text) for text in options.header or ()),
         tls=TlsSettings(Path(options.ca_file) if options.ca_file else None, bool(options.insecure)),

@@ -17,15 +17,15 @@ from inferload.escaping import escaped
 from inferload.locust import options, web_page
 from inferload.locust import user_classes as userclasses
 from inferload.locust.adapters import adaptations, compat, fault_logs, logs
-from inferload.locust.options import Checked
+from inferload.locust.options import CheckedOptions
 from inferload.locust.user_classes import program_of
 from inferload.locust.users import InferenceUser
 from inferload.master.controller import CTRL_C, Controller
-from inferload.process.run_spec import GivenLoad, Wish
-from inferload.process.settings import OwnSettings
+from inferload.process.run_spec import GivenLoad, RunOptions
+from inferload.process.settings import ProcessSettings
 from inferload.process.user_scenarios import Program
 from inferload.scenario.overrides import parse_settings
-from inferload.worker.worker import Agent
+from inferload.worker.worker import Worker
 
 logger = logging.getLogger(__name__)
 
@@ -73,7 +73,7 @@ class _Plugin:
     """Checks the command line before Locust forks, and sets up each process with the result."""
 
     def __init__(self) -> None:
-        self._checked: Checked | None = None
+        self._checked: CheckedOptions | None = None
 
     def check(self, parsed: Any) -> None:
         """Check and complete the options; note whether --worker is one, since Locust makes a worker of every child."""
@@ -98,26 +98,26 @@ class _Plugin:
         adaptations.log_differences()
         controller = _begin_master(environment, checked)
         if not hasattr(runner, "clients"):
-            environment.inferload_agent = Agent(environment, own)
+            environment.inferload_worker = Worker(environment, own)
         if web_ui is not None:
             web_page.attach(web_ui, controller, own.redaction)
 
 
-def _begin_worker(environment: Any, own: OwnSettings, scenario: str | None) -> None:
-    agent = Agent(environment, own, scenario)
-    environment.inferload_agent = agent
-    environment.events.quitting.add_listener(lambda **_event: agent.stop())
-    agent.follow_master()
+def _begin_worker(environment: Any, own: ProcessSettings, scenario: str | None) -> None:
+    worker = Worker(environment, own, scenario)
+    environment.inferload_worker = worker
+    environment.events.quitting.add_listener(lambda **_event: worker.stop())
+    worker.follow_master()
     received: list[str] = []
 
     def interrupt(by: str) -> None:
         """A signal reaches a whole group: the first lets turns finish, a Ctrl-C after it gives them up."""
         received.append(by)
         if len(received) == 1:
-            agent.stop()
+            worker.stop()
             environment.runner.quit()
         elif by == CTRL_C:
-            agent.give_up()
+            worker.give_up()
 
     _on_signals(interrupt)
 
@@ -129,7 +129,7 @@ def _on_signals(interrupt: Callable[[str], None]) -> None:
             gevent.signal_handler(number, interrupt, name)
 
 
-def _begin_master(environment: Any, checked: Checked) -> Controller:
+def _begin_master(environment: Any, checked: CheckedOptions) -> Controller:
     parsed = environment.parsed_options
     given = GivenLoad(parsed.num_users, parsed.spawn_rate, parsed.run_time, parse_settings(parsed.set))
     shown = given.form(checked.named.scenario)
@@ -139,9 +139,9 @@ def _begin_master(environment: Any, checked: Checked) -> Controller:
         # before the controller's listener: the workers' last lines are logged ahead of those that explain the end
         environment.events.quit.add_listener(lambda **_event: compat.end_forked_workers())
 
-    def wish() -> Wish:
+    def run_options() -> RunOptions:
         """The options as they stand, which the start form may have changed."""
-        return Wish(
+        return RunOptions(
             scenario=parsed.scenario,
             program=_program(environment.user_classes),
             host=environment.host or "",
@@ -158,7 +158,7 @@ def _begin_master(environment: Any, checked: Checked) -> Controller:
             named=checked.named if parsed.headless else None,  # the start form reads the file anew for each run
         )
 
-    controller = Controller(environment, checked.own, wish, given, expected)
+    controller = Controller(environment, checked.own, run_options, given, expected)
     environment.inferload_controller = controller
     environment.events.quitting.add_listener(controller.quitting)
     _on_signals(controller.interrupt)

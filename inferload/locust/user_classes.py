@@ -10,18 +10,18 @@ from typing import Any
 
 from inferload.errors import UsageError
 from inferload.locust.users import InferenceUser, ScenarioUser
-from inferload.process.user_scenarios import Player, Program
+from inferload.process.user_scenarios import Program, ScenarioClass
 
 
 def program_of(user_classes: Iterable[type], offered: str = "") -> Program:
     """Return the program of the classes that take part; classes of other users, such as HttpUser, are left out."""
     members = [each for each in user_classes if issubclass(each, InferenceUser) and not each.abstract]
-    players = tuple(
-        Player(each.__name__, _scenario_name(each), each.fixed_count or each.weight)
+    scenario_classes = tuple(
+        ScenarioClass(each.__name__, _scenario_name(each), each.fixed_count or each.weight)
         for each in members
         if issubclass(each, ScenarioUser) and (each.fixed_count or each.weight)
     )
-    return Program(players, len(players) < len(members), offered)
+    return Program(scenario_classes, len(scenario_classes) < len(members), offered)
 
 
 def check(user_classes: Iterable[type]) -> None:

@@ -118,10 +118,10 @@ class InferenceUser(User):
         return self._reply(self._session(), call, options.get("catch_response", False), closes=True)
 
     def _session(self) -> TaskSession:
-        agent = getattr(self.environment, "inferload_agent", None)
-        if agent is None:
+        worker = getattr(self.environment, "inferload_worker", None)
+        if worker is None:
             raise UsageError(_NO_COMMAND_LINE)
-        return TaskSession(agent.run_of_tasks())
+        return TaskSession(worker.run_of_tasks())
 
     def _reply(
         self, session: TaskSession, call: Call, caught: bool, *, closes: bool, after_tool: bool = False
@@ -214,12 +214,12 @@ class ScenarioUser(InferenceUser):
     @task
     def session(self) -> None:
         """Play one session."""
-        agent: Any = getattr(self.environment, "inferload_agent", None)
-        if agent is None:
+        worker: Any = getattr(self.environment, "inferload_worker", None)
+        if worker is None:
             gevent.sleep(1)
             raise UsageError(_NO_COMMAND_LINE)
         kind = type(self)
-        free_ns = agent.user(self._free_ns, kind.__name__)
+        free_ns = worker.user(self._free_ns, kind.__name__)
         # With waits or tasks of the user's own between two sessions, the next one is due when Locust begins it.
         only_sessions = kind.wait_time is ScenarioUser.wait_time and set(kind.tasks) == {ScenarioUser.session}
         self._free_ns = free_ns if only_sessions else None

@@ -78,7 +78,7 @@ def _look_before_a_start(web_ui: Any, controller: Controller) -> Response | None
     try:
         _take_form(web_ui.environment, request.form)
         users, rate = int(request.form["user_count"]), float(request.form["spawn_rate"])
-        controller.admit(controller.wish_for(users, rate))
+        controller.admit(controller.options_for(users, rate))
     except UsageError as error:
         web_ui.environment.host = without_userinfo(web_ui.environment.host or "") or None
         return jsonify({"success": False, "message": escaped(str(error)), "host": web_ui.environment.host})
@@ -139,9 +139,9 @@ def status(controller: Controller) -> dict[str, Any]:
     state: dict[str, Any] = {"trouble": controller.trouble, "wall_ns": wall_ns(), "preparing": controller.preparing}
     if run is not None:
         state |= {
-            "run_dir": str(run.place.path),
+            "run_dir": str(run.directory.path),
             "engine": run.preflight.engine,
-            "scenario": run.order.scenario.name,
+            "scenario": run.spec.scenario.name,
             "phase": run.phase(),
             "load": run.steering.load(),
             "elapsed_s": round(run.elapsed_s(), 1),

@@ -1,7 +1,7 @@
 """Every value of every measure, from a table of turns: the table of measures once more, for whole columns at a time.
 
-tests/test_turnfile.py holds this against the table of measures, value by value. The client's delay is not here: of it, the
-file keeps only the longest per turn.
+tests/unit/measure/test_turnfile.py compares this with the table of measures, value by value. Without the client's delay: the file
+keeps only the longest one of a turn.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -1,7 +1,7 @@
 """Many turns counted at once: the same counts as `TallySet.fold` and `HealthSet.delays` of each, for a small part of their cost.
 
 Nearly all turns are plain: answered in full, with every instant known. Of these whole columns are worked out together; every other
-turn goes the way of one. tests/test_manyturns.py holds the two against each other.
+turn goes the way of one. tests/unit/measure/test_manyturns.py holds the two against each other.
 """
 
 from __future__ import annotations

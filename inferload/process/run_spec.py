@@ -8,7 +8,7 @@ from typing import Any
 from inferload.client.connection.target import Target
 from inferload.errors import UsageError
 from inferload.plan.arrivals import arrivals_in_words
-from inferload.process.user_scenarios import Named, Program
+from inferload.process.user_scenarios import LoadedScenario, Program
 from inferload.scenario.overrides import Override
 from inferload.scenario.scenario import Scenario
 from inferload.scenario.schema.arrivals import Closed
@@ -47,7 +47,7 @@ class GivenLoad:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class RunOptions:
     """Options and form values beside the scenario; None if not given. `settings`: keys of the scenario that --set changes.
 
     `named`: the scenario, where it has been read already.
@@ -68,11 +68,11 @@ class Wish:
     gates: tuple[str, ...] = ()  # beside the scenario's
     settings: tuple[Override, ...] = ()
     program: Program = field(default_factory=Program)
-    named: Named | None = None
+    named: LoadedScenario | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class RunSpec:
     """A run that can be made: the scenario as it will run, and which of its values were overridden, by what."""
 
     scenario: Scenario
@@ -100,22 +100,29 @@ class Order:
         return None if self.rate is None else self.rate * users / self.users
 
 
-def alone(scenario: Scenario, only: str, users: int | None) -> dict[str, Any]:
-    """What has to change so that one class of a mix is sent as it is in the mix.
+def only_class(scenario: Scenario, only: str, users: int | None, more: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the change that sends only one class of a mix, with its arrivals in the mix. `more`: gates of the command line.
 
-    UsageError for a closed loop without a number of users: in the mix a class holds users by the length of its sessions, not by
-    its share of them.
+    UsageError for a gate on another class, and for a closed loop without a number of users: in the mix the length of a class's
+    sessions, not its share of them, determines its number of users.
     """
     mix, arrivals = scenario.workload, scenario.arrivals
     if not isinstance(mix, Mix):
         raise UsageError(f"--only {only}: scenario {scenario.name} is no mix; leave it out")
-    if only not in [one.name for one in mix.classes]:
-        raise UsageError(f"--only {only}: no class of the mix, which has {', '.join(one.name for one in mix.classes)}")
+    names = [member.name for member in mix.classes]
+    if only not in names:
+        raise UsageError(f"--only {only}: no class of the mix, which has {', '.join(names)}")
     if isinstance(arrivals, Closed) and users is None:
         raise UsageError(
-            f"--only {only}: in a closed loop a class holds users by the length of its sessions, not by its share of them; give "
-            "a number of users with --users, or use an open loop"
+            f"--only {only}: in a closed loop the number of users of a class depends on the length of its sessions; give "
+            "it with --users, or use an open loop"
         )
+    for gate in map(gates.parse, (*scenario.gates, *more)):
+        if gate.class_name not in (None, only):
+            raise UsageError(
+                f"--only {only}: gate {gate.text!r} is on class {gate.class_name}, which sends no turns then; remove the gate "
+                "or --only"
+            )
     return {"workload.only": only}
 
 
@@ -142,61 +149,61 @@ def nominal_users(scenario: Scenario) -> tuple[int, float]:
     return users, float(users)
 
 
-def resolve(wish: Wish) -> Order:
+def resolve(options: RunOptions) -> RunSpec:
     """Resolve a request to a run; UsageError if it cannot be run."""
-    if not wish.host:
+    if not options.host:
         raise UsageError("host: missing; say which server, as http://server:8000")
-    named = wish.named or wish.program.read(wish.scenario, wish.settings)
+    named = options.named or options.program.read(options.scenario, options.settings)
     scenario = named.scenario
     models = [one.name for one in scenario.request.models]
-    if wish.model and models:
-        raise UsageError(f"--model {wish.model}: the scenario names its models ({', '.join(models)}); leave one out")
-    targets = tuple(Target.parse(url) for url in (wish.host, *wish.also_hosts))
+    if options.model and models:
+        raise UsageError(f"--model {options.model}: the scenario names its models ({', '.join(models)}); leave one out")
+    targets = tuple(Target.parse(url) for url in (options.host, *options.also_hosts))
     twice = [target.url for place, target in enumerate(targets) if target in targets[:place]]
     if twice:
         raise UsageError(f"--also-host {twice[0]}: named twice; give each server once")
-    changes = _changes(wish, scenario)
+    changes = _changes(options, scenario)
     if changes:
-        scenario = scenario.changed(changes, wish.scenario)
+        scenario = scenario.changed(changes, options.scenario)
     users, spawn_per_s = nominal_users(scenario)
-    return Order(
+    return RunSpec(
         scenario=scenario,
-        origin=wish.program.named(wish.scenario),
+        origin=options.program.named(options.scenario),
         targets=targets,
-        model=wish.model or None,
-        metrics_urls=wish.metrics_urls,
+        model=options.model or None,
+        metrics_urls=options.metrics_urls,
         users=users,
         spawn_per_s=spawn_per_s,
-        overrides={each.key: each.value for each in wish.settings} | changes,
+        overrides={each.key: each.value for each in options.settings} | changes,
         named_digest=named.digest,
     )
 
 
-def _changes(wish: Wish, scenario: Scenario) -> dict[str, Any]:
+def _changes(options: RunOptions, scenario: Scenario) -> dict[str, Any]:
     """The scenario's values that options and the start form override, by their dotted paths."""
-    changes = more_gates(scenario, wish.gates) | _load_changes(wish, scenario)
-    if wish.seed is not None:
-        changes["seed"] = wish.seed
-    if wish.warmup_s is not None:
-        changes["phases.warmup_s"] = wish.warmup_s
-    if wish.abort_on is not None:
-        changes["abort_on"] = list(wish.abort_on)
-    if wish.only is not None:
-        changes |= alone(scenario, wish.only, wish.users)
+    changes = more_gates(scenario, options.gates) | _load_changes(options, scenario)
+    if options.seed is not None:
+        changes["seed"] = options.seed
+    if options.warmup_s is not None:
+        changes["phases.warmup_s"] = options.warmup_s
+    if options.abort_on is not None:
+        changes["abort_on"] = list(options.abort_on)
+    if options.only is not None:
+        changes |= only_class(scenario, options.only, options.users, options.gates)
     return changes
 
 
-def _load_changes(wish: Wish, scenario: Scenario) -> dict[str, Any]:
+def _load_changes(options: RunOptions, scenario: Scenario) -> dict[str, Any]:
     """The keys of load and duration that a wish changes; a number equal to the scenario's own changes none."""
     changes: dict[str, Any] = {}
     arrivals, (users, spawn_per_s) = scenario.arrivals, nominal_users(scenario)
-    if wish.run_time_s not in (None, scenario.phases.measure_s):
-        changes["phases.measure_s"] = float(wish.run_time_s)
-    if wish.users not in (None, users):
+    if options.run_time_s not in (None, scenario.phases.measure_s):
+        changes["phases.measure_s"] = float(options.run_time_s)
+    if options.users not in (None, users):
         if isinstance(arrivals, Closed):
-            changes["arrivals.users"] = wish.users
+            changes["arrivals.users"] = options.users
         else:
-            changes[f"arrivals.{arrivals.rate_key}"] = arrivals.rate * wish.users / users
-    if isinstance(arrivals, Closed) and wish.spawn_per_s not in (None, spawn_per_s):
-        changes["arrivals.spawn_per_s"] = float(wish.spawn_per_s)
+            changes[f"arrivals.{arrivals.rate_key}"] = arrivals.rate * options.users / users
+    if isinstance(arrivals, Closed) and options.spawn_per_s not in (None, spawn_per_s):
+        changes["arrivals.spawn_per_s"] = float(options.spawn_per_s)
     return changes

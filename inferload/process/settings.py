@@ -4,8 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from inferload.client.client import ClientSettings, Credentials
-from inferload.client.client import Timeouts as ClientTimeouts
+from inferload.client.client import ClientSettings, Credentials, TurnTimeouts
 from inferload.client.connection.connect import TlsSettings
 from inferload.client.connection.redaction import Redaction
 from inferload.client.connection.target import Target
@@ -17,7 +16,7 @@ from inferload.verdict.outcome import Policy
 
 
 @dataclass(frozen=True, slots=True)
-class OwnSettings:
+class ProcessSettings:
     """What a process knows by itself and never hears from, nor tells, another one."""
 
     credentials: Credentials
@@ -51,7 +50,7 @@ class OwnSettings:
 
 
 def client_settings(
-    scenario: scenarios.Scenario, target: Target, model: str, own: OwnSettings, worker: str
+    scenario: scenarios.Scenario, target: Target, model: str, own: ProcessSettings, worker: str
 ) -> ClientSettings:
     """How turns of a scenario are sent from this process."""
     limits, allowed = scenario.request.timeouts, own.may_send_to(target)
@@ -60,7 +59,7 @@ def client_settings(
         model=model,
         worker=worker,
         tls=own.tls,
-        timeouts=ClientTimeouts(limits.connect_s, limits.first_event_s, limits.between_events_s, limits.turn_s),
+        timeouts=TurnTimeouts(limits.connect_s, limits.first_event_s, limits.between_events_s, limits.turn_s),
         credentials=own.credentials if allowed else Credentials(),
         headers=(*scenario.request.headers.items(), *(own.headers if allowed else ())),
         endpoint=scenario.request.endpoint,

@@ -19,7 +19,7 @@ _IN_COMMON = ("request", "cache", "server")
 
 
 @dataclass(frozen=True, slots=True)
-class Player:
+class ScenarioClass:
     """A class that plays a scenario. `weight`: its part of the users."""
 
     name: str
@@ -28,7 +28,7 @@ class Player:
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class LoadedScenario:
     """A scenario as it was read, with the changes of --set, and its digest without these."""
 
     scenario: Scenario
@@ -42,24 +42,24 @@ class Program:
     `offered`: the default of --scenario, which stands for what the classes that take part ask for.
     """
 
-    players: tuple[Player, ...] = ()
+    scenario_classes: tuple[ScenarioClass, ...] = ()
     tasks: bool = False
     offered: str = ""
 
     @property
     def default(self) -> str:
         """The scenario's name where there is one for all; "" for several, and for tasks."""
-        names = {one.scenario for one in self.players}
+        names = {one.scenario for one in self.scenario_classes}
         return names.pop() if len(names) == 1 else ""
 
     def named(self, name: str) -> str:
         """The scenario that is meant; "" for none, and for several."""
         return self.default if name in ("", self.offered) else name
 
-    def read(self, name: str, settings: Sequence[Override] = ()) -> Named:
+    def read(self, name: str, settings: Sequence[Override] = ()) -> LoadedScenario:
         """Read the scenario of a run. `name`: of --scenario, "" for what the classes ask for; UsageError if they do not fit."""
         scenario = self.load(name, settings)
-        return Named(scenario, (self.load(name) if settings else scenario).digest)
+        return LoadedScenario(scenario, (self.load(name) if settings else scenario).digest)
 
     def load(self, name: str, settings: Sequence[Override] = ()) -> Scenario:
         """Read the scenario of a run, edited by --set; UsageError if the classes do not fit it."""
@@ -68,7 +68,7 @@ class Program:
             scenario = self._loaded(name, settings)
             self._check(name, scenario)
             return scenario
-        if not self.players:
+        if not self.scenario_classes:
             return scenarios.from_text(tasks.SCENARIO, "tasks", settings)
         changes = {each.key: each.value for each in settings}
         return self._together().changed(changes, "--set") if changes else self._together()
@@ -78,29 +78,29 @@ class Program:
         try:
             return scenarios.load(name, settings)
         except UsageError as error:
-            player = next((player for player in self.players if player.scenario == name), None)
+            player = next((player for player in self.scenario_classes if player.scenario == name), None)
             if player is None or name == self.offered:
                 raise
             raise UsageError(f"{player.name}: {error}") from error
 
     def _check(self, name: str, scenario: Scenario) -> None:
-        who = ", ".join(one.name for one in self.players)
-        if len({one.scenario for one in self.players}) > 1:
+        who = ", ".join(one.name for one in self.scenario_classes)
+        if len({one.scenario for one in self.scenario_classes}) > 1:
             raise UsageError(f"--scenario {name}: {who} play scenarios of their own; leave it out, or name one class")
-        if scenario.of_tasks and self.players:
+        if scenario.of_tasks and self.scenario_classes:
             raise UsageError(
                 f"--scenario {name}: tasks of a locustfile send its turns, and {who} plays sessions; name another"
             )
-        if self.tasks and not self.players and not scenario.of_tasks:
+        if self.tasks and not self.scenario_classes and not scenario.of_tasks:
             raise UsageError(
                 f"--scenario {name}: no class of the locustfile plays a scenario; leave it out, or derive one from ScenarioUser"
             )
 
     def _together(self) -> Scenario:
         """One scenario of several: a mix whose classes have the names of the user classes."""
-        parts = [self._loaded(player.scenario) for player in self.players]
-        first, named = parts[0], self.players[0]
-        for player, part in zip(self.players, parts, strict=True):
+        parts = [self._loaded(player.scenario) for player in self.scenario_classes]
+        first, named = parts[0], self.scenario_classes[0]
+        for player, part in zip(self.scenario_classes, parts, strict=True):
             if not isinstance(part.arrivals, Closed) or part.arrivals.profile is not None or part.phases.counted:
                 what = "a closed loop of a fixed number of users that ends by time"
                 raise UsageError(f"{player.name}: scenario {player.scenario} beside another must be {what}")
@@ -128,10 +128,10 @@ class Program:
             "users": sum(one.users for one in closed),
             "spawn_per_s": sum(one.spawn_per_s for one in closed),
         }
-        return scenarios.from_data(document, ", ".join(one.scenario for one in self.players))
+        return scenarios.from_data(document, ", ".join(one.scenario for one in self.scenario_classes))
 
     def _classes(self, parts: Sequence[Scenario]) -> list[dict[str, Any]]:
-        total = sum(one.weight for one in self.players)
+        total = sum(one.weight for one in self.scenario_classes)
         return [
             {
                 "name": player.name[:32],
@@ -139,7 +139,7 @@ class Program:
                 "workload": part.as_data()["workload"],
                 "slo": part.as_data()["slo"],
             }
-            for player, part in zip(self.players, parts, strict=True)
+            for player, part in zip(self.scenario_classes, parts, strict=True)
         ]
 
 

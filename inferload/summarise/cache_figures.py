@@ -9,7 +9,6 @@ from typing import Any
 
 from inferload import rundir, scrapes_file, turns_file
 from inferload.measure.arrow import pa
-from inferload.measure.clock import Anchor
 from inferload.measure.record import CANCELLED
 from inferload.requests.bodies import isolation
 from inferload.server_metrics import window_figures
@@ -25,6 +24,8 @@ _COLUMNS = (
     "session_id",
     "worker",
     "sent_ns",
+    "first_ns",
+    "closed_ns",
     "input_tokens",
     "output_tokens",
     "cached_tokens",
@@ -34,7 +35,18 @@ _COLUMNS = (
     "model",
 )
 _INDEX = re.compile(r"s(\d+)")
-_OF_IDS = ("session_id", "worker", "sent_ns", "target", "model", "input_tokens", "cached_tokens", "block_hashes")
+_OF_IDS = (
+    "session_id",
+    "worker",
+    "sent_ns",
+    "first_ns",
+    "closed_ns",
+    "target",
+    "model",
+    "input_tokens",
+    "cached_tokens",
+    "block_hashes",
+)
 _ASSUMED = f"blocks of {ASSUMED_BLOCK} tokens are assumed, since the server does not say: see cache.block_size"
 
 
@@ -52,10 +64,10 @@ class CacheFigures:
 
         None where that cannot be told: no figures by turn. Where bounds are only approximate, what is beyond them by far.
         """
-        if self.sums is None or not self.sums.told.input:
+        if self.sums is None or not self.sums.reported.input:
             return None
         approximate = self.block["expected"]["exactness"] == "approximate"
-        return (self.sums.far_unexpected if approximate else self.sums.unexpected) / self.sums.told.input
+        return (self.sums.excess.far if approximate else self.sums.excess.tokens) / self.sums.reported.input
 
 
 def figures(run_dir: Path, run: Counts, turns: pa.Table | None) -> CacheFigures:
@@ -90,7 +102,7 @@ def figures(run_dir: Path, run: Counts, turns: pa.Table | None) -> CacheFigures:
     if not isinstance(hits, SentHits):
         return CacheFigures(document)  # the content of the cache before the run is not known
     hits.begin()
-    for index, sent in _sessions(run_dir, turns):
+    for index, sent in _sessions(turns, _starts_ns(run_dir, run)):
         apart = isolation(cache.isolate, run.salt, index, run.salts)
         hits.session(index, source_of.begin(index).script, apart, sent)
     sums = hits.sums
@@ -121,24 +133,44 @@ def _by_token_ids(run_dir: Path, run: Counts, block: int, left: SentHits | IdHit
     if not hits.even or table["block_hashes"].null_count == table.num_rows:
         return None
     hits.begin()
-    for row in as_sent(table, turns_file.anchors(run_dir)):
+    starts_ns = _starts_ns(run_dir, run)
+    for row in as_sent(table, starts_ns):
         match = _INDEX.match(row["session_id"])
         index = 0 if match is None else int(match[1])
         apart = isolation(run.scenario.cache.isolate, run.salt, index, run.salts)
         salt = apart.value if apart.kind == "salt" else ""
         where = row["target"], row["model"], salt
-        hits.turn(where, row["block_hashes"], row["input_tokens"], row["cached_tokens"])
+        start_ns = starts_ns[row["worker"]]
+        until_ns = row["closed_ns"] if row["first_ns"] is None else row["first_ns"]
+        hits.turn(
+            where,
+            row["block_hashes"],
+            row["input_tokens"],
+            row["cached_tokens"],
+            sent_ns=start_ns + row["sent_ns"],
+            first_ns=start_ns + until_ns,
+        )
     return hits
 
 
-def as_sent(table: pa.Table, anchors: Mapping[str, Anchor]) -> Iterator[dict[str, Any]]:
-    """Rows in the order in which they were sent, without those that were not; the hashes of one at a time as Python's numbers."""
+def as_sent(table: pa.Table, starts_ns: Mapping[str, int]) -> Iterator[dict[str, Any]]:
+    """Rows in the order in which they were sent, without those that were not.
+
+    `starts_ns`: zero of each worker's instants on a common clock. Hashes become Python numbers one row at a time.
+    """
     hashes = table["block_hashes"]
     columns = {name: table[name].to_pylist() for name in table.column_names if name != "block_hashes"}
     workers, sent_ns = columns["worker"], columns["sent_ns"]
-    sent = [place for place, at_ns in enumerate(sent_ns) if at_ns is not None]
-    for place in sorted(sent, key=lambda place: sent_ns[place] + anchors[workers[place]].wall_ns):
-        yield {name: values[place] for name, values in columns.items()} | {"block_hashes": hashes[place].as_py()}
+    sent = [row for row, at_ns in enumerate(sent_ns) if at_ns is not None]
+    for row in sorted(sent, key=lambda row: sent_ns[row] + starts_ns[workers[row]]):
+        yield {name: values[row] for name, values in columns.items()} | {"block_hashes": hashes[row].as_py()}
+
+
+def _starts_ns(run_dir: Path, run: Counts) -> dict[str, int]:
+    """Zero of each worker's recorded instants, on the master's wall clock."""
+    ahead_ns = {worker.name: worker.wall_offset_ns for worker in run.workers}
+    anchors = turns_file.anchors(run_dir)
+    return {worker: anchor.wall_ns - ahead_ns.get(worker, 0) for worker, anchor in anchors.items()}
 
 
 def _notes_of_ids(sums: SentSums, source: str) -> list[str]:
@@ -186,12 +218,10 @@ def _counted_block(counted: window_figures.PrefixCache | None, load: tuple[int, 
 
 def _load_wall_ns(run_dir: Path, turns: pa.Table, run: Counts) -> tuple[int, int] | None:
     """When the first turn was sent and the last one was over, on the master's clock; None where none was sent."""
-    ahead_ns = {worker.name: worker.wall_offset_ns for worker in run.workers}
-    anchors = turns_file.anchors(run_dir)
-    at_ns = {worker: anchor.wall_ns - ahead_ns.get(worker, 0) for worker, anchor in anchors.items()}
+    starts_ns = _starts_ns(run_dir, run)
     columns = (turns[name].to_pylist() for name in ("worker", "sent_ns", "closed_ns"))
     sent = [
-        (at_ns[worker] + begun, at_ns[worker] + ended)
+        (starts_ns[worker] + begun, starts_ns[worker] + ended)
         for worker, begun, ended in zip(*columns, strict=True)
         if begun is not None
     ]
@@ -253,7 +283,7 @@ def _notes(run: Counts, sums: SentSums, source: str) -> list[str]:
 
 def _per_turn_block(sums: SentSums) -> dict[str, Any] | None:
     """Sums of what each answer said of its own prompt; None where none did."""
-    told = sums.told
+    told = sums.reported
     if not told.turns:
         return None
     return {
@@ -265,29 +295,40 @@ def _per_turn_block(sums: SentSums) -> dict[str, Any] | None:
     }
 
 
-def _sessions(run_dir: Path, turns: pa.Table) -> Iterator[tuple[int, Mapping[str, SentTurn]]]:
+def _sessions(turns: pa.Table, starts_ns: Mapping[str, int]) -> Iterator[tuple[int, Mapping[str, SentTurn]]]:
     """Each session's turns by their ids, sessions in the order in which they were first sent."""
-    anchors = turns_file.anchors(run_dir)
     columns = [turns[name].to_pylist() for name in _COLUMNS]
-    first_ns: dict[int, int] = {}
-    found: dict[int, dict[str, SentTurn]] = {}
-    for turn_id, session_id, worker, sent_ns, asked, answered, cached, reason, failure, target, model in zip(
-        *columns, strict=True
-    ):
+    opened_ns: dict[int, int] = {}
+    sessions: dict[int, dict[str, SentTurn]] = {}
+    for (
+        turn_id,
+        session_id,
+        worker,
+        sent_ns,
+        first_ns,
+        closed_ns,
+        prompt,
+        output,
+        cached,
+        reason,
+        failure,
+        *partition,
+    ) in zip(*columns, strict=True):
         match = _INDEX.match(session_id)
         if match is None or sent_ns is None:
             continue
-        index = int(match[1])
-        wall_ns = sent_ns + anchors[worker].wall_ns
-        first_ns[index] = min(wall_ns, first_ns.get(index, wall_ns))
-        found.setdefault(index, {})[turn_id] = SentTurn(
-            input_tokens=asked,
-            output_tokens=answered,
+        index, start_ns = int(match[1]), starts_ns[worker]
+        turn = sessions.setdefault(index, {})[turn_id] = SentTurn(
+            input_tokens=prompt,
+            output_tokens=output,
             cached_tokens=cached,
             ended_itself=reason in ("stop", "tool_calls"),
             cancelled=reason == CANCELLED,
             goes_on=failure is None,
-            partition=(target, model),
+            partition=tuple(partition),
+            sent_ns=start_ns + sent_ns,
+            first_ns=start_ns + (closed_ns if first_ns is None else first_ns),
         )
-    for index in sorted(found, key=first_ns.__getitem__):
-        yield index, found[index]
+        opened_ns[index] = min(turn.sent_ns, opened_ns.get(index, turn.sent_ns))
+    for index in sorted(sessions, key=opened_ns.__getitem__):
+        yield index, sessions[index]

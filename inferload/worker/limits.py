@@ -58,7 +58,7 @@ def most_users(arrivals: Closed) -> int:
     return arrivals.users if arrivals.profile is None else arrivals.profile.highest
 
 
-class Gate:
+class InFlightLimiter:
     """So many turns in flight and no more; who finds it full waits, the first come first."""
 
     def __init__(self, places: int) -> None:

@@ -13,8 +13,8 @@ from inferload.measure.record import PhaseWindow
 from inferload.process.greenlets import sleep_until
 from inferload.requests.bodies import isolation
 from inferload.scenario.schema.arrivals import OpenArrivals
-from inferload.worker.session_context import Host, entered
-from inferload.worker.session_runner import Talk
+from inferload.worker.session_context import SessionContext, entered
+from inferload.worker.session_runner import SessionRunner
 from inferload.workload.arrivals import stripe
 from inferload.workload.schedules import schedule_of
 
@@ -24,7 +24,7 @@ _TIMER_NS = (
 IDLE_S = 0.5  # a user who has nothing to do looks again after so long
 
 
-def converse(run: Host, index: int, planned_ns: int, admitted: bool = False) -> int:
+def converse(run: SessionContext, index: int, planned_ns: int, admitted: bool = False) -> int:
     """Run session `index`: every turn after the answer to the one before and its pause. A failed turn ends it.
 
     `admitted`: its first turn has its place in flight already. Returns when its caller is free again: at the last answer's
@@ -37,7 +37,7 @@ def converse(run: Host, index: int, planned_ns: int, admitted: bool = False) -> 
         run.look_whether_spent()
 
 
-def _converse(run: Host, index: int, planned_ns: int, admitted: bool) -> int:
+def _converse(run: SessionContext, index: int, planned_ns: int, admitted: bool) -> int:
     session = _begun(run, index)
     window = run.window_of(planned_ns)
     if not admitted and not entered(run, session.class_name, window):
@@ -45,13 +45,13 @@ def _converse(run: Host, index: int, planned_ns: int, admitted: bool) -> int:
         return planned_ns
     run.tallies.session_started(window.phase, session.class_name, step=window.step)
     separate = isolation(run.scenario.cache.isolate, run.assignment.salt, index, run.assignment.takes_salt)
-    ended = Talk(run, session, separate, planned_ns).perform()
+    ended = SessionRunner(run, session, separate, planned_ns).perform()
     if ended.complete:
         run.tallies.session_completed(window.phase, session.class_name, step=window.step)
     return ended.at
 
 
-def _begun(run: Host, index: int) -> Session:
+def _begun(run: SessionContext, index: int) -> Session:
     """A session at its beginning; where its data cannot be read any more, one whose first turn says so."""
     try:
         return run.sessions.begin(index)
@@ -69,7 +69,7 @@ class ClosedLoop:
 
     exhausted = False  # people always come again
 
-    def __init__(self, run: Host) -> None:
+    def __init__(self, run: SessionContext) -> None:
         self._run = run
         self._indexes = self._indexes_of(None)
         # User classes that play scenarios of their own take the sessions of the class that has their name.
@@ -110,7 +110,7 @@ class ClosedLoop:
 class OpenLoop:
     """Sessions begin when the schedule says, whatever became of the ones before; Locust's users only stand for the rate."""
 
-    def __init__(self, run: Host, rate: float) -> None:
+    def __init__(self, run: SessionContext, rate: float) -> None:
         self._run = run
         self._schedule = schedule_of(run.scenario, run.sessions, rate, run.assignment.stripe, run.assignment.stripes)
         self._drops = isinstance(run.scenario.arrivals, OpenArrivals) and run.scenario.arrivals.when_full == "drop"
@@ -197,7 +197,7 @@ class OpenLoop:
         """A session that is due: begun in a greenlet of its own, or dropped where the limit on turns in flight says so."""
         run, class_name = self._run, self._run.sessions.class_of(index)
         run.tallies.session_planned(window.phase, class_name, step=window.step)
-        admitted = run.gate is None or run.gate.try_enter()
+        admitted = run.limiter is None or run.limiter.try_enter()
         if not admitted and self._drops:
             run.tallies.session_dropped(window.phase, class_name, step=window.step, at_limit=True)
             return

@@ -14,7 +14,7 @@ _PAUSES_KEPT = 64
 _USER_HZ = 100  # unit of /proc/stat, fixed in Linux's ABI
 
 
-class Pulse:
+class LoopMonitor:
     """Beats every 20 ms from the event loop; what a beat is late by is the time that the loop was busy or held up."""
 
     def __init__(self) -> None:

@@ -14,12 +14,12 @@ from gevent.threadpool import ThreadPool
 
 from inferload import rundir
 from inferload.client.connection import descriptors
-from inferload.client.connection.error_log import FaultLog
+from inferload.client.connection.error_log import ErrorLog
 from inferload.client.turn import Turn, TurnRequest, TurnResult
 from inferload.content.data import Data
 from inferload.content.prompts import Vocabulary
 from inferload.errors import UsageError
-from inferload.locust.adapters.statistics import LocustBooks
+from inferload.locust.adapters.statistics import LocustStats
 from inferload.measure.bounded_names import BoundedNames, overflow_text
 from inferload.measure.client_health import HealthSet
 from inferload.measure.clock import NS_PER_MS, NS_PER_S, Anchor, WallWatch, now_ns
@@ -27,19 +27,19 @@ from inferload.measure.record import Failure, PhaseWindow
 from inferload.measure.slo import Slo
 from inferload.measure.tally import TallySet
 from inferload.process.messages import Assignment, Report
-from inferload.process.settings import OwnSettings
+from inferload.process.settings import ProcessSettings
 from inferload.requests.bodies import Texts
 from inferload.scenario import scenario as scenarios
 from inferload.scenario.schema.arrivals import Closed
 from inferload.scenario.schema.endpoints import Endpoint
 from inferload.verdict.failures import FirstErrors
-from inferload.worker.limits import Gate, Quota, most_users
+from inferload.worker.limits import InFlightLimiter, Quota, most_users
 from inferload.worker.load_loops import ClosedLoop, OpenLoop
-from inferload.worker.loop_monitor import Pulse
+from inferload.worker.loop_monitor import LoopMonitor
 from inferload.worker.turn_clients import TurnClients
 from inferload.worker.turn_counter import TurnCounts
 from inferload.worker.turn_sender import TurnSender
-from inferload.worker.turn_writer import TurnWriter, Written
+from inferload.worker.turn_writer import TurnWriter, WrittenRecords
 from inferload.workload.arrivals import share
 from inferload.workload.arrivals import stripe as stripe_of
 from inferload.workload.sessions import Sessions
@@ -98,7 +98,7 @@ class WorkerRun:
     def __init__(
         self,
         assignment: Assignment,
-        own: OwnSettings,
+        own: ProcessSettings,
         environment: Any,
         on_spent: "Callable[[WorkerRun, int], None]" = lambda run, at_ns: None,
     ) -> None:
@@ -113,7 +113,7 @@ class WorkerRun:
         arrivals = self.scenario.arrivals
         most = None if isinstance(arrivals, Closed) else arrivals.max_in_flight
         self.quota = Quota.of(self.scenario, stripe, stripes)
-        self.gate = None if most is None else Gate(share(most, stripe, stripes))
+        self.limiter = None if most is None else InFlightLimiter(share(most, stripe, stripes))
         check_descriptors(self.scenario, stripe, stripes)
         self.live = 0
         self._on_spent, self._spent = on_spent, False
@@ -123,7 +123,7 @@ class WorkerRun:
         self._wall = WallWatch()
         self.open, self.closing = True, False
         self.said_all = self.finished = False  # said_all: the last report has been made
-        self.written = Written(0)  # known once the run is finished
+        self.written = WrittenRecords(0)  # known once the run is finished
         # How long after the measure phase's end a turn was planned as measured: word of the end came late.
         self.overrun_ns = 0
         self._latest_ns = 0  # when the last turn was planned
@@ -148,11 +148,11 @@ class WorkerRun:
         self._unbooked = 0
         self._awaits = any(client.reader == "python" for client in self._clients)
         self._starting = 0  # turns that will be sent as soon as it is their greenlet's turn: a drain waits for them
-        self._books = LocustBooks(environment)
-        self._faults = FaultLog(logger)
+        self._books = LocustStats(environment)
+        self._faults = ErrorLog(logger)
         self._booker = gevent.spawn(self._book)
         _prepare_interpreter()
-        self._pulse = Pulse()
+        self._loop_monitor = LoopMonitor()
         self._threads = ThreadPool(WORK_THREADS)  # a thread begins when there is work for it
         self.loop: ClosedLoop | OpenLoop = (
             ClosedLoop(self) if assignment.rate is None else OpenLoop(self, assignment.rate)
@@ -216,7 +216,7 @@ class WorkerRun:
             return
         self._starting += 1
         try:
-            self._clients[0].pump.wait()
+            self._clients[0].parse_queue.wait()
         finally:
             self._starting -= 1
 
@@ -285,7 +285,9 @@ class WorkerRun:
         for place, results in ended.items():
             # A thread that reads on while the event loop stands still has pauses of its own.
             pauses = self._clients[place].pauses()
-            counted = self._counts.count(results, self._windows, self._pulse.pauses if pauses is None else pauses)
+            counted = self._counts.count(
+                results, self._windows, self._loop_monitor.pauses if pauses is None else pauses
+            )
             self._note_errors(counted)
             self._counted += counted
 
@@ -330,7 +332,7 @@ class WorkerRun:
 
     def report(self) -> Report:
         """What happened since the last report."""
-        self._take_pulse()
+        self._take_beat()
         self._count()
         seq, self._seq = self._seq, self._seq + 1
         tallies, health = self._counts.take()
@@ -347,11 +349,11 @@ class WorkerRun:
             self._errors.take(),
         )
 
-    def _take_pulse(self) -> None:
+    def _take_beat(self) -> None:
         at_ns = now_ns()
         phase = self.window_of((self._reported_ns + at_ns) // 2).phase
         self._reported_ns = at_ns
-        beat = self._pulse.take()._replace(
+        beat = self._loop_monitor.take()._replace(
             read_pauses_ms=self._read_pauses_ms(), clock_stepped_ns=self._wall.stepped_ns()
         )
         self.health.at(self.assignment.name, phase).beat(beat)
@@ -379,8 +381,8 @@ class WorkerRun:
             return
         self.open = False
         self.loop.close(until_ns)
-        if self.gate is not None:
-            self.gate.close()
+        if self.limiter is not None:
+            self.limiter.close()
 
     def give_up(self) -> None:
         """End what is under way as unfinished."""
@@ -400,7 +402,7 @@ class WorkerRun:
         self.said_all = True
         send_report(self.report())
         self.finished = True
-        self._pulse.close()
+        self._loop_monitor.close()
         gevent.spawn(
             self._threads.kill
         )  # work that is not over yet keeps its thread for so long, and nobody waits for it
@@ -423,14 +425,14 @@ def _prepare_interpreter() -> None:
     gc.disable()  # turns leave no cycles behind; what others do is collected between turns, by `tidy`
 
 
-def _place_of(assignment: Assignment, own: OwnSettings, runner: Any) -> tuple[Path, TurnSender | None]:
+def _place_of(assignment: Assignment, own: ProcessSettings, runner: Any) -> tuple[Path, TurnSender | None]:
     """Return the master's run directory if its token shows that it is shared; else one of this worker's own, and a sender."""
     if rundir.shared(assignment.run_dir, assignment.token):
         return Path(assignment.run_dir), None
     return own_folder(assignment, own), TurnSender(assignment.run_id, assignment.name, runner.send_message)
 
 
-def own_folder(assignment: Assignment, own: OwnSettings) -> Path:
+def own_folder(assignment: Assignment, own: ProcessSettings) -> Path:
     """Make the run directory of a worker that does not share the master's."""
     name = Path(assignment.run_dir).name
     if not name or name in (".", ".."):

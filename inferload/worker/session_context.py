@@ -14,11 +14,11 @@ from inferload.process.messages import Assignment
 from inferload.requests.bodies import Texts
 from inferload.scenario.scenario import Scenario
 from inferload.scenario.schema.endpoints import Endpoint
-from inferload.worker.limits import Gate, Quota
+from inferload.worker.limits import InFlightLimiter, Quota
 from inferload.workload.sessions import Sessions
 
 
-class Host(Protocol):
+class SessionContext(Protocol):
     """What sessions need of the run that they belong to."""
 
     @property
@@ -36,7 +36,7 @@ class Host(Protocol):
     @property
     def quota(self) -> Quota: ...
     @property
-    def gate(self) -> Gate | None: ...
+    def limiter(self) -> InFlightLimiter | None: ...
 
     live: int
 
@@ -53,10 +53,10 @@ class Host(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Admitted:
+class TurnPermit:
     """Leave to send one turn. `place`: what it holds of the turns in flight; None: there is no limit."""
 
-    place: Gate | None
+    place: InFlightLimiter | None
 
     def leave(self) -> None:
         """Give the place back, whatever became of the turn."""
@@ -64,13 +64,13 @@ class Admitted:
             self.place.leave()
 
 
-def entered(run: Host, class_name: str, window: PhaseWindow) -> bool:
+def entered(run: SessionContext, class_name: str, window: PhaseWindow) -> bool:
     """Wait until a turn more may be in flight, and count the wait; False: the run takes no more turns."""
-    gate = run.gate
-    if gate is None or gate.try_enter():
+    limiter = run.limiter
+    if limiter is None or limiter.try_enter():
         return True
     since_ns = now_ns()
-    inside = gate.enter()
+    inside = limiter.enter()
     if inside:
         run.tallies.turn_held(window.phase, class_name, now_ns() - since_ns, step=window.step)
     return inside

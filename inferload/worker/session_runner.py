@@ -14,8 +14,8 @@ from inferload.client.turn import TurnRequest, TurnResult
 from inferload.content.script import Ask, Ended, Reply, Session, Sink, Step, Work, Worked, interpret
 from inferload.measure.clock import NS_PER_S, now_ns
 from inferload.process.greenlets import sleep_until
-from inferload.requests.bodies import BodyWriter, Isolation, Settings
-from inferload.worker.session_context import Admitted, Host, entered
+from inferload.requests.bodies import BodySettings, BodyWriter, Isolation
+from inferload.worker.session_context import SessionContext, TurnPermit, entered
 from inferload.workload.models import model_of
 
 logger = logging.getLogger(__name__)
@@ -24,18 +24,18 @@ logger = logging.getLogger(__name__)
 AFTER_FAILURE_NS = NS_PER_S
 
 
-class Talk:
+class SessionRunner:
     """A session under way, whose first turn has its place in flight. `arrived_ns`: when it was due to begin."""
 
-    def __init__(self, run: Host, session: Session, isolated: Isolation, arrived_ns: int) -> None:
+    def __init__(self, run: SessionContext, session: Session, isolated: Isolation, arrived_ns: int) -> None:
         self._run = run
         self._session = session
         self._arrived_ns = arrived_ns
-        self._place = run.gate  # in flight: the first turn's, which was taken for it
+        self._place = run.limiter  # in flight: the first turn's, which was taken for it
         self._first = True  # nothing came before the next turn: it has its place, and may always be sent
         self._counted = True  # the next turn is in the run's count already
         self._isolated = isolated
-        self._settings = Settings.of(run.scenario, model_of(run.scenario, session.index) or run.assignment.model)
+        self._settings = BodySettings.of(run.scenario, model_of(run.scenario, session.index) or run.assignment.model)
         affinity = run.scenario.request.affinity_header
         self._undo: list[Callable[[], Any]] = []  # what is to be done when it is over
         self._headers = ((affinity, f"{run.assignment.run_id}-s{session.index}"),) if affinity else ()
@@ -136,7 +136,7 @@ class Talk:
             return max(at_ns, self._arrived_ns + round(ask.due_s * NS_PER_S))
         return at_ns + round(ask.pause_s * NS_PER_S)
 
-    def _admitted(self, planned_ns: int) -> Admitted | None:
+    def _admitted(self, planned_ns: int) -> TurnPermit | None:
         """Leave to send a turn, once it is time; None: there are to be no more. A session's first turn may always."""
         run = self._run
         sleep_until(planned_ns)
@@ -145,7 +145,7 @@ class Talk:
             self._first = False
             place, self._place = self._place, None
             run.await_turn()
-            return Admitted(place)  # it has its place, and is not to be lost
+            return TurnPermit(place)  # it has its place, and is not to be lost
         window = run.window_of(planned_ns)
         if not run.open or not (counted or run.quota.take_turn(window.phase)):
             return None
@@ -153,10 +153,10 @@ class Talk:
             return None
         run.await_turn()
         if not run.open:
-            if run.gate is not None:
-                run.gate.leave()
+            if run.limiter is not None:
+                run.limiter.leave()
             return None
-        return Admitted(run.gate)
+        return TurnPermit(run.limiter)
 
     def _request(self, ask: Ask | None, path: str, number: int, planned_ns: int, body: bytes = b"") -> TurnRequest:
         """A turn as the wire wants it; of None, one that nobody could make."""
@@ -196,25 +196,25 @@ class Talk:
 class _Wire(Sink[int]):
     """Sends the turns of one script of a session; times are nanoseconds of this process's clock."""
 
-    def __init__(self, talk: Talk, path: str) -> None:
-        self._talk = talk
+    def __init__(self, runner: SessionRunner, path: str) -> None:
+        self._runner = runner
         self._path = path
-        self._bodies = talk.bodies()
+        self._bodies = runner.bodies()
 
     def ask(self, ask: Ask, number: int, at: int) -> Step[int]:
-        return self._talk.turn(ask, self._path, number, at, self._bodies)
+        return self._runner.turn(ask, self._path, number, at, self._bodies)
 
     def work(self, work: Work, number: int, at: int) -> Step[int]:
-        return self._talk.work(work, self._path, number, at)
+        return self._runner.work(work, self._path, number, at)
 
     def child(self, name: str) -> _Wire:
-        return _Wire(self._talk, f"{self._path}/{name}")
+        return _Wire(self._runner, f"{self._path}/{name}")
 
     def together(self, scripts: Sequence[Callable[[], Ended[int]]]) -> list[Ended[int]]:
-        return self._talk.together(scripts)
+        return self._runner.together(scripts)
 
     def raised(self, error: Exception, number: int, at: int) -> int:
-        return self._talk.unmade(error, self._path, number, at)
+        return self._runner.unmade(error, self._path, number, at)
 
 
 @dataclass(slots=True)

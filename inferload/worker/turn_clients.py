@@ -10,17 +10,21 @@ from inferload.client.client import Client
 from inferload.client.connection.target import Target
 from inferload.client.turn import TurnResult
 from inferload.process.messages import Assignment
-from inferload.process.settings import OwnSettings, client_settings
+from inferload.process.settings import ProcessSettings, client_settings
 from inferload.scenario.scenario import Scenario
 from inferload.scenario.schema.endpoints import Endpoint
-from inferload.workload.models import place_of
+from inferload.workload.models import server_of
 
 
 class TurnClients:
     """`on_turn`: called from the event loop with the number of the client and each result."""
 
     def __init__(
-        self, scenario: Scenario, assignment: Assignment, own: OwnSettings, on_turn: Callable[[int, TurnResult], None]
+        self,
+        scenario: Scenario,
+        assignment: Assignment,
+        own: ProcessSettings,
+        on_turn: Callable[[int, TurnResult], None],
     ) -> None:
         if not own.origins and assignment.origins is not None:
             # A worker started without --host takes the master's list of servers that get the key.
@@ -45,7 +49,7 @@ class TurnClients:
 
     def place(self, session: int, endpoint: Endpoint | None = None) -> int:
         """Number of a session's client. Sessions take the targets in turn; `endpoint` None: the scenario's."""
-        return self._made(place_of(self._seed, session, len(self._settings)), endpoint or self._endpoint)
+        return self._made(server_of(self._seed, session, len(self._settings)), endpoint or self._endpoint)
 
     @property
     def reader(self) -> str:

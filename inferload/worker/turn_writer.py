@@ -27,7 +27,7 @@ PART_S = 4.0
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenRecords:
     """How many records a worker has on disk at the end of a run. `error`: the first write that failed; None: all went well."""
 
     records: int
@@ -60,7 +60,7 @@ class TurnWriter:
         """Keep records; they are on disk within two parts' time."""
         self._columns.extend(records)
 
-    def finish(self) -> Written:
+    def finish(self) -> WrittenRecords:
         """Write the last part; join the parts into one file unless they are being sent. Return what is on disk."""
         with self._writing:  # a part that a thread is writing would come after the join, and stand beside it
             self._closing.kill()
@@ -70,7 +70,7 @@ class TurnWriter:
                 turns_file.join_parts, self._folder, self._worker
             )  # where it fails, the parts hold the same
         records = self._in_thread(turns_file.rows_of, self._folder, self._worker)
-        return Written(records or 0, self._error)
+        return WrittenRecords(records or 0, self._error)
 
     def deliver(self) -> str | None:
         """Wait until the master has every part; why it has not, or None. Files that it has are removed here.

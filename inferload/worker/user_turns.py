@@ -14,10 +14,10 @@ from inferload.measure.record import Failure, PhaseWindow
 from inferload.process.greenlets import sleep_until
 from inferload.requests.calls import Call
 from inferload.scenario.scenario import Request
-from inferload.worker.session_context import Host
+from inferload.worker.session_context import SessionContext
 
 
-class TaskHost(Host, Protocol):
+class TaskContext(SessionContext, Protocol):
     """Interface of the run that turns of tasks use."""
 
     @property
@@ -29,7 +29,7 @@ class TaskHost(Host, Protocol):
 class TaskSession:
     """A session of a task: one turn, or the turns of a conversation. Its id and its counts begin with its first turn."""
 
-    def __init__(self, run: TaskHost) -> None:
+    def __init__(self, run: TaskContext) -> None:
         self.run = run
         self._index = next(run.task_sessions)
         self._turns = 0
@@ -104,7 +104,7 @@ class TaskSession:
             run.tallies.session_started(window.phase, name, step=window.step)
 
 
-def request_settings(run: Host) -> Request:
+def request_settings(run: SessionContext) -> Request:
     """Return the scenario's request settings for tasks; defaults if the scenario plans sessions of its own."""
     return run.scenario.request if run.scenario.of_tasks else _PLAIN
 
@@ -112,7 +112,7 @@ def request_settings(run: Host) -> Request:
 _PLAIN = Request(ignore_eos=False)
 
 
-def _await_load(run: Host) -> None:
+def _await_load(run: SessionContext) -> None:
     """Wait until the load begins: Locust may start users some milliseconds early."""
     while run.open and run.load_start_ns() is None:
         gevent.sleep(0.01)

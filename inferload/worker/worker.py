@@ -15,7 +15,7 @@ from inferload.locust.adapters.fault_logs import first_of_each
 from inferload.measure.clock import NS_PER_S, clock_id, now_ns, wall_ns
 from inferload.process import messages
 from inferload.process.messages import Assignment, Report, windows_from_wire
-from inferload.process.settings import OwnSettings
+from inferload.process.settings import ProcessSettings
 from inferload.process.silence import SilenceClock
 from inferload.verdict.outcome import INVALID
 from inferload.worker.load_loops import OpenLoop
@@ -30,13 +30,13 @@ _CHECK_S = 0.25
 _WORD_S = 0.8  # for so long a worker that got a signal waits for its master's word, who says when the load ends for all
 
 
-class Agent:
+class Worker:
     """One per process that runs users: a worker, or the one process of a local run.
 
     `scenario`: digest of the scenario that a worker was started with, which must then be the master's; None: it named none.
     """
 
-    def __init__(self, environment: Any, own: OwnSettings, scenario: str | None = None) -> None:
+    def __init__(self, environment: Any, own: ProcessSettings, scenario: str | None = None) -> None:
         self._environment = environment
         self._runner = environment.runner
         self._own = own

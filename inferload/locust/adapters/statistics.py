@@ -34,7 +34,7 @@ def response_time_ms(record: TurnRecord) -> float:
     return (end_ns - start_ns) / NS_PER_MS
 
 
-class LocustBooks:
+class LocustStats:
     """Books results with Locust: its tables, its `request`, and the events of ours."""
 
     def __init__(self, environment: Any) -> None:
