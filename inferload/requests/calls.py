@@ -177,9 +177,7 @@ def _check_field(method: str, endpoint: Endpoint, name: str, also: Sequence[str]
         return
     _check_not_written(method, name)
     near = get_close_matches(name, [*also, *OWN, *sorted(known)], n=1, cutoff=0.7)
-    remedy = (
-        f"did you mean {near[0]}?" if near else f"put a server-specific field into extra_body={{{name!r}: ...}}"
-    )
+    remedy = f"did you mean {near[0]}?" if near else f"put a server-specific field into extra_body={{{name!r}: ...}}"
     raise CallError(f"{method}: unknown argument {name!r}; {remedy}")
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from inferload.deploy.launcher import probe
 from inferload.deploy.render import compose, container_plan, kubernetes
-from inferload.deploy.render.container_plan import ContainerPlan, Images, plan_of
+from inferload.deploy.render.container_plan import ContainerImages, ContainerPlan, plan_of
 from inferload.deploy.variants.variant import named
 from paths import ROOT
 
@@ -32,7 +32,7 @@ gates: ["failed_ratio < 0.01"]
 @pytest.fixture
 def plan(tmp_path: Path) -> ContainerPlan:
     (tmp_path / "mine.yaml").write_text(SCENARIO)
-    return plan_of(named("tiny-all"), "simulator", str(tmp_path / "mine.yaml"), 2, Images())
+    return plan_of(named("tiny-all"), "simulator", str(tmp_path / "mine.yaml"), 2, ContainerImages())
 
 
 @pytest.fixture

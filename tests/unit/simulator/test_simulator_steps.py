@@ -180,10 +180,10 @@ class TestFlags:
         ("words", "said"),
         [
             (["--max-num-seq", "3"], "did you mean --max-num-seqs?"),
-            (["a", "b"], "b: one model"),
+            (["a", "b"], "b: the model is named already"),
             (["--enable-lora"], "--enable-lora: the simulator does not model this"),
             (["--pipeline-parallel-size", "2"], "--pipeline-parallel-size 2"),
-            (["--ttft-ms", "5", "--hardware", "cpu-tiny"], "one of them"),
+            (["--ttft-ms", "5", "--hardware", "cpu-tiny"], "exclude each other"),
             (["--hardware", "abacus"], ", ".join(PRESETS)),
             (["--max-num-seqs", "many"], "--max-num-seqs"),
             (["--no-enable-chunked-prefill", "--max-num-batched-tokens", "512"], "--max-num-batched-tokens 512"),
