@@ -1,4 +1,4 @@
-"""`inferload simulator`: the embedded vLLM-like server."""
+"""`inferload simulator`: the embedded server with vLLM's API."""
 
 import argparse
 import os
@@ -22,14 +22,13 @@ from .server.loop import Server, tls_context
 from .server.server_info import Options
 from .server_config import ServerConfig, resolve
 
-_DESCRIPTION = """An OpenAI-compatible server behind vLLM 0.32's names and flags. It has no model: a scheduler like vLLM's decides
-what each step computes, and a step takes what it would on the --hardware chosen. With --ttft-ms or --itl-ms events are
-paced by absolute due times instead. GET /simulator/stats says how late it was itself. One word between blanks is one
-token."""
-_EPILOG = """Common flags of vLLM 0.32 that change nothing here are accepted, and named at the start; what is not modelled
-(LoRA, pipeline and data parallelism, KV transfer, priorities, ...) is refused.
+_DESCRIPTION = """OpenAI-compatible server with the paths, flags and metrics of vLLM 0.32 and without a model. A scheduler like
+vLLM's plans each step, and a step takes the time of the selected --hardware. With --ttft-ms or --itl-ms events have absolute
+due times instead. GET /simulator/stats returns the lateness of the server. A word between blanks is a token."""
+_EPILOG = """Common flags of vLLM 0.32 without effect here are accepted, and listed at the start; features that are not modelled
+(LoRA, pipeline and data parallelism, KV transfer, priorities, ...) are refused.
 
-Faults: POST /chaos takes a plan, GET shows what is active, DELETE drops it.
+Faults: POST /chaos sets a plan, GET returns it, DELETE removes it.
 """
 
 
@@ -51,23 +50,23 @@ def register(subparsers: Any) -> None:
     def parse_known_args(
         args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """vLLM's looser forms of a flag, and an error of one line for an unknown one."""
-        found, extras = parse(flags.plain(sys.argv[1:] if args is None else args), namespace)
+        """Accept vLLM's other spellings of a flag; an unknown one is an error of one line."""
+        parsed, extras = parse(flags.plain(sys.argv[1:] if args is None else args), namespace)
         if extras:
             parser.exit(2, f"inferload: {flags.unknown(extras, parser)}\n")
-        return found, []
+        return parsed, []
 
     parser.parse_known_args = parse_known_args
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve until SIGTERM, SIGINT or --exit-after-s; the exit code."""
-    wanted = resolve(arguments)
+    config = resolve(arguments)
     _raise_descriptor_limit()
-    engine = wanted.engine()
+    engine = config.engine()
     tls = tls_context(arguments.tls_cert, arguments.tls_key) if arguments.tls_cert else None
     server = Server(engine, arguments.host, arguments.port, tls)
-    api = Api(_options(arguments, wanted), engine, server)
+    api = Api(_options(arguments, config), engine, server)
 
     def stop(_signal: int, _frame: FrameType | None) -> None:
         server.stop()
@@ -88,9 +87,9 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _options(arguments: argparse.Namespace, wanted: ServerConfig) -> Options:
+def _options(arguments: argparse.Namespace, config: ServerConfig) -> Options:
     key = arguments.api_key if arguments.api_key is not None else os.environ.get("VLLM_API_KEY", "")
-    limits = wanted.limits
+    limits = config.limits
     return Options(
         model=_model(arguments, limits.max_model_len),
         shown=Shown(
@@ -101,7 +100,7 @@ def _options(arguments: argparse.Namespace, wanted: ServerConfig) -> Options:
         ),
         cache=CacheInfo(
             limits.block_size,
-            wanted.shown_blocks,
+            config.shown_blocks,
             limits.caching,
             gpu_memory_utilization=arguments.gpu_memory_utilization,
             cache_dtype=arguments.kv_cache_dtype,

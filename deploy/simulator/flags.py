@@ -53,7 +53,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Every option of the simulator; flags of vLLM without effect are not in its help."""
+    """Add all options of the simulator; flags of vLLM without effect are not in its help."""
     add_known(parser)
     _add_rest(parser)
 
@@ -68,8 +68,8 @@ class _Ignored(argparse.Action):
         values: Any,
         option_string: str | None = None,
     ) -> None:
-        given = getattr(namespace, "ignored", None) or []
-        namespace.ignored = [*given, (option_string or "", values)]
+        previous = getattr(namespace, "ignored", None) or []
+        namespace.ignored = [*previous, (option_string or "", values)]
 
 
 def _add_rest(parser: argparse.ArgumentParser) -> None:
@@ -84,7 +84,7 @@ def _add_rest(parser: argparse.ArgumentParser) -> None:
 
 
 def plain(arguments: Sequence[str]) -> list[str]:
-    """vLLM reads `--max_num_seqs` too, and `--speculative-config.method ngram`: both in their first form."""
+    """Normalize vLLM's other spellings: `--max_num_seqs`, and `--speculative-config.method ngram`."""
     plain, nested = [], {}
     words = iter(arguments)
     for word in words:
@@ -102,7 +102,7 @@ def plain(arguments: Sequence[str]) -> list[str]:
 
 
 def unknown(extras: Sequence[str], parser: argparse.ArgumentParser) -> UsageError:
-    """The error for words that no option took."""
+    """The error for unknown arguments."""
     for word in extras:
         name = word.partition("=")[0]
         if name in REFUSED:
@@ -110,7 +110,7 @@ def unknown(extras: Sequence[str], parser: argparse.ArgumentParser) -> UsageErro
         if name.startswith("-"):
             near = difflib.get_close_matches(name, parser._option_string_actions, n=1)
             return UsageError(f"{name}: unknown" + (f"; did you mean {near[0]}?" if near else ""))
-    return UsageError(f"{extras[0]}: one model is served, and one is named already")
+    return UsageError(f"{extras[0]}: the model is named already; leave it out")
 
 
 def without_effect(arguments: argparse.Namespace) -> list[str]:
@@ -118,35 +118,35 @@ def without_effect(arguments: argparse.Namespace) -> list[str]:
     names = []
     for name, values in arguments.ignored or ():
         if name in NOT_MODELLED and (not values or values[0] not in NOT_MODELLED[name]):
-            said = f"{name} {' '.join(values)}".rstrip()
-            raise UsageError(f"{said}: the simulator does not model this; leave it out, or use a real vLLM")
+            flag_text = f"{name} {' '.join(values)}".rstrip()
+            raise UsageError(f"{flag_text}: the simulator does not model this; leave it out, or use a real vLLM")
         names.append(name)
     return names
 
 
 def is_paced(arguments: argparse.Namespace) -> bool:
-    """Whether the command line selects paced timing. UsageError if it also selects hardware."""
+    """Return True if the command line selects paced timing; UsageError if it also selects hardware."""
     paced = [name for name in _PACED if getattr(arguments, name) is not None]
     if paced and arguments.hardware is not None:
         flag = f"--{paced[0].replace('_', '-')}"
         raise UsageError(
-            f"{flag} and --hardware {arguments.hardware}: tokens are paced, or steps take their time; one of them"
+            f"{flag} and --hardware {arguments.hardware}: paced and step timing exclude each other; leave one out"
         )
     return bool(paced)
 
 
 @cache
 def standalone() -> argparse.ArgumentParser:
-    """A parser of nothing but these options, whose errors are UsageErrors."""
+    """A parser of these options alone, whose errors are UsageErrors."""
     parser = _Parser(prog="inferload simulator", add_help=False, allow_abbrev=False)
     add_options(parser)
     return parser
 
 
 def read(arguments: Sequence[str]) -> argparse.Namespace:
-    """Parse a command line. UsageError for a wrong one."""
+    """Parse a command line; UsageError for an invalid one."""
     parser = standalone()
-    found, extras = parser.parse_known_args(plain(arguments))
+    namespace, extras = parser.parse_known_args(plain(arguments))
     if extras:
         raise unknown(extras, parser)
-    return found
+    return namespace

@@ -76,7 +76,7 @@ def resolve(arguments: argparse.Namespace) -> ServerConfig:
     flags.without_effect(arguments)
     if arguments.model_tag is not None and arguments.model is not None:
         raise UsageError(
-            f"{arguments.model_tag}: belongs to no flag, and --model names the model; a switch takes no value"
+            f"{arguments.model_tag}: belongs to no flag, as --model names the model; a switch takes no value"
         )
     _check_values(arguments)
     paced = flags.is_paced(arguments)
@@ -109,16 +109,16 @@ def resolve(arguments: argparse.Namespace) -> ServerConfig:
 
 
 def _pace(arguments: argparse.Namespace) -> Pace:
-    def given(name: str, default: Any) -> Any:
+    def option(name: str, default: Any) -> Any:
         value = getattr(arguments, name)
         return default if value is None else value
 
     return Pace(
-        ttft_ns=round(given("ttft_ms", 50.0) * 1e6),
-        itl_ns=round(given("itl_ms", 10.0) * 1e6),
-        prefill_tok_per_s=given("prefill_tok_per_s", 0.0),
-        tokens_per_event=given("tokens_per_event", 1),
-        jitter=given("jitter", 0.0),
+        ttft_ns=round(option("ttft_ms", 50.0) * 1e6),
+        itl_ns=round(option("itl_ms", 10.0) * 1e6),
+        prefill_tok_per_s=option("prefill_tok_per_s", 0.0),
+        tokens_per_event=option("tokens_per_event", 1),
+        jitter=option("jitter", 0.0),
         seed=arguments.seed,
     )
 

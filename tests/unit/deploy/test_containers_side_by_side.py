@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from inferload.deploy.launcher import probe
 from inferload.deploy.render import compose, container_plan, kubernetes
-from inferload.deploy.render.container_plan import ContainerPlan, ContainerImages, plan_of
+from inferload.deploy.render.container_plan import ContainerImages, ContainerPlan, plan_of
 from inferload.deploy.variants.variant import named
 from paths import ROOT
 
