@@ -25,7 +25,7 @@ from inferload.master.lifecycle import cache_passes, worker_setup
 from inferload.master.lifecycle.preflight import Preflight, preflight
 from inferload.master.lifecycle.run import MasterRun
 from inferload.master.lifecycle.run_state import RunDirectory
-from inferload.process.run_spec import FormValues, GivenLoad, RunOptions, RunSpec, resolve
+from inferload.process.run_spec import FormValues, LoadOptions, RunOptions, RunSpec, resolve
 from inferload.process.settings import ProcessSettings
 from inferload.results import ci
 from inferload.verdict.outcome import OK, SIGNAL_CODES, USAGE, Early, State, gravest
@@ -57,11 +57,11 @@ class Controller:
         environment: Any,
         own: ProcessSettings,
         run_options: Callable[[], RunOptions],
-        given: GivenLoad,
+        load_options: LoadOptions,
         expected_workers: int,
     ) -> None:
         self.environment = environment
-        self.given = given
+        self.load_options = load_options
         self.run: MasterRun | None = None
         self.result: RunResult | None = None
         self.trouble: str | None = None  # why the last start was refused
@@ -186,7 +186,7 @@ class Controller:
 
     def form_values(self, scenario: str) -> FormValues:
         """Return the values of the start form for a scenario; UsageError if it cannot be loaded."""
-        return self.given.form(self._run_options().program.load(scenario, self.given.settings))
+        return self.load_options.form(self._run_options().program.load(scenario, self.load_options.settings))
 
     def options_for(self, users: int, spawn_rate: float) -> RunOptions:
         """Return the current options, with the given users and spawn rate."""
@@ -297,7 +297,7 @@ class Controller:
             run.close()
             rundir.withdraw(path)
             raise
-        if not spec.scenario.open_loop and (past := calibration.planned_past(spec.users, len(run.roster))):
+        if not spec.scenario.open_loop and (past := calibration.warning_here(spec.users, len(run.roster))):
             logger.warning("%s", past)
         return run
 

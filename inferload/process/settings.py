@@ -4,8 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from inferload.client.client import ClientSettings, Credentials
-from inferload.client.client import Timeouts as ClientTimeouts
+from inferload.client.client import ClientSettings, Credentials, TurnTimeouts
 from inferload.client.connection.connect import TlsSettings
 from inferload.client.connection.redaction import Redaction
 from inferload.client.connection.target import Target
@@ -60,7 +59,7 @@ def client_settings(
         model=model,
         worker=worker,
         tls=own.tls,
-        timeouts=ClientTimeouts(limits.connect_s, limits.first_event_s, limits.between_events_s, limits.turn_s),
+        timeouts=TurnTimeouts(limits.connect_s, limits.first_event_s, limits.between_events_s, limits.turn_s),
         credentials=own.credentials if allowed else Credentials(),
         headers=(*scenario.request.headers.items(), *(own.headers if allowed else ())),
         endpoint=scenario.request.endpoint,

@@ -14,7 +14,7 @@ from gevent.threadpool import ThreadPool
 
 from inferload import rundir
 from inferload.client.connection import descriptors
-from inferload.client.connection.error_log import FaultLog
+from inferload.client.connection.error_log import ErrorLog
 from inferload.client.turn import Turn, TurnRequest, TurnResult
 from inferload.content.data import Data
 from inferload.content.prompts import Vocabulary
@@ -149,7 +149,7 @@ class WorkerRun:
         self._paces_starts = any(client.reader == "python" for client in self._clients)
         self._starting = 0  # turns whose greenlets wait for `await_turn`: a drain waits for them
         self._locust_stats = LocustStats(environment)
-        self._faults = FaultLog(logger)
+        self._faults = ErrorLog(logger)
         self._adding = gevent.spawn(self._add_to_locust)
         _prepare_interpreter()
         self._loop_monitor = LoopMonitor()
@@ -216,7 +216,7 @@ class WorkerRun:
             return
         self._starting += 1
         try:
-            self._clients[0].pump.wait()
+            self._clients[0].parse_queue.wait()
         finally:
             self._starting -= 1
 

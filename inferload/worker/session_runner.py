@@ -14,7 +14,7 @@ from inferload.client.turn import TurnRequest, TurnResult
 from inferload.content.script import Ask, Ended, Reply, Session, Sink, Step, Work, Worked, interpret
 from inferload.measure.clock import NS_PER_S, now_ns
 from inferload.process.greenlets import sleep_until
-from inferload.requests.bodies import BodyWriter, Isolation, Settings
+from inferload.requests.bodies import BodySettings, BodyWriter, Isolation
 from inferload.worker.session_context import SessionContext, TurnPermit, entered
 from inferload.workload.models import model_of
 
@@ -35,7 +35,7 @@ class SessionRunner:
         self._first = True  # the next turn is the first: it has its slot, and is sent even after the end of the load
         self._counted = True  # the next turn is in the run's quota already
         self._isolated = isolated
-        self._settings = Settings.of(run.scenario, model_of(run.scenario, session.index) or run.assignment.model)
+        self._settings = BodySettings.of(run.scenario, model_of(run.scenario, session.index) or run.assignment.model)
         affinity = run.scenario.request.affinity_header
         self._undo: list[Callable[[], Any]] = []  # cleanup at the end of the session
         self._headers = ((affinity, f"{run.assignment.run_id}-s{session.index}"),) if affinity else ()

@@ -13,7 +13,7 @@ from inferload.process.messages import Assignment
 from inferload.process.settings import ProcessSettings, client_settings
 from inferload.scenario.scenario import Scenario
 from inferload.scenario.schema.endpoints import Endpoint
-from inferload.workload.models import place_of
+from inferload.workload.models import server_of
 
 
 class TurnClients:
@@ -49,7 +49,7 @@ class TurnClients:
 
     def number_of(self, session: int, endpoint: Endpoint | None = None) -> int:
         """Return the number of a session's client; a session keeps its target. `endpoint` None: the scenario's."""
-        return self._number(place_of(self._seed, session, len(self._settings)), endpoint or self._endpoint)
+        return self._number(server_of(self._seed, session, len(self._settings)), endpoint or self._endpoint)
 
     @property
     def reader(self) -> str:

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from inferload.client.connection.error_log import FaultLog
+from inferload.client.connection.error_log import ErrorLog
 from inferload.client.turn import TurnResult
 from inferload.measure.client_health import HealthSet
 from inferload.measure.record import Failure, PhaseWindow, TurnRecord
@@ -34,7 +34,7 @@ class TurnCounts:
     def __init__(self, slos: Mapping[str, Slo | None], write: Callable[[Sequence[TurnRecord]], None]) -> None:
         self._slos = slos
         self._write = write
-        self._faults = FaultLog(logger)
+        self._faults = ErrorLog(logger)
         self._tallies, self._health = TallySet(), HealthSet()
         self._batches: list[_Batch] = []  # contents of the two, to count them again if a turn cannot be counted
         self._checked = TallySet(), HealthSet()  # turns that were counted one by one

@@ -10,7 +10,7 @@ from inferload.client.fetch import Fetcher, FetchError
 from inferload.client.probe import ServerFacts, chat_tokenizer, first_token, probe, tokenizer_of
 from inferload.content import token_estimate
 from inferload.content.chat_template import NO_TEMPLATE, ChatTemplate, measure
-from inferload.content.data import Data, Found, Opened
+from inferload.content.data import Data, DataFindings, Opened
 from inferload.content.prompts import Tokenize, Vocabulary, approximate, calibrate
 from inferload.errors import UsageError
 from inferload.plan.context_check import too_long
@@ -130,7 +130,7 @@ def _data(spec: RunSpec, opened: Mapping[str, Opened], tokenize: Tokenize | None
     """Return digests of each class's data, which workers compare, and the server's token counts of samples."""
     by_class = {}
     for name, data in opened.items():
-        by_class[name] = Found(data.digest)
+        by_class[name] = DataFindings(data.digest)
         measured = None if tokenize is None else token_estimate.measure(data.sample(), tokenize)
         if measured is not None:
             by_class[name] = replace(by_class[name], chars_per_token=measured[0], error=measured[1])
