@@ -20,7 +20,7 @@ from inferload.locust.options import CheckedOptions
 from inferload.locust.user_classes import program_of
 from inferload.locust.users import InferenceUser
 from inferload.master.controller import CTRL_C, Controller
-from inferload.process.run_spec import GivenLoad, RunOptions
+from inferload.process.run_spec import LoadOptions, RunOptions
 from inferload.process.settings import ProcessSettings
 from inferload.process.user_scenarios import Program
 from inferload.scenario.overrides import parse_settings
@@ -128,8 +128,8 @@ def _on_signals(interrupt: Callable[[str], None]) -> None:
 
 def _begin_master(environment: Any, checked: CheckedOptions) -> Controller:
     parsed = environment.parsed_options
-    given = GivenLoad(parsed.num_users, parsed.spawn_rate, parsed.run_time, parse_settings(parsed.set))
-    shown = given.form(checked.loaded.scenario)
+    load_options = LoadOptions(parsed.num_users, parsed.spawn_rate, parsed.run_time, parse_settings(parsed.set))
+    shown = load_options.form(checked.loaded.scenario)
     expected = compat.take_options_over(parsed, shown.users, shown.spawn_per_s)
     if parsed.processes:
         atexit.register(compat.end_forked_workers)
@@ -144,18 +144,18 @@ def _begin_master(environment: Any, checked: CheckedOptions) -> Controller:
             host=environment.host or "",
             model=parsed.model or None,
             seed=options.seed_of(parsed.seed),
-            run_time_s=given.run_time_s if parsed.run_time is None else parsed.run_time,
+            run_time_s=load_options.run_time_s if parsed.run_time is None else parsed.run_time,
             warmup_s=options.seconds_of("--warmup", parsed.warmup),
             metrics_urls=options.metrics_urls(parsed.metrics_url),
             also_hosts=tuple(parsed.also_host or ()),
             only=parsed.only or None,
             abort_on=options.abort_on(parsed.abort_on),
             gates=tuple(parsed.gate or ()),
-            settings=given.settings,
+            settings=load_options.settings,
             loaded=checked.loaded if parsed.headless else None,  # a start from the form reads the file again
         )
 
-    controller = Controller(environment, checked.own, run_options, given, expected)
+    controller = Controller(environment, checked.own, run_options, load_options, expected)
     environment.inferload_controller = controller
     environment.events.quitting.add_listener(controller.quitting)
     _on_signals(controller.interrupt)

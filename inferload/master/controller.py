@@ -1,7 +1,6 @@
-"""The master's side of the process: takes Locust's start, stop and quit over, and turns every way to end into one road.
+"""Master-side controller: replaces Locust's start, stop and quit, and ends every run in the same way.
 
-Locust's `runner.start` is where the web UI, --headless, --autostart and the keyboard all come together, so that is what is
-taken over; likewise `runner.stop`. Nothing else of the runner is touched.
+The web UI, --headless, --autostart and the keyboard all call `runner.start` and `runner.stop`, so only these two are replaced.
 """
 
 import logging
@@ -26,7 +25,7 @@ from inferload.master.lifecycle import cache_passes, worker_setup
 from inferload.master.lifecycle.preflight import Preflight, preflight
 from inferload.master.lifecycle.run import MasterRun
 from inferload.master.lifecycle.run_state import RunDirectory
-from inferload.process.run_spec import FormValues, GivenLoad, RunOptions, RunSpec, resolve
+from inferload.process.run_spec import FormValues, LoadOptions, RunOptions, RunSpec, resolve
 from inferload.process.settings import ProcessSettings
 from inferload.results import ci
 from inferload.verdict.outcome import OK, SIGNAL_CODES, USAGE, Early, State, gravest
@@ -41,47 +40,47 @@ _LEVELS: dict[State, int] = {
     "suspect": logging.WARNING,
     "passed": logging.INFO,
 }
-_EXPLAINED = 3  # lines of failures and reasons at the end of the log, which with report and outcome are its last five
+_MAX_REASONS = 3  # lines of failures and reasons at the end of the log; with report and outcome its last five lines
 
 
-class _NotBegun(Exception):
-    """A stop was asked for while a run was being prepared."""
+class _StoppedEarly(Exception):
+    """A stop was requested while a run was being prepared."""
 
 
 class Controller:
-    """One per master or local process. `wish` says what the options and the form ask for at this moment."""
+    """One per master or local process. `run_options`: returns the current options, including the start form's."""
 
-    _user_classes: Any = None  # of a LoadTestShape that names them
+    _user_classes: Any = None  # of a LoadTestShape that selects them
 
     def __init__(
         self,
         environment: Any,
         own: ProcessSettings,
         run_options: Callable[[], RunOptions],
-        given: GivenLoad,
+        load_options: LoadOptions,
         expected_workers: int,
     ) -> None:
         self.environment = environment
-        self.given = given
+        self.load_options = load_options
         self.run: MasterRun | None = None
         self.result: RunResult | None = None
-        self.trouble: str | None = None  # why the last start could not be made
+        self.trouble: str | None = None  # why the last start was refused
         self._own = own
         self._run_options = run_options
         self._expected_workers = expected_workers
         options = environment.parsed_options
         self._headless = bool(options.headless)
-        # Of the run that --autostart begins; Locust counts it from an end by --run-time, which the controller takes over.
+        # After the run of --autostart; Locust's own timer starts at the end of --run-time, which the controller implements.
         self._autoquit_s: float | None = options.autoquit if options.autostart and options.autoquit >= 0 else None
-        self.preparing = False  # a run is on its way, and its load has not begun
-        self._load_awaited = False  # it is prepared, and its first users are still to be started
-        self._later: tuple[int, float] | None = None  # users and spawn rate that were asked for until then
-        self._stopped_before: str | None = None  # why it is to stop before it has begun
-        self._load_begun = Event()  # or the run is over
+        self.preparing = False  # a run is being prepared
+        self._load_awaited = False  # the run is prepared, and its first users have not been started
+        self._later: tuple[int, float] | None = None  # users and spawn rate requested until then
+        self._stopped_before: str | None = None  # reason of a stop before the load
+        self._load_begun = Event()  # set at the end of the run, too
         self._idle = Event()
         self._idle.set()
-        self._leaving = False  # the process is to end once the run has
-        self._shutting_down = False  # Locust is at it already
+        self._leaving = False  # the process ends after the run
+        self._shutting_down = False  # Locust has begun to end the process
         self._admitted: tuple[RunSpec, Preflight] | None = None
         self._last_lines: list[tuple[int, str]] = []
         environment.events.quit.add_listener(self._log_rest)
@@ -89,65 +88,65 @@ class Controller:
         self._runner = runner
         self._locust_start, self._locust_stop = compat.take_over(runner, self.start, self.stop)
         compat.share_among(environment, self._members)
-        inbox.attend(runner, lambda: self.run)
+        inbox.register_handlers(runner, lambda: self.run)
 
     # -- what Locust calls
 
     def start(
         self, user_count: int, spawn_rate: float, wait: bool = False, user_classes: Any = None, **_newer: Any
     ) -> None:
-        """Begin a run; or, while one is under way, change its users. Options of newer versions of Locust are ignored."""
+        """Begin a run; during a run, change its users. Options of newer versions of Locust are ignored."""
         self._user_classes = user_classes
         if self.preparing or self._load_awaited:
             self._later = user_count, spawn_rate
-            logger.info("a run is being prepared; %d users are taken up when its load has begun", user_count)
+            logger.info("a run is being prepared; %d users start with its load", user_count)
             return
         if self.run is not None and self.run.stop.is_set():
             unchanged = user_count == self._runner.target_user_count
-            if not unchanged or has_request_context():  # else it is Locust of itself: a worker has gone
-                logger.warning("a run is being drained; start again once it is over")
+            if not unchanged or has_request_context():  # else Locust itself reacts to a lost worker
+                logger.warning("the run is draining; start again after its end")
             return
         if self.run is None:
-            self._begin(self._spec(user_count, spawn_rate))
+            self._begin(self._resolved(user_count, spawn_rate))
             if gevent.getcurrent() is self._runner.shape_greenlet:
-                self._load_begun.wait()  # the time of a LoadTestShape counts from there
+                self._load_begun.wait()  # the time of a LoadTestShape begins with the load
             return
         if user_count == self._runner.target_user_count:
-            return  # Locust shares a lost worker's users out among the others; we do not raise anybody's load
+            return  # Locust redistributes a lost worker's users; the load of the other workers must not change
         by_shape = gevent.getcurrent() is self._runner.shape_greenlet
         self.run.change_users(user_count, "shape" if by_shape else "hand")
         self._locust_start(user_count, spawn_rate, wait=wait, user_classes=user_classes)
 
     def stop(self, *arguments: Any, **options: Any) -> None:
-        """End the run in good order, then let Locust stop its users."""
+        """Drain the run, then let Locust stop its users."""
         if self._workers_are_silent() and not has_request_context():
-            return  # Locust's own idea; a worker that is busy getting ready comes back, and a run knows whom it has lost
+            return  # called by Locust: a busy worker may be heard again, and the run detects lost workers itself
         by_shape = gevent.getcurrent() is self._runner.shape_greenlet
         self.finish("the end of the LoadTestShape" if by_shape else "the web UI")
         self._locust_stop(*arguments, **options)
 
     def quitting(self, environment: Any, **_others: Any) -> None:
-        """Locust is about to end, whatever the reason: not before the run has."""
+        """Finish the run before Locust ends the process."""
         self._shutting_down = True
         self.finish("the end of the process")
 
     @property
     def under_way(self) -> bool:
-        """Whether there is a run, from its start on, when it is still being prepared."""
+        """True during a run, from the beginning of its preparation on."""
         return self.preparing or self.run is not None
 
     def _members(self) -> set[str] | None:
-        """Locust's ids of the workers that take part in the run; None in a local one, and where there is none."""
+        """Return Locust's IDs of the run's workers; None without a run, and in a local run."""
         members = [] if self.run is None else self.run.roster.members
         return {member.client_id for member in members if member.client_id is not None} or None
 
     def _workers_are_silent(self) -> bool:
         return self.under_way and hasattr(self._runner, "clients") and self._runner.worker_count <= 0
 
-    # -- ends
+    # -- end of a run
 
     def finish(self, reason: str) -> None:
-        """Ask the run to stop, and wait until its files are written."""
+        """Stop the run, and wait until its files are written."""
         if self.run is not None:
             self.run.request_stop(reason)
         elif self.preparing:
@@ -155,7 +154,7 @@ class Controller:
         self._idle.wait()
 
     def interrupt(self, by: str) -> None:
-        """End the process after a signal: the first drains the run, a Ctrl-C after it gives up what is in flight."""
+        """End the process after a signal: the first drains the run, a later Ctrl-C ends turns in flight."""
         run = self.run
         self._leaving = True
         if run is None:
@@ -163,20 +162,20 @@ class Controller:
             gevent.spawn(self._quit)
         elif not run.stop.is_set():
             logger.info(
-                "%s: draining, at most %g s; press Ctrl-C %sto give up what is in flight",
+                "%s: draining, at most %g s; press Ctrl-C %sto end turns in flight",
                 by,
                 run.spec.scenario.phases.drain_s,
                 "again " if by == CTRL_C else "",
             )
             planned = run.spec.scenario.ends_by_itself or not self._headless
-            run.request_stop(by, early=planned)  # without a planned end a signal is the end
+            run.request_stop(by, early=planned)  # without a planned end, a signal is the regular end
         elif by == CTRL_C:
             run.abort()
 
     # -- a run
 
     def admit(self, run_options: RunOptions) -> None:
-        """Look whether a run of this wish can be made, before anything starts; UsageError says why not."""
+        """Resolve options and check the server before a run begins; UsageError if no run is possible."""
         self.trouble = None
         try:
             spec = resolve(run_options)
@@ -186,14 +185,14 @@ class Controller:
             raise
 
     def form_values(self, scenario: str) -> FormValues:
-        """The values that the start form shows for a scenario; UsageError if it cannot be loaded."""
-        return self.given.form(self._run_options().program.load(scenario, self.given.settings))
+        """Return the values of the start form for a scenario; UsageError if it cannot be loaded."""
+        return self.load_options.form(self._run_options().program.load(scenario, self.load_options.settings))
 
     def options_for(self, users: int, spawn_rate: float) -> RunOptions:
-        """Return the request that the options and the form express now."""
+        """Return the current options, with the given users and spawn rate."""
         return replace(self._run_options(), users=users, spawn_per_s=spawn_rate)
 
-    def _spec(self, users: int, spawn_rate: float) -> RunSpec | UsageError:
+    def _resolved(self, users: int, spawn_rate: float) -> RunSpec | UsageError:
         try:
             return resolve(self.options_for(users, spawn_rate))
         except UsageError as error:
@@ -203,21 +202,21 @@ class Controller:
         self.preparing, self._later, self._stopped_before = True, None, None
         self._idle.clear()
         self._load_begun.clear()
-        gevent.spawn(self._whole_run, spec)
+        gevent.spawn(self._execute, spec)
 
-    def _whole_run(self, spec: RunSpec | UsageError) -> None:
+    def _execute(self, spec: RunSpec | UsageError) -> None:
         self.trouble, self.result = None, None
         summaries: dict[str, Any] = {}
         try:
-            self._runs(spec, summaries)
+            self._execute_passes(spec, summaries)
         except UsageError as error:
             self._refuse(str(error))
             summaries["run"] = ci.without_load("failed", f"not started: {error}", USAGE)
-        except _NotBegun:
-            summaries["run"] = self._not_begun(self._stopped_before or "")
+        except _StoppedEarly:
+            summaries["run"] = self._stopped_early(self._stopped_before or "")
         except Exception as error:  # the greenlet's boundary: an internal error ends the run with exit code 2
-            logger.exception("the run broke")
-            why = f"the run broke: {type(error).__name__}: {error}"
+            logger.exception("internal error")
+            why = f"internal error: {type(error).__name__}: {error}"
             self._refuse(why)
             summaries["run"] = ci.without_load("failed", why, USAGE)
         finally:
@@ -238,31 +237,31 @@ class Controller:
             self._own.outputs.write(summaries)
         except UsageError as error:
             logger.error("%s", error)
-        except Exception:  # a fault of these must not keep the process from ending
-            logger.exception("the outputs for pipelines broke")
+        except Exception:  # the process must end in any case
+            logger.exception("outputs for pipelines: internal error")
             self.environment.process_exit_code = USAGE
 
-    def _runs(self, spec: RunSpec | UsageError, summaries: dict[str, Any]) -> None:
-        """An order's run; where it has a cold and a warm arm, one after the other, unless the first is stopped by hand."""
+    def _execute_passes(self, spec: RunSpec | UsageError, summaries: dict[str, Any]) -> None:
+        """Execute a run; one with a cold and a warm pass, both in turn unless the first is stopped."""
         if isinstance(spec, UsageError):
             raise spec
         todo = cache_passes.passes(spec.scenario.cache)
         path, earlier, codes = self._path(spec, todo), None, []
-        for number, one in enumerate(todo):
+        for number, current in enumerate(todo):
             if len(todo) > 1:
-                logger.info("run %d of %d: %s", number + 1, len(todo), one.arm)
+                logger.info("run %d of %d: %s", number + 1, len(todo), current.arm)
             self.preparing = self._load_awaited = True
-            self.run = self._prepared(spec, cache_passes.folder(path, one), one, earlier)
+            self.run = self._prepare(spec, cache_passes.folder(path, current), current, earlier)
             self.preparing = False
             if self._stopped_before is not None:
                 self.run.request_stop(self._stopped_before, early=self._stopped_before in SIGNAL_CODES)
             result = self.result = self._conduct(self.run)
             summaries[result.run_dir.name] = result.document
-            if one.counted or self.run.early_by is not None:
+            if current.counted or self.run.early_by is not None:
                 codes.append(result.judged.exit_code)
             if self.run.stopped:
                 break
-            earlier = cache_passes.Previous(one.arm, result.run_dir, self.run.salt)
+            earlier = cache_passes.Previous(current.arm, result.run_dir, self.run.salt)
             if number + 1 < len(todo):
                 self._locust_stop()
         if codes:
@@ -271,27 +270,27 @@ class Controller:
             self._locust_stop()
 
     def _path(self, spec: RunSpec, todo: Sequence[cache_passes.CachePass]) -> Path:
-        """The order's run directory; all that its runs will need must be free."""
+        """Return the run directory. UsageError if it, or that of another pass, is not free."""
         path = self._own.run_dir or (Path("runs") / rundir.default_name(spec.scenario.name)).absolute()
         if not self._headless:
             path = rundir.next_free(path)
-        for one in todo:
-            rundir.check(cache_passes.folder(path, one))
+        for current in todo:
+            rundir.check(cache_passes.folder(path, current))
         return path
 
-    def _prepared(
-        self, spec: RunSpec, path: Path, one: cache_passes.CachePass, earlier: cache_passes.Previous | None
+    def _prepare(
+        self, spec: RunSpec, path: Path, current: cache_passes.CachePass, earlier: cache_passes.Previous | None
     ) -> MasterRun:
         worker_setup.wait_for_workers(self._runner, self._expected_workers, lambda: self._stopped_before is not None)
-        looked = None if self._stopped_before is not None else self._looked_at(spec)
-        if looked is None or self._stopped_before is not None:
-            raise _NotBegun
+        findings = None if self._stopped_before is not None else self._preflight(spec)
+        if findings is None or self._stopped_before is not None:
+            raise _StoppedEarly
         directory = RunDirectory(path, rundir.create(path))
         if self._own.run_dir is None:
             rundir.link_latest(path)
-        run = MasterRun(spec, looked, directory, self._own, self._runner)
-        run.follow(one.arm, earlier)
-        self.run = run  # answers to what follows find it there
+        run = MasterRun(spec, findings, directory, self._own, self._runner)
+        run.set_pass(current.arm, earlier)
+        self.run = run  # `inbox` passes replies of workers to it
         try:
             run.prepare()
         except UsageError:
@@ -302,8 +301,8 @@ class Controller:
             logger.warning("%s", past)
         return run
 
-    def _looked_at(self, spec: RunSpec) -> Preflight:
-        """The preflight of an order; the one of a moment ago, where the start form has just asked for it."""
+    def _preflight(self, spec: RunSpec) -> Preflight:
+        """Return the preflight of a run; that of `admit`, if it was for the same specification."""
         admitted, self._admitted = self._admitted, None
         if admitted is not None and admitted[0] == spec:
             return admitted[1]
@@ -319,20 +318,20 @@ class Controller:
             raise UsageError(
                 f"run directory {run.directory.path}: {rundir.reason(error)}; name another with --run-dir"
             ) from error
-        shown_no_more = progress.begin(run, wanted=self._headless)
+        end_progress = progress.begin(run, status_lines=self._headless)
         try:
             run.conduct(self._start_users)
         finally:
-            shown_no_more()
+            end_progress()
         history.finish(run.totals.errors.texts)
         result = finale.conclude(run, history.errors)
         level = _LEVELS[result.judged.state]
-        why = [(level, line) for line in ci.explanation(result.document, _EXPLAINED)]
+        why = [(level, line) for line in ci.explanation(result.document, _MAX_REASONS)]
         self._log_last(*why, (logging.INFO, f"report: {result.page}"), (level, result.judged.headline))
         return result
 
     def _log_last(self, *lines: tuple[int, str]) -> None:
-        """Log lines that explain the end of a run; in a headless process after Locust's tables, as its last lines."""
+        """Log the lines that explain the end of a run; in a headless process after Locust's tables, as the last lines."""
         self._log_rest()
         self._last_lines = list(lines)
         if not self._headless:
@@ -344,9 +343,9 @@ class Controller:
         self._last_lines = []
 
     def _start_users(self, users: int, spawn_rate: float) -> None:
-        """Locust's own start, with the users that were asked for while the run was being prepared, if any were.
+        """Start users with Locust's own `start`: those requested during preparation, if any were.
 
-        It may take its time: what is asked for meanwhile is newer.
+        It may block; a request meanwhile is newer.
         """
         later, self._later, self._load_awaited = self._later, None, False
         if later is not None and self.run is not None:
@@ -358,13 +357,13 @@ class Controller:
         self._locust_start(users, spawn_rate, wait=False, user_classes=self._user_classes)
 
     def _refuse(self, why: str) -> None:
-        """No run: one line that says why."""
+        """Log the reason of a refused start, and set exit code 2."""
         self.trouble = why
         self._log_last((logging.ERROR, why))
         self.environment.process_exit_code = USAGE
 
-    def _not_begun(self, by: str) -> dict[str, Any]:
-        """No run, since a stop was asked for before its directory was made; what stands for its summary."""
+    def _stopped_early(self, by: str) -> dict[str, Any]:
+        """Log a stop before the run directory was created; return a document in place of the summary."""
         text, code = Early(by, None, 0.0, None).text, OK
         self._log_last((logging.WARNING, text))
         if by in SIGNAL_CODES:

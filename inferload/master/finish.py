@@ -1,4 +1,4 @@
-"""The end of a run, once all workers have drained: the verdict, the summary, the tables, and the report's own process."""
+"""End of a run after the drain: verdict, summary, tables, and the report in a process of its own."""
 
 import contextlib
 import logging
@@ -33,7 +33,7 @@ _REPORT_S = 120.0
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """The outcome of a run, and what the next arm and the web page need of it."""
+    """Outcome of a run, with fields for the next pass and the web page."""
 
     run_dir: Path
     judged: outcome.Outcome
@@ -44,21 +44,21 @@ class RunResult:
 
 
 def begin(run: MasterRun) -> None:
-    """Write the manifest as it stands before the load: a run that is killed has one too."""
+    """Write the manifest before the load, so that a killed run has one."""
     _write_manifest(run, counts=None)
 
 
 def _write_manifest(run: MasterRun, counts: dict[str, Any] | None, load: LoadText | None = None) -> None:
-    """Write run.json. `counts` and `load`: None while the run is under way."""
+    """Write run.json. `counts` and `load`: None during the run."""
     more = {} if load is None else {"load": load.to_dict()}
     document = run.own.redaction.document(manifest(run, counts) | more)
     rundir.write_json(run.directory.path / rundir.MANIFEST, document)
 
 
 def conclude(run: MasterRun, csv_errors: Sequence[str] = ()) -> RunResult:
-    """Write the run's own documents, print its tables, and have the report made.
+    """Write the run's documents, print its tables, and start the report.
 
-    `csv_errors`: of Locust's tables. A document that cannot be written makes the measurement invalid: its tables are printed.
+    `csv_errors`: of Locust's tables. If a document cannot be written, the measurement is invalid, and the tables are still printed.
     """
     folder = run.directory.path
     rundir.free_reserve(folder)
@@ -70,7 +70,7 @@ def conclude(run: MasterRun, csv_errors: Sequence[str] = ()) -> RunResult:
     load = load_text(run.spec.scenario, run.marks.entries, run.preflight.data)
     written = _write_documents(run, counts, document, load)
     if not written:
-        document = _not_kept(folder, document, counts)
+        document = _unwritten(folder, document, counts)
     detailed = run.own.details
     _show(terminal_tables.tables(document, load.text) if detailed else brief(document, load.users_or_rate))
     if not written:
@@ -79,7 +79,7 @@ def conclude(run: MasterRun, csv_errors: Sequence[str] = ()) -> RunResult:
         make_report(folder)
         _show_diagnosis(folder, detailed)
     else:
-        logger.info("no report was wanted; make it with: inferload report %s", folder)
+        logger.info("no report (--no-report); create it with: inferload report %s", folder)
     page = folder / rundir.REPORT_HTML
     page = page if page.is_file() else folder
     _show(str(page))
@@ -88,26 +88,26 @@ def conclude(run: MasterRun, csv_errors: Sequence[str] = ()) -> RunResult:
 
 
 def _show(text: str) -> None:
-    """Print a text. Where the terminal was closed or the pipe's reader is gone, output is dropped from here on."""
+    """Print a text. If the terminal or the reader of the pipe has closed, all further output is dropped."""
     try:
         print(text, flush=True)
-    except OSError:  # what is left in the buffer would change the exit code at the interpreter's end
+    except OSError:  # else the flush at the interpreter's end would change the exit code
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _show_diagnosis(folder: Path, detailed: bool) -> None:
-    """Print the diagnosis of the report, if there is one: in one line, or with its evidence."""
+    """Print the report's diagnosis, if there is one: in one line, or with its evidence."""
     with contextlib.suppress(UsageError):
         document = rundir.read_json(folder / rundir.DIAGNOSIS)
-        lines, first = document.get("lines"), document.get("brief")
+        lines, bottleneck = document.get("lines"), document.get("brief")
         if detailed and lines:
             _show("\n  ".join(["diagnosis", *map(escaped, lines)]) + "\n")
-        elif first:
-            _show(clipped(f"bottleneck: {escaped(str(first))}"))
+        elif bottleneck:
+            _show(clipped(f"bottleneck: {escaped(str(bottleneck))}"))
 
 
-def _not_kept(folder: Path, document: dict[str, Any], counts: Counts) -> dict[str, Any]:
-    """The document of a run whose files could not be written: the measurement is invalid."""
+def _unwritten(folder: Path, document: dict[str, Any], counts: Counts) -> dict[str, Any]:
+    """Return the document of a run whose files could not be written, with an invalid measurement."""
     verdict = document["verdict"]
     reason = {"code": "not_written", "phase": "measure", "level": "invalid", "value": 1, "limit": 0}
     reason["text"] = f"{folder}: the run's documents could not be written"
@@ -116,7 +116,7 @@ def _not_kept(folder: Path, document: dict[str, Any], counts: Counts) -> dict[st
 
 
 def _write_documents(run: MasterRun, counts: Counts, document: dict[str, Any], load: LoadText) -> bool:
-    """Write counts, summary and manifest; whether all of them could be written."""
+    """Write counts, summary and manifest; return False if one of them cannot be written."""
     folder = run.directory.path
     try:
         rundir.write_json(folder / rundir.COUNTS, run.own.redaction.document(counts.to_wire()))
@@ -128,31 +128,31 @@ def _write_documents(run: MasterRun, counts: Counts, document: dict[str, Any], l
         _write_manifest(run, totals, load)
         (folder / rundir.TOKEN).unlink(missing_ok=True)
     except OSError as error:
-        logger.error("%s: %s; the summary is printed and not kept", folder, rundir.reason(error))
+        logger.error("%s: %s; the summary is printed and not saved", folder, rundir.reason(error))
         return False
     return True
 
 
 def make_report(folder: Path) -> None:
-    """Have the pages made by a process of their own; one that fails changes nothing but a line in the log."""
+    """Create the report in a process of its own; a failure is a warning in the log."""
     if not any(entry.name == "report" for entry in entry_points(group="inferload.commands")):
         logger.warning("the report command is not installed: no report.html; pip install inferload")
         return
     command = [sys.executable, "-m", "inferload", "report", str(folder)]
     environment = {name: value for name, value in os.environ.items() if name != API_KEY_VARIABLE}
     try:
-        made = subprocess.run(
+        process = subprocess.run(
             command,
             capture_output=True,
             text=True,
             timeout=_REPORT_S,
             check=False,
             env=environment,
-            process_group=0,  # a Ctrl-C that comes late must not cost the report
+            process_group=0,  # a late Ctrl-C must not end the report
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        logger.warning("no report: %s; make it with: inferload report %s", error, folder)
+        logger.warning("no report: %s; create it with: inferload report %s", error, folder)
         return
-    if made.returncode:
-        last = (made.stderr.strip() or "no reason given").splitlines()[-1]
+    if process.returncode:
+        last = (process.stderr.strip() or "no reason given").splitlines()[-1]
         logger.warning("no report: %s; try again with: inferload report %s", last, folder)

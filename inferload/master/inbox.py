@@ -1,4 +1,4 @@
-"""What workers say, on its way from Locust's messages to the run that it is about."""
+"""Dispatch of workers' messages to the current run."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,14 +9,14 @@ from inferload.process import messages
 from inferload.process.messages import Report
 
 
-def attend(runner: Any, current: Callable[[], MasterRun | None]) -> None:
-    """Have the runner hand messages to the run that is under way; those that come when there is none are dropped."""
+def register_handlers(runner: Any, current: Callable[[], MasterRun | None]) -> None:
+    """Register handlers that pass messages to the current run; without one, messages are dropped."""
 
-    def register(kind: str, hear: Callable[[MasterRun, Any], None]) -> None:
+    def register(kind: str, handle: Callable[[MasterRun, Any], None]) -> None:
         def listen(environment: Any, msg: Any) -> None:
             run = current()
             if run is not None:
-                hear(run, msg)
+                handle(run, msg)
 
         runner.register_message(kind, listen)
 
@@ -35,8 +35,8 @@ def _pong(run: MasterRun, msg: Any) -> None:
         run.on_pong(member, msg.data)
 
 
-def _of_member(hear: Callable[[MasterRun, dict[str, Any]], None]) -> Callable[[MasterRun, Any], None]:
-    """A handler of messages that name a worker of the run, for those that this worker itself sent."""
+def _of_member(handle: Callable[[MasterRun, dict[str, Any]], None]) -> Callable[[MasterRun, Any], None]:
+    """Return a handler that passes on messages only if the worker that they name has sent them."""
 
     def checked(run: MasterRun, msg: Any) -> None:
         sender = run.roster.of_client(msg.node_id)
@@ -44,6 +44,6 @@ def _of_member(hear: Callable[[MasterRun, dict[str, Any]], None]) -> Callable[[M
         if sender is None or sender.name != named:
             compat.ignored_messages.add("message in the name of another worker", f"{named} from {msg.node_id}")
             return
-        hear(run, msg.data)
+        handle(run, msg.data)
 
     return checked

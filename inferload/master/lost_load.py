@@ -1,4 +1,4 @@
-"""What a lost worker would still have sent: in an open loop its stripe of the schedule is dropped arrivals, and counted."""
+"""Dropped arrivals of lost workers in an open loop: the rest of their stripes of the schedule."""
 
 from inferload.master.lifecycle.run import MasterRun
 from inferload.master.lifecycle.workers import Member
@@ -8,8 +8,9 @@ from inferload.workload.schedules import schedule_of
 
 
 def count_lost_arrivals(run: MasterRun) -> int:
-    """Book the arrivals of lost workers as dropped: those that they had not begun when they last reported, and those that
-    were due from then to the end of the load. How many there were.
+    """Count arrivals of lost workers as dropped; return their number.
+
+    These are the arrivals that a worker had not begun at its last report, and those due from then to the end of the load.
     """
     if not run.roster.gone or not run.windows:
         return 0

@@ -1,4 +1,4 @@
-"""`run.json`: all that is needed to know what a run was, and to run it again."""
+"""`run.json`: the manifest, with everything that is needed to reproduce a run."""
 
 import os
 import platform
@@ -14,12 +14,12 @@ from inferload.process.run_spec import RunSpec
 
 
 def models_of(spec: RunSpec, preflight: Preflight) -> list[str]:
-    """The models that are asked: those that the scenario names, or the run's one."""
-    return [one.name for one in spec.scenario.request.models] or [preflight.facts.model]
+    """Return the names of the run's models: those of the scenario, or the single one."""
+    return [model.name for model in spec.scenario.request.models] or [preflight.facts.model]
 
 
 def versions(run: MasterRun) -> dict[str, str | None]:
-    """What took part, by version."""
+    """Return the versions of inferload, Locust, Python and the server."""
     return {
         "inferload": __version__,
         "locust": version("locust"),
@@ -29,16 +29,16 @@ def versions(run: MasterRun) -> dict[str, str | None]:
 
 
 def started_at(run: MasterRun) -> str:
-    """When the run was begun, UTC."""
+    """Return the start of the run in UTC, in ISO 8601."""
     return datetime.fromtimestamp(run.anchor.wall_ns / 1e9, UTC).isoformat(timespec="milliseconds")
 
 
 def _variant(url: str) -> dict[str, Any] | None:
-    """What `inferload deploy up` started at the target, here or on another machine; None where that is not known."""
+    """Return the variant that `inferload deploy up` started at the target; None if unknown."""
     server = deployments.of_target(url)
     if server is None:
         return None
-    kept = (
+    copied = (
         "engine",
         "argv",
         "started_at",
@@ -53,11 +53,11 @@ def _variant(url: str) -> dict[str, Any] | None:
     )
     variant = server.get("variant") or {}
     named = {key: variant.get(key) for key in ("name", "hardware")}
-    return {**named, **{key: server.get(key) for key in kept}}
+    return {**named, **{key: server.get(key) for key in copied}}
 
 
 def about(run: MasterRun) -> dict[str, Any]:
-    """The summary's `run` block."""
+    """Return the `run` block of the summary."""
     scenario = run.spec.scenario
     return {
         "id": run.run_id,
@@ -73,7 +73,7 @@ def about(run: MasterRun) -> dict[str, Any]:
 
 
 def manifest(run: MasterRun, counts: dict[str, Any] | None) -> dict[str, Any]:
-    """The document; `counts` is None while the run is under way."""
+    """Return the manifest; `counts` is None during the run."""
     spec, facts, vocabulary = run.spec, run.preflight.facts, run.preflight.vocabulary
     return {
         "format": rundir.FORMAT,
@@ -90,12 +90,12 @@ def manifest(run: MasterRun, counts: dict[str, Any] | None) -> dict[str, Any]:
         "targets": [
             {
                 "url": target.url,
-                "engine": looked.engine,
-                "version": looked.version,
-                "models": list(looked.models),
-                "max_model_len": looked.max_model_len,
+                "engine": server.engine,
+                "version": server.version,
+                "models": list(server.models),
+                "max_model_len": server.max_model_len,
             }
-            for target, looked in zip(spec.targets, run.preflight.targets, strict=True)
+            for target, server in zip(spec.targets, run.preflight.targets, strict=True)
         ],
         "model": ", ".join(models_of(run.spec, run.preflight)),
         "models": list(facts.models),
@@ -104,7 +104,7 @@ def manifest(run: MasterRun, counts: dict[str, Any] | None) -> dict[str, Any]:
         "variant": _variant(spec.target.url),
         "max_model_len": facts.max_model_len,
         "versions": versions(run),
-        "adaptations_left_out": [one.to_dict() for one in run.left_out],
+        "adaptations_left_out": [adaptation.to_dict() for adaptation in run.left_out],
         "hosts": sorted({socket.gethostname(), *(str(m.facts.get("host")) for m in run.roster.members if m.facts)}),
         "machine": {"system": platform.system(), "release": platform.release(), "cpus": os.cpu_count()},
         "started_at": started_at(run),
@@ -129,7 +129,7 @@ def manifest(run: MasterRun, counts: dict[str, Any] | None) -> dict[str, Any]:
             "by": "salt" if run.preflight.salts else "first_line",
         },
         "workload": {
-            "data": {name: one.facts() for name, one in run.preflight.sessions.open().items()},
+            "data": {name: opened.facts() for name, opened in run.preflight.sessions.open().items()},
             "notes": dict(run.notes) if counts is not None else None,
         },
         "prompt_tokens": {"exactness": vocabulary.exactness, "error": vocabulary.error},

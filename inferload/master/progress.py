@@ -1,4 +1,4 @@
-"""Status lines of a headless run: three lines on a terminal, written over once a second, and the progress file."""
+"""Progress of a headless run: three status lines on a terminal, updated once a second, and the progress file."""
 
 import contextlib
 import json
@@ -21,7 +21,7 @@ _PERIOD_S = 1.0
 
 
 class LiveStatus:
-    """Shows a run in status lines from its preparation to its end."""
+    """Status lines of a run, from its preparation to its end."""
 
     def __init__(self, run: MasterRun, status: StatusLines) -> None:
         self._run = run
@@ -30,7 +30,7 @@ class LiveStatus:
         self._greenlet = gevent.spawn(self._show)
 
     def close(self) -> None:
-        """The last of it."""
+        """Stop, and remove the lines."""
         self._greenlet.kill()
         self._status.close()
 
@@ -41,20 +41,20 @@ class LiveStatus:
 
 
 class ProgressFile:
-    """A line of JSON for each second of a run, for programs that watch it.
+    """One line of JSON for each second of a run, for other programs.
 
-    `phase`, `elapsed_s` since the load began, `measured_s` since the measure phase did, `turns_begun` in it, `in_flight`.
+    `phase`; `elapsed_s` since the load began; `measured_s` since the measure phase began; `turns_begun` in it; `in_flight`.
     """
 
     def __init__(self, run: MasterRun, path: Path) -> None:
         self._run = run
-        self._file = path.open("a", encoding="utf-8")  # that it can be was looked at before the run
+        self._file = path.open("a", encoding="utf-8")  # checked before the run
         self._greenlet = gevent.spawn(self._write)
 
     def close(self) -> None:
-        """No more lines."""
+        """Stop writing."""
         self._greenlet.kill()
-        with contextlib.suppress(OSError):  # what is left over finds no room on a full disk either
+        with contextlib.suppress(OSError):  # the rest of the buffer, on a full disk
             self._file.close()
 
     def _write(self) -> None:
@@ -68,7 +68,7 @@ class ProgressFile:
 
 
 def progress(run: MasterRun) -> dict[str, Any]:
-    """The run at this moment, as a line of the progress file."""
+    """Return the current line of the progress file."""
     measure = next((window for window in run.windows if window.phase == "measure"), None)
     measured_s = None if measure is None else (now_ns() - measure.start_ns) / NS_PER_S
     return {
@@ -80,27 +80,27 @@ def progress(run: MasterRun) -> dict[str, Any]:
     }
 
 
-def begin(run: MasterRun, wanted: bool) -> Callable[[], None]:
-    """Show a run where that is wanted and the log is a terminal, and write its progress file; what ends both."""
+def begin(run: MasterRun, status_lines: bool) -> Callable[[], None]:
+    """Begin the progress file, and status lines if the log is a terminal. Return a function that ends both."""
     ends = []
     if run.own.progress_file is not None:
         ends.append(ProgressFile(run, run.own.progress_file).close)
     status = StatusLines(sys.stderr)
-    if wanted and status.enabled:
+    if status_lines and status.enabled:
         ends.append(LiveStatus(run, status).close)
 
     def end() -> None:
-        for one in ends:
-            one()
+        for close in ends:
+            close()
 
     return end
 
 
 def snapshot(run: MasterRun) -> Snapshot:
-    """The run as the master knows it now."""
-    gauges = [] if run.scraping is None else [one.get("gauges") or {} for one in run.scraping.latest.values()]
-    usages = [one["kv_cache_usage"] for one in gauges if "kv_cache_usage" in one]
-    queues = [one["requests_waiting"] for one in gauges if "requests_waiting" in one]
+    """Return the current state of a run."""
+    gauges = [] if run.scraping is None else [line.get("gauges") or {} for line in run.scraping.latest.values()]
+    usages = [values["kv_cache_usage"] for values in gauges if "kv_cache_usage" in values]
+    queues = [values["requests_waiting"] for values in gauges if "requests_waiting" in values]
     return Snapshot(
         phase=run.phase() if run.windows and run.windows[0].start_ns <= now_ns() else None,
         elapsed_s=run.elapsed_s(),
@@ -119,7 +119,7 @@ def snapshot(run: MasterRun) -> Snapshot:
 
 
 def _left_s(run: MasterRun) -> float | None:
-    """To the planned end of the measure phase; of a drain, to the moment when it gives up."""
+    """Return the time to the planned end of the measure phase; in a drain, to its time limit. None if unknown."""
     if run.phase() == "drain":
         start_ns = run.windows[-1].start_ns
         return max(0.0, run.spec.scenario.phases.drain_s - (now_ns() - start_ns) / NS_PER_S)
@@ -130,7 +130,7 @@ def _left_s(run: MasterRun) -> float | None:
 
 
 def _goal(run: MasterRun) -> str | None:
-    """How much there is of what the run is to end by; None where it ends by time alone."""
+    """Return the progress of a run that ends by count; None if it ends by time."""
     phases = run.spec.scenario.phases
     tallies = [tally for key, tally in run.totals.tallies.items() if key[0] == "measure"]
     if phases.sessions is not None:

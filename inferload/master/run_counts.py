@@ -1,4 +1,4 @@
-"""A run's counts, taken from the master's memory once every phase is over."""
+"""Counts of a run at its end, from the master's state."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,7 +11,7 @@ from inferload.summarise.counts import Counts, Earlier
 
 
 def counts_of(run: MasterRun, csv_errors: Sequence[str]) -> Counts:
-    """Return the counts of a run; the phase that is still open ends now. `csv_errors`: of Locust's tables."""
+    """Return the counts of a run; an open phase ends now. `csv_errors`: of Locust's tables."""
     at_ns, preflight, earlier = now_ns(), run.preflight, run.earlier
     scraped = None if run.scraping is None else run.scraping.write_error
     return Counts(
@@ -27,7 +27,9 @@ def counts_of(run: MasterRun, csv_errors: Sequence[str]) -> Counts:
         template=preflight.template,
         data_wire=preflight.data.to_wire(),
         anchor=run.anchor,
-        windows=tuple(replace(one, end_ns=at_ns if one.end_ns is None else one.end_ns) for one in run.windows),
+        windows=tuple(
+            replace(window, end_ns=at_ns if window.end_ns is None else window.end_ns) for window in run.windows
+        ),
         workers=tuple(member.ended() for member in run.roster.members),
         complete=run.complete,
         arm=run.arm,
@@ -37,7 +39,7 @@ def counts_of(run: MasterRun, csv_errors: Sequence[str]) -> Counts:
         early_by=run.early_by,
         others=run.others(),
         write_errors=(*csv_errors, *(error for error in (scraped, run.marks.error) if error is not None)),
-        adaptations_left_out=tuple(f"{one.name}: {one.consequence}" for one in run.left_out if one.figures),
+        adaptations_left_out=tuple(f"{left.name}: {left.consequence}" for left in run.left_out if left.figures),
         aborted=run.aborted,
         rate_changed=bool(run.steering.rate_changes),
         tallies_wire=run.totals.tallies.to_wire(),

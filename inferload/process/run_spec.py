@@ -27,7 +27,7 @@ class FormValues:
 
 
 @dataclass(frozen=True, slots=True)
-class GivenLoad:
+class LoadOptions:
     """Load options of the command line, which apply to every scenario; None: the scenario's value."""
 
     users: int | None

@@ -209,10 +209,10 @@ def _history_row(entry: Any, rps: float, fail_per_s: float) -> list[Any]:
 
 
 def _failure_row(error: Any, messages: Mapping[str, str]) -> list[Any]:
-    seen = [getattr(error, name, None) for name in ("first_seen", "last_seen")]
+    instants = [getattr(error, name, None) for name in ("first_seen", "last_seen")]
     failure = _TURN_FAILED.search(str(error.to_dict()["error"]))
     message = messages.get(failure[1], "") if failure else ""
-    return [error.method, error.name, error.error, error.occurrences, *(_utc(at) for at in seen), message]
+    return [error.method, error.name, error.error, error.occurrences, *(_utc(at) for at in instants), message]
 
 
 def _utc(at: Any) -> str:

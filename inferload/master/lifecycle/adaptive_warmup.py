@@ -1,4 +1,4 @@
-"""A warm-up that ends by what happens in it: so many turns are over, or the TTFT has become steady."""
+"""Adaptive warm-up: it ends after a number of turns, or when TTFT is steady."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_LOOK_S = 0.1
+_POLL_S = 0.1
 
 
 def end_of(run: MasterRun, start_ns: int, lead_ns: int) -> int:
-    """Wait until the warm-up is over, and `warmup_s` at most; when the measure phase is to begin, `lead_ns` from then."""
+    """Wait for the end of the warm-up, at most `warmup_s`. Return the start of the measure phase, at least `lead_ns` later."""
     phases = run.spec.scenario.phases
     latest_ns = start_ns + round(phases.warmup_s * NS_PER_S)
     while (left_ns := latest_ns - lead_ns - now_ns()) > 0 and not run.stop.is_set():
@@ -25,10 +25,10 @@ def end_of(run: MasterRun, start_ns: int, lead_ns: int) -> int:
             logger.info("the warm-up is over: %s", why)
             run.marks.add("warmup_over", why)
             return now_ns() + lead_ns
-        run.stop.wait(min(_LOOK_S, left_ns / NS_PER_S))
+        run.stop.wait(min(_POLL_S, left_ns / NS_PER_S))
     if not run.stop.is_set():
-        wanted = "TTFT was not steady" if phases.warmup_until else f"fewer than {phases.warmup_turns} turns were over"
-        text = f"the warm-up ended with its {phases.warmup_s:g} s: {wanted}"
+        state = "TTFT was not steady" if phases.warmup_until else f"fewer than {phases.warmup_turns} turns were over"
+        text = f"the warm-up ended with its {phases.warmup_s:g} s: {state}"
         logger.warning("%s", text)
         run.marks.add("warmup_over", text)
     return latest_ns

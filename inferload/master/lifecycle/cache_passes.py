@@ -1,4 +1,4 @@
-"""Cold and warm arms: the runs that one order comes to, one after the other, and where their files go."""
+"""Cold and warm passes: the successive runs of one specification, and their directories."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from inferload.summarise.counts import Arm
 
 @dataclass(frozen=True, slots=True)
 class CachePass:
-    """One run of an order. `suffix`: of its directory's name; `counted`: it has a say in the exit code."""
+    """One run of a specification. `suffix`: of its directory's name. `counted`: it affects the exit code."""
 
     arm: Arm
     suffix: str = ""
@@ -21,7 +21,7 @@ class CachePass:
 
 @dataclass(frozen=True, slots=True)
 class Previous:
-    """The run just before of the same order, on the same server, with the same sessions."""
+    """The preceding run of the same specification, with the same server and sessions."""
 
     arm: Arm
     run_dir: Path
@@ -32,7 +32,7 @@ COLD = CachePass("cold")
 
 
 def passes(cache: Cache) -> Sequence[CachePass]:
-    """The runs of a scenario, in their order."""
+    """Return the runs of a scenario in order."""
     if cache.arm == "both":
         return CachePass("cold"), CachePass("warm", "-warm")
     if cache.arm == "warm":
@@ -44,6 +44,6 @@ def passes(cache: Cache) -> Sequence[CachePass]:
     return (COLD,)
 
 
-def folder(path: Path, one: CachePass) -> Path:
-    """The directory of one of the runs, where the order's is `path`."""
-    return path.with_name(path.name + one.suffix)
+def folder(path: Path, current: CachePass) -> Path:
+    """Return the directory of a pass, given the run directory."""
+    return path.with_name(path.name + current.suffix)

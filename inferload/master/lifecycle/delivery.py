@@ -1,4 +1,4 @@
-"""The end of a run's turn records: wait for those that workers still send, join them, and count all."""
+"""Delivery of turn records at the end of a run: wait for workers that still send, join the parts, count all records."""
 
 import logging
 from collections.abc import Callable
@@ -17,13 +17,13 @@ from inferload.summarise.counts import EndedWorker
 
 logger = logging.getLogger(__name__)
 
-STALL_S = 10.0  # without a piece for so long, the rest is not waited for
-_ABORT_S = 5.0  # nor longer than this once the run was aborted
+STALL_S = 10.0  # without a piece, after which the wait ends
+_ABORT_S = 5.0  # time limit of the wait after an abort
 _LOG_S = 5.0
 
 
 def finish(roster: Roster, receiver: TurnReceiver, folder: Path, marks: Marks, aborted: Callable[[], bool]) -> None:
-    """Wait for the records that workers still send, and note for each worker how many are in the run directory."""
+    """Wait for the records that workers still send, and set for each worker the number of records in the run directory."""
     _wait(roster, receiver, aborted)
     receiver.close()
     for member in roster.members:
@@ -60,11 +60,11 @@ def _wait(roster: Roster, receiver: TurnReceiver, aborted: Callable[[], bool]) -
 
 
 def _count(member: Member, folder: Path, *, received: bool) -> None:
-    """Count a worker's records in the run directory. `received`: its parts came piece by piece, and are joined first."""
+    """Count a worker's records in the run directory. `received`: its parts were sent, and are joined first."""
     try:
         if received:
             in_thread(turns_file.join_parts, folder, member.name)
-    except (UsageError, OSError, ValueError) as error:  # the parts hold the same
+    except (UsageError, OSError, ValueError) as error:  # the parts contain the same records
         logger.warning("turn records of worker %s stay in parts: %s", member.name, rundir.reason(error))
     try:
         member.at_hand = in_thread(turns_file.rows_of, folder, member.name)

@@ -1,4 +1,4 @@
-"""The master's part of a load that changes by plan: it marks each step, and moves the users of a closed loop."""
+"""Planned changes of the load on the master: mark each step, and change the users of a closed loop."""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 
 def check(run: "MasterRun") -> None:
-    """UsageError where the arrivals cannot be made, or a limit on turns in flight leaves a worker without any."""
+    """Raise UsageError if arrivals are not possible, or if there are more workers than turns in flight."""
     scenario, workers = run.spec.scenario, len(run.roster)
     if isinstance(scenario.arrivals, TraceTimes):
         units_of(scenario, run.preflight.sessions)
@@ -28,24 +28,24 @@ def check(run: "MasterRun") -> None:
     most = arrivals.max_in_flight if isinstance(arrivals, OpenArrivals) else None
     if most is not None and most < workers:
         raise UsageError(
-            f"arrivals.max_in_flight: is {most}, and each of {workers} workers has a share of it; "
+            f"arrivals.max_in_flight: {most}: less than the number of workers, {workers}, each of which needs a share; "
             f"raise it to {workers} or more, or start fewer workers"
         )
 
 
 def check_times(run: "MasterRun") -> None:
-    """UsageError where a worker has another file of arrival times than the master."""
-    mine = times_digest(run.spec.scenario, run.spec.origin)
+    """Raise UsageError if a worker's file of arrival times differs from the master's."""
+    digest = times_digest(run.spec.scenario, run.spec.origin)
     for member in run.roster.members:
-        if member.facts.get("times_digest") != mine:
+        if member.facts.get("times_digest") != digest:
             raise UsageError(
-                f"arrivals.path: worker {member.name} on {member.facts.get('host')} has another file than the master; "
+                f"arrivals.path: the file of worker {member.name} on {member.facts.get('host')} differs from the master's; "
                 "copy the same one to every machine"
             )
 
 
 def follow(run: "MasterRun", start_users: Callable[[int, float], None]) -> None:
-    """Do, at its time, what the profile plans; times count from the measure phase. Ends with the profile."""
+    """Apply each change of the profile at its time, which counts from the measure phase. Return at the profile's end."""
     measure_ns = next(window.start_ns for window in run.windows if window.phase == "measure")
     for at_s, users, text in _events(run.spec.scenario):
         at_ns = measure_ns + round(at_s * NS_PER_S)
@@ -60,12 +60,12 @@ def follow(run: "MasterRun", start_users: Callable[[int, float], None]) -> None:
 
 
 def _events(scenario: Scenario) -> Iterator[tuple[float, int | None, str]]:
-    """(seconds, users in a closed loop, what to say) of each change."""
-    said = [step_level(level) for level in step_levels(scenario)]
+    """Yield (seconds, users in a closed loop, text of the mark) of each change."""
+    levels = [step_level(level) for level in step_levels(scenario)]
     bounds = step_bounds_s(scenario)
     if isinstance(scenario.arrivals, Closed) and scenario.arrivals.profile is not None:
         for number, (at_s, users) in enumerate(scenario.arrivals.profile.changes()):
-            yield at_s, users, f"step {number} begins: {said[number]}" if bounds else ""
+            yield at_s, users, f"step {number} begins: {levels[number]}" if bounds else ""
         return
     for number, at_s in enumerate(bounds):
-        yield at_s, None, f"step {number} begins: {said[number]}"
+        yield at_s, None, f"step {number} begins: {levels[number]}"

@@ -1,4 +1,4 @@
-"""`marks.jsonl`: what happened when during a run, one line each, written as it happens."""
+"""`marks.jsonl`: events of a run, one line each, written when they occur."""
 
 import json
 import logging
@@ -13,7 +13,7 @@ logger = logging.getLogger(__name__)
 
 
 class Marks:
-    """Appends to a run's marks; `t_s` counts from the run's start. All by its anchor, however the wall clock is set."""
+    """Writer of a run's marks; `t_s` counts from the run's start. The run's anchor makes times independent of clock steps."""
 
     def __init__(self, path: Path, started: Anchor, redaction: Redaction) -> None:
         self._path = path
@@ -23,7 +23,7 @@ class Marks:
         self.error: str | None = None  # the first write that failed
 
     def add(self, kind: str, text: str, at_wall_ns: int | None = None, **detail: Any) -> None:
-        """Note something, now or at the instant given."""
+        """Write a mark of an instant; None: now."""
         at_ns = self._started.to_wall_ns(now_ns()) if at_wall_ns is None else at_wall_ns
         mark: dict[str, Any] = {
             "t_s": round((at_ns - self._started.wall_ns) / 1e9, 3),

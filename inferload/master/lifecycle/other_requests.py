@@ -1,4 +1,4 @@
-"""Requests that are no turns, and exceptions of tasks, as Locust counted them."""
+"""Requests other than turns, and exceptions of tasks, as counted by Locust."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -16,20 +16,20 @@ def counted(runner: Any, users: Mapping[str, int], listeners_raised: Mapping[str
 
     `users`: by class. `listeners_raised`: exceptions of event listeners by message.
     """
-    entries = [one for one in runner.stats.entries.values() if one.method not in OWN_ROWS]
+    entries = [entry for entry in runner.stats.entries.values() if entry.method not in OWN_ROWS]
     raised = list(runner.exceptions.values())
     messages: Counter[str] = Counter()
-    for one in raised:
-        text = message(str(one["msg"]).partition("\n")[0]) or _kind(str(one.get("traceback")))
-        add_message(messages, text, one["count"])
+    for exception in raised:
+        text = message(str(exception["msg"]).partition("\n")[0]) or _kind(str(exception.get("traceback")))
+        add_message(messages, text, exception["count"])
     for text, count in listeners_raised.items():
         add_message(messages, f"event listener: {text}", count)
     return Others(
-        sent=sum(one.num_requests for one in entries),
-        failed=sum(one.num_failures for one in entries),
+        sent=sum(entry.num_requests for entry in entries),
+        failed=sum(entry.num_failures for entry in entries),
         raised=messages.total(),
         first=next(iter(messages), None),
-        by_name=[_row(one) for one in sorted(entries, key=lambda one: (one.method or "", one.name))],
+        by_name=[_row(entry) for entry in sorted(entries, key=lambda entry: (entry.method or "", entry.name))],
         messages=dict(messages.most_common()),
         users=dict(users),
     )
@@ -42,7 +42,7 @@ def _row(entry: Any) -> dict[str, Any]:
 
 
 def _kind(traceback: str) -> str:
-    """The kind of an exception without a message: of a bare assert, say, with its line."""
+    """Return a text for an exception without a message, as of a bare assert: its last lines of traceback."""
     return (
         message(" ".join(line.strip() for line in traceback.strip().splitlines()[-2:])) or "exception without a message"
     )

@@ -1,4 +1,4 @@
-"""What is asked of the server before any load, on the master: is it there, what is it, does it answer, how does it count."""
+"""Checks of the servers before any load, on the master: reachability, models, streaming, token counts, metrics pages."""
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,52 +27,52 @@ NO_PROMETHEUS_PAGE = "not a Prometheus page"
 
 @dataclass(frozen=True, slots=True)
 class Preflight:
-    """Findings of the look at the server. `sessions`: of the run, opened with what was found of their data."""
+    """Results of the checks. `sessions`: of the run, opened with the digests of their data."""
 
     targets: tuple[ServerFacts, ...]  # in the order of the run's targets
     vocabulary: Vocabulary
-    metrics_urls: tuple[str, ...]  # those that answer, or were named
+    metrics_urls: tuple[str, ...]  # default pages that exist, or the named ones
     sessions: Sessions
     template: ChatTemplate = NO_TEMPLATE
 
     @property
     def facts(self) -> ServerFacts:
-        """Of the first target."""
+        """Properties of the first target."""
         return self.targets[0]
 
     @property
     def data(self) -> Data:
-        """What the workload's data is, and how its tokens are counted."""
+        """Digests and token counts of the workload's data."""
         return self.sessions.data
 
     @property
     def salts(self) -> bool:
-        """Whether every target takes `cache_salt`."""
+        """True if every target accepts `cache_salt`."""
         return all(facts.salts for facts in self.targets)
 
     @property
     def engine(self) -> str:
-        """What the targets run; several where they differ."""
+        """Engine of the targets; several names if they differ."""
         return ", ".join(dict.fromkeys(facts.engine for facts in self.targets))
 
 
 def preflight(spec: RunSpec, own: ProcessSettings) -> Preflight:
-    """Look at the server; UsageError, in one line, where no run could be made."""
+    """Check the servers; UsageError if no run is possible."""
     withheld = own.withheld_from(server_urls(spec))
     if not withheld:
         return _preflight(spec, own)
     origins = ", ".join(withheld)
     allow = " ".join(f"--allow-target {origin}" for origin in withheld)
-    why = f"{origins}: no API key and no --header is sent to a server that was not named at the start; allow it with {allow}"
-    logger.warning("%s", why)
+    warning = f"{origins}: not named on the command line, so no API key and no --header is sent; allow it with {allow}"
+    logger.warning("%s", warning)
     try:
         return _preflight(spec, own)
     except UsageError as error:
-        raise UsageError(f"{error} ({why})") from error
+        raise UsageError(f"{error} ({warning})") from error
 
 
 def server_urls(spec: RunSpec) -> list[str]:
-    """Addresses of everything that an order sends requests to."""
+    """Return the URLs of all servers that a run sends requests to."""
     return [target.url for target in spec.targets] + list(spec.metrics_urls or ())
 
 
@@ -84,7 +84,7 @@ def _preflight(spec: RunSpec, own: ProcessSettings) -> Preflight:
         logger.warning("%s", line)
     targets: list[ServerFacts] = []
     for target in spec.targets:
-        targets.append(_look(target, spec, own, targets[0].model if targets else None))
+        targets.append(_probe_target(target, spec, own, targets[0].model if targets else None))
     settings = client_settings(spec.scenario, spec.target, targets[0].model, own, "preflight")
     vocabulary, template, data = approximate(), NO_TEMPLATE, _data(spec, opened, None)
     if targets[0].tokenizes:
@@ -94,58 +94,58 @@ def _preflight(spec: RunSpec, own: ProcessSettings) -> Preflight:
             if spec.scenario.request.endpoint != "completions":
                 template = measure(chat_tokenizer(settings))
         except FetchError as error:
-            logger.warning(
-                "%s stopped answering /tokenize (%s): prompt lengths are approximate", spec.target.url, error
-            )
+            logger.warning("%s: /tokenize failed (%s): prompt lengths are approximate", spec.target.url, error)
     else:
         logger.warning("%s has no /tokenize: prompt lengths are approximate", spec.target.url)
     _check_length(spec, sessions, targets, vocabulary)
     pages = _metrics(spec, own)
-    return Preflight(_named(targets, pages.values()), vocabulary, tuple(pages), Sessions(spec.scenario, data), template)
+    return Preflight(
+        _with_engine(targets, pages.values()), vocabulary, tuple(pages), Sessions(spec.scenario, data), template
+    )
 
 
-def _named(targets: Sequence[ServerFacts], engines: Iterable[str | None]) -> tuple[ServerFacts, ...]:
-    """The targets, with the engine by its metrics page where its API does not tell, and all pages are of one."""
-    found = set(engines)
-    engine = found.pop() if len(found) == 1 else None
+def _with_engine(targets: Sequence[ServerFacts], engines: Iterable[str | None]) -> tuple[ServerFacts, ...]:
+    """Set an unknown engine of a target to that of the metrics pages, if all are of one engine."""
+    distinct = set(engines)
+    engine = distinct.pop() if len(distinct) == 1 else None
     if engine is None:
         return tuple(targets)
     return tuple(replace(facts, engine=engine) if facts.engine == "unknown" else facts for facts in targets)
 
 
 def _check_length(spec: RunSpec, sessions: Sessions, targets: Sequence[ServerFacts], vocabulary: Vocabulary) -> None:
-    """UsageError where a planned turn is longer than a model takes; a warning where its length is an estimate."""
+    """Raise UsageError if a planned turn exceeds a model's context; log a warning if its length is an estimate."""
     limits = [facts.max_model_len for facts in targets if facts.max_model_len is not None]
     if not limits:
         return
-    found = too_long(spec.scenario, sessions, min(limits))
-    if found is None:
+    longest = too_long(spec.scenario, sessions, min(limits))
+    if longest is None:
         return
-    if found.made_up and vocabulary.exactness == "exact":
-        raise UsageError(found.in_words(min(limits)))
-    logger.warning("%s (by estimate)", found.in_words(min(limits)))
+    if longest.made_up and vocabulary.exactness == "exact":
+        raise UsageError(longest.in_words(min(limits)))
+    logger.warning("%s (by estimate)", longest.in_words(min(limits)))
 
 
 def _data(spec: RunSpec, opened: Mapping[str, Opened], tokenize: Tokenize | None) -> Data:
-    """What every worker must find of each class's data, and how the server counts its texts."""
-    found = {}
-    for name, one in opened.items():
-        found[name] = DataFindings(one.digest)
-        measured = None if tokenize is None else token_estimate.measure(one.sample(), tokenize)
+    """Return digests of each class's data, which workers compare, and the server's token counts of samples."""
+    by_class = {}
+    for name, data in opened.items():
+        by_class[name] = DataFindings(data.digest)
+        measured = None if tokenize is None else token_estimate.measure(data.sample(), tokenize)
         if measured is not None:
-            found[name] = replace(found[name], chars_per_token=measured[0], error=measured[1])
-    return Data(spec.origin, found)
+            by_class[name] = replace(by_class[name], chars_per_token=measured[0], error=measured[1])
+    return Data(spec.origin, by_class)
 
 
-def _look(target: Target, spec: RunSpec, own: ProcessSettings, agreed: str | None) -> ServerFacts:
-    """One target: it is there, serves every model of the run, and streams a token of each. `agreed`: the first target's model."""
+def _probe_target(target: Target, spec: RunSpec, own: ProcessSettings, agreed: str | None) -> ServerFacts:
+    """Check that a target serves every model of the run and streams a token of each. `agreed`: the first target's model."""
     settings = client_settings(spec.scenario, target, "", own, "preflight")
-    names = [one.name for one in spec.scenario.request.models]
+    names = [model.name for model in spec.scenario.request.models]
     facts = probe(settings, spec.model)
     for name in names or ([agreed] if agreed is not None else []):
         if name not in facts.models:
-            where = "request.models" if names else spec.target.url
-            raise UsageError(f"{where}: {target.url} does not serve {name}; it serves {', '.join(facts.models)}")
+            origin = "request.models" if names else spec.target.url
+            raise UsageError(f"{origin}: {target.url} does not serve {name}; it serves {', '.join(facts.models)}")
     facts = replace(facts, model=names[0] if names else agreed or facts.model)
     for name in names or [facts.model]:
         _check_streams(replace(settings, model=name), any_endpoint=spec.scenario.of_tasks)
@@ -153,7 +153,7 @@ def _look(target: Target, spec: RunSpec, own: ProcessSettings, agreed: str | Non
 
 
 def _check_streams(settings: ClientSettings, *, any_endpoint: bool) -> None:
-    """Stream one token. `any_endpoint`: where tasks choose theirs, a model without a chat template will do."""
+    """Stream one token. `any_endpoint`: for tasks, which choose their endpoints, a model without a chat template is enough."""
     try:
         first_token(settings)
     except UsageError as error:
@@ -166,32 +166,32 @@ def _check_streams(settings: ClientSettings, *, any_endpoint: bool) -> None:
 
 
 def _metrics(spec: RunSpec, own: ProcessSettings) -> dict[str, str | None]:
-    """The pages to scrape, each with its engine: those that were named must answer, the default one may be missing."""
+    """Return the metrics pages to scrape, each with its engine. Named pages must exist; default pages may be missing."""
     if spec.metrics_urls is not None:
         pages = {url: _metrics_page(url, spec, own) for url in spec.metrics_urls}
         for url, page in pages.items():
             if page.fault is not None:
                 raise UsageError(f"--metrics-url {url}: {page.fault}; name the right page, or --metrics-url none")
         return {url: page.engine for url, page in pages.items()}
-    found: dict[str, str | None] = {}
+    engines: dict[str, str | None] = {}
     for target in spec.targets:
         url, page = target.metrics_url, _metrics_page(target.metrics_url, spec, own)
-        if page.fault == NO_PROMETHEUS_PAGE:  # TensorRT-LLM's has JSON there
+        if page.fault == NO_PROMETHEUS_PAGE:  # TensorRT-LLM has JSON at /metrics
             other = f"{target.url}/prometheus/metrics"
             elsewhere = _metrics_page(other, spec, own)
             url, page = (other, elsewhere) if elsewhere.fault is None else (url, page)
         if page.fault is None:
-            found[url] = page.engine
+            engines[url] = page.engine
             continue
         logger.warning(
-            "%s: %s: the report will have no figures of this server; name the page with --metrics-url", url, page.fault
+            "%s: %s: the report will have no metrics of this server; name the page with --metrics-url", url, page.fault
         )
-    return found
+    return engines
 
 
 @dataclass(frozen=True, slots=True)
 class _Page:
-    """A metrics page: why it cannot be scraped, None where it can; whose it is, None where that is not known."""
+    """A metrics page. `fault`: reason why it cannot be scraped, or None; `engine`: None if unknown."""
 
     fault: str | None
     engine: str | None = None

@@ -1,4 +1,4 @@
-"""Parts of a run's state in the master."""
+"""Records of a run's state on the master."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +10,7 @@ from inferload.verdict.failures import FirstErrors
 
 @dataclass(frozen=True, slots=True)
 class RunDirectory:
-    """The run directory, and the token in it."""
+    """The run directory, and the token by which workers recognize it."""
 
     path: Path
     token: str = ""

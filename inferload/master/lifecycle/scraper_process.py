@@ -1,4 +1,4 @@
-"""The scraper's process as the master sees it: started, read, told to stop."""
+"""Scraper process of a run, controlled by the master."""
 
 import json
 import logging
@@ -24,7 +24,7 @@ _STOP_S = 30.0  # a last scrape, and the join of a long run's parts
 
 
 class Scraping:
-    """Reads the pages of the targets into a run directory until `stop`. `latest`: the newest line of each target."""
+    """Process that scrapes the metrics pages into a run directory until `stop`. `latest`: newest line of each target."""
 
     def __init__(
         self, folder: Path, urls: tuple[str, ...], interval_s: float, own: ProcessSettings, anchor: Anchor
@@ -40,7 +40,7 @@ class Scraping:
             str(folder),
             "--interval-s",
             f"{interval_s:g}",
-            "--anchor",  # its stamps keep to the run's clock
+            "--anchor",  # of the run, for its time stamps
             f"{anchor.wall_ns}:{anchor.mono_ns}",
         ]
         for url in urls:
@@ -64,22 +64,22 @@ class Scraping:
             env=environment,
             text=True,
             bufsize=1,
-            process_group=0,  # a Ctrl-C or SIGTERM to the whole group must not end the scrapes before the drain
+            process_group=0,  # a signal to the process group must not end the scrapes before the drain
         )
         self._reader = gevent.spawn(self._read)
 
     def wait_for_first(self, targets: int) -> None:
-        """Return once every target was scraped, so that the counters' first values are from before the load."""
+        """Wait until every target was scraped, so that the first values of counters precede the load."""
         with gevent.Timeout(_FIRST_S, False):
             while len(self.latest) < targets:
                 gevent.sleep(0.02)
         if len(self.latest) < targets:
             logger.warning(
-                "%d of %d metrics pages gave no figures before the load began", targets - len(self.latest), targets
+                "%d of %d metrics pages: no values before the load began", targets - len(self.latest), targets
             )
 
     def stop(self) -> None:
-        """One last scrape and the last part written; killed where it does not end."""
+        """Make a last scrape, write the last part and end the process; kill it if it does not end."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.close()

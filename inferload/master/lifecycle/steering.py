@@ -1,4 +1,4 @@
-"""Changes of users during a run, by hand or by a LoadTestShape; in an open loop users stand for the rate."""
+"""Changes of the number of users during a run, by hand or by a LoadTestShape; in an open loop they change the rate."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BY: dict[ChangedBy, str] = {"hand": "by hand", "shape": "by the LoadTestShape"}
 
 
 class Steering:
-    """The number of users that a run has now, and the rates that these changes set as (instant, sessions per second)."""
+    """Current number of users of a run. `rate_changes`: (instant in ns, rate) of each change in an open loop."""
 
     def __init__(self, spec: RunSpec) -> None:
         self.rate_changes: list[tuple[int, float]] = []
@@ -25,7 +25,7 @@ class Steering:
         self._users = spec.users
 
     def change_users(self, run: MasterRun, users: int, by: ChangedBy) -> None:
-        """Mark a change of users, and send the workers the rate that it sets."""
+        """Mark a change of users; in an open loop, send the new rate to the workers."""
         if users == self._users:
             return
         text, rate = f"users changed {_BY[by]}: {self._users} -> {users}", self._spec.rate_for(users)
@@ -39,13 +39,13 @@ class Steering:
         rates = {key.replace(".", "_"): rate}
         run.marks.add("users", text, run.anchor.to_wall_ns(at_ns), users=users, by=by, **rates)
         self.rate_changes.append((at_ns, rate))
-        run.tell(messages.RATE, {"run_id": run.run_id, "at_ns": at_ns, "rate": rate})
+        run.send(messages.RATE, {"run_id": run.run_id, "at_ns": at_ns, "rate": rate})
 
     def load(self) -> str | None:
-        """What the users of now mean in an open loop, in the scenario's own word; None in a closed one."""
+        """Return the current rate with the scenario's key; None in a closed loop."""
         rate, arrivals = self._spec.rate_for(self._users), self._spec.scenario.arrivals
         return None if rate is None or isinstance(arrivals, Closed) else f"{arrivals.rate_key} {rate:g}"
 
     def planned_users(self, users: int) -> None:
-        """Note a change of users that the scenario plans."""
+        """Record a change of users that the scenario plans."""
         self._users = users

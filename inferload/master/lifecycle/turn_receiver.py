@@ -19,7 +19,7 @@ from inferload.process.greenlets import in_thread
 
 logger = logging.getLogger(__name__)
 
-_MOST_WAITING = 32  # messages of one worker that wait to be stored; a sender of this version has fewer in flight
+_MOST_WAITING = 32  # queued messages of one worker; a sender of this version has fewer in flight
 _MB = 1_000_000
 
 
@@ -34,9 +34,9 @@ class _Source:
 
 
 class TurnReceiver:
-    """The parts that workers send, of a run. `answer`: sends an acknowledgement to the worker of a name.
+    """Receiver of the parts of a run. `answer(name, data)`: sends an acknowledgement to a worker.
 
-    File names come from the worker's name in the roster and the number of the part, never from a message.
+    File names consist of the worker's name in the roster and the number of the part, never of a message's text.
     """
 
     def __init__(self, folder: Path, run_id: str, max_mb: int, answer: Callable[[str, dict[str, Any]], None]) -> None:
@@ -65,7 +65,7 @@ class TurnReceiver:
         return (now_ns() - max(since_ns, self._heard_ns)) / NS_PER_S
 
     def on_piece(self, name: str, data: dict[str, Any]) -> None:
-        """Take a message of the worker that the roster knows by this name."""
+        """Queue a message of the worker with this name in the roster."""
         source = self._sources.setdefault(name, _Source())
         try:
             piece = Piece.from_wire(data)
@@ -79,7 +79,7 @@ class TurnReceiver:
         self._queue.put((name, piece))
 
     def close(self) -> None:
-        """Take nothing more, and stop workers that still send."""
+        """Accept no more pieces, and stop workers that still send."""
         with self._storing:  # a thread that stores a piece would come after the removal of its file
             self._working.kill()
         for name, source in self._sources.items():
@@ -98,12 +98,12 @@ class TurnReceiver:
             self._acknowledge(name, source, source.stop)
 
     def _try(self, name: str, source: _Source, piece: Piece) -> None:
-        """Take a piece unless its worker has been stopped; an error of any kind concerns its worker only."""
+        """Store a piece unless its worker has been stopped. An error stops this worker only."""
         if source.stop is not None:
             return
         try:
             self._take(name, source, piece)
-        except Exception as error:  # noqa: BLE001  as above
+        except Exception as error:  # noqa: BLE001  of any kind
             source.stop = rundir.reason(error)
             logger.error("turn records of worker %s cannot be received: %s", name, source.stop)
 

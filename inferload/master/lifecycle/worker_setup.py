@@ -1,4 +1,4 @@
-"""Before the load: all workers waited for, their clocks compared, and their assignments handed out."""
+"""Set-up of the workers before the load: wait for them, compare clocks and versions, send assignments."""
 
 from __future__ import annotations
 
@@ -20,37 +20,37 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-WORKERS_S = 60.0  # for all workers to come
-_TOLD_S = 5.0  # between two lines that say who is missing
+WORKERS_S = 60.0  # time limit for all workers to connect
+_LOG_S = 5.0  # between two log lines of the wait
 _PINGS = 5
 _PING_S = 15.0
 _READY_S = 30.0
-_READY_DATA_S = 300.0  # where a worker may have to go through a large file first
+_READY_DATA_S = 300.0  # if workers read files first
 
 
 def wait_for_workers(runner: Any, expected: int, stopped: Callable[[], bool]) -> None:
-    """Wait for missing workers, for a limited time and until `stopped`; a local run has none. UsageError: they did not come."""
+    """Wait for the expected workers, until `stopped` at most; UsageError after WORKERS_S. Return at once in a local run."""
     if not hasattr(runner, "clients"):
         return
-    begun_ns, told_s = now_ns(), 0.0
+    begun_ns, logged_s = now_ns(), 0.0
     while (ready := len(runner.clients.ready)) < expected and not stopped():
         waited_s = (now_ns() - begun_ns) / NS_PER_S
         if waited_s > WORKERS_S:
             raise UsageError(
-                f"workers: {ready} of {expected} came within {WORKERS_S:g} s; "
+                f"workers: {ready} of {expected} connected within {WORKERS_S:g} s; "
                 "start the missing ones with --worker --master-host, or lower --expect-workers"
             )
-        if waited_s - told_s > _TOLD_S:
-            told_s = waited_s
-            logger.info("waiting for workers: %d of %d are here", ready, expected)
+        if waited_s - logged_s > _LOG_S:
+            logged_s = waited_s
+            logger.info("waiting for workers: %d of %d are connected", ready, expected)
         gevent.sleep(0.1)
 
 
 def compare_clocks(run: MasterRun) -> None:
-    """Ping every worker a few times; UsageError where one does not answer."""
+    """Ping every worker several times to determine clock offsets; UsageError if one does not reply."""
     for _ in range(_PINGS):
         for member in run.roster.members:
-            run.tell(messages.PING, {"sent_ns": now_ns()}, member)
+            run.send(messages.PING, {"sent_ns": now_ns()}, member)
         gevent.sleep(0.02)
     deadline_ns = now_ns() + round(_PING_S * NS_PER_S)
     while any(member.rtt_ns == 0 for member in run.roster.members):
@@ -59,35 +59,37 @@ def compare_clocks(run: MasterRun) -> None:
             raise UsageError(f"workers {missing}: no answer to a ping; do they run this version of inferload?")
         gevent.sleep(0.2)
         for member in run.roster.members:
-            if member.rtt_ns == 0:  # Locust calls a worker ready a moment before it takes our messages
-                run.tell(messages.PING, {"sent_ns": now_ns()}, member)
+            if member.rtt_ns == 0:  # Locust reports a worker as ready shortly before it accepts messages
+                run.send(messages.PING, {"sent_ns": now_ns()}, member)
 
 
 def check_alike(members: Sequence[Member], digest: str) -> None:
-    """UsageError where a worker runs another version of inferload, or was started with another scenario, than this process.
+    """Raise UsageError if a worker has another version of inferload, or was started with another scenario. `digest`: the master's.
 
-    What it counts may then mean something else; and whoever named a scenario means that it is run. `digest`: of the master's.
+    Counts of another version may have another meaning.
     """
-    versions, named = [], []
+    versions, scenarios = [], []
     for member in members:
-        who, facts = f"{member.name} on {member.facts.get('host')}", member.facts
+        worker, facts = f"{member.name} on {member.facts.get('host')}", member.facts
         if facts.get("version") != __version__:
-            versions.append(f"{who} runs {facts.get('version') or 'an older one'}")
+            versions.append(f"{worker} runs {facts.get('version') or 'an older one'}")
         if facts.get("scenario") not in (None, digest):
-            named.append(f"{who} was started with scenario {facts['scenario'][:12]}")
-    wrong = []
+            scenarios.append(f"{worker} was started with scenario {facts['scenario'][:12]}")
+    problems = []
     if versions:
-        wrong.append(f"{', '.join(versions)}, and the master inferload {__version__}; install the same on all")
-    if named:
-        wrong.append(f"{', '.join(named)}, and the master with {digest[:12]}; workers need no --scenario: leave it out")
-    if wrong:
-        raise UsageError(f"workers: {'. '.join(wrong)}")
+        problems.append(f"{', '.join(versions)}, and the master inferload {__version__}; install the same on all")
+    if scenarios:
+        problems.append(
+            f"{', '.join(scenarios)}, and the master with {digest[:12]}; workers need no --scenario: leave it out"
+        )
+    if problems:
+        raise UsageError(f"workers: {'. '.join(problems)}")
 
 
-def hand_out(run: MasterRun) -> None:
-    """Give every worker its assignment and wait until all are ready; UsageError where one cannot take its part."""
+def send_assignments(run: MasterRun) -> None:
+    """Send every worker its assignment, and wait until all are ready; UsageError if one cannot take part."""
     for member in run.roster.members:
-        run.tell(messages.PREPARE, _assignment(run, member).to_wire(), member)
+        run.send(messages.PREPARE, _assignment(run, member).to_wire(), member)
     ready_s = _READY_DATA_S if run.preflight.data.has_files else _READY_S
     deadline_ns = now_ns() + round(ready_s * NS_PER_S)
     while late := [member for member in run.roster.members if not (member.ready and run.takes_users(member))]:

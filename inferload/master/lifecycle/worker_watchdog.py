@@ -1,4 +1,4 @@
-"""Workers that go missing while a run is under way."""
+"""Detection of lost and late workers during a run."""
 
 from __future__ import annotations
 
@@ -18,31 +18,34 @@ logger = logging.getLogger(__name__)
 
 
 def newcomers(roster: Roster, clients: Mapping[str, Any], known: set[str]) -> list[str]:
-    """Ids of Locust's workers that are neither of the run nor known; they are known from now on."""
-    ours = {member.client_id for member in roster.members}
-    new = [client_id for client_id, client in clients.items() if client.state != "missing" and client_id not in ours]
-    found = [client_id for client_id in new if client_id not in known]
-    known.update(found)
-    return found
+    """Return the IDs of Locust's workers that are neither of the run nor in `known`, and add them to `known`."""
+    of_run = {member.client_id for member in roster.members}
+    new = [
+        client_id
+        for client_id, client in clients.items()
+        if client.state != "missing" and client_id not in of_run | known
+    ]
+    known.update(new)
+    return new
 
 
 def watch(run: MasterRun, clients: Any) -> None:
-    """Notice who has gone: from Locust's list of workers (`clients`, None in a local run), or by a silence of our own reports."""
+    """Detect lost workers, by Locust's list of workers (`clients`, None in a local run) or by missing reports. Does not return."""
     known: set[str] = set()
     clock = SilenceClock()
     while True:
         gevent.sleep(ROUND_S)
         for client_id in newcomers(run.roster, clients or {}, known):
-            text = f"worker {client_id} came while the run was under way: it takes no part in it"
+            text = f"worker {client_id} connected during the run: it takes no part in it"
             run.marks.add("worker_late", text, client=client_id)
             logger.warning("%s", text)
-        look_round(run, clients, clock.listening_s())
+        mark_lost(run, clients, clock.listening_s())
         if not run.roster.present:
             run.request_stop("the loss of every worker", early=True)
 
 
-def look_round(run: MasterRun, clients: Any, listening_s: float) -> None:
-    """Mark who has gone since the last round; one that was given up and heard again is waited for until it is silent once more."""
+def mark_lost(run: MasterRun, clients: Any, listening_s: float) -> None:
+    """Mark the workers that were lost since the last call. One that is heard again is awaited until its next silence."""
     for member in run.roster.awaited:
         if member.client_id is None or member.drained or not _gone(member, clients, listening_s):
             continue
@@ -51,12 +54,12 @@ def look_round(run: MasterRun, clients: Any, listening_s: float) -> None:
             run.marks.add("worker_lost", text, worker=member.name)
             logger.error("%s; its part of the load is missing from here on", text)
         member.lost, member.back = True, False
-        run.look_who_is_left()
+        run.on_lost()
 
 
 def _gone(member: Member, clients: Any, listening_s: float) -> bool:
     if min(member.silent_s(), listening_s) > (LOST_S if member.began else START_LOST_S):
         return True
-    # Locust's state "missing" says no more than our own reports, and stays for a while after a worker is heard again. One that
-    # said that it ends is not in the list any more.
+    # Locust's state "missing" adds nothing to missing reports, and remains for a while after a worker is heard again. A worker that
+    # has announced its end is not in the list.
     return not member.lost and clients.get(member.client_id) is None

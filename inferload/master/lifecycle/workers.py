@@ -1,4 +1,4 @@
-"""The workers of a run as the master knows them: who they are, when they were last heard, which reports are missing."""
+"""State of a run's workers on the master: clocks, reports, silences, records."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -6,11 +6,11 @@ from typing import Any
 from inferload.measure.clock import now_ns
 from inferload.summarise.counts import EndedWorker
 
-# A worker that says nothing for this long is lost.
+# After this time without a message a worker is lost.
 LOST_S = 4.0
-# A worker that has not reported since the load began may be starved while it starts: it has longer.
+# The same for a worker that has not reported since the load began: many users that start at once can delay it.
 START_LOST_S = 15.0
-# A report is due every second; a silence of this length is marked even if the worker comes back.
+# A report is due every second; a longer silence is marked even if the worker reports again.
 GAP_S = 1.8
 
 
@@ -24,41 +24,41 @@ class Member:
     offset_ns: int = 0
     rtt_ns: int = 0
     wall_offset_ns: int = 0
-    one_clock: bool = False  # it reads the very clock that the master does: there is nothing to be uncertain about
-    facts: dict[str, Any] = field(default_factory=dict)  # what its READY said
+    one_clock: bool = False  # it uses the master's clock, so its offset is 0
+    facts: dict[str, Any] = field(default_factory=dict)  # contents of its READY message
     ready: bool = False
     began: bool = False  # it has reported since the load began
     drained: bool = False
     lost: bool = False
-    back: bool = False  # heard again since it was lost: what it has in flight is waited for
-    left: bool = False  # drained by itself while the run went on: somebody stopped it
-    spent_ns: int | None = None  # on the master's clock: since when nothing of its load is left
+    back: bool = False  # heard again after its loss: a drain waits for its turns in flight
+    left: bool = False  # drained while the run went on: it was stopped separately
+    spent_ns: int | None = None  # on the master's clock: end of its part of the load
     next_seq: int = 0
     missing_reports: int = 0
     longest_silence_s: float = 0.0
     in_flight: int = 0
     turns: int = 0  # that ended, by its reports
-    written: int | None = None  # records that it found on its disk at its end; None: it did not say
+    written: int | None = None  # records on its disk at its end; None if unknown
     at_hand: int | None = None  # records in the master's run directory; None until they are counted
     delivered: bool = False  # it has sent its last record
-    held_back: str | None = None  # why it did not send all of its records
-    write_error: str | None = None  # the first write of records that failed
+    held_back: str | None = None  # reason why it did not send all of its records
+    write_error: str | None = None  # of the first failed write of records
     heard_ns: int = field(default_factory=now_ns)
-    booked_ns: int = 0  # on the master's clock: arrivals before it are in its reports
+    booked_ns: int = 0  # on the master's clock: its reports include arrivals before it
 
     def heard(self) -> None:
-        """It said something."""
+        """Record the receipt of a message."""
         at_ns = now_ns()
         self.longest_silence_s = max(self.longest_silence_s, (at_ns - self.heard_ns) / 1e9)
         self.heard_ns = at_ns
         self.back = self.lost
 
     def silent_s(self) -> float:
-        """How long it has said nothing."""
+        """Return the seconds since its last message."""
         return (now_ns() - self.heard_ns) / 1e9
 
     def reported(self, seq: int, in_flight: int, booked_ns: int) -> bool:
-        """Take note of a report, whose books go up to `booked_ns` of the worker's clock; False where it was seen already."""
+        """Record a report, which includes arrivals up to `booked_ns` on the worker's clock. Return False for a repeated report."""
         if seq < self.next_seq:
             return False
         self.missing_reports += seq - self.next_seq
@@ -68,10 +68,10 @@ class Member:
         return True
 
     def pong(self, sent_ns: int, mono_ns: int, wall_ns: int, here_wall_ns: int, *, same_clock: bool = False) -> None:
-        """An answer to a ping: the tightest round trip gives the offset (as NTP does).
+        """Update the clock offset from the reply to a ping: the shortest round trip counts, as in NTP.
 
-        `same_clock`: by its name the worker's clock is the master's. Then a ping can only measure how unevenly the two ways were
-        taken, and the offset is 0; unless that does not agree with the ping (a guest that was copied while it ran, say).
+        `same_clock`: the worker's clock has the same ID as the master's. The offset is then 0, unless the reply contradicts it, as
+        in a virtual machine that was copied while it ran.
         """
         rtt_ns = now_ns() - sent_ns
         if self.rtt_ns == 0 or rtt_ns < self.rtt_ns:
@@ -82,16 +82,16 @@ class Member:
 
     @property
     def uncertain_ns(self) -> int:
-        """By how much `offset_ns` may be wrong."""
+        """Uncertainty of `offset_ns`."""
         return 0 if self.one_clock else self.rtt_ns // 2
 
     @property
     def delivers(self) -> bool:
-        """Whether it writes elsewhere than in the run directory, and sends its records."""
+        """True if it does not write to the run directory, and sends its records."""
         return bool(self.facts.get("delivers"))
 
     def ended(self) -> EndedWorker:
-        """The worker's entry in the run's counts."""
+        """Return the worker's entry in the run's counts."""
         return EndedWorker(
             name=self.name,
             offset_ns=self.offset_ns,
@@ -111,7 +111,7 @@ class Member:
         )
 
     def manifest(self) -> dict[str, Any]:
-        """What the run's manifest says of it."""
+        """Return the worker's entry in the manifest."""
         return {
             "name": self.name,
             "stripe": self.stripe,
@@ -146,34 +146,34 @@ class Roster:
         return len(self.members)
 
     def named(self, name: str) -> Member | None:
-        """The worker of that name."""
+        """Return the worker with a name; None if there is none."""
         return next((member for member in self.members if member.name == name), None)
 
     def of_client(self, client_id: str) -> Member | None:
-        """The worker behind one of Locust's ids; a local run has the one."""
+        """Return the worker with one of Locust's IDs; in a local run, the only worker."""
         return next((member for member in self.members if member.client_id in (None, client_id)), None)
 
     @property
     def remote(self) -> bool:
-        """There is a worker in another process: words to it take their time."""
+        """True if a worker is another process, so that messages take time."""
         return any(member.client_id is not None for member in self.members)
 
     @property
     def present(self) -> list[Member]:
-        """Those that are not lost."""
+        """Workers that are not lost."""
         return [member for member in self.members if not member.lost]
 
     @property
     def awaited(self) -> list[Member]:
-        """Those whose turns a drain waits for: one that was lost and has been heard again is among them."""
+        """Workers for whose turns a drain waits, including lost ones that have been heard again."""
         return [member for member in self.members if not member.lost or member.back]
 
     @property
     def gone(self) -> list[Member]:
-        """Those whose part of the load is missing from some moment on: lost, or left."""
+        """Workers whose part of the load is missing from some instant on: lost, or left."""
         return [member for member in self.members if member.lost or member.left]
 
     @property
     def lost(self) -> list[Member]:
-        """Those that went missing."""
+        """Workers that are lost."""
         return [member for member in self.members if member.lost]

@@ -97,7 +97,7 @@ def test_a_run_whose_summary_cannot_be_written_prints_it(scene: Scene, stage: St
     assert f"{ended.run_dir / rundir.TURNS}: {too_large}" in ended.text
     assert f"{rundir.LOCUST_HISTORY}: {too_large}" in ended.text
     assert f"{rundir.SERVER_METRICS}: {too_large}" in ended.text
-    assert f"{ended.run_dir}: {too_large}; the summary is printed and not kept" in ended.text
+    assert f"{ended.run_dir}: {too_large}; the summary is printed and not saved" in ended.text
     assert not (ended.run_dir / rundir.SUMMARY).exists()
 
 

@@ -428,7 +428,7 @@ def test_workers_that_do_not_come_end_the_run(stage: Stage, scene: Scene) -> Non
     ended: Ended = stage.result(scene)
     errors = [line for line in ended.text.splitlines() if "ERROR" in line]
     assert len(errors) == 1, ended.text
-    assert "workers: 1 of 2 came within 60 s; start the missing ones with --worker" in errors[0]
+    assert "workers: 1 of 2 connected within 60 s; start the missing ones with --worker" in errors[0]
     assert "Traceback" not in ended.text
     assert ended.code == 2
     assert ended.simulator_stats["started"] == 0

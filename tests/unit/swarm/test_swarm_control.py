@@ -100,9 +100,7 @@ def test_in_a_drain_only_somebodys_own_start_is_answered(
     asked.controller._runner = SimpleNamespace(target_user_count=4)
     asked.controller.run = SimpleNamespace(stop=SimpleNamespace(is_set=lambda: True))  # type: ignore[assignment]
     asked.controller.start(users, 1.0)
-    assert [record.message for record in caplog.records] == said * [
-        "a run is being drained; start again once it is over"
-    ]
+    assert [record.message for record in caplog.records] == said * ["the run is draining; start again after its end"]
     assert asked.locust == []
 
 

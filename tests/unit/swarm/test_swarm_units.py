@@ -286,7 +286,7 @@ def test_a_worker_that_comes_late_is_told_of_once() -> None:
 
 
 class Watched:
-    """What `look_round` asks of a run, with a roster of its own."""
+    """Part of a run that `mark_lost` uses, with a roster of its own."""
 
     def __init__(self, *names: str) -> None:
         self.roster = Roster(list(names))
@@ -296,7 +296,7 @@ class Watched:
         self.looked = 0
         self.marks = SimpleNamespace(add=lambda kind, _text, **_facts: self.kinds.append(kind))
 
-    def look_who_is_left(self) -> None:
+    def on_lost(self) -> None:
         self.looked += 1
 
 
@@ -309,22 +309,22 @@ def test_a_worker_that_was_given_up_is_waited_for_once_it_is_heard_again(monkeyp
     clients = {name: SimpleNamespace(state="running") for name in ("a", "b")}
     at_ns[0] = 5 * 10**9
     other.heard()
-    worker_watchdog.look_round(run, clients, 60)  # type: ignore[arg-type]
+    worker_watchdog.mark_lost(run, clients, 60)  # type: ignore[arg-type]
     assert (one.lost, run.roster.awaited, run.kinds, run.looked) == (True, [other], ["worker_lost"], 1)
     one.heard()
     clients["a"].state = "missing"  # Locust has not noticed yet
-    worker_watchdog.look_round(run, clients, 60)  # type: ignore[arg-type]
+    worker_watchdog.mark_lost(run, clients, 60)  # type: ignore[arg-type]
     assert (one.lost, run.roster.awaited, run.roster.present, run.looked) == (True, [one, other], [other], 1)
     at_ns[0] = 10 * 10**9
     other.heard()
-    worker_watchdog.look_round(run, clients, 60)  # type: ignore[arg-type]
+    worker_watchdog.mark_lost(run, clients, 60)  # type: ignore[arg-type]
     assert (run.roster.awaited, run.kinds, run.looked) == ([other], ["worker_lost"], 2)
 
 
 def test_a_worker_that_reports_is_not_lost_while_locust_still_counts_it_as_missing() -> None:
     run = Watched("a")
     run.roster.members[0].heard()
-    worker_watchdog.look_round(run, {"a": SimpleNamespace(state="missing")}, 60)  # type: ignore[arg-type]
+    worker_watchdog.mark_lost(run, {"a": SimpleNamespace(state="missing")}, 60)  # type: ignore[arg-type]
     assert (run.roster.lost, run.kinds) == ([], [])
 
 
@@ -341,7 +341,7 @@ def test_a_worker_that_has_not_reported_since_the_load_began_has_more_time(
     starting.began = False
     clients = {name: SimpleNamespace(state="running") for name in ("a", "b")}
     at_ns[0] = silent_s * 10**9
-    worker_watchdog.look_round(run, clients, 60)  # type: ignore[arg-type]
+    worker_watchdog.mark_lost(run, clients, 60)  # type: ignore[arg-type]
     assert (starting.lost, reporting.lost) == (lost, True)
 
 
@@ -356,7 +356,7 @@ def test_a_run_begins_when_locust_counts_every_worker_as_present(monkeypatch: py
     run.roster, run.preflight = members, SimpleNamespace(data=SimpleNamespace(has_files=False))  # type: ignore[assignment]
     run._runner = SimpleNamespace(clients=clients, send_message=lambda *_arguments: None)
     with gevent.Timeout(10):
-        waiting = gevent.spawn(worker_setup.hand_out, run)
+        waiting = gevent.spawn(worker_setup.send_assignments, run)
         gevent.sleep(0.05)
         assert not waiting.ready()
         clients["b"].state = "ready"
@@ -373,10 +373,10 @@ def test_nobody_is_silent_while_the_master_stands_still(monkeypatch: pytest.Monk
     clients = {"a": SimpleNamespace(state="running")}
     for round_ms in (250, 8_000, *range(8_250, 12_001, 250)):  # it stood still from 0.25 to 8 s
         at_ns[0] = round_ms * 10**6
-        worker_watchdog.look_round(run, clients, ears.listening_s())  # type: ignore[arg-type]
+        worker_watchdog.mark_lost(run, clients, ears.listening_s())  # type: ignore[arg-type]
     assert not member.lost
     at_ns[0] += 250 * 10**6
-    worker_watchdog.look_round(run, clients, ears.listening_s())  # type: ignore[arg-type]
+    worker_watchdog.mark_lost(run, clients, ears.listening_s())  # type: ignore[arg-type]
     assert member.lost
 
 
