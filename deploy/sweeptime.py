@@ -6,7 +6,7 @@ from statistics import mean
 
 from inferload.content.data import Data
 from inferload.numbers import duration, listed
-from inferload.plan.planned_load import Sample, planned_end_s
+from inferload.plan.planned_load import SampleSize, planned_end_s
 from inferload.scenario.scenario import Scenario
 from inferload.workload.sessions import Sessions
 
@@ -19,7 +19,7 @@ from .sweepplan import PlannedRun, Start
 START_S = {"simulator": 2.0, "vllm-cpu": 35.0, "vllm": 120.0}
 RUN_S = 5.0
 PAGES_S = 3.0
-_SAMPLE = Sample(200, 2_000)
+_SAMPLE = SampleSize(200, 2_000)
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,7 +104,7 @@ def test_a_later_prompt_begins_with_the_one_before_and_its_answer(turns: list[tu
 
 
 def test_a_prompt_carries_no_images() -> None:
-    with pytest.raises(ValueError, match="no images"):
+    with pytest.raises(ValueError, match="does not support images"):
         written("completions", *CONVERSATION)
 
 

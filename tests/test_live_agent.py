@@ -76,7 +76,7 @@ def test_tools_are_called_until_the_model_calls_none() -> None:
     said = [as_document(message) for message in asks[-1].messages]
     results = {message["tool_call_id"]: message["content"] for message in said if message["role"] == "tool"}
     assert results["call-calculate"].startswith("error: ValueError")
-    assert results["call-fly"].startswith("error: ValueError: there is no tool")
+    assert results["call-fly"].startswith("error: ValueError: unknown tool")
     first = {m["tool_call_id"]: m["content"] for m in map(as_document, asks[1].messages) if m["role"] == "tool"}
     assert first["call-calculate"] == "11"
     assert all(line.startswith("note-") for line in first["call-list_files"].splitlines())
@@ -318,6 +318,6 @@ def test_a_plan_says_which_class_of_a_mix_it_does_not_count() -> None:
         {"name": "live", "share": 0.5, "workload": data["workload"]},
     ]
     said = describe(Scenario.model_validate(data | {"workload": {"kind": "mix", "classes": classes}}))
-    assert "of the sessions, whose turns cannot be planned" in said
-    assert said.count("not counted: class live") == 5
+    assert "of the sessions, turns not known before the run" in said
+    assert said.count("class live not included") == 5
     assert "session   3 turns" in said

@@ -36,6 +36,6 @@ def test_the_first_turn_that_is_too_long(forced: str, limit: int, tokens: int | 
 def test_it_says_what_to_do() -> None:
     said = TooLong(3, "agent", 40_000, True).in_words(32_768)
     assert said == (
-        "workload: a turn of class agent (session 3) needs 40,000 tokens with its answer, the model takes 32,768; "
+        "workload: a turn of class agent (session 3) needs 40,000 tokens with its answer, the model accepts 32,768; "
         "set context_limit_tokens to less, or serve a longer context"
     )

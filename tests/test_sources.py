@@ -240,7 +240,7 @@ def test_what_of_a_conversation_is_not_sent_is_counted_by_kind(tmp_path: Path) -
         "unknown parts": 2,
     }
     assert said_in(plan_of(sessions, 0)[0]) == ["What is this?"]
-    assert any(line.startswith("not sent of its conversations: 1 answers in front") for line in opened.in_words())
+    assert any(line.startswith("not sent: 1 answers before") for line in opened.in_words())
 
 
 def test_a_limit_on_whole_sessions_counts_the_answers_that_are_asked_for(tmp_path: Path) -> None:
@@ -313,7 +313,7 @@ def test_tokens_are_estimated_as_measured_as_given_or_as_assumed_and_it_is_said(
     measured = Data(by_class={"chat": DataFindings(None, 5.0, 0.1)})
     for data, given_chars, tokens, how in (
         (None, None, 20, "assumed"),
-        (measured, None, 16, "measured on the server (mean error of a text's count: 10%)"),
+        (measured, None, 16, "measured on the server (mean error of a text's count: 10 %)"),
         (measured, 8.0, 10, "set in the scenario"),
     ):
         sessions = Sessions(scenario(source | ({"chars_per_token": given_chars} if given_chars else {})), data)

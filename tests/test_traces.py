@@ -426,7 +426,7 @@ def test_a_file_of_times_gives_arrivals_to_any_workload(tmp_path: Path) -> None:
     made = scenario(chat, f"{{kind: trace, path: {tmp_path / 'times'}}}")
     plan = schedule_of(made, Sessions(made), 1.0)
     assert [one.due_s for one in iter(plan.next, None) if one is not None] == [0, 0.5, 2]
-    assert "3 sessions in all, and the run ends with the last of them" in describe(made)
+    assert "3 sessions in total; the run ends with the last one" in describe(made)
 
 
 @pytest.mark.parametrize(

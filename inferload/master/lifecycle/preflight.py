@@ -123,7 +123,7 @@ def _check_length(order: Order, sessions: Sessions, targets: Sequence[ServerFact
     found = too_long(order.scenario, sessions, min(limits))
     if found is None:
         return
-    if found.made_up and vocabulary.exactness == "exact":
+    if found.exact and vocabulary.exactness == "exact":
         raise UsageError(found.in_words(min(limits)))
     logger.warning("%s (by estimate)", found.in_words(min(limits)))
 
