@@ -66,7 +66,7 @@ def test_plan_of_constants_is_plain_arithmetic() -> None:
     assert "warm-up 0 s, measure 60 s, drain at most 0 s: 60 s at most" in text
     assert "numbers   120 turns in the measure phase, enough for p50 and p90" in text
     assert "too few for p95, p99 and p99.9; p95 needs a measure_s of about 100 s" in text
-    assert "the server must take 15 tokens" in text
+    assert "longest request and answer: 15 tokens" in text
 
 
 def test_plan_adds_up_history() -> None:

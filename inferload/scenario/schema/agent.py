@@ -193,8 +193,8 @@ class Agent(Part):
         summary = max(MIN_SUMMARY_TOKENS, greatest(self.compacted_tokens) - fixed)
         again = greatest(self.cancel.again_tokens) if self.cancel else 0.0
         task = greatest(self.subagents.prompt_tokens) if self.subagents else 0.0
-        asked = max(greatest(self.prompt_tokens), task)
-        added = max(self._results_tokens(), asked) + again + SUMMARY_REQUEST_TOKENS
+        message = max(greatest(self.prompt_tokens), task)
+        added = max(self._results_tokens(), message) + again + SUMMARY_REQUEST_TOKENS
         if added + summary > room:
             raise ValueError(
                 f"a step can add {added:.0f} tokens and the summary {summary:.0f}, but compaction.at leaves "

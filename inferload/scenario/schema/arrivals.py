@@ -82,10 +82,6 @@ class Rated(OpenArrivals):
         """Return the rate over the whole load: the first rate during the warm-up, then the profile."""
         return ALWAYS_ONE if self.profile is None else self.profile.curve().after(warmup_s)
 
-    def mean_per_s(self, warmup_s: float, until_s: float) -> float:
-        """Return the mean sessions per second from the start of the load to `until_s`."""
-        return self.rate * self.curve(warmup_s).area(until_s) / until_s if until_s else self.rate
-
 
 class TraceTimes(OpenArrivals):
     """Open loop with recorded start times."""
