@@ -13,10 +13,10 @@ from typing import Any, NoReturn
 
 from inferload.errors import UsageError
 
-from ..arguments import REFUSED
+from ..vllm.arguments import REFUSED
 from .options import add_known
 
-# What is not modelled, with the values that ask for nothing of it.
+# Flags of features that are not modelled, with the values that leave the feature off.
 NOT_MODELLED: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("--pipeline-parallel-size", "-pp", "--data-parallel-size", "-dp", "--nnodes", "-n"), ("1",)),
     **dict.fromkeys(("--decode-context-parallel-size", "--prefill-context-parallel-size"), ("1",)),

@@ -88,7 +88,9 @@ class Runner:
                 except subprocess.TimeoutExpired:
                     if poll is not None:
                         poll()
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt):
+                print(f"\nthe run ends within {limits.grace_s:.0f} s; Ctrl-C again ends it at once", file=sys.stderr)
             known.end(limits.grace_s)
             self.journal.write(kind="run_stopped", folder=name)
             raise

@@ -256,7 +256,8 @@ def _phases(scenario: Scenario) -> list[str]:
     phases = scenario.phases
     drain = f"drain at most {duration(phases.drain_s)}"
     counts = [plural(n, word) for n, word in ((phases.sessions, "session"), (phases.turns, "turn")) if n is not None]
-    end = f"until {' or '.join(counts)} have ended" if counts else "until stopped (web UI only)"
+    by_hand = "until stopped" if scenario.of_tasks else "until stopped (web UI only)"
+    end = f"until {' or '.join(counts)} have ended" if counts else by_hand
     if not counts and isinstance(scenario.arrivals, TraceTimes):
         end = "until the trace ends"
     if phases.measure_s is None:

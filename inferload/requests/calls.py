@@ -162,13 +162,21 @@ def _check_not_written(method: str, name: str) -> None:
         raise CallError(f"{method}: {name} {_WRITTEN[name]}; leave it out")
 
 
-def _check_field(method: str, endpoint: Endpoint, name: str) -> None:
-    """Raise CallError for an undocumented field, which most often is misspelled."""
+def check_conversation(options: Mapping[str, Any]) -> None:
+    """CallError for an argument of a conversation that its turns do not take."""
+    for name in options:
+        if name not in OWN:
+            _check_field("conversation", "chat", name, also=("system",))
+    call_of("chat", "", options)
+
+
+def _check_field(method: str, endpoint: Endpoint, name: str, also: Sequence[str] = ()) -> None:
+    """CallError for a field that the API does not document: most are misspelled. `also`: other arguments of the method."""
     known = FIELDS[endpoint]
     if name in known:
         return
     _check_not_written(method, name)
-    near = get_close_matches(name, [*OWN, *sorted(known)], n=1, cutoff=0.7)
+    near = get_close_matches(name, [*also, *OWN, *sorted(known)], n=1, cutoff=0.7)
     remedy = f"did you mean {near[0]}?" if near else f"put a server-specific field into extra_body={{{name!r}: ...}}"
     raise CallError(f"{method}: unknown argument {name!r}; {remedy}")
 
@@ -219,11 +227,13 @@ def _messages(method: str, messages: Any) -> list[Mapping[str, Any]]:
             raise CallError(f"{where} is {type(message).__name__}; give {{'role': 'user', 'content': '...'}}")
         role, content = message.get("role"), message.get("content")
         if role not in ROLES:
-            raise CallError(f"{where}: role is {role!r}; one of {', '.join(ROLES)}")
+            what = f"role is {role!r}" if "role" in message else "role is missing"
+            raise CallError(f"{where}: {what}; one of {', '.join(ROLES)}")
         if content is None and role == "assistant" and set(message) > {"role", "content"}:
             continue
         if not isinstance(content, str | list | tuple):
-            raise CallError(f"{where}: content is {type(content).__name__}; give text, or a list of parts")
+            what = f"content is {type(content).__name__}" if "content" in message else "content is missing"
+            raise CallError(f"{where}: {what}; give text, or a list of parts")
     return list(messages)
 
 

@@ -46,8 +46,8 @@ def _head(summary: Mapping[str, Any], load: str) -> list[str]:
         f"{short(summary['window_s'])} s measured, seed {run.get('seed')}" + (f", {load}" if load else ""),
     ]
     if verdict["measurement"] != "valid":
-        codes = ", ".join(dict.fromkeys(str(reason["code"]) for reason in verdict["reasons"]))
-        lines.append(f"measurement {verdict['measurement'].upper()}: {codes}")
+        codes = ", ".join(dict.fromkeys(outcome.deciding_codes(verdict)))
+        lines.append(f"measurement {verdict['measurement'].upper()}" + (f": {codes}" if codes else ""))
     return lines
 
 

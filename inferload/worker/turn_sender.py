@@ -1,4 +1,4 @@
-"""A worker's turn files on their way to a master on another file system, over Locust's own channel."""
+"""Transfer of a worker's turn files to a master on another file system, over Locust's connection."""
 
 import logging
 from collections.abc import Callable
@@ -17,12 +17,13 @@ from inferload.process.greenlets import in_thread
 
 logger = logging.getLogger(__name__)
 
-REPEAT_S = 2.0  # without an acknowledgement for so long, pieces are sent again
+# Without an acknowledgement for so long, pieces are sent again; twice as long each time, since a link may be slow.
+REPEAT_S, MAX_REPEAT_S = 5.0, 60.0
 GIVE_UP_S = 15.0  # at the end of a run, without an acknowledgement
 
 
 class TurnSender:
-    """Sends closed parts in order. `send`: of a message's kind and data. One that has stopped sends no more of its run."""
+    """Sends closed parts in order. `send(kind, data)`: sends a message. Once stopped, it sends no more of its run."""
 
     def __init__(self, run_id: str, name: str, send: Callable[[str, dict[str, Any]], None]) -> None:
         self.stopped: str | None = None  # the reason; None if nothing was left out
@@ -48,7 +49,7 @@ class TurnSender:
         self._sending.join()
 
     def on_taken(self, data: dict[str, Any]) -> None:
-        """Note an acknowledgement."""
+        """Process an acknowledgement."""
         self._heard_ns = now_ns()
         if data.get("stop") is not None:
             self.stop(str(data["stop"]))
@@ -71,22 +72,31 @@ class TurnSender:
         while (path := self._paths.get()) is not None and self.stopped is None:
             number += 1
             try:
-                content = in_thread(path.read_bytes)
+                self._part = in_thread(_part_of, number, path)
             except OSError as error:
                 self.stop(f"{path}: {rundir.reason(error)}")
                 return
-            self._part = OutgoingPart(number, content)
             self._send_part(self._part)
             self._part = None
 
     def _send_part(self, part: OutgoingPart) -> None:
+        repeat_s = REPEAT_S
         while not part.done and self.stopped is None:
             self._news.clear()
             while (piece := part.next_piece(self._limit.limit_bytes, now_ns())) is not None:
                 self._send(messages.TURNS, self._about | piece.to_wire())
-                gevent.sleep(0)  # heartbeats and reports go between pieces
-            if not self._news.wait(REPEAT_S):
+                gevent.sleep(0)  # heartbeats and reports are sent between pieces
+            if self._news.wait(min(repeat_s, GIVE_UP_S)):
+                repeat_s = REPEAT_S
+            else:
                 part.repeat()
+                self._limit.timed_out()
+                repeat_s = min(MAX_REPEAT_S, 2 * repeat_s)
             silent_s = (now_ns() - self._heard_ns) / NS_PER_S
             if self._ending and silent_s > GIVE_UP_S:
                 self.stop(f"the master acknowledged nothing for {silent_s:.0f} s")
+
+
+def _part_of(number: int, path: Path) -> OutgoingPart:
+    """Read a part and compute its digest, which takes too long for the event loop."""
+    return OutgoingPart(number, path.read_bytes())

@@ -29,7 +29,7 @@ class BlockPool:
     def __init__(self, blocks: int, caching: bool) -> None:
         self.size = blocks
         self.caching = caching
-        self.free = blocks  # that nobody references, cached ones among them
+        self.free = blocks  # unreferenced blocks, including cached ones
         self._queue = deque(
             range(blocks)
         )  # those, next to be taken first; one that was shared since leaves its entry behind

@@ -1,7 +1,7 @@
 """Presets of hardware and model: public figures, and the step's constants that follow from them.
 
-Nothing here was fitted to a server. What is no public figure is called assumed, and the arithmetic stands below. Expect
-the right order and the right shape of a curve, not the last tenth; a study that needs more fits its own constants.
+The constants are not fitted to a server. Values that are not public figures are marked as assumed. Expect the right order
+of magnitude and shape of a curve; a study that needs more fits its own constants.
 """
 
 from collections.abc import Mapping

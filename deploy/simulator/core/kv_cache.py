@@ -24,7 +24,7 @@ class KvCache:
         self.block_size = block_size
         self._drop_last_hit = drop_last_hit
         self.pool = BlockPool(blocks, caching)
-        # Who runs and has told nobody of its newest full blocks, by the hash of the last one that can be found.
+        # Running requests with unpublished full blocks, by the hash of their last published block.
         self._behind: dict[int, dict[Request, None]] = {}
 
     def find(self, request: Request) -> Hit:

@@ -225,7 +225,7 @@ class _Run:
         for place, request in step.finishing:
             self._last[self._row[request]] = start_s + event_s * (place + 1)
         scheduler, outputs = self._scheduler, len(step.sampled)
-        # A front end that is behind merges what waits: it never has more than one event of each request before it.
+        # A late front end merges pending tokens: at most one event of each request is pending.
         self._front_free_s = min(start_s, end_s + event_s * outputs) + event_s * outputs
         self._steps.append(
             (end_ns, step.tokens, outputs, len(scheduler.running), len(scheduler.waiting), scheduler.pool.usage)

@@ -40,7 +40,7 @@ class Queues:
         self.running: list[Request] = []
         self.prefix_queries = 0  # tokens
         self.prefix_hits = 0  # tokens
-        self.preemptions = 0  # as the counter says: a victim is counted with its next output
+        self.preemptions = 0  # as in vLLM's counter: a victim is counted with its next output
         self.deferred = 0  # of those waiting; by grammar, LoRA or KV transfer: none of it is modelled
         self._keep = int(limits.watermark * (limits.blocks + 1))
 

@@ -58,7 +58,7 @@ class Request:
     answer: Callable[[int], Hashable]
     salt: str = ""
     ends_itself: bool = False  # by the end of the text, which is known only once it was sampled
-    stopped: bool = False  # by a stop string, which the front end finds: the scheduler is told of it a step late
+    stopped: bool = False  # by a stop string; the front end finds it, so the scheduler knows one step later
     content: Content | None = None  # None: of `tokens` and `answer`
     prompt: int = 0  # tokens
     emitted: int = 0  # output tokens that were sampled, or whose step is on its way

@@ -25,7 +25,7 @@ class Step:
     sampled: list[Request] = field(default_factory=list)
     counts: list[int] | None = None  # tokens of each output; None: one each
     admitted: list[Request] = field(default_factory=list)
-    planned_ns: int = 0  # when; what plans it says so
+    planned_ns: int = 0  # when it was planned; set by the pipeline
     firsts: list[tuple[int, Request]] = field(
         default_factory=list
     )  # whose prompt ends: first outputs, and after a loss
@@ -141,7 +141,7 @@ class Scheduler(Queues):
         length = request.length
         if length > len(request.blocks) * self.limits.block_size and not self._grow(request, length, step):
             return None
-        # What this step computes fills a block; which tokens those are is not known yet where the step before is on its way.
+        # With async scheduling the tokens of the previous step are not known yet, so its block cannot be published.
         self.cache.publish(request, length - int(self._ahead))
         self._emit(request, step, 1)
         step.tokens += 1

@@ -85,7 +85,7 @@ class Speculation:
     draft_slots: int = 0
     drop_last_hit: bool = False
     overlapped: bool = True
-    rates: tuple[float, ...] | None = None  # chance of each draft, given those before it, where the object says it
+    rates: tuple[float, ...] | None = None  # acceptance of each draft, given those before it; None if not in the config
 
 
 def speculation(said: Mapping[str, Any]) -> Speculation | None:

@@ -1,4 +1,4 @@
-"""How long a step takes, from what it computes: a straight-line model with constants of its own for decode-only steps.
+"""Duration of a step: a linear model with separate constants for decode-only steps.
 
     device = fixed + token * tokens + context * decode context + attention * (chunk tokens x context before them)
     step   = max(host, device) * noise        with async scheduling, where the host plans while the device computes

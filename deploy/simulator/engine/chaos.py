@@ -1,4 +1,4 @@
-"""Faults on demand: what /chaos takes, and which fault befalls which completion. No I/O, no clock.
+"""Faults on request: plans of /chaos, and their assignment to completions. No I/O, no clock.
 
 A plan is JSON: {"kind": K, "count": N} for the next N completions (default 1), or {"kind": K, "duration_s": T} for all
 that arrive in that time. Kinds and their own keys, with defaults:
@@ -45,12 +45,12 @@ KINDS = tuple(_KEYS)
 
 
 class ChaosError(Exception):
-    """A plan that cannot be followed: the message says which key and what would do."""
+    """Invalid plan; the message names the key and valid values."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One fault and whom it befalls: the next `left` completions, or all until `until_ns` (monotonic)."""
+    """One fault, for the next `left` completions or for all until `until_ns` (monotonic)."""
 
     kind: str
     values: Mapping[str, Any]
@@ -64,7 +64,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """What befalls one completion, by kind."""
+    """Faults of one completion, by kind."""
 
     plans: Mapping[str, Mapping[str, Any]]
 

@@ -74,7 +74,7 @@ class Engine(ABC):
     def submit(self, stream: Stream, now_ns: int) -> None:
         """Add a completion that arrived now."""
         completion, request = stream.completion, stream.request
-        # A length that was asked for is known beforehand; an end of the text only when it was sampled.
+        # A requested length is known in advance; the end of the text only when it is sampled.
         request.ends_itself = completion.ends_itself and completion.output_tokens < completion.output_limit
         request.stopped = request.ends_itself and completion.stop is not None
         stream.arrived_ns = now_ns

@@ -23,7 +23,7 @@ class ApiError(Exception):
         return Reply(reply.status, reply.body, headers=headers)
 
     def message_reply(self) -> Reply:
-        """The error as /v1/messages sends one that comes up behind the check of the body."""
+        """Error in the form of /v1/messages, for errors after the check of the body."""
         if self.kind == "Bad Request":
             return self.reply()
         return json_reply({"type": "error", "error": {"type": self.kind, "message": str(self)}}, self.status)

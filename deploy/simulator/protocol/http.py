@@ -179,7 +179,7 @@ class RequestReader:
         return None if end < 0 else end
 
     def _read_trailer(self, start: int) -> bytes | None:
-        """The body, once the trailer section behind the last chunk is complete; the trailer fields are ignored."""
+        """Body, once the trailer section after the last chunk is complete. Trailer fields are ignored."""
         if self._buffer[start : start + 2] == b"\r\n":
             end = start + 2
         else:

@@ -19,7 +19,7 @@ class Model:
     aliases: tuple[str, ...] = ()  # further names that it answers to
     reasoning: bool = False  # --reasoning-parser: answers begin with thought
     reasoning_mean_tokens: float = 64.0
-    thinking: bool = True  # unless the request says otherwise (enable_thinking)
+    thinking: bool = True  # default of enable_thinking
     tool_parser: bool = False  # --tool-call-parser
     auto_tools: bool = False  # --enable-auto-tool-choice
     tool_call_share: float = 0.5  # answers with calls where the choice is auto

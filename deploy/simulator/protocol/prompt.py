@@ -10,7 +10,7 @@ from .errors import ApiError, invalid
 from .text import ID_LIMIT, Lexicon, chat_tokens
 from .tools import history_tokens
 
-# vLLM's own name for the first of the shapes that a message may have: it is what an error's `param` says.
+# vLLM's name for the first message shape, as in `param` of an error.
 _MESSAGE = "ChatCompletionDeveloperMessageParam"
 
 

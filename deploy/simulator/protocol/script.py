@@ -10,7 +10,7 @@ from .text import VOCABULARY, Answer
 
 REASONING, CONTENT, SILENT, CALL, ARGUMENTS = "reasoning", "content", "silent", "call", "arguments"
 THINK_END, CALL_OPEN, CALL_CLOSE, TEXT_END = "</think>", "<tool_call>", "</tool_call>", "<|im_end|>"
-_ARGUMENT_TOKEN = 4  # characters; about what a token of JSON has
+_ARGUMENT_TOKEN = 4  # characters; about the length of a token of JSON
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,7 @@ def plan(answer: Answer, limits: AnswerLimits) -> Ending:
 
 
 def _stopped(ending: Ending, limits: AnswerLimits) -> Ending:
-    """The same answer, ended by the first stop string that ends behind `least` tokens; what follows is left out.
+    """Cut an answer at the first stop string that ends after `least` tokens.
 
     Words come again after a round of the vocabulary: what is not in the first round and a little more is nowhere. A call is
     looked through as the model writes it, its name and marks included.

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 _ONSETS = ("b", "d", "f", "g", "k", "l", "m", "n", "p", "r", "s", "t", "v")
 _SYLLABLES = tuple(onset + vowel for onset in _ONSETS for vowel in "aeiou")[:64]
 
-# 4,096 words of four letters: the length of an event does not depend on what it says.
+# 4,096 words of four letters: all plain events have one length.
 VOCABULARY: tuple[str, ...] = tuple(first + second for first in _SYLLABLES for second in _SYLLABLES)
 SPACED: tuple[bytes, ...] = tuple(b" " + word.encode() for word in VOCABULARY)
 _IDS = {word: number for number, word in enumerate(VOCABULARY)}

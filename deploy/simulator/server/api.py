@@ -27,7 +27,7 @@ from .loop import Server
 from .server_info import Options
 from .server_log import ServerLog
 
-_GUARDED = ("/v1", "/v2", "/inference", "/cohere")  # where vLLM asks for the key
+_GUARDED = ("/v1", "/v2", "/inference", "/cohere")  # paths for which vLLM requires the key
 _HTML = b"<!doctype html><html><head><title>Sign in</title></head><body><h1>Sign in</h1></body></html>\n"
 
 

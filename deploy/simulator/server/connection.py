@@ -11,7 +11,7 @@ from ..protocol.errors import error_document
 from ..protocol.http import CONTINUE, MAX_HEAD_BYTES, HttpFault, HttpRequest, RequestReader, json_reply, reply_bytes
 
 _READ_BYTES = 262_144
-_REQUESTS_AT_ONCE = 16  # of one connection, before others and the clockwork have their turn
+_REQUESTS_AT_ONCE = 16  # of one connection, before other connections and the engine
 _AGAIN = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
@@ -41,7 +41,7 @@ class Connection:
         self.begun = False  # bytes of the answer went out
         self.dead = False
         self.reading = True  # False: as much as is kept waits for an answer to end, and no more is read
-        self.out = bytearray()  # what the kernel would not take yet
+        self.out = bytearray()  # bytes that the kernel did not take yet
         self.handler = ""  # of the request that is being answered, for the metrics; empty: it is not counted
         self.method = ""
         self.asked_bytes = 0

@@ -21,9 +21,9 @@ from ..protocol.http import HttpRequest
 from .connection import Connection, Hooks
 
 _BACKLOG = 4096
-_TURN_NS = 1_000_000  # how long the clockwork may keep the network waiting
+_TURN_NS = 1_000_000  # longest time of the engine between two polls of the network
 _LONGEST_WAIT_S = 0.5
-_AT_ONCE = 16  # connections served before the clockwork has its turn again: a request costs some 100 microseconds
+_AT_ONCE = 16  # connections served between two calls of the engine: a request costs some 100 microseconds
 _SLOW_READ_S = 0.05  # between two pieces of a body that is read slowly
 _IN = select.EPOLLIN | select.EPOLLRDHUP
 
@@ -47,8 +47,8 @@ class Server:
         self._stopping = False
         self._handle: Callable[[Connection, HttpRequest], None] = lambda _connection, _request: None
         self._hooks = Hooks(self._on_request, self._watch, self._unserved.append, self._lost.append, self._on_answered)
-        self.read_rate: Callable[[], float | None] = lambda: None  # bytes/s of each connection; None: as fast as it can
-        self.answered: Callable[[Connection], None] = lambda _connection: None  # told when an answer is over
+        self.read_rate: Callable[[], float | None] = lambda: None  # bytes/s of each connection; None: unlimited
+        self.answered: Callable[[Connection], None] = lambda _connection: None  # called at the end of an answer
 
     @property
     def port(self) -> int:

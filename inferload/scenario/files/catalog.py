@@ -47,7 +47,7 @@ def resolve(name_or_path: str) -> Path:
 
 def _choices(name: str) -> str:
     near = difflib.get_close_matches(name, names(), n=1)
-    return (f"did you mean {near[0]}? " if near else "") + f"Bundled are {', '.join(names())}"
+    return (f"did you mean {near[0]}? Bundled" if near else "bundled") + f" are {', '.join(names())}"
 
 
 def read(path: Path, what: str = "scenario ", remedy: str = "name a readable file") -> str:

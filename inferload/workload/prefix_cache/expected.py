@@ -98,6 +98,24 @@ def _joined(row: Sequence[Span]) -> list[Span]:
     return spans
 
 
+def common_tokens(row: Sequence[Span], other: Sequence[Span]) -> int:
+    """Tokens that two rows have in common from the front."""
+    total = 0
+    for span, against in zip(_joined(row), _joined(other), strict=False):
+        if span == against:
+            total += span.tokens
+        elif span.ids and against.ids:
+            return total + _alike(span.ids, against.ids)
+        else:
+            return total + (min(span.tokens, against.tokens) if span.identity == against.identity else 0)
+    return total
+
+
+def _alike(one: Ids, other: Ids) -> int:
+    pairs = zip(one, other, strict=False)
+    return next((place for place, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
+
+
 def cacheable(tokens: int, block: int) -> int:
     """Return the most tokens of a prompt that a cache can serve: whole blocks without the last token."""
     return max(0, tokens - 1) // block * block

@@ -12,6 +12,7 @@ from inferload.content.chat_template import NO_TEMPLATE, ChatTemplate
 from inferload.content.script import Ask, Reply, Script, Sink, Step, answer_key, interpret
 from inferload.measure.record import CANCELLED
 from inferload.requests.bodies import Isolation
+from inferload.workload.prefix_cache.excess import Excess, Prompt
 from inferload.workload.prefix_cache.expected import Hits, Layout, PrefixTree, Span, cached, computed_answer, tokens_of
 
 
@@ -26,6 +27,8 @@ class SentTurn:
     cancelled: bool = False
     goes_on: bool = True  # the session continues after it
     partition: Hashable = None
+    sent_ns: int = 0
+    first_ns: int = 0  # of the first token, or of the end without one; on the clock of `sent_ns`
 
 
 # Tolerance of expected hits with approximate lengths: a share of the prompt's tokens, the tokens of an unknown chat template
@@ -41,24 +44,21 @@ class SentSums:
     hits: Hits = field(default_factory=Hits)
     at_most: int = 0
     reported: Hits = field(default_factory=Hits)  # of turns whose answer reported cached tokens: the reported ones
-    unexpected: int = 0  # reported tokens above the upper bound, by turn
-    far_unexpected: int = 0  # those above it by more than approximate lengths can explain
+    excess: Excess = field(default_factory=Excess)  # reported tokens above the upper bound
     unknown: int = 0  # sent turns with an unknown prompt length
     reread: int = 0  # answers that later prompts carry with another number of tokens
     again: int = 0  # prompts that equal those of an earlier run if its answers were the same
     off: int = 0  # prompts of another length than planned, without an answer that explains it
 
-    def add(self, reported: int | None, tokens: int, shared: int, at_most: int, block: int) -> None:
-        """Add the prompt of one turn. `reported`: cached tokens by its answer."""
-        upper = cached(at_most, tokens, block)
+    def add(self, prompt: Prompt, shared: int, at_most: int, block: int) -> None:
+        """Add the prompt of one turn. `shared`, `at_most`: bounds of the tokens that it shares with earlier prompts."""
+        tokens, upper = prompt.tokens, cached(at_most, prompt.tokens, block)
         self.hits.add(tokens, shared, block)
         self.at_most += upper
-        if reported is not None:
+        if prompt.cached is not None:
             self.reported.add(tokens, 0, block)
-            self.reported.cached += reported
-            beyond = max(0, reported - upper)
-            self.unexpected += beyond
-            self.far_unexpected += max(0, beyond - block - _TEMPLATE_TOKENS - round(_LENGTHS_OFF * tokens))
+            self.reported.cached += prompt.cached
+        self.excess.add(prompt, upper, block + _TEMPLATE_TOKENS + round(_LENGTHS_OFF * tokens))
 
 
 _AnswerKey = tuple[Hashable, int]  # identity in the plan, and tokens that a prompt carries of it
@@ -108,7 +108,7 @@ class _Sent(Sink[int]):
 
 
 class SentHits:
-    """Expected hits of sessions, added in order of arrival. `sums`: since `begin`."""
+    """Expected hits of sessions, added in the order of their first turns. `sums`: since `begin`."""
 
     def __init__(self, block: int, template: ChatTemplate = NO_TEMPLATE) -> None:
         self.block = block
@@ -127,6 +127,7 @@ class SentHits:
 
     def session(self, index: int, script: Script, isolated: Isolation, turns: Mapping[str, SentTurn]) -> None:
         """Add the sent turns of a session, by their ids."""
+        self.sums.excess.settle(min((turn.sent_ns for turn in turns.values()), default=0))
         session = _SentSession(index, Layout(self.template, isolated), turns)
         interpret(script, _Sent(self._book, session, ""), 0)
 
@@ -137,8 +138,11 @@ class SentHits:
         identity = (key, turn.output_tokens)
         self._tree.extend(end, computed_answer((*identity, self._run), turn.output_tokens or 0))
         session.generated[identity] = turn
+        tokens = tokens_of(row.spans) if turn.input_tokens is None else turn.input_tokens
+        prompt = Prompt(row.spans, tokens, turn.cached_tokens, turn.sent_ns, turn.first_ns)
         if turn.input_tokens is None:
             self.sums.unknown += 1
+            self.sums.excess.add(prompt, tokens, 0)  # the server may have computed it before the others
             return
         at_most = shared
         if changed is not None and shared == tokens_of(row.spans[:changed]):
@@ -147,7 +151,7 @@ class SentHits:
         if self._first_run.setdefault((key, turn.partition, turn.input_tokens), self._run) < self._run:
             self.sums.again += shared < turn.input_tokens
             at_most = turn.input_tokens
-        self.sums.add(turn.cached_tokens, turn.input_tokens, shared, at_most, self.block)
+        self.sums.add(prompt, shared, at_most, self.block)
 
     def _as_sent(self, session: _SentSession, planned: list[Span]) -> _Row:
         """Return the planned row with the answers of this run and the corrected lengths."""

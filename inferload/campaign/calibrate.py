@@ -1,0 +1,183 @@
+"""Runs of a calibration: a paced server as a process of its own, and a headless run against it."""
+
+import contextlib
+import http.client
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from inferload import rundir
+from inferload.campaign import runner
+from inferload.campaign.journal import Journal
+from inferload.campaign.runner import Limits, Runner
+from inferload.errors import UsageError
+from inferload.machine.calibration import ReferencePace, RunFigures
+from inferload.results.summary import is_marked
+from inferload.run_options import API_KEY_VARIABLE
+
+_PROMPT_TOKENS = 32
+_BLOCKS_PER_STREAM = 16
+_PATIENCE_S = 120.0  # for a run beside its phases: start, drain, files
+_END_S = 45.0  # for a run that is stopped
+_TAILS = ("p99", "p95", "p90", "p50")
+_PROXIES = ("http_proxy", "https_proxy", "all_proxy")
+
+
+class Bench:
+    """Makes runs of rising size in a folder, each against a server of its own."""
+
+    def __init__(self, work: Path, pace: ReferencePace, seconds: float) -> None:
+        self._work = work
+        self._pace = pace
+        self._seconds = seconds
+        self._runner = Runner(work, Journal(work))
+        self._client_cores, self._server_cores = split(_cores())
+
+    def measure(self, streams: int) -> RunFigures:
+        """Make one run; its cause is the only reason if it failed."""
+        scenario = self._work / f"{streams}.yaml"
+        scenario.write_text(scenario_text(streams, self._pace, self._seconds), encoding="utf-8")
+        with serving(streams, self._pace, self._seconds + _PATIENCE_S + 60, self._server_cores) as port:
+            call(port, "POST", "/simulator/stats/reset")
+            entry = self._run(str(streams), scenario, port)
+            late = call(port, "GET", "/simulator/stats").get("lateness_ms", {})
+        if "cause" in entry:
+            return RunFigures(reasons=(entry["cause"],))
+        return seen(rundir.read_json(self._work / str(streams) / rundir.SUMMARY), late)
+
+    def _run(self, name: str, scenario: Path, port: int) -> dict[str, Any]:
+        options = {"on_invalid": "warn", "metrics_url": ["none"], "no_report": True}
+        argv = runner.command(str(scenario), f"http://127.0.0.1:{port}", self._work / name, options, ["--only-summary"])
+        limits = Limits(self._seconds + _PATIENCE_S, _END_S)
+        with on_cores(self._client_cores):
+            return self._runner.run(name, argv, limits, environment=environment(os.environ, self._work), cwd=self._work)
+
+
+def scenario_text(streams: int, pace: ReferencePace, seconds: float) -> str:
+    """Streams that never pause, their starts spread evenly over one turn so that no two sizes burst differently."""
+    warmup_s = round(1.25 * pace.turn_s, 3)
+    return f"""schema: 1
+name: calibrate
+workload:
+  kind: chat
+  turns: 1
+  prompt_tokens: {_PROMPT_TOKENS}
+  output_tokens: {pace.tokens}
+  history: none
+arrivals: {{kind: closed, users: {streams}, spawn_per_s: {streams / pace.turn_s:.3f}}}
+phases: {{warmup_s: {warmup_s}, measure_s: {max(1.0, seconds - warmup_s):.3f}, drain_s: 30}}
+"""
+
+
+def environment(given: Mapping[str, str], folder: Path) -> dict[str, str]:
+    """A run's environment: no key, no proxy, and no calibration of old to warn by."""
+    kept = {name: value for name, value in given.items() if name.lower() not in _PROXIES and name != API_KEY_VARIABLE}
+    return {**kept, "XDG_CACHE_HOME": str(folder / "cache"), "PYTHONUNBUFFERED": "1"}
+
+
+def seen(summary: Mapping[str, Any], late_ms: Mapping[str, Any]) -> RunFigures:
+    """What a summary and the server's page come to."""
+    latency, client, verdict = summary["latency"], summary["client"], summary["verdict"]
+    lag = client["loop_lag_ms"]
+    tail = next((name for name in _TAILS if lag[name] is not None and not is_marked(lag, name)), None)
+    return RunFigures(
+        measurement=verdict["measurement"],
+        reasons=tuple(_finding(reason["text"]) for reason in verdict["reasons"] if reason["phase"] == "measure"),
+        failed_turns=summary["turns"]["failed"],
+        output_tok_per_s=summary["rates"]["output_tok_per_s"],
+        ttft_mean_ms=latency["ttft_ms"]["mean"],
+        itl_p99_ms=_steady_p99(latency["itl_ms"]),
+        delay_p99_ms=_steady_p99(client["delay_ms"]),
+        loop_lag_ms=None if tail is None else lag[tail],
+        loop_lag_at=tail,
+        cpu_share=client["cpu_share"],
+        server_late_mean_ms=late_ms.get("mean"),
+        server_late_p99_ms=late_ms.get("p99"),
+    )
+
+
+def _steady_p99(block: Mapping[str, Any]) -> float | None:
+    """The p99 of a block; None if fewer than 10 samples lie beyond it."""
+    value: float | None = None if is_marked(block, "p99") else block["p99"]
+    return value
+
+
+def _finding(text: str) -> str:
+    """A reason without its remedy, which for a calibration is to run fewer streams."""
+    return text.partition("; ")[0]
+
+
+@contextlib.contextmanager
+def serving(streams: int, pace: ReferencePace, limit_s: float, cores: tuple[int, ...] | None) -> Iterator[int]:
+    """The simulator on a free port of loopback; it ends with the block, and by itself if that never comes."""
+    command = [sys.executable, "-m", "inferload", "simulator", "--port", "0", "--exit-after-s", f"{limit_s:.0f}"]
+    command.append("--disable-log-stats")
+    command += ["--ttft-ms", str(pace.ttft_ms), "--itl-ms", str(pace.gap_ms), "--max-num-seqs", str(streams + 16)]
+    command += ["--num-gpu-blocks", str(max(8192, _BLOCKS_PER_STREAM * streams)), "--no-enable-prefix-caching"]
+    with on_cores(cores):
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    if cores is not None:
+        _ask_for_real_time(process.pid)
+    try:
+        line = process.stdout.readline()  # printed when the port is open; empty where the process has ended
+        if not line:
+            raise UsageError(
+                f"the simulator did not start (exit code {process.wait()}); try: inferload simulator --port 0"
+            )
+        yield int(line.split()[-1].rpartition(":")[2])
+    finally:
+        process.terminate()
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        process.stdout.close()
+
+
+def _ask_for_real_time(pid: int) -> None:
+    """Have the server run before everything else on its core, where that is allowed: its lateness is reported either way."""
+    if sys.platform == "linux":
+        with contextlib.suppress(PermissionError):
+            os.sched_setscheduler(pid, os.SCHED_FIFO, os.sched_param(1))
+
+
+def call(port: int, method: str, path: str) -> dict[str, Any]:
+    """The JSON of one of the simulator's pages; empty where it gave none."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    try:
+        connection.request(method, path, headers={"Content-Length": "0"} if method == "POST" else {})
+        document = json.loads(connection.getresponse().read())
+    except (OSError, http.client.HTTPException, ValueError):
+        return {}
+    finally:
+        connection.close()
+    return document if isinstance(document, dict) else {}
+
+
+def split(cores: tuple[int, ...]) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None]:
+    """(the client's cores, the server's): the last one is the server's alone; (None, None) where there are not two."""
+    return (cores[:-1], cores[-1:]) if len(cores) > 1 else (None, None)
+
+
+@contextlib.contextmanager
+def on_cores(cores: tuple[int, ...] | None) -> Iterator[None]:
+    """What is started inside runs on these cores only; None changes nothing."""
+    if cores is None or sys.platform != "linux":
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def _cores() -> tuple[int, ...]:
+    return tuple(sorted(os.sched_getaffinity(0))) if sys.platform == "linux" else ()

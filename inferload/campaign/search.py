@@ -1,0 +1,163 @@
+"""Points of a search: one run each, stored in the journal, and read back as windows of turns."""
+
+import contextlib
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from inferload import rundir, turns_file
+from inferload.campaign import runner
+from inferload.campaign.journal import Journal
+from inferload.campaign.runner import Limits, Runner
+from inferload.campaign.search_plan import Asked, at, unit
+from inferload.errors import UsageError
+from inferload.measure import clock
+from inferload.measure.columns import COLUMNS
+from inferload.measure.search import window as windows_of
+from inferload.measure.search.bracket import Settings
+from inferload.measure.search.point import Look
+from inferload.measure.search.slo import Condition
+from inferload.measure.search.text import going
+from inferload.measure.search.window import Window
+from inferload.numbers import clock as elapsed
+from inferload.numbers import short
+from inferload.scenario.files import catalog
+from inferload.scenario.scenario import Scenario
+
+POINTS = "points"
+_END_S = 20.0  # for a run that is stopped
+# Reasons for an invalid measurement that are the server's: the turns concerned count as failed.
+_SERVERS = ("unfinished_drain", "no_turns")
+_PATIENCE_S = 180.0  # for a run beside its phases
+_TAIL_BYTES = 1024  # of a progress file, with its last line
+
+
+@dataclass(frozen=True, slots=True)
+class Performer:
+    """Makes the runs of a search, one after the other. `show`: displays the progress of a run, None without a terminal."""
+
+    folder: Path
+    said: Asked
+    scenario: Scenario
+    settings: Settings
+    journal: Journal
+    show: Callable[[str], None] | None = None
+
+    def earlier(self) -> list[Look]:
+        """Looks of a resumed search, read from their runs."""
+        return [self._look(entry) for entry in self.journal.runs]
+
+    def look(self, load: float, number: int) -> Look:
+        """Make one run at a load. UsageError if the first run is refused: another load would be refused too."""
+        name = f"{POINTS}/{number + 1:02}"
+        run_dir = self.folder / name
+        run_dir.parent.mkdir(parents=True, exist_ok=True)
+        file = run_dir.with_suffix(".yaml")
+        origin = str(catalog.resolve(self.said.scenario))
+        file.write_text(at(self.scenario, origin, self.said, load, self.said.seed + number), encoding="utf-8")
+        progress = run_dir.with_suffix(".progress")
+        progress.unlink(missing_ok=True)
+        options = {
+            "on_invalid": "warn",
+            "on_stop": "pass",
+            "no_report": True,
+            "progress_file": str(progress.absolute()),
+        }
+        argv = runner.command(str(file), self.said.host, run_dir, self.said.options | options, self.said.extra)
+        poll = None if self.show is None else self._poll(load, number, progress)
+        entry = Runner(self.folder, self.journal).run(
+            name, argv, Limits(self._limit_s(), _END_S), poll=poll, level=load
+        )
+        if entry["exit_code"] == runner.USAGE and number == 0:
+            self.journal.remove()
+            raise UsageError(f"the first point could not be made: {entry['cause']}")
+        return self._look(entry)
+
+    def _limit_s(self) -> float:
+        limit_s = self.said.warmup_s + self.said.window_s + self.scenario.phases.drain_s + _PATIENCE_S
+        return limit_s if self.scenario.cache.arm == "cold" else 2 * limit_s  # one more pass warms the cache
+
+    def _look(self, entry: Mapping[str, Any]) -> Look:
+        run_dir, cause = self.folder / entry["folder"], entry.get("cause")
+        invalid = False
+        windows: tuple[Window, ...] = ()
+        remarks: tuple[str, ...] = ()
+        if cause is None:
+            try:
+                summary = rundir.read_json(run_dir / rundir.SUMMARY)
+                cause = _client_fault(summary)
+                invalid = cause is not None
+                if not invalid:
+                    windows = (window(run_dir, self.settings.conditions, summary["sessions"]["dropped"]),)
+                    remarks = remarks_of(summary)
+            except UsageError as error:
+                cause = str(error)
+        return Look(
+            level=entry["level"],
+            windows=windows,
+            spent_s=entry["took_s"],
+            invalid=invalid,
+            cause=cause,
+            runs=(entry["folder"],),
+            remarks=remarks,
+        )
+
+    def _poll(self, load: float, number: int, progress: Path) -> Callable[[], None]:
+        """Function that shows the progress of a run."""
+        show, spent_s = self.show, sum(entry["took_s"] for entry in self.journal.runs)
+        began_ns = clock.now_ns()
+        assert show is not None
+
+        def poll() -> None:
+            used_s = spent_s + (clock.now_ns() - began_ns) / clock.NS_PER_S
+            state = going(latest(progress), self.said.warmup_s, self.said.window_s)
+            show(f"{number + 1:3}  {elapsed(used_s)}  {short(load)} {unit(self.scenario)}: {state}")
+
+        return poll
+
+
+def window(run_dir: Path, conditions: tuple[Condition, ...], dropped: int = 0) -> Window:
+    """Measure phase of a run with `dropped` sessions; UsageError if it is missing or not complete."""
+    manifest = rundir.read_json(run_dir / rundir.MANIFEST)
+    measure = next((one for one in manifest["phases"] if one["phase"] == "measure"), None)
+    if measure is None or measure["end_wall_ns"] is None:
+        raise UsageError(f"{run_dir}: ended before its measure phase")
+    turns = turns_file.read_turns(run_dir, list({*COLUMNS, "worker", "closed_ns"}))
+    counted = sum(worker.get("turns") or 0 for worker in manifest["workers"])
+    if turns.num_rows < max(1, counted):
+        raise UsageError(
+            f"{run_dir}: {turns.num_rows} of {counted} turn records are in the run directory; see turn_records in its summary.json"
+        )
+    start_ns, anchor = measure["start_wall_ns"], manifest["anchor"]
+    offsets = {worker["name"]: worker["clock_offset_ns"] for worker in manifest["workers"]}
+    shifts = {
+        name: one.mono_ns - offsets.get(name, 0) - anchor["mono_ns"] + anchor["wall_ns"] - start_ns
+        for name, one in turns_file.anchors(run_dir).items()
+    }
+    return windows_of.of_turns(turns, shifts, (measure["end_wall_ns"] - start_ns) / clock.NS_PER_S, conditions, dropped)
+
+
+def _client_fault(summary: Mapping[str, Any]) -> str | None:
+    """Reason of an invalid measurement, unless it is the server's; None if the measurement may be used."""
+    reasons = summary["verdict"]["reasons"]
+    worst = [one for one in reasons if one["phase"] == "measure" and one["level"] == "invalid"]
+    return next((str(one["text"]) for one in worst if one["code"] not in _SERVERS), None)
+
+
+def remarks_of(summary: Mapping[str, Any]) -> tuple[str, ...]:
+    """Doubts about a measurement that may be used, each with its remedy."""
+    return tuple(str(one["text"]) for one in summary["verdict"]["reasons"] if one["phase"] == "measure")
+
+
+def latest(progress: Path) -> dict[str, Any] | None:
+    """Last whole line of a progress file; None before the first."""
+    with contextlib.suppress(OSError), progress.open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
+        for line in reversed(file.read().splitlines()):
+            with contextlib.suppress(ValueError):
+                found: dict[str, Any] = json.loads(line)
+                return found
+    return None

@@ -1,0 +1,291 @@
+"""Arguments of a search: checked before any load, and stored in plan.json, so that it can be resumed."""
+
+import argparse
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from inferload import rundir
+from inferload.errors import UsageError
+from inferload.measure.search import slo
+from inferload.measure.search.bracket import Settings
+from inferload.measure.search.slo import Condition, SloError
+from inferload.numbers import seconds_of
+from inferload.run_options import RUN_OPTIONS, RunOption
+from inferload.scenario import scenario as scenarios
+from inferload.scenario.files import data_files
+from inferload.scenario.files.writer import as_yaml
+from inferload.scenario.scenario import Scenario
+from inferload.scenario.schema.arrivals import Closed, OpenArrivals, Rated, TraceTimes
+from inferload.scenario.schema.fields import secret_header
+
+PLAN = "plan.json"
+# Options of a run that the search sets for each point.
+_OWN = (
+    "run_dir",
+    "no_report",
+    "on_invalid",
+    "on_stop",
+    "gate",
+    "only",
+    "seed",
+    "inconclusive",
+    "progress_file",
+    "set",
+    "warmup",
+)
+PASSED_ON = tuple(option for option in RUN_OPTIONS if option.name not in _OWN)
+_START_S = 8.0  # estimate of the time of a run beside its phases: processes, preflight, summary
+_DRAIN_S = 5.0  # estimate of the drain, which rarely takes until its limit
+BUDGET, PRECISION = "30m", 0.15
+# Options by the names of the fields.
+_CALLED = {"window_s": "--point", "warmup_s": "--warmup", "guess": "--start", "extra": "what stands after --"}
+_LOOKS = 10  # by default a point takes at most such a part of the budget
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A search, or a plain sweep if `rates` are given. `options`: options of a run for every point."""
+
+    scenario: str
+    host: str
+    slo: str
+    budget_s: float
+    window_s: float
+    warmup_s: float
+    guess: float
+    precision: float
+    seed: int
+    rates: tuple[float, ...]
+    options: dict[str, Any]
+    extra: tuple[str, ...]
+    scenario_digest: str = ""
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        """Conditions of the SLO."""
+        return conditions_of(self.slo)
+
+    def settings(self, scenario: Scenario) -> Settings:
+        """Settings of the search."""
+        lead_s = self.warmup_s + min(_DRAIN_S, scenario.phases.drain_s) + _START_S
+        if scenario.cache.arm == "warm" and not scenario.cache.salt:  # one more pass warms the cache
+            lead_s = 2 * lead_s + self.window_s
+        return Settings(
+            self.conditions,
+            self.guess,
+            # A sweep has no budget.
+            len(self.rates) * (self.window_s + lead_s) if self.rates else self.budget_s,
+            self.window_s,
+            lead_s,
+            self.precision,
+            whole=isinstance(scenario.arrivals, Closed),
+            looks=len(self.rates) or None,
+        )
+
+    def write(self, folder: Path) -> None:
+        """Store the arguments for `--resume`; of a header with a key only the name."""
+        headers = self.options.get("header", ())
+        plain = [header for header in headers if not _secret(header)]
+        again = [_name(header) for header in headers if _secret(header)]
+        options = self.options | ({"header": plain} if headers else {})
+        rundir.write_json(folder / PLAN, {**asdict(self), "options": options, "headers_again": again})
+
+
+def read(folder: Path, headers: Sequence[str] = ()) -> Asked:
+    """Read the stored arguments. `headers`: given with --resume, for headers whose values are not stored."""
+    if not (folder / PLAN).is_file():
+        raise UsageError(f"--resume {folder}: no search was started there")
+    kept = rundir.read_json(folder / PLAN)
+    again = kept.pop("headers_again", [])
+    given = {_name(header).lower() for header in headers}
+    missing = " ".join(f"--header '{name}: ...'" for name in again if name.lower() not in given)
+    if missing:
+        raise UsageError(f"--resume {folder}: keys are not stored; give again {missing}")
+    wanted_again = {name.lower() for name in again}
+    values = [header for header in headers if _name(header).lower() in wanted_again]
+    if values:
+        kept["options"]["header"] = [*kept["options"].get("header", ()), *values]
+    return Asked(**{**kept, "rates": tuple(kept["rates"]), "extra": tuple(kept["extra"])})
+
+
+def _name(header: str) -> str:
+    return header.partition(":")[0].strip()
+
+
+def _secret(header: str) -> bool:
+    return secret_header(_name(header))
+
+
+def gone_on(arguments: argparse.Namespace) -> tuple[Asked, Scenario]:
+    """Stored arguments with the budget of this command line. UsageError if any other argument differs."""
+    folder, kept = arguments.resume, read(arguments.resume, arguments.header)
+    scenario = scenarios.load(kept.scenario)
+    if kept.scenario_digest not in ("", scenario.digest):
+        raise UsageError(f"--resume {folder}: scenario {kept.scenario} has changed; start a new search")
+    if arguments.into not in (None, folder):
+        raise UsageError(f"--resume {folder}: --into {arguments.into} is another folder; leave it out")
+    given = _given(arguments, kept, scenario)
+    changed = [name for name, value in given.items() if value != getattr(kept, name)]
+    names = [_CALLED.get(name, f"--{name}") for name in changed]
+    names += [option.flag for option in PASSED_ON if not _as_kept(option, getattr(arguments, option.name), kept)]
+    if names:
+        raise UsageError(
+            f"--resume {folder}: {', '.join(names)} differs from that of the search; "
+            "leave it out, or start a new search"
+        )
+    budget_s = kept.budget_s if arguments.budget is None else seconds_of("--budget", arguments.budget)
+    return replace(kept, budget_s=budget_s), scenario
+
+
+def _as_kept(option: RunOption, value: Any, kept: Asked) -> bool:
+    """Whether an option of a run equals the stored one or was not given. Headers may be a part of the stored ones."""
+    before = kept.options.get(option.name, option.default)
+    return value in (option.default, before) or (option.name == "header" and set(value) <= set(before))
+
+
+def _given(arguments: argparse.Namespace, kept: Asked, scenario: Scenario) -> dict[str, Any]:
+    """Arguments that were given with --resume, by field name."""
+    found = {name: getattr(arguments, name) for name in ("scenario", "host", "slo", "precision", "seed")}
+    found["extra"] = tuple(arguments.extra) or None
+    found["window_s"] = None if arguments.point is None else seconds_of("--point", arguments.point)
+    found["warmup_s"] = None if arguments.warmup is None else seconds_of("--warmup", arguments.warmup, 0.0)
+    found["guess"] = _load("--start", arguments.start, scenario) if arguments.start else None
+    found["rates"] = _rates(arguments.rates, scenario) or None
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def asked(arguments: argparse.Namespace) -> tuple[Asked, Scenario]:
+    """Check the arguments. UsageError names the wrong argument and a valid value."""
+    for name in ("scenario", "host", "slo"):
+        if not getattr(arguments, name):
+            raise UsageError(f"search: --{name} is missing; see inferload search --help")
+    scenario = scenarios.load(arguments.scenario)
+    conditions_of(arguments.slo)
+    budget_s = seconds_of("--budget", arguments.budget or BUDGET)
+    window_s = _window_s(arguments.point, scenario, budget_s)
+    warmup_s = scenario.phases.warmup_s if arguments.warmup is None else seconds_of("--warmup", arguments.warmup, 0.0)
+    rates = _rates(arguments.rates, scenario)
+    precision = PRECISION if arguments.precision is None else arguments.precision
+    guess = _load("--start", arguments.start, scenario) if arguments.start else present(scenario)
+    if not 0.01 <= precision <= 1:
+        raise UsageError(
+            f"--precision {precision:g}: from 0.01 to 1; 0.15: the lowest load that breaks is 15 % above the highest that holds"
+        )
+    if scenario.cache.arm == "both":
+        raise UsageError(
+            "scenario: cache.arm is both, but every point needs the same cache state; set it to cold or warm"
+        )
+    if any(text.partition("=")[0] == "--header" for text in arguments.extra):
+        raise UsageError("search: --header after -- would store a key; write it before --")
+    if isinstance(scenario.arrivals, OpenArrivals) and scenario.arrivals.max_in_flight is not None:
+        raise UsageError(
+            "scenario: arrivals.max_in_flight limits the load on a full server, so that every rate would hold; "
+            "set it to null"
+        )
+    options = {option.name: getattr(arguments, option.name) for option in PASSED_ON}
+    seed = scenario.seed if arguments.seed is None else arguments.seed
+    if seed < 0:
+        raise UsageError(f"--seed {seed}: not a whole number from 0 on")
+    said = Asked(
+        *(arguments.scenario, arguments.host, arguments.slo, budget_s, window_s, warmup_s),
+        *(guess, precision, seed, rates, options, tuple(arguments.extra)),
+        scenario_digest=scenario.digest,
+    )
+    if not rates and said.settings(scenario).look_s > budget_s:
+        needed_s = said.settings(scenario).look_s
+        raise UsageError(
+            f"--budget {arguments.budget or BUDGET}: one point takes about {needed_s:.0f} s; allow more, or shorten --point"
+        )
+    return said, scenario
+
+
+def conditions_of(text: str) -> tuple[Condition, ...]:
+    """Parse an SLO; UsageError if it is not valid."""
+    try:
+        return slo.parse(text)
+    except SloError as error:
+        raise UsageError(f"--slo: {error}") from None
+
+
+def present(scenario: Scenario) -> float:
+    """Load of the scenario."""
+    arrivals = scenario.arrivals
+    if isinstance(arrivals, Closed):
+        return float(arrivals.users)
+    return arrivals.highest_per_s if isinstance(arrivals, Rated) else arrivals.speed
+
+
+def unit(scenario: Scenario) -> str:
+    """Unit of a load."""
+    if isinstance(scenario.arrivals, Closed):
+        return "users"
+    return "times the trace's speed" if isinstance(scenario.arrivals, TraceTimes) else "sessions/s"
+
+
+def at(scenario: Scenario, origin: str, said: Asked, load: float, seed: int) -> str:
+    """Text of the scenario at one load: without gates, without a profile, ended by time alone."""
+    data = scenario.as_data()
+    arrivals = data["arrivals"]
+    if isinstance(scenario.arrivals, Closed):
+        spawn_s = scenario.arrivals.users / scenario.arrivals.spawn_per_s
+        arrivals |= {"users": int(load), "spawn_per_s": load / spawn_s, "profile": None}
+    elif isinstance(scenario.arrivals, Rated):
+        arrivals |= {"sessions_per_s": load, "profile": None}
+    else:
+        arrivals["speed"] = load
+    data["phases"] |= {"warmup_s": said.warmup_s, "measure_s": said.window_s, "sessions": None, "turns": None}
+    data |= {"gates": [], "seed": seed}
+    _absolute(data, origin)
+    text = as_yaml(data)
+    scenarios.from_text(text, f"{scenario.name} at {load:g}")
+    return text
+
+
+def _absolute(data: Any, origin: str) -> None:
+    """Make the paths of files absolute."""
+    for key, value in list(data.items()) if isinstance(data, dict) else enumerate(data):
+        if key == "path" and isinstance(value, str):
+            data[key] = str(data_files.find(value, origin))
+        elif isinstance(value, dict | list):
+            _absolute(value, origin)
+
+
+def _window_s(text: str | None, scenario: Scenario, budget_s: float) -> float:
+    if text is not None:
+        return seconds_of("--point", text)
+    own_s = scenario.phases.measure_s or 60.0
+    return min(own_s, max(10.0, budget_s / _LOOKS))
+
+
+def _rates(text: str | None, scenario: Scenario) -> tuple[float, ...]:
+    return tuple(_load("--rates", one, scenario) for one in text.split(",")) if text else ()
+
+
+def _load(option: str, text: str, scenario: Scenario) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise UsageError(f"{option} {text}: not a number greater than 0; the unit of a load is {unit(scenario)}")
+    if isinstance(scenario.arrivals, Closed) and value != int(value):
+        raise UsageError(f"{option} {text}: users are whole numbers")
+    return value
+
+
+def said_cache(scenario: Scenario) -> str:
+    """Isolation of the prefix cache between points."""
+    cache = scenario.cache
+    if cache.isolate == "none":
+        return "cache.isolate is none: points share the prefix cache"
+    if cache.salt is not None:
+        return "cache.salt is set: points share prefixes in the cache"
+    how = (
+        "no prefix of a point is cached before it"
+        if cache.arm == "cold"
+        else "each point has a pass that warms the cache"
+    )
+    return f"{how} (cache.isolate: {cache.isolate}, cache.arm: {cache.arm})"

@@ -1,1 +1,0 @@
-"""`inferload search`: the highest load that holds an SLO, and plain sweeps over loads."""

@@ -1,0 +1,192 @@
+"""`inferload search`: find the highest load within an SLO, or measure a list of loads."""
+
+import argparse
+import subprocess
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from inferload import rundir
+from inferload.campaign.journal import JOURNAL, Journal, alone
+from inferload.campaign.search import Performer
+from inferload.campaign.search_plan import PASSED_ON, Asked, asked, gone_on, said_cache, unit
+from inferload.errors import UsageError
+from inferload.measure.search import bracket
+from inferload.measure.search.answer import document
+from inferload.measure.search.bracket import Settings, Why
+from inferload.measure.search.point import Look, Point
+from inferload.measure.search.text import line, summed_up
+from inferload.numbers import duration
+from inferload.scenario.scenario import Scenario
+from inferload.status_lines import StatusLines
+
+_EPILOG = """\
+Examples:
+  inferload search --scenario chat-open --slo "p95(ttft_ms)<800 and p95(tpot_ms)<50" --host http://server:8000
+  inferload search --scenario chat-open --slo "p95(ttft_ms)<800" --host http://server:8000 --rates 1,2,4
+  inferload search --resume runs/20261121T101500Z-search-chat-open
+The load is sessions per second in an open loop, users in a closed loop. Each point is a run in points/<n>; search.json,
+search.md and search.html have every point with its interval. Exit codes: 0 a load holds the SLO, or the sweep is complete;
+1 no load holds it, or no point was measured; 2 usage error; 130 interrupted."""
+
+
+def register(commands: Any) -> None:
+    """Add the sub-command."""
+    parser = commands.add_parser(
+        "search",
+        description="Find the highest load that holds an SLO, within a time budget. Arguments after -- are passed to Locust.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--scenario", metavar="NAME-OR-PATH", help="scenario; its rate or users are the first guess")
+    add("--slo", metavar="TEXT", help='conditions, as "p95(ttft_ms)<800 and p95(tpot_ms)<50 and failed_ratio<0.01"')
+    add("--host", metavar="URL", help="the server, as http://server:8000")
+    add("--budget", metavar="TIME", help="time for all runs (default: 30m)")
+    add(
+        "--point",
+        metavar="TIME",
+        help="measured time of a run (default: the scenario's, at most a tenth of the budget)",
+    )
+    add("--warmup", metavar="TIME", help="warm-up of a run (default: the scenario's)")
+    add("--start", metavar="LOAD", help="first guess (default: the scenario's load)")
+    add("--rates", metavar="A,B,...", help="measure these loads in this order instead of a search")
+    add(
+        "--precision",
+        type=float,
+        metavar="SHARE",
+        help="greatest distance of the lowest load that breaks the SLO from the highest that holds it (default: 0.15)",
+    )
+    add(
+        "--seed",
+        type=int,
+        metavar="N",
+        help="seed of the first point; each further point has the next one (default: the scenario's)",
+    )
+    add("--into", type=Path, metavar="DIR", help="folder of the search (default: runs/<UTC time>-search-<scenario>)")
+    add("--resume", type=Path, metavar="DIR", help="go on with a search; only --budget may differ")
+    add("--dry-run", action="store_true", help="print the plan only")
+    for option in PASSED_ON:
+        add(option.flag, **option.keywords())
+    parser.set_defaults(run=run, extra=())
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Search, and write the result; the exit code."""
+    said, scenario, folder = _wanted(arguments)
+    settings = said.settings(scenario)
+    print("\n".join(_plan(said, scenario, settings)), flush=True)
+    if arguments.dry_run:
+        return 0
+    folder.mkdir(parents=True, exist_ok=True)
+    with alone(folder):
+        said.write(folder)
+        journal = Journal(folder)
+        journal.end_orphans()
+        try:
+            looks, why = _looks(said, settings, _Campaign(folder, said, scenario, settings, journal))
+        except KeyboardInterrupt:
+            print(f"interrupted; go on with: inferload search --resume {folder}", file=sys.stderr)
+            return 130
+    points = bracket.points_of(settings, looks)
+    document = _document(said, scenario, settings, points, why)
+    rundir.write_json(folder / rundir.SEARCH, document)
+    _pages(folder)
+    print("\n".join(summed_up(document)))
+    print(f"{folder / rundir.SEARCH}")
+    usable = [point for point in points if point.state not in ("invalid", "failed")]
+    return 0 if usable and (said.rates or any(point.state == "holds" for point in usable)) else 1
+
+
+class _Campaign:
+    """Runs of the search, each with a line on the terminal."""
+
+    def __init__(self, folder: Path, said: Asked, scenario: Scenario, settings: Settings, journal: Journal) -> None:
+        self._settings = settings
+        self._unit = unit(scenario)
+        self._status = StatusLines(sys.stderr)
+        show = self._show if self._status.enabled else None
+        self._performer = Performer(folder, said, scenario, settings, journal, show)
+        self.looks: list[Look] = []
+        for look in self._performer.earlier():
+            self._add(look)
+
+    def look(self, load: float, number: int) -> Look:
+        """Make one run."""
+        try:
+            look = self._performer.look(load, number)
+        finally:
+            self._status.clear()
+        self._add(look)
+        return look
+
+    def _show(self, text: str) -> None:
+        self._status.draw([text])
+
+    def _add(self, look: Look) -> None:
+        """Print a line about the load of a run, from all runs at it."""
+        self.looks.append(look)
+        points = bracket.points_of(self._settings, self.looks)
+        point = next(point for point in points if point.level == look.level)
+        print(line(point, len(self.looks), sum(look.spent_s for look in self.looks), self._unit), flush=True)
+
+
+def _looks(said: Asked, settings: Settings, campaign: _Campaign) -> tuple[list[Look], Why | None]:
+    """Make the runs that are left; return all looks, and why a search ended."""
+    if not said.rates:
+        looks, ended = bracket.search(settings, campaign.look, campaign.looks)
+        return looks, ended.why
+    for number in range(len(campaign.looks), len(said.rates)):
+        campaign.look(said.rates[number], number)
+    return campaign.looks, None
+
+
+def _wanted(arguments: argparse.Namespace) -> tuple[Asked, Scenario, Path]:
+    if arguments.resume is not None:
+        return *gone_on(arguments), arguments.resume
+    said, scenario = asked(arguments)
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    folder = arguments.into or Path("runs") / f"{stamp}-search-{scenario.name}"
+    if (folder / JOURNAL).exists():
+        raise UsageError(f"{folder}: a search was started there; --resume {folder}, or another folder with --into")
+    return said, scenario, folder
+
+
+def _plan(said: Asked, scenario: Scenario, settings: Settings) -> list[str]:
+    at_once = f"{duration(said.warmup_s)} of warm-up and {duration(said.window_s)} measured"
+    if said.rates:
+        loads = ", ".join(f"{rate:g}" for rate in said.rates)
+        lines = [f"sweep of {scenario.name} at {loads} {unit(scenario)} against {said.slo}"]
+    else:
+        lines = [
+            f"search for the most {unit(scenario)} of {scenario.name} that hold {said.slo}",
+            f"  from {said.guess:g} {unit(scenario)}, at most {duration(said.budget_s)}: about "
+            f"{int(said.budget_s / settings.look_s)} points",
+        ]
+    return [*lines, f"  each point: {at_once}", f"  cache: {said_cache(scenario)}"]
+
+
+def _document(
+    said: Asked, scenario: Scenario, settings: Settings, points: Sequence[Point], why: Why | None
+) -> dict[str, Any]:
+    return {
+        **document(settings, points, why, unit(scenario)),
+        "scenario": {"name": scenario.name, "digest": scenario.digest, "file": said.scenario},
+        "target": said.host,
+        "seed": said.seed,
+        "window_s": said.window_s,
+        "warmup_s": said.warmup_s,
+        "cache": said_cache(scenario),
+        "made_at": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def _pages(folder: Path) -> None:
+    """Write the pages by `inferload report`, since commands of this package import no analysis."""
+    command = [sys.executable, "-m", "inferload", "report", str(folder)]
+    made = subprocess.run(command, capture_output=True, text=True, check=False)
+    if made.returncode:
+        last = (made.stderr.strip() or "no reason given").splitlines()[-1]
+        print(f"no page: {last}; try again with: inferload report {folder}", file=sys.stderr)

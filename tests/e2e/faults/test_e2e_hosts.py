@@ -1,0 +1,145 @@
+"""Two hosts that share nothing but a wire: a master and a worker in network namespaces of their own, each on a disk of its own."""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import locust_process
+import pytest
+import recomputed
+from e2e_runs import CROWDED, PATIENCE_S, scenario
+from locust_process import ROOT
+
+pytestmark = pytest.mark.soak
+
+MASTER_IP, WORKER_IP = "10.213.7.1", "10.213.7.2"
+
+
+def ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True, capture_output=True)
+
+
+@pytest.fixture
+def hosts() -> Iterator[tuple[str, str]]:
+    """Two network namespaces with a cable between them."""
+    if os.geteuid() != 0:
+        pytest.skip("network namespaces are made as root")
+    names = tuple(f"inferload-{place}-{os.getpid()}" for place in ("a", "b"))
+    try:
+        for name in names:
+            ip("netns", "add", name)
+        ip("link", "add", "cable-a", "netns", names[0], "type", "veth", "peer", "name", "cable-b", "netns", names[1])
+        for name, end, address in ((names[0], "cable-a", MASTER_IP), (names[1], "cable-b", WORKER_IP)):
+            ip("-n", name, "addr", "add", f"{address}/24", "dev", end)
+            ip("-n", name, "link", "set", end, "up")
+            ip("-n", name, "link", "set", "lo", "up")
+        yield names[0], names[1]
+    finally:
+        for name in names:
+            with contextlib.suppress(subprocess.CalledProcessError):
+                ip("netns", "del", name)
+
+
+@contextlib.contextmanager
+def started(host: str, folder: Path, *command: str) -> Iterator[subprocess.Popen[str]]:
+    """A program on a host, in a folder of its own."""
+    folder.mkdir(exist_ok=True)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+    process = subprocess.Popen(
+        ["ip", "netns", "exec", host, *command],
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_workers_on_another_host_send_their_records(hosts: tuple[str, str], tmp_path: Path) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    arrivals = {"kind": "poisson", "sessions_per_s": 20}
+    file = scenario(tmp_path, arrivals=arrivals, workload__output_tokens=4, phases={"measure_s": 12, "drain_s": 20})
+    python, locustfile = sys.executable, str(ROOT / "locustfiles" / "chat.py")
+    server = ("-m", "inferload.deploy.simulator", "--host", MASTER_IP, "--port", "18100", "--exit-after-s", "120")
+    master = ("--headless", "--master", "--expect-workers", "2", "--host", f"http://{MASTER_IP}:18100", "--no-report")
+    master = (*master, "--scenario", str(file), "--run-dir", "/proc/self/cwd/run")  # each host's own place
+    worker = ("--worker", "--processes", "2", "--master-host", MASTER_IP)
+    with started(hosts[0], here, python, *server, "--ttft-ms", "20", "--itl-ms", "5") as simulator:
+        assert simulator.stdout is not None
+        simulator.stdout.readline()
+        with (
+            started(hosts[0], here, python, "-m", "locust", "-f", locustfile, *master) as leading,
+            started(hosts[1], there, python, "-m", "locust", "-f", locustfile, *worker) as working,
+        ):
+            text, _ = leading.communicate(timeout=2 * PATIENCE_S)
+            working.wait(30)
+    run_dir = here / "run"
+    summary, manifest = locust_process.summary_of(run_dir), json.loads((run_dir / "run.json").read_text())
+    assert [worker["lost"] for worker in manifest["workers"]] == [False, False]
+    assert [worker["at_hand"] for worker in manifest["workers"]] == [one["turns"] for one in manifest["workers"]]
+    assert summary["percentiles_from"] == "records", text
+    rows = locust_process.turns_of(run_dir)
+    assert len(rows) == summary["turns"]["by_phase"]["all"]["sent"]
+    assert {row["worker"] for row in rows} == {"w0", "w1"}
+    recomputed.check(summary, manifest, rows, {})
+    assert {one["code"] for one in summary["verdict"]["reasons"] if one["phase"] == "measure"} <= CROWDED
+    assert list(there.rglob("*.parquet")) == []
+
+
+# A locustfile whose worker closes its parts so late that one takes seconds to send.
+LARGE_PARTS = """
+from inferload.worker import turn_writer as turnwriter
+from inferload.users import ScenarioUser
+
+turnwriter.PART_S = 15.0
+
+
+class ChatUser(ScenarioUser):
+    pass
+"""
+
+
+def test_records_over_a_slow_link_delay_no_report(hosts: tuple[str, str], tmp_path: Path) -> None:
+    """The server stands beside the worker, so that only messages to the master go over the link, of 64 KB/s."""
+    locustfile = tmp_path / "large_parts.py"
+    locustfile.write_text(LARGE_PARTS)
+    for name, end in zip(hosts, ("cable-a", "cable-b"), strict=True):
+        tbf = ("tbf", "rate", "512kbit", "burst", "8kb", "limit", "1mb")
+        subprocess.run(
+            ["ip", "netns", "exec", name, "tc", "qdisc", "add", "dev", end, "root", *tbf],
+            check=True,
+            capture_output=True,
+        )
+    here, there = tmp_path / "here", tmp_path / "there"
+    load = {"arrivals__users": 24, "workload__output_tokens": 200, "phases": {"measure_s": 20, "drain_s": 20}}
+    file = scenario(tmp_path, **load)
+    locust = (sys.executable, "-m", "locust", "-f", str(locustfile))
+    server = ("-m", "inferload.deploy.simulator", "--host", WORKER_IP, "--port", "18100", "--exit-after-s", "180")
+    master = ("--headless", "--master", "--expect-workers", "1", "--host", f"http://{WORKER_IP}:18100", "--no-report")
+    master = (*master, "--scenario", str(file), "--run-dir", "/proc/self/cwd/run", "--metrics-url", "none")
+    with started(hosts[1], there, sys.executable, *server, "--ttft-ms", "20", "--itl-ms", "10") as simulator:
+        assert simulator.stdout is not None
+        simulator.stdout.readline()
+        with (
+            started(hosts[0], here, *locust, *master) as leading,
+            started(hosts[1], there, *locust, "--worker", "--master-host", MASTER_IP) as working,
+        ):
+            text, _ = leading.communicate(timeout=3 * PATIENCE_S)
+            working.wait(30)
+    run_dir = here / "run"
+    (worker,) = json.loads((run_dir / "run.json").read_text())["workers"]
+    sent_bytes = sum(path.stat().st_size for path in (run_dir / "turns").iterdir())
+    assert sent_bytes > 100_000, "too little to fill the link for 3 s"
+    assert (worker["lost"], worker["missing_reports"]) == (False, 0)
+    assert worker["longest_silence_s"] < 3, text
+    assert worker["at_hand"] == worker["turns"]
+    assert locust_process.summary_of(run_dir)["percentiles_from"] == "records", text

@@ -1,0 +1,256 @@
+"""Runs whose workers share no directory with the master: they send their turn records to it."""
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import locust_process
+import pyarrow.parquet as pq
+from e2e_runs import (
+    PATIENCE_S,
+    Ended,
+    Place,
+    Scene,
+    Stage,
+    begun,
+    check_books,
+    check_files,
+    mark,
+    marks_of,
+    quiet_port,
+    scenario,
+    scenes,
+    until,
+)
+from locust_process import LocustProcess
+
+from inferload.summarise.summarise import summarise
+
+OLD_PARTS = 2  # of a worker before it is killed
+UNSENT_S = 2.5  # between the arrival of a worker's part and its end
+
+
+def start(place: Place, *options: str, **changes: Any) -> tuple[LocustProcess, list[LocustProcess], Any]:
+    """Start a master and two workers, each in a directory of its own; the path of the run directory differs in each."""
+    simulator = place.simulator()
+    file = scenario(place.folder, **changes)
+    port = str(quiet_port())
+    folders = [place.folder / name for name in ("master", "first", "second")]
+    for folder in folders:
+        folder.mkdir()
+    address = ("--master-bind-host", "127.0.0.1", "--master-bind-port", port, "--host", simulator.url)
+    words = ("--headless", "--master", "--expect-workers", "2", *address, "--scenario", str(file), "--no-report")
+    master = locust_process.start(*words, "--run-dir", "/proc/self/cwd/run", *options, cwd=folders[0])
+    to_master = ("--worker", "--master-host", "127.0.0.1", "--master-port", port)
+    # The second names the same path as the master: the token decides, not the name.
+    own = ((), ("--run-dir", "/proc/self/cwd/run"))
+    workers = [
+        locust_process.start(*to_master, *more, cwd=folder) for more, folder in zip(own, folders[1:], strict=True)
+    ]
+    return master, workers, simulator
+
+
+def stop(processes: list[LocustProcess]) -> None:
+    for process in processes:
+        process.kill()
+
+
+def apart(place: Place, *options: str) -> Ended:
+    """A run to its planned end."""
+    phases = {"warmup_s": 60, "warmup_turns": 30, "measure_s": 9, "drain_s": 20}
+    master, workers, simulator = start(place, *options, phases=phases, workload__output_tokens=20)
+    try:
+        code = master.exit_code(PATIENCE_S)
+        assert [worker.exit_code(20) for worker in workers] == [0, 0]
+        text = "\n".join(process.text for process in (master, *workers))
+        return Ended(place.folder / "master" / "run", code, text, simulator.stats()["requests"])
+    finally:
+        stop([master, *workers])
+
+
+def killed(place: Place) -> Ended:
+    """SIGKILL of one worker in mid-run; Ctrl-C of the master once the loss is noticed."""
+    master, workers, simulator = start(place, workload__output_tokens=4)
+    run_dir = place.folder / "master" / "run"
+    try:
+        begun(run_dir)
+        manifest = json.loads((run_dir / "run.json").read_text())
+        name = next(one["name"] for one in manifest["workers"] if one["pid"] == workers[0].process.pid)
+        parts = until(lambda: len(parts_of(run_dir, name)) >= OLD_PARTS and parts_of(run_dir, name), "old parts")
+        until(lambda: len(parts_of(run_dir, name)) > len(parts), "a part that has just come")
+        since_s = time.monotonic()
+        until(lambda: time.monotonic() > since_s + UNSENT_S, "turns that are in no part yet")
+        killed_wall_ns = time.time_ns()
+        os.kill(workers[0].process.pid, signal.SIGKILL)
+        lost = until(lambda: mark(run_dir, "worker_lost"), "a mark of the loss", 20)
+        master.send(signal.SIGINT)
+        code = master.exit_code(PATIENCE_S)
+        assert workers[1].exit_code(20) == 0
+        assert lost["worker"] == name
+        seen = {"worker": name, "killed_wall_ns": killed_wall_ns}
+        return Ended(run_dir, code, master.text, simulator.stats()["requests"], seen)
+    finally:
+        stop([master, *workers])
+
+
+def parts_of(run_dir: Path, name: str) -> list[Path]:
+    """Parts of a worker in the master's run directory."""
+    return sorted((run_dir / "turns").glob(f"{name}-0*.parquet"))
+
+
+def left(place: Place, how: str) -> Ended:
+    """SIGTERM of one worker alone, then Ctrl-C of the master; or Ctrl-C of all processes at once."""
+    master, workers, simulator = start(place, workload__output_tokens=4)
+    run_dir = place.folder / "master" / "run"
+    try:
+        begun(run_dir)
+        until(lambda: simulator.stats()["requests"]["finished"] > 50, "turns")
+        if how == "one":
+            workers[0].send(signal.SIGTERM)
+            assert workers[0].exit_code(20) == 0
+            until(lambda: mark(run_dir, "worker_left"), "a mark of the worker that left", 20)
+            master.send(signal.SIGINT)
+        else:
+            for process in (*workers, master):
+                process.send(signal.SIGINT)
+        code = master.exit_code(PATIENCE_S)
+        assert [worker.exit_code(20) for worker in workers] == [0, 0]
+        text = "\n".join(process.text for process in (master, *workers))
+        return Ended(run_dir, code, text, simulator.stats()["requests"])
+    finally:
+        stop([master, *workers])
+
+
+def orphaned(place: Place) -> Ended:
+    """SIGKILL of the master."""
+    master, workers, simulator = start(place, workload__output_tokens=4)
+    run_dir = place.folder / "master" / "run"
+    try:
+        begun(run_dir)
+        until(lambda: simulator.stats()["requests"]["finished"] > 50, "turns")
+        os.kill(master.process.pid, signal.SIGKILL)
+        assert [worker.exit_code(60) for worker in workers] == [3, 3]
+        text = "\n".join(worker.text for worker in workers)
+        return Ended(run_dir, 0, text, simulator.stats()["requests"])
+    finally:
+        stop([master, *workers])
+
+
+def workers_of(ended: Ended) -> list[dict[str, Any]]:
+    workers: list[dict[str, Any]] = json.loads((ended.run_dir / "run.json").read_text())["workers"]
+    return workers
+
+
+def left_by_workers(ended: Ended) -> list[Path]:
+    """Turn files in the workers' own directories."""
+    place = ended.run_dir.parent.parent
+    return [path for name in ("first", "second") for path in (place / name).rglob("*.parquet")]
+
+
+@scenes(apart, ())
+def test_percentiles_come_from_records_that_workers_sent(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    assert "Traceback" not in ended.text, ended.text
+    assert ended.code == 0, ended.text
+    check_files(ended.run_dir)
+    check_books(ended)  # rows equal to the server's requests, and every figure recomputed from them
+    assert ended.summary["percentiles_from"] == "records"
+    assert ended.codes == set(), ended.summary["verdict"]
+    assert ended.summary["cache"]["expected"]["turns"] == len(ended.turns)
+    assert ended.summary["tasks"] is not None
+    workers = workers_of(ended)
+    assert len({worker["folder"] for worker in workers}) == 2
+    assert [worker["at_hand"] for worker in workers] == [worker["turns"] for worker in workers]
+    assert all(worker["turns"] > 0 for worker in workers)
+    assert left_by_workers(ended) == []  # the master has them
+
+
+@scenes(apart, ())
+def test_a_warm_up_ends_by_count(stage: Stage, scene: Scene) -> None:
+    run_dir = stage.result(scene).run_dir
+    manifest, summary = (json.loads((run_dir / name).read_text()) for name in ("run.json", "summary.json"))
+    told = mark(run_dir, "warmup_over")
+    assert told is not None
+    assert int(told["text"].removesuffix(" turns were over")) >= 30
+    assert [one["phase"] for one in manifest["phases"]] == ["warmup", "measure", "drain"]
+    warmup, measure, _drain = manifest["phases"]
+    assert warmup["end_wall_ns"] == measure["start_wall_ns"] > told["wall_ns"]
+    assert measure["end_wall_ns"] - measure["start_wall_ns"] == 9e9
+    assert summary["window_s"] == 9
+    assert summary["turns"]["by_phase"]["warmup"]["sent"] >= 30
+    begins = [one["phase"] for one in marks_of(run_dir) if one["kind"] == "phase"]
+    assert begins == ["warmup", "measure", "drain"]
+
+
+@scenes(apart, ("--max-turns-mb", "0"))
+def test_records_beyond_the_limit_stay_on_the_workers_and_the_summary_says_so(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    assert ended.code == 0, ended.text
+    summary = ended.summary
+    assert summarise(ended.run_dir) == summary
+    assert summary["percentiles_from"] == "sketches"
+    sent = summary["turns"]["by_phase"]["all"]["sent"]
+    records = summary["turn_records"]
+    assert (records["counted"], records["at_hand"], records["held_back"], records["lost"]) == (sent, 0, sent, 0)
+    assert "the limit of --max-turns-mb 0 is reached" in records["why"]
+    assert f"0 of {sent} turn records are in the run directory (worker w" in " ".join(summary["notes"])
+    assert "turn records: the limit of --max-turns-mb 0 is reached; they are on" in ended.text
+    assert ended.codes == set(), summary["verdict"]
+    assert {one["kind"] for one in marks_of(ended.run_dir)} >= {"held_back_records"}
+    assert len(left_by_workers(ended)) == 2
+    assert list((ended.run_dir / "turns").iterdir()) == []
+
+
+@scenes(killed, ())
+def test_a_killed_worker_loses_at_most_its_last_seconds_and_the_summary_says_how_many(
+    stage: Stage, scene: Scene
+) -> None:
+    ended: Ended = stage.result(scene)
+    assert "Traceback" not in ended.text, ended.text
+    assert ended.code == 3
+    summary, seen = ended.summary, ended.seen
+    assert summarise(ended.run_dir) == summary
+    assert ended.codes >= {"lost_worker", "lost_records"}
+    manifest = json.loads((ended.run_dir / "run.json").read_text())
+    workers = {worker["name"]: worker for worker in manifest["workers"]}
+    lost = workers.pop(seen["worker"])
+    (other,) = workers.values()
+    assert other["at_hand"] == other["turns"]
+    rows = [row for row in ended.turns if row["worker"] == seen["worker"]]
+    assert lost["at_hand"] == len(rows) > 0
+    latest_ns = max(row["closed_ns"] for row in rows) + lost["anchor"]["wall_ns"]
+    assert seen["killed_wall_ns"] - latest_ns < 10e9
+    records = summary["turn_records"]
+    assert records["lost"] == lost["turns"] - lost["at_hand"] > 0
+    assert records["at_hand"] == len(ended.turns)
+    assert records["counted"] == sum(worker["turns"] for worker in manifest["workers"])
+    (reason,) = [one for one in summary["verdict"]["reasons"] if one["code"] == "lost_records"]
+    assert reason["value"] == records["lost"]
+    assert f"worker {seen['worker']}: the worker was lost before it had written its last records" in reason["text"]
+
+
+@scenes(left, ("one",), ("all",))
+def test_a_worker_that_is_stopped_sends_its_records_before_it_ends(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    assert "Traceback" not in ended.text, ended.text
+    check_files(ended.run_dir)
+    check_books(ended)
+    assert ended.summary["percentiles_from"] == "records"
+    workers = workers_of(ended)
+    assert [worker["left"] for worker in workers].count(True) == (scene.arguments[0] == "one")
+    assert [worker["at_hand"] for worker in workers] == [worker["turns"] for worker in workers]
+    assert left_by_workers(ended) == []
+
+
+@scenes(orphaned, ())
+def test_workers_keep_their_records_if_the_master_is_lost(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    assert "Traceback" not in ended.text, ended.text
+    files = left_by_workers(ended)
+    assert len(files) == 2
+    turns = [turn for path in files for turn in pq.read_table(path, columns=["turn_id"])["turn_id"].to_pylist()]
+    assert ended.simulator_stats is not None
+    assert len(turns) == len(set(turns)) == ended.simulator_stats["started"] - 1  # less the preflight's

@@ -1,0 +1,884 @@
+"""Locustfiles whose own tasks send the turns: each counted once, in every mode, and Locust's features with them."""
+
+import json
+import re
+import signal
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import trustme
+from e2e_runs import (
+    MODES,
+    Ended,
+    Place,
+    Scene,
+    Stage,
+    begun,
+    check_books,
+    check_files,
+    mark,
+    scenes,
+    until,
+)
+from locust_process import csv_rows
+from simulator_process import Simulator
+
+FIRST = """
+from locust import between, task
+from inferload.users import InferenceUser
+
+
+class Support(InferenceUser):
+    wait_time = between(0.1, 0.2)
+
+    @task
+    def ask(self):
+        reply = self.chat("How do I reset my password?", max_tokens=8)
+        assert reply.ok, reply.detail
+        assert reply.output_tokens == 8 and len(reply.itl_ms) == 7
+        assert 0 < reply.ttft_ms < reply.e2e_ms and reply.text
+"""
+
+TLS = """
+from locust import between, task
+from inferload.users import InferenceUser
+
+
+class Support(InferenceUser):
+    wait_time = between(0.05, 0.1)
+
+    @task
+    def chats(self):
+        with self.conversation(max_tokens=4) as chat:
+            for question in ("What is TLS?", "And mTLS?"):
+                chat.ask(question).raise_for_failure()
+
+    @task
+    def others(self):
+        for call in (self.completion, self.responses, self.messages):
+            call("Hi", max_tokens=4).raise_for_failure()
+"""
+
+
+def over_tls(place: Place, mode: str, trust: str) -> Ended:
+    """Own tasks against an HTTPS server. `trust`: of its certificate."""
+    authority = trustme.CA()
+    certificate, authorities = place.folder / "server.pem", place.folder / "ca.pem"
+    authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(str(certificate))
+    authority.cert_pem.write_to_path(str(authorities))
+    simulator = place.simulator("--tls-cert", str(certificate))
+    assert simulator.url.startswith("https://")
+    options = {"ca-file": ("--ca-file", str(authorities)), "insecure": ("--insecure",), "none": ()}[trust]
+    locustfile = place.folder / "mine.py"
+    locustfile.write_text(TLS)
+    arguments = ("--host", simulator.url, "--on-invalid", "warn", "-u", "4", "-r", "4", "-t", "3s", *options)
+    fleet = place.fleet(mode, *arguments, locustfile=locustfile, worker_arguments=options)
+    return Ended(place.run_dir, fleet.ended(), fleet.text, simulator.stats()["requests"])
+
+
+@scenes(over_tls, *[(mode, "ca-file") for mode in MODES], ("local", "insecure"))
+def test_own_tasks_over_tls(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    assert ended.code == ended.summary["outcome"]["exit_code"] == 0, ended.text
+    assert "Traceback" not in ended.text, ended.text
+    check_files(ended.run_dir)
+    check_books(ended)
+    rows = ended.turns
+    assert {row["class"] for row in rows} == {"chats", "others"}
+    assert {row["target"].partition(":")[0] for row in rows} == {"https"}
+    assert [row["failure"] for row in rows if row["failure"]] == []
+    assert ended.simulator_stats is not None
+    assert ended.simulator_stats["started"] == len(rows) + 1
+    (server,) = ended.summary["servers"]
+    assert server["generation_tok_per_s"] > 0, "metrics are scraped over TLS too"
+
+
+@scenes(over_tls, ("local", "none"))
+def test_own_tasks_are_not_sent_to_a_server_whose_certificate_is_not_trusted(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    assert ended.code == 2, ended.text
+    assert "certificate" in ended.text
+    assert not (ended.run_dir / "summary.json").exists()
+
+
+WHOLE = """
+import itertools
+import time
+
+from locust import HttpUser, LoadTestShape, constant, events, task
+from inferload.users import events as turns
+from inferload.users import InferenceUser
+
+count = itertools.count(1)
+heard = []
+turns.turn_end.add_listener(lambda record, detail, **_others: heard.append(detail))
+
+
+@events.quitting.add_listener
+def tell(**_others):
+    print(f"heard {len(heard)} {sum(detail == 'every third' for detail in heard)};", flush=True)
+
+
+class Support(InferenceUser):
+    wait_time = constant(0.05)
+
+    @task(2)
+    def summary(self):
+        with self.chat("Sum it up.", max_tokens=4, ignore_eos=True, catch_response=True) as reply:
+            if next(count) % 3 == 0:
+                reply.failure("every third")
+
+    @task
+    def talk(self):
+        chat = self.conversation(system="Be brief.", max_tokens=6, ignore_eos=True)
+        chat.ask("What is a KV cache?")
+        reply = chat.ask("And a prefix cache?", name="follow-up")
+        assert len(chat.history) == 5 and chat.history[-1]["content"] == reply.text
+
+
+class Health(HttpUser):
+    fixed_count = 1
+    wait_time = constant(0.2)
+
+    @task
+    def missing(self):
+        self.client.get("/missing")
+
+
+class Shape(LoadTestShape):
+    since = None
+
+    def tick(self):
+        if self.since is None and self.get_current_user_count() == 3:
+            self.since = time.monotonic()
+        at_s = 0 if self.since is None else time.monotonic() - self.since
+        return (3, 10) if at_s < 2 else (6, 10) if at_s < 4 else None
+"""
+
+
+def played(place: Place, mode: str, text: str, *words: str, report: bool = False) -> Ended:
+    simulator = place.simulator()
+    locustfile = place.folder / "mine.py"
+    locustfile.write_text(text)
+    arguments = ("--host", simulator.url, "--on-invalid", "warn", *words)
+    fleet = place.fleet(mode, *arguments, locustfile=locustfile, report=report)
+    code = fleet.ended()
+    return Ended(place.run_dir, code, fleet.text, simulator.stats()["requests"], tokens(simulator))
+
+
+def tokens(simulator: Simulator) -> dict[str, Any]:
+    """Tokens that the server counted, without those of the preflight's turn."""
+    prompt, generated = (simulator.metric(f"vllm:{kind}_tokens_total") for kind in ("prompt", "generation"))
+    hello = {"model": simulator.json("GET", "/v1/models")["data"][0]["id"], "max_tokens": 1}
+    usage = simulator.json("POST", "/v1/chat/completions", hello | {"messages": [{"role": "user", "content": "Hello"}]})
+    return {"input_tokens": prompt - usage["usage"]["prompt_tokens"], "output_tokens": generated - 1}
+
+
+def check_tokens(ended: Ended) -> None:
+    for name, counted in ended.seen.items():
+        assert counted == sum(row[name] for row in ended.turns), name
+
+
+def first(place: Place, mode: str) -> Ended:
+    return played(place, mode, FIRST, "-u", "4", "-r", "4", "-t", "3s", "--warmup", "1s")
+
+
+@scenes(first, *[(mode,) for mode in MODES])
+def test_the_first_locustfile(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    assert ended.code == ended.summary["outcome"]["exit_code"] == 0, ended.text
+    check_files(ended.run_dir)
+    check_books(ended)
+    check_tokens(ended)
+    rows = ended.turns
+    assert {row["class"] for row in rows} == {"ask"}
+    assert {row["phase"] for row in rows} == {"warmup", "measure"}
+    assert len({row["session_id"] for row in rows}) == len(rows)
+    sessions = ended.summary["sessions"]
+    assert sessions["planned"] == sessions["completed"] == sum(row["phase"] == "measure" for row in rows)
+    assert ended.codes == set(), ended.summary["verdict"]
+
+
+def whole(place: Place, mode: str) -> Ended:
+    return played(place, mode, WHOLE, report=True)
+
+
+@scenes(whole, *[(mode,) for mode in MODES])
+def test_tasks_conversations_rejections_another_user_and_a_shape(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    assert "Traceback" not in ended.text, ended.text
+    assert ended.code == ended.summary["outcome"]["exit_code"] == 1, ended.text
+    rows, summary = ended.turns, ended.summary
+    assert ended.simulator_stats is not None
+    assert ended.simulator_stats["started"] == len(rows) + 1 == len({row["turn_id"] for row in rows}) + 1
+    check_tokens(ended)
+    by_class = {name: [row for row in rows if row["class"] == name] for name in ("summary", "talk", "follow-up")}
+    assert sum(map(len, by_class.values())) == len(rows)
+    rejected = [row for row in rows if row["failure"] == "rejected"]
+    assert {row["class"] for row in rejected} == {"summary"}
+    workers = len({row["worker"] for row in rows})
+    assert 0 <= len(by_class["summary"]) // 3 - len(rejected) <= workers
+    assert summary["turns"]["by_phase"]["all"]["by_failure"] == {"rejected": len(rejected)}
+    assert summary["turns"]["first_errors"]["rejected"]["text"] == "every third"
+    talks = {row["session_id"] for row in by_class["talk"]}
+    assert {(row["session_id"] in talks, row["turn_index"]) for row in by_class["follow-up"]} == {(True, 1)}
+    asked = {row["session_id"]: row["input_tokens"] for row in by_class["talk"]}
+    assert all(row["input_tokens"] > asked[row["session_id"]] for row in by_class["follow-up"])
+    assert mark(ended.run_dir, "users") is not None, "the shape's second step"
+    stopped = mark(ended.run_dir, "stop")
+    assert stopped is not None
+    assert stopped["text"] == "stopped by the end of the LoadTestShape"
+    others = summary["other_requests"]
+    assert others["failed"] == others["sent"] > 0
+    assert summary["users"]["by_class"] == {"Health": 1, "Support": 5}
+    (missing,) = others["by_name"]
+    assert (missing["type"], missing["name"], missing["sent"]) == ("GET", "/missing", others["sent"])
+    assert 0 < missing["p50_ms"] <= missing["p99_ms"]
+    timeline = csv_rows(ended.run_dir / "timeline.csv")
+    for column in ("other_rps", "other_failures"):
+        assert 0 < sum(float(row[column]) for row in timeline) <= others["failed"]
+    assert "GET /missing" in (ended.run_dir / "report.md").read_text()
+    assert "other requests failed" in summary["outcome"]["headline"]
+    failures = (ended.run_dir / "locust_failures.csv").read_text()
+    assert "rejected: every third" in failures
+    assert "/missing" in failures
+    heard = re.findall(r"heard (\d+) (\d+);", ended.text)  # lines of several processes may share one
+    assert sum(int(all_) for all_, _ in heard) == len(rows)
+    assert sum(int(some) for _, some in heard) == len(rejected)
+
+
+FEATURES = """
+import gevent
+from locust import SequentialTaskSet, TaskSet, constant, constant_pacing, constant_throughput, events, tag, task
+from locust.exception import RescheduleTask, StopUser
+from inferload.users import events as turns
+from inferload.users import InferenceUser
+
+
+class Nested(InferenceUser):
+    weight = 3
+    wait_time = constant_pacing(0.1)
+
+    def on_start(self):
+        self.chat("on_start", max_tokens=2)
+
+    def on_stop(self):
+        print("on_stop", flush=True)
+
+    @task
+    class Outer(TaskSet):
+        @task
+        class Inner(SequentialTaskSet):
+            @task
+            def one(self):
+                self.user.chat("one", max_tokens=2)
+
+            @task
+            def two(self):
+                self.user.chat("two", max_tokens=2)
+                self.interrupt(reschedule=False)
+
+        @task
+        def out(self):
+            self.interrupt()
+
+
+@turns.turn_end.add_listener
+def broken(record, **_others):
+    if record.class_name == "cut":
+        raise KeyError("a listener's own")
+
+
+class Wrong(InferenceUser):
+    fixed_count = 1
+    wait_time = constant(0.1)
+
+    @task
+    def misspelled(self):
+        self.chat("Hi", max_token=5)
+
+    @task
+    def http(self):
+        self.client.get("/")
+
+
+class Fixed(InferenceUser):
+    fixed_count = 1
+    wait_time = constant_throughput(10)
+
+    @tag("left_out")
+    @task(100)
+    def never(self):
+        raise AssertionError("excluded by its tag")
+
+    @task
+    def again(self):
+        self.chat("again", max_tokens=2)
+        raise RescheduleTask
+
+    @task
+    def elsewhere(self):
+        assert self.completion("Once", max_tokens=2).ok
+        assert self.responses("Hi", max_tokens=2).ok
+        assert self.messages("Hi", max_tokens=2).ok
+
+
+class Once(InferenceUser):
+    fixed_count = 1
+    wait_time = constant(0.1)
+
+    @task
+    def last(self):
+        assert self.chat("cut", max_tokens=4000, cancel_after_s=0.1, name="cut").finish_reason == "cancelled"
+        raise StopUser
+
+
+class Ends(InferenceUser):
+    fixed_count = 1
+
+    @task
+    def end(self):
+        reply = self.chat("slow", max_tokens=4000, timeout_s=0.2, name="slow")
+        assert reply.failure == "timeout_turn", reply
+        gevent.sleep(2)
+        self.environment.runner.quit()
+"""
+
+
+def featured(place: Place) -> Ended:
+    words = ("-u", "7", "-r", "50", "--exclude-tags", "left_out", "--exit-code-on-error", "7")
+    return played(place, "local", FEATURES, *words)
+
+
+@scenes(featured, ())
+def test_features_of_locust_in_one_run_that_a_task_ends(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    assert ended.text.count("Traceback") == 1, "of the listener"
+    rows = ended.turns
+    messages = {one["message"]: one["count"] for one in ended.summary["exceptions"]["by_message"]}
+    for part in (
+        "chat: unknown argument 'max_token'; did you mean max_tokens?",
+        "self.client: an InferenceUser has no",
+    ):
+        (text,) = [text for text in messages if text.startswith(part)]
+        assert messages[text] > 1
+        logged = [line for line in ended.text.splitlines() if "locust.user.task" in line and part in line]
+        assert len(logged) == 1
+    assert messages['event listener: KeyError: "a listener\'s own"'] == 1
+    counts = {name: sum(row["class"] == name for row in rows) for name in {row["class"] for row in rows}}
+    assert set(counts) == {"Nested", "one", "two", "again", "elsewhere", "cut", "slow"}
+    assert counts["Nested"] == 3, "on_start of each of its users, whose weight takes all that are not fixed"
+    assert 0 <= counts["one"] - counts["two"] <= 3, "in their order"
+    assert counts["cut"] == 1, "StopUser ends its user"
+    assert counts["again"] >= 2
+    assert counts["elsewhere"] >= 3
+    assert [row["failure"] for row in rows if row["failure"]] == ["timeout_turn"]
+    assert ended.text.splitlines().count("on_stop") == 3
+    assert ended.code == ended.summary["outcome"]["exit_code"] == 7, "--exit-code-on-error"
+    assert ended.simulator_stats is not None
+    assert ended.simulator_stats["started"] == len(rows) + 1
+
+
+PLAYING = """
+import json
+import time
+from collections import Counter
+
+import gevent
+from locust import (
+    MarkovTaskSet, SequentialTaskSet, TaskSet, between, constant, constant_pacing, constant_throughput, events, tag, task,
+    transition, transitions,
+)
+from locust.exception import RescheduleTask, StopUser
+from inferload.users import events as turns
+from inferload.users import ScenarioUser
+
+ended = Counter()  # turns by class
+turns.turn_end.add_listener(lambda record, **_others: ended.update([record.class_name]))
+steps = []  # class, user and task of each session that a task of ours plays, in order
+calls = Counter()
+
+
+@events.quitting.add_listener
+def show(**_others):
+    print("STEPS " + json.dumps(steps), flush=True)
+    print("CALLS " + json.dumps(calls), flush=True)
+
+
+def play(user, step):
+    if not calls["quit"]:  # later sessions are not played
+        steps.append([type(user).__name__, id(user), step])
+    user.session()
+
+
+class Nested(ScenarioUser):
+    weight = 3
+    scenario = "Nested.yaml"
+    wait_time = constant_pacing(0.1)
+
+    def on_start(self):
+        calls["on_start"] += 1
+        play(self, "on_start")
+
+    def on_stop(self):
+        calls["on_stop"] += 1
+
+    @task
+    class Outer(TaskSet):
+        @task
+        class Inner(SequentialTaskSet):
+            @task
+            def one(self):
+                play(self.user, "one")
+
+            @task
+            def two(self):
+                play(self.user, "two")
+                self.interrupt(reschedule=False)
+
+        @task
+        def out(self):
+            self.interrupt()
+
+
+class Chain(ScenarioUser):
+    weight = 1
+    scenario = "Chain.yaml"
+    wait_time = constant(0.05)
+
+    @task
+    class Markov(MarkovTaskSet):
+        @transition("b")
+        def a(self):
+            play(self.user, "a")
+
+        @transitions({"c": 1})
+        def b(self):
+            play(self.user, "b")
+
+        @transition("a")
+        def c(self):
+            play(self.user, "c")
+
+
+class Between(ScenarioUser):
+    fixed_count = 1
+    scenario = "Between.yaml"
+    wait_time = between(0.1, 0.2)
+
+
+class Paced(ScenarioUser):
+    fixed_count = 1
+    scenario = "Paced.yaml"
+    wait_time = constant_pacing(0.4)
+
+
+class Throughput(ScenarioUser):
+    fixed_count = 1
+    scenario = "Throughput.yaml"
+    wait_time = constant_throughput(4)
+
+
+class Tagged(ScenarioUser):
+    fixed_count = 1
+    scenario = "Tagged.yaml"
+    wait_time = constant(0.01)
+
+    @tag("left_out")
+    @task(100)
+    def never(self):
+        raise AssertionError("excluded by its tag")
+
+    @task(3)
+    def often(self):
+        play(self, "often")
+        raise RescheduleTask
+
+    @task
+    def seldom(self):
+        play(self, "seldom")
+
+
+class Once(ScenarioUser):
+    fixed_count = 1
+    scenario = "Once.yaml"
+
+    @task
+    def last(self):
+        play(self, "last")
+        raise StopUser
+
+
+class Ends(ScenarioUser):
+    fixed_count = 1
+    scenario = "Ends.yaml"
+
+    @task
+    def end(self):
+        play(self, "end")
+        while min(ended[name] for name in ("Between", "Paced", "Throughput", "Chain")) < 20 or ended["Tagged"] < 80:
+            gevent.sleep(0.1)
+        calls["quit"] += 1
+        self.environment.runner.quit()
+
+
+def leave_out_session(kind):
+    kind.tasks = [each for each in kind.tasks if each is not ScenarioUser.session]
+
+
+for _kind in (Nested, Chain, Tagged, Once, Ends):  # only their own tasks play sessions
+    leave_out_session(_kind)
+del _kind
+"""
+PLAYING_CLASSES = ("Nested", "Chain", "Between", "Paced", "Throughput", "Tagged", "Once", "Ends")
+
+
+def playing(place: Place) -> Ended:
+    for name in PLAYING_CLASSES:
+        document = {
+            "schema": 1,
+            "name": name.lower(),
+            "workload": {"kind": "chat", "turns": 2, "prompt_tokens": 20, "output_tokens": 2},
+            "arrivals": {"kind": "closed", "users": 1, "spawn_per_s": 50},
+            "phases": {"measure_s": 60},
+        }
+        (place.folder / f"{name}.yaml").write_text(json.dumps(document))
+    return played(place, "local", PLAYING, "-u", "10", "-r", "50", "--exclude-tags", "left_out")
+
+
+@scenes(playing, ())
+def test_features_of_locust_on_classes_that_play_a_scenario(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    assert "Traceback" not in ended.text, ended.text
+    assert ended.code == ended.summary["outcome"]["exit_code"] == 0, ended.text
+    assert ended.summary["window_s"] < 55, "the end that a task asks for"
+    assert ended.summary["exceptions"]["count"] == 0
+    check_books(ended)
+    check_tokens(ended)
+    assert ended.simulator_stats is not None
+    assert ended.simulator_stats["started"] == len(ended.turns) + 1
+    check_turns_of_sessions(ended)
+    check_steps(ended, printed(ended, "STEPS "))
+    assert printed(ended, "CALLS ") == {"on_start": 3, "on_stop": 3, "quit": 1}
+    check_waits(ended)
+
+
+def printed(ended: Ended, start: str) -> Any:
+    """The JSON that a locustfile printed after a word."""
+    (line,) = [line for line in ended.text.splitlines() if line.startswith(start)]
+    return json.loads(line.removeprefix(start))
+
+
+def sessions_of(ended: Ended, class_name: str) -> list[list[dict[str, Any]]]:
+    """Turns of each session of a class, in order of the first one's plan."""
+    sessions: dict[str, list[dict[str, Any]]] = {}
+    for row in sorted(ended.turns, key=lambda row: row["planned_ns"]):
+        if row["class"] == class_name:
+            sessions.setdefault(row["session_id"], []).append(row)
+    return list(sessions.values())
+
+
+def check_turns_of_sessions(ended: Ended) -> None:
+    """Each class plays whole sessions of its own scenario, and a user one at a time."""
+    assert {row["class"] for row in ended.turns} == set(PLAYING_CLASSES)
+    for name in PLAYING_CLASSES:
+        sessions = sessions_of(ended, name)
+        users = 3 if name == "Nested" else 1
+        cut = [rows for rows in sessions if len(rows) == 1]
+        assert len(cut) <= users, "only sessions that the end of the load cuts"
+        for rows in sessions:
+            assert [row["turn_index"] for row in rows] == [*range(len(rows))]
+            assert all(row["planned_ns"] >= before["closed_ns"] for before, row in pairwise(rows))
+        if users == 1:
+            assert all(rows[0]["planned_ns"] >= before[-1]["last_ns"] for before, rows in pairwise(sessions)), name
+
+
+def check_steps(ended: Ended, steps: list[tuple[str, int, str]]) -> None:
+    """Each task that plays is a session in its class, and tasks come in the order of their task sets."""
+    played = Counter(name for name, _user, _step in steps)
+    for name, count in played.items():
+        users = 3 if name == "Nested" else 1
+        assert abs(count - len(sessions_of(ended, name))) <= users, f"{name}: but for a step at the end of the load"
+    assert len({user for name, user, _step in steps if name == "Nested"}) == 3, "by its weight"
+    by_user: dict[tuple[str, int], list[str]] = {}
+    for name, user, step in steps:
+        by_user.setdefault((name, user), []).append(step)
+    for (name, _user), order in by_user.items():
+        if name == "Nested":
+            assert order[0] == "on_start"
+            assert order[1:] == (["one", "two"] * len(order))[: len(order) - 1]
+            assert len(order) > 4
+        elif name == "Chain":
+            assert order == (["a", "b", "c"] * len(order))[: len(order)]
+            assert len(order) > 6
+        elif name in ("Once", "Ends"):
+            assert len(order) == 1, "StopUser and quit end their users"
+    tagged = Counter(step for name, _user, step in steps if name == "Tagged")
+    assert tagged["often"] > tagged["seldom"] > 0, "by their weights"
+
+
+def check_waits(ended: Ended) -> None:
+    """Seconds between the sessions of one user are those of its wait_time."""
+    gaps_s, periods_s = {}, {}
+    for name in ("Between", "Paced", "Throughput"):
+        sessions = sessions_of(ended, name)
+        assert len(sessions) >= 5, name
+        gaps_s[name] = [(b[0]["planned_ns"] - a[-1]["last_ns"]) / 1e9 for a, b in pairwise(sessions)]
+        periods_s[name] = [(b[0]["planned_ns"] - a[0]["planned_ns"]) / 1e9 for a, b in pairwise(sessions)]
+    assert 0.095 < min(gaps_s["Between"]) < 0.25
+    # Locust shortens the wait after a late wake: only the median has a lower bound.
+    for name, period_s in (("Paced", 0.4), ("Throughput", 0.25)):
+        assert median(periods_s[name]) > 0.9 * period_s, name
+        assert min(periods_s[name]) < 1.5 * period_s, name
+
+
+MANY_NAMES = """
+from collections import Counter
+
+import gevent
+from locust import HttpUser, task
+from inferload.users import InferenceUser
+
+sent = Counter()
+
+
+class Named(InferenceUser):
+    @task
+    def ask(self):
+        sent["turns"] += 1
+        self.chat("Hi", max_tokens=1, name=f"turn-{sent['turns']}")
+
+
+class Probe(HttpUser):
+    @task
+    def models(self):
+        sent["requests"] += 1
+        self.client.get("/v1/models", name=f"/models/{sent['requests']}")
+
+
+class Ends(InferenceUser):
+    fixed_count = 1
+
+    @task
+    def end(self):
+        while min(sent["turns"], sent["requests"]) < 240:
+            gevent.sleep(0.1)
+        self.environment.runner.quit()
+"""
+
+
+def many_names(place: Place) -> Ended:
+    return played(place, "local", MANY_NAMES, "-u", "21", "-r", "50")
+
+
+@scenes(many_names, ())
+def test_names_beyond_the_bound_are_counted_together(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    assert ended.code == 0, ended.text
+    rows, summary = ended.turns, ended.summary
+    stats = [row for row in csv_rows(ended.run_dir / "locust_stats.csv") if row["Type"] == "TURN"]
+    assert len(stats) == 201
+    assert sum(int(row["Request Count"]) for row in stats) == len(rows) == summary["turns"]["sent"]
+    names = Counter(row["class"] for row in rows)
+    assert len(names) == len(summary["by_class"]) == 201
+    together = names["(other names)"]
+    assert together == len(rows) - 200 == summary["by_class"]["(other names)"]["turns"]["sent"] > 0
+    others = summary["other_requests"]
+    sent = {row["name"]: row["sent"] for row in others["by_name"]}
+    assert len(sent) == 201
+    assert sum(sent.values()) == others["sent"]
+    assert summary["notes"] == [
+        f"{together} turns are counted as '(other names)': tasks gave more than 200 names",
+        f"{sent['(other names)']} requests are counted as '(other names)': they had more than 200 names",
+    ]
+    for what in ("turns", "requests"):
+        assert ended.text.count(f"more than 200 names of {what}: further names are counted together") == 1
+
+
+PICKED = """
+from locust import constant, task
+from inferload.users import InferenceUser, ScenarioUser
+
+
+class Own(InferenceUser):
+    wait_time = constant(0.05)
+
+    @task
+    def ask(self):
+        with self.chat("Hi", max_tokens=12, ignore_eos=True, catch_response=True):
+            pass  # counted here, or when its user is stopped before
+
+
+class Plays(ScenarioUser):
+    scenario = "smoke"
+    wait_time = constant(0.3)
+"""
+
+
+def picked(place: Place) -> Ended:
+    """In the web UI: the users are changed during a run of one class, then both classes run."""
+    simulator = place.simulator()
+    locustfile = place.folder / "mine.py"
+    locustfile.write_text(PICKED)
+    words = ("--host", simulator.url, "--class-picker", "--on-invalid", "warn")
+    fleet = place.fleet("local", *words, web=True, locustfile=locustfile)
+    fleet.wait_for_page()
+    seen: dict[str, Any] = {}
+    for name, classes in (("own", ["Own"]), ("both", ["Own", "Plays"])):
+        begun = simulator.stats()["requests"]["started"]
+        form = {"spawn_rate": 10, "host": simulator.url, "user_classes": classes}
+        assert fleet.post("/swarm", user_count=2, **form)["success"]
+        until(lambda begun=begun: simulator.stats()["requests"]["started"] > begun + 10, "turns")
+        if name == "own":
+            assert fleet.post("/swarm", user_count=4, **form)["success"]
+            until(lambda: fleet.get_json("/stats/requests")["user_count"] == 4, "four users")
+            assert fleet.post("/swarm", user_count=1, **form)[
+                "success"
+            ]  # Locust stops users in the midst of their turns
+            until(lambda: fleet.get_json("/stats/requests")["user_count"] == 1, "one user")
+        else:
+            until(lambda: simulator.stats()["requests"]["started"] > 60, "sessions of the scenario")
+        fleet.press_stop()
+        status = until(lambda: done(fleet), "the end of the run")
+        seen[name] = Path(status["run_dir"])
+    fleet.master.process.terminate()
+    fleet.ended()
+    return Ended(seen["own"], 0, fleet.text, simulator.stats()["requests"], seen)
+
+
+def done(fleet: Any) -> dict[str, Any] | None:
+    status: dict[str, Any] = fleet.get_json("/inferload/status")
+    return status if status.get("outcome") else None
+
+
+@scenes(picked, ())
+def test_classes_picked_and_users_changed_in_the_web_ui(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    assert "Traceback" not in ended.text, ended.text
+    own, both = (Ended(ended.seen[name], 0, ended.text) for name in ("own", "both"))
+    assert {row["class"] for row in own.turns} == {"ask"}
+    assert mark(own.run_dir, "users") is not None
+    assert {row["class"] for row in both.turns} == {"ask", "chat"}
+    check_books(own)
+    check_books(both)
+    sent = len(own.turns) + len(both.turns)
+    assert ended.simulator_stats is not None
+    assert ended.simulator_stats["started"] == sent + 2
+
+
+def configured(place: Place) -> Ended:
+    """Locust's own ways to say how many users, how fast and how long; the process ends after the run that it began."""
+    (place.folder / "locust.conf").write_text("spawn-rate = 9\nrun-time = 2s\n")
+    simulator = place.simulator()
+    locustfile = place.folder / "mine.py"
+    locustfile.write_text(FIRST)
+    words = ("--host", simulator.url, "--on-invalid", "warn", "--autostart", "--autoquit", "1")
+    fleet = place.fleet("local", *words, web=True, locustfile=locustfile, env={"LOCUST_USERS": "3"})
+    return Ended(place.run_dir, fleet.ended(), fleet.text)
+
+
+@scenes(configured, ())
+def test_autostart_and_locusts_own_configuration(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    assert ended.code == 0, ended.text
+    check_books(ended)
+    assert ended.summary["users"]["by_class"] == {"Support": 3}
+    assert ended.summary["window_s"] == 2
+    assert json.loads((ended.run_dir / "run.json").read_text())["scenario"]["overrides"]["arrivals.spawn_per_s"] == 9
+
+
+BUSY = """
+import time
+
+from locust import constant, task
+from inferload.users import InferenceUser
+
+
+class Computes(InferenceUser):
+    wait_time = constant(0.05)
+
+    @task
+    def compute(self):
+        self.chat("Hi", max_tokens=4, ignore_eos=True)
+        until = time.monotonic() + 0.2
+        while time.monotonic() < until:
+            pass
+"""
+
+
+def busy(place: Place) -> Ended:
+    return played(place, "local", BUSY, "-u", "4", "-r", "20", "-t", "4s")
+
+
+@scenes(busy, ())
+def test_a_task_that_computes_is_the_clients_lag_and_no_figure_of_the_server(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    reasons = {one["code"] for one in ended.summary["verdict"]["reasons"]}
+    assert "client_lag" in reasons
+    latency = ended.summary["latency"]
+    assert latency["lag_ms"]["p50"] > 50
+    assert latency["ttft_ms"]["p50"] - latency["server_ttft_ms"]["p50"] < 100
+
+
+def interrupted(place: Place) -> Ended:
+    """Ctrl-C is the only end of a run without -t."""
+    simulator = place.simulator()
+    locustfile = place.folder / "mine.py"
+    locustfile.write_text(FIRST)
+    words = ("--host", simulator.url, "--on-invalid", "warn", "-u", "2")
+    fleet = place.fleet("processes", *words, locustfile=locustfile)
+    begun(place.run_dir)
+    until(lambda: simulator.stats()["requests"]["finished"] > 5, "turns")
+    fleet.signal(signal.SIGINT, whole_group=True)
+    return Ended(place.run_dir, fleet.ended(), fleet.text, simulator.stats()["requests"])
+
+
+@scenes(interrupted, ())
+def test_without_a_run_time_a_signal_is_the_planned_end(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    assert ended.code == 0, ended.text
+    assert ended.summary["outcome"]["state"] != "stopped early"
+    check_books(ended)
+
+
+TWO = """
+from inferload.users import ScenarioUser
+
+
+class Brief(ScenarioUser):
+    scenario = "brief.yaml"
+
+
+class Long(ScenarioUser):
+    scenario = "long.yaml"
+"""
+
+
+def two_scenarios(place: Place, mode: str) -> Ended:
+    for name, length in (("brief", 4), ("long", 40)):
+        document = {
+            "schema": 1,
+            "name": name,
+            "workload": {"kind": "chat", "prompt_tokens": 20, "output_tokens": length},
+            "arrivals": {"kind": "closed", "users": 2, "spawn_per_s": 50},
+            "phases": {"measure_s": 3},
+        }
+        (place.folder / f"{name}.yaml").write_text(json.dumps(document))
+    return played(place, mode, TWO)
+
+
+@scenes(two_scenarios, ("local",), ("processes",))
+def test_two_classes_play_two_scenarios(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    assert ended.code == ended.summary["outcome"]["exit_code"] == 0, ended.text
+    check_books(ended)
+    check_tokens(ended)
+    rows = ended.turns
+    lengths = {name: {row["output_tokens"] for row in rows if row["class"] == name} for name in ("Brief", "Long")}
+    assert lengths == {"Brief": {4}, "Long": {40}}
+    # Each class takes its own share of the sequence, in its order.
+    order = {row["session_id"] for row in rows}
+    assert len(order) == len(rows)

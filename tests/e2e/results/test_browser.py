@@ -1,0 +1,218 @@
+"""Locust's page and the report in a real browser, used as people use them: fill in, start, change, stop, read."""
+
+import html
+import json
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import chromium
+import locust_process
+import pytest
+from chromium import Browser
+from locust_page import LocustPage
+from simulator_process import Simulator
+
+pytestmark = pytest.mark.browser
+
+FILES = {
+    "run.json",
+    "summary.json",
+    "counts.json",
+    "marks.jsonl",
+    "timeline.csv",
+    "report.html",
+    "report.md",
+    "diagnosis.json",
+    "reconcile.json",
+    "locust_stats.csv",
+    "locust_stats_history.csv",
+    "locust_failures.csv",
+    "locust_exceptions.csv",
+    "turns",
+    "server_metrics",
+}
+ITL_MS = 10.3  # no whole number, so that a page that rounds shows it
+
+FIGURE = "return JSON.stringify({data: document.querySelector('[data-picture=over-time]').data})"
+DRAWN = """
+if (document.documentElement.dataset.drawn !== "all") return null;
+const drawn = document.querySelector("[data-picture=over-time]").querySelectorAll(".trace path.js-line, .trace path.point");
+const lines = [...drawn].filter(line => line.getTotalLength() > 0);
+const panels = new Set(lines.map(line => line.closest(".subplot").classList[1]));
+return lines.length ? {lines: lines.length, panels: panels.size} : null;
+"""
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with chromium.running(tmp_path_factory.mktemp("profile")) as started:
+        yield started
+
+
+@pytest.fixture
+def open_page(browser: Browser, tmp_path: Path) -> Iterator[Callable[..., LocustPage]]:
+    """A factory: `open_page("--host", url)` is the page of a new Locust, opened; no console has complained at the end."""
+    started: list[locust_process.LocustProcess] = []
+
+    def start(*options: str) -> LocustPage:
+        port = locust_process.free_port()
+        web = ("--web-host", "127.0.0.1", "--web-port", str(port))
+        started.append(locust_process.start("--run-dir", str(tmp_path / "run"), *web, *options, cwd=tmp_path))
+        started[-1].wait_for_line("Starting web interface")
+        chromium.complaints(browser)  # what was said before is no matter of this page
+        page = LocustPage(browser, f"http://127.0.0.1:{port}/")
+        page.open()
+        return page
+
+    yield start
+    assert chromium.complaints(browser) == []
+    browser.get("about:blank")  # the page's own polling ends before its server does
+    for each in started:
+        each.kill()
+
+
+def test_a_start_that_cannot_be_made_says_why_and_the_next_one_takes_the_scenarios_own_numbers(
+    open_page: Callable[..., LocustPage], simulator: Callable[..., Simulator], tmp_path: Path
+) -> None:
+    server, run_dir = simulator("--ttft-ms", "5", "--itl-ms", "2"), tmp_path / "run"
+    page = open_page("--set", "workload.turns=1")
+    page.until(lambda: page.load_values() == ("10", "2", "300s"), "the values of chat")
+    assert set(page.scenarios()) >= {"chat", "chat-open", "demo", "smoke"}
+
+    dead = f"http://127.0.0.1:{locust_process.free_port()}"
+    page.fill(host=dead)
+    page.submit()
+    why = page.until(page.line, "the reason in our line")
+    assert dead in why
+    assert "Connection refused" in why
+    assert page.header("Status") == "READY"
+    assert not page.has_button("Stop")
+    assert not run_dir.exists()
+
+    page.fill(host=server.url)
+    page.choose("smoke")
+    assert page.load_values() == ("4", "4", "15s")
+    assert page.load_words().startswith("smoke: closed loop: 4 users")
+    page.submit()
+    page.until(lambda: "smoke" in page.line() and "measure" in page.line(), "the run in our line")
+    manifest = json.loads((run_dir / "run.json").read_text())
+    assert manifest["scenario"]["name"] == "smoke"
+    assert manifest["scenario"]["overrides"] == {"workload.turns": 1}
+    assert "users: 4\n" in manifest["scenario"]["text"]
+    page.until(lambda: page.header("Users") == "4", "the scenario's four users")
+    stop(page, run_dir)
+    assert_complete(run_dir)
+
+
+def test_a_run_by_hand(
+    open_page: Callable[..., LocustPage], simulator: Callable[..., Simulator], tmp_path: Path
+) -> None:
+    run_dir = tmp_path / "run"
+    server = simulator("--ttft-ms", "30", "--itl-ms", str(ITL_MS))
+    page = open_page("--host", server.url, "--scenario", "smoke")
+    page.choose("chat")
+    page.fill(userCount="5", spawnRate="10")
+    page.submit()
+    page.until(lambda: page.header("Users") == "5", "five users")
+    page.press("Edit")
+    page.fill(userCount="20", spawnRate="20")
+    page.submit()
+    page.until(lambda: page.header("Users") == "20", "twenty users")
+    page.until(lambda: {"TURN", "TTFT", "ITL"} <= page.statistics().keys(), "the rows of TTFT and ITL")
+    assert "simulator" in page.line()
+    assert str(run_dir) in page.line()
+    stop(page, run_dir)
+    assert_complete(run_dir)
+    users = [mark for mark in marks(run_dir) if mark["kind"] == "users"]
+    assert [mark["users"] for mark in users] == [20]
+    assert "5 -> 20" in users[0]["text"]
+    held = [int(row["users"]) for row in locust_process.csv_rows(run_dir / "timeline.csv") if row["users"]]
+    assert 5 in held
+    assert held.index(20) > held.index(5)
+    assert users[0]["text"] in (run_dir / "report.md").read_text()
+    assert users[0]["text"] in html.unescape((run_dir / "report.html").read_text())
+    assert_statistics_are_the_records(page, run_dir)
+
+    page.press("New")
+    page.until(lambda: page.load_values() == ("10", "2", "300s"), "the values of chat, which was chosen last")
+    page.choose("chat-open")
+    assert page.load_values() == ("2", "2", "300s")
+    assert "2 per second" in page.load_words()
+    page.choose("smoke")
+    assert page.load_values() == ("4", "4", "15s")
+    page.fill(userCount="10")  # another scenario's default is a number as any other
+    page.submit()
+    second = tmp_path / "run-2"
+    page.until(lambda: str(second) in page.line() and "measure" in page.line(), "the second run")
+    stop(page, second)
+    assert_complete(second)
+    manifest = json.loads((second / "run.json").read_text())["scenario"]
+    assert (manifest["name"], manifest["overrides"]) == ("smoke", {"arrivals.users": 10})
+    assert_needs_nothing_but_itself(page.browser, run_dir / "report.html")
+
+
+def stop(page: LocustPage, run_dir: Path) -> None:
+    """Stop the run from the page, and wait for the outcome in our line and in the page's title."""
+    page.press("Stop")
+    page.until(lambda: page.has_button("New"), "the end of the run")
+    outcome = locust_process.summary_of(run_dir)["outcome"]
+    line = page.until(lambda: page.line().startswith(outcome["state"]) and page.line(), "the outcome")
+    assert line == f"{outcome['headline']} · simulator · {run_dir}"
+    state, title = page.browser.execute_script(
+        "return [document.getElementById('inferload-line').dataset.state, document.title]"
+    )
+    assert state == outcome["state"]
+    assert title.startswith(f"{outcome['headline']} · ")
+
+
+def assert_complete(run_dir: Path) -> None:
+    """Every file that a run has, nothing of its making left over, and books that balance."""
+    assert {path.name for path in run_dir.iterdir()} == FILES
+    assert all(path.is_dir() or path.stat().st_size for path in run_dir.iterdir())
+    summary, turns = locust_process.summary_of(run_dir), locust_process.turns_of(run_dir)
+    counts = summary["turns"]["by_phase"]["all"]
+    assert len(turns) == counts["sent"] == counts["ok"] + counts["failed"] + counts["unfinished"] > 0
+    assert counts["ok"] == counts["sent"]
+    assert list((run_dir / "server_metrics").glob("*.parquet"))
+    assert [mark["kind"] for mark in marks(run_dir)].count("stop") == 1
+
+
+def assert_statistics_are_the_records(page: LocustPage, run_dir: Path) -> None:
+    """What the Statistics tab shows after the run is what the records say, to three digits."""
+    shown, turns = page.statistics(), locust_process.turns_of(run_dir)
+    gaps_ms = [(late - early) / 1e6 for turn in turns for early, late in pairwise(turn["event_ns"])]
+    ttft_ms = [(turn["first_ns"] - turn["sent_ns"]) / 1e6 for turn in turns]
+    assert int(shown["TURN"]["# Requests"]) == int(shown[""]["# Requests"]) == len(turns)
+    assert int(shown["TTFT"]["# Requests"]) == len(turns)
+    assert int(shown["ITL"]["# Requests"]) == len(gaps_ms)
+    assert cell(shown, "ITL", "Median (ms)") == pytest.approx(median(gaps_ms), rel=0.01)
+    assert cell(shown, "ITL", "Average (ms)") == pytest.approx(sum(gaps_ms) / len(gaps_ms), rel=0.01)
+    assert cell(shown, "TTFT", "Average (ms)") == pytest.approx(sum(ttft_ms) / len(ttft_ms), rel=0.01)
+    for row in ("ITL", "TTFT"):
+        assert any("." in shown[row][column] for column in ("Median (ms)", "95%ile (ms)", "99%ile (ms)"))
+
+
+def cell(shown: dict[str, dict[str, str]], row: str, column: str) -> float:
+    return float(shown[row][column])
+
+
+def marks(run_dir: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run_dir / "marks.jsonl").read_text().splitlines()]
+
+
+def assert_needs_nothing_but_itself(browser: Browser, report: Path) -> None:
+    """The report, opened from disk, draws every panel, asks for nothing else and complains of nothing."""
+    browser.get("about:blank")
+    said_before, _ = chromium.complaints(browser), chromium.requests(browser)
+    assert said_before == []
+    page = LocustPage(browser, report.as_uri())
+    browser.get(page.url)
+    drawn = page.until(lambda: browser.execute_script(DRAWN), "the picture")
+    axes = {trace.get("yaxis", "y") for trace in json.loads(browser.execute_script(FIGURE))["data"]}
+    assert drawn["panels"] == len(axes)
+    assert drawn["lines"] >= drawn["panels"]
+    assert chromium.complaints(browser) == []
+    assert [url for url in chromium.requests(browser) if not url.startswith(("data:", "blob:"))] == [page.url]

@@ -1,0 +1,405 @@
+"""`inferload search`: what is refused before any load, the files of its points, its page, and one search on the simulator."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import synthetic_run
+from e2e_runs import until
+from inferload.analysis.report import search_charts, search_page
+
+from inferload import cli, rundir, turns_file
+from inferload.campaign import process
+from inferload.campaign import search as points
+from inferload.campaign import search_plan as asked
+from inferload.campaign.journal import Journal
+from inferload.errors import UsageError
+from inferload.measure.search import bracket, slo
+from inferload.measure.search.answer import document
+from inferload.measure.search.bracket import Settings
+from inferload.measure.search.point import Look
+from inferload.measure.search.text import going, line, summed_up
+from inferload.measure.search.window import Samples, Window
+from inferload.scenario import scenario as scenarios
+from inferload.scenario.files.writer import as_yaml
+
+SLO = "p95(ttft_ms) < 800"
+HOST = ["--host", "http://127.0.0.1:9"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--slo", "p95(tfft_ms) < 800"], "did you mean ttft_ms?"),
+        (["--slo", SLO, "--start", "0"], "--start 0: not a number greater than 0"),
+        (["--slo", SLO, "--start", "nan"], "--start nan: not a number greater than 0"),
+        (["--slo", SLO, "--rates", "1,x"], "--rates x: not a number greater than 0"),
+        (["--slo", SLO, "--budget", "soon"], "--budget soon: not a time"),
+        (["--slo", SLO, "--budget", "20s"], "--budget 20s: one point takes about"),
+        (["--slo", SLO, "--precision", "5"], "--precision 5: from 0.01 to 1"),
+        ([], "--slo is missing"),
+    ],
+)
+def test_what_cannot_be_searched_for_is_refused_before_any_load(
+    options: list[str], said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    into = tmp_path / "search"
+    assert cli.main(["search", "--scenario", "chat-open", *HOST, "--into", str(into), *options]) == 2
+    assert said in capsys.readouterr().err
+    assert not into.exists()
+
+
+def test_a_dry_run_says_what_it_would_do(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    into = tmp_path / "search"
+    options = ["--slo", SLO, "--budget", "30m", "--point", "2m", "--warmup", "10s", "--dry-run", "--into", str(into)]
+    assert cli.main(["search", "--scenario", "chat-open", *HOST, *options]) == 0
+    said = capsys.readouterr().out
+    assert "from 2 sessions/s, at most 30 min: about 12 points" in said
+    assert "no prefix of a point is cached before it" in said
+    assert not into.exists()
+
+
+@pytest.mark.parametrize("when_full", ["delay", "drop"])
+def test_a_bound_on_the_turns_in_flight_is_refused(
+    when_full: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    data = scenarios.load("chat-open").as_data()
+    data["arrivals"] |= {"max_in_flight": 16, "when_full": when_full}
+    file = tmp_path / "bound.yaml"
+    file.write_text(as_yaml(data), encoding="utf-8")
+    assert cli.main(["search", "--scenario", str(file), *HOST, "--slo", SLO, "--dry-run"]) == 2
+    assert "arrivals.max_in_flight" in capsys.readouterr().err
+
+
+def said_of(folder: Path, **changes: Any) -> asked.Asked:
+    given = {
+        "scenario": "chat-open", "host": "http://127.0.0.1:9", "slo": SLO, "budget_s": 600.0, "window_s": 40.0,
+        "warmup_s": 5.0, "guess": 2.0, "precision": 0.15, "seed": 3, "rates": (), "options": {}, "extra": (),
+    }  # fmt: skip
+    return asked.Asked(**{**given, **changes})
+
+
+def test_a_point_is_the_scenario_at_its_load_without_gates_and_profile(tmp_path: Path) -> None:
+    loaded = scenarios.load("chat-open")
+    text = asked.at(loaded, "chat-open", said_of(tmp_path), 3.5, 17)
+    point = scenarios.from_text(text, "point")
+    assert point.as_data()["arrivals"]["sessions_per_s"] == 3.5
+    assert (point.phases.warmup_s, point.phases.measure_s, point.seed, point.gates) == (5.0, 40.0, 17, ())
+    assert point.cache == loaded.cache
+    closed = scenarios.load("chat")
+    users = scenarios.from_text(asked.at(closed, "chat", said_of(tmp_path), 7.0, 1), "point").as_data()["arrivals"]
+    assert users["users"] == 7
+
+
+def test_a_point_that_is_warmed_by_itself_takes_twice_as_long(tmp_path: Path) -> None:
+    data = scenarios.load("chat-open").as_data()
+    cold, warm = (
+        scenarios.from_text(as_yaml(data | {"cache": data["cache"] | {"arm": arm}}), arm) for arm in ("cold", "warm")
+    )
+    said = said_of(tmp_path)
+    assert said.settings(warm).look_s == 2 * said.settings(cold).look_s
+    assert said_of(tmp_path, rates=(1.0, 2.0)).settings(warm).spent(1e6) == said.settings(warm).alpha / 2
+
+
+def test_what_was_asked_is_kept_for_a_search_that_goes_on(tmp_path: Path) -> None:
+    said = said_of(tmp_path, rates=(1.0, 2.0), extra=("--processes", "2"))
+    said.write(tmp_path)
+    assert asked.read(tmp_path) == said
+    with pytest.raises(UsageError, match="no search was started there"):
+        asked.read(tmp_path / "other")
+
+
+def test_the_key_in_a_header_is_not_kept_and_is_asked_for_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = said_of(tmp_path, options={"header": ["X-Team: blue", "X-Api-Key: sesame"]})
+    said.write(tmp_path)
+    assert "sesame" not in (tmp_path / asked.PLAN).read_text()
+    assert cli.main(["search", "--resume", str(tmp_path), "--dry-run"]) == 2
+    assert "keys are not stored; give again --header 'X-Api-Key: ...'" in capsys.readouterr().err
+    assert asked.read(tmp_path, ["x-api-key: sesame", "X-Other: 1"]).options == {
+        "header": ["X-Team: blue", "x-api-key: sesame"]
+    }
+    again = ["search", "--resume", str(tmp_path), "--dry-run", "--header", "X-Api-Key: sesame"]
+    assert cli.main(again) == 0
+    assert cli.main([*again, "--header", "X-Other: 1"]) == 2
+    behind = ["search", "--scenario", "chat-open", *HOST, "--slo", SLO, "--", "--header", "X-Api-Key: sesame"]
+    assert cli.main(behind) == 2
+    assert "write it before --" in capsys.readouterr().err
+
+
+def begun(folder: Path) -> Path:
+    file = folder / "scenario.yaml"
+    file.write_text(as_yaml(scenarios.load("chat-open").as_data()), encoding="utf-8")
+    digest = scenarios.load(str(file)).digest
+    said_of(folder, scenario=str(file), options={"model": "m"}, scenario_digest=digest).write(folder)
+    return file
+
+
+def test_a_search_goes_on_with_the_budget_that_is_given_now(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    begun(tmp_path)
+    same = ["--point", "40s", "--slo", SLO, "--start", "2", "--model", "m", "--budget", "2h"]
+    assert cli.main(["search", "--resume", str(tmp_path), *same, "--dry-run"]) == 0
+    assert "at most 2 h" in capsys.readouterr().out
+    assert cli.main(["search", "--resume", str(tmp_path), "--dry-run"]) == 0
+    assert "at most 10 min" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        ("--slo", "p95(ttft_ms) < 900"), ("--point", "50s"), ("--warmup", "0"), ("--start", "3"), ("--rates", "1,2"),
+        ("--precision", "0.2"), ("--seed", "4"), ("--model", "n"), ("--into", "elsewhere"), ("--host", "http://a:1"),
+    ],
+)  # fmt: skip
+def test_a_search_that_goes_on_refuses_what_is_another(
+    option: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    begun(tmp_path)
+    assert cli.main(["search", "--resume", str(tmp_path), *option, "--dry-run"]) == 2
+    assert option[0] in capsys.readouterr().err
+
+
+def test_a_search_does_not_go_on_with_a_changed_scenario(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = begun(tmp_path)
+    file.write_text(file.read_text(encoding="utf-8").replace("drain_s: ", "drain_s: 1"), encoding="utf-8")
+    assert cli.main(["search", "--resume", str(tmp_path), "--dry-run"]) == 2
+    assert "has changed" in capsys.readouterr().err
+
+
+def test_a_window_is_read_from_a_run_with_workers_on_clocks_of_their_own(tmp_path: Path) -> None:
+    run_dir = synthetic_run.write(tmp_path / "run")
+    seen = points.window(run_dir, slo.parse("p95(ttft_ms) < 800 and mean(tpot_ms) < 50 and failed_ratio < 0.5"))
+    ttft, tpot, failed = seen.samples
+    assert np.median(ttft.value) == pytest.approx(100, abs=1)
+    assert np.isinf(ttft.value).sum() == np.isinf(failed.value).sum() == 1
+    assert np.isfinite(tpot.value).sum() == len(tpot.value) - 1
+    assert np.diff(np.sort(ttft.at_s)) == pytest.approx(0.25, abs=1e-6)
+    assert ttft.at_s.min() >= 0
+    assert ttft.at_s.max() < seen.lasts_s
+    assert seen.good == len(ttft.value) - 1
+    assert points.window(run_dir, slo.parse("mean(ttft_ms) < 800")).good is None
+
+
+def test_a_point_is_not_judged_by_a_part_of_its_turns(tmp_path: Path) -> None:
+    run_dir = synthetic_run.write(tmp_path / "run")
+    conditions = slo.parse("p95(ttft_ms) < 800")
+    manifest = json.loads((run_dir / "run.json").read_text())
+    for worker in manifest["workers"]:
+        worker["turns"] = turns_file.rows_of(run_dir / rundir.TURNS, worker["name"])
+    (run_dir / "run.json").write_text(json.dumps(manifest))
+    points.window(run_dir, conditions)
+    turns_file.remove_worker(run_dir / rundir.TURNS, "w1")
+    with pytest.raises(UsageError, match="turn records are in the run directory"):
+        points.window(run_dir, conditions)
+
+
+def test_sessions_that_were_dropped_kept_no_limit(tmp_path: Path) -> None:
+    run_dir = synthetic_run.write(tmp_path / "run")
+    conditions = slo.parse("p95(ttft_ms) < 800 and failed_ratio < 0.5")
+    for before, after in zip(
+        points.window(run_dir, conditions).samples, points.window(run_dir, conditions, 7).samples, strict=True
+    ):
+        assert np.isinf(after.value).sum() == np.isinf(before.value).sum() + 7
+        assert len(after.at_s) == len(after.value)
+
+
+def test_what_is_doubtful_in_a_point_is_said_with_it() -> None:
+    reasons = [
+        {"phase": "warmup", "level": "suspect", "code": "cpu", "text": "a worker was busy"},
+        {"phase": "measure", "level": "suspect", "code": "cpu", "text": "a worker was busy; use more workers"},
+    ]
+    remarks = points.remarks_of({"verdict": {"reasons": reasons}})
+    at_s = np.arange(0, 60, 0.05)
+    window = Window(60.0, (Samples(at_s, np.full(len(at_s), 10.0)),), at_s, at_s + 0.1)
+    settings = Settings(slo.parse(SLO), 20.0, 1000.0, 60.0, 5.0)
+    (point,) = bracket.points_of(settings, [Look(20.0, (window,), 65.0, remarks=remarks)])
+    assert point.remarks == ("a worker was busy; use more workers",)
+    assert line(point, 1, 65.0, "sessions/s").endswith("; but a worker was busy")
+    twice = replace(point, remarks=(*remarks, "the clock jumped; set it"))
+    assert line(twice, 1, 65.0, "sessions/s").endswith("; but a worker was busy (and 1 more)")
+    told = document(settings, [point], "budget", "sessions/s")
+    assert told["points"][0]["remarks"] == list(point.remarks)
+    assert any("measured with doubts: 1 of 1 loads" in text for text in summed_up(told))
+    (lost,) = bracket.points_of(settings, [Look(20.0, (), 65.0, invalid=True, cause="it was late; use more workers")])
+    assert line(lost, 1, 65.0, "sessions/s").endswith("no limit of the server: it was late")
+
+
+@pytest.mark.parametrize(
+    ("latest", "said"),
+    [
+        (None, "starting"),
+        ({"phase": None, "elapsed_s": 0.0, "measured_s": None, "in_flight": 0}, "about to begin · 0 in flight"),
+        ({"phase": "warmup", "elapsed_s": 1.6, "measured_s": None, "in_flight": 3}, "warm-up 2 of 5 s · 3 in flight"),
+        ({"phase": "measure", "elapsed_s": 9.2, "measured_s": 4.2, "in_flight": 7}, "measure 4 of 40 s · 7 in flight"),
+        ({"phase": "drain", "elapsed_s": 46.0, "measured_s": 41.0, "in_flight": 2}, "drain · 2 in flight"),
+    ],
+)
+def test_a_point_that_is_under_way_says_how_far_it_is(latest: dict[str, Any] | None, said: str) -> None:
+    assert going(latest, 5.0, 40.0) == said
+
+
+def test_the_last_whole_line_of_a_progress_file_counts(tmp_path: Path) -> None:
+    file = tmp_path / "01.progress"
+    assert points.latest(file) is None
+    file.write_text("".join(json.dumps({"in_flight": number}) + "\n" for number in range(200)) + '{"in_fl')
+    assert points.latest(file) == {"in_flight": 199}
+
+
+def test_a_second_interrupt_leaves_no_run_behind(tmp_path: Path) -> None:
+    """The run answers SIGTERM with another Ctrl-C for its parent, and goes on."""
+    code = (
+        "import os, signal\n"
+        "signal.signal(signal.SIGTERM, lambda *_: os.kill(os.getppid(), signal.SIGINT))\n"
+        "print('ready', flush=True)\n"
+        "while True: signal.pause()"
+    )
+    log = tmp_path / "log"
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        child, begun = process.begin([sys.executable, "-S", "-c", code], log)
+        until(lambda: log.read_text() == "ready\n", "the run")
+        with pytest.raises(KeyboardInterrupt):
+            begun.end(60.0)
+        assert not begun.alive()
+        child.wait(10)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_a_killed_sweep_of_loads_is_resumed_with_one_journal(tmp_path: Path, simulator: Any) -> None:
+    text = """schema: 1
+name: short-open
+workload: {kind: chat, prompt_tokens: 20, output_tokens: 4, turns: 1}
+arrivals: {kind: constant, sessions_per_s: 4}
+phases: {warmup_s: 0, measure_s: 1, drain_s: 5}
+"""
+    (tmp_path / "scenario.yaml").write_text(text, encoding="utf-8")
+    host = simulator("--ttft-ms", "5", "--itl-ms", "1").url
+    out = tmp_path / "out"
+    argv = [sys.executable, "-m", "inferload", "search"]
+    options = ["--scenario", "scenario.yaml", "--host", host, "--slo", "p95(ttft_ms)<5000", "--rates", "20,40"]
+    environment = {**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[2])}
+    begun = subprocess.Popen([*argv, *options, "--into", "out"], cwd=tmp_path, env=environment, start_new_session=True)
+    orphan = until(lambda: out.is_dir() and list(Journal(out).under_way.values()), "a run")[0]
+    begun.kill()
+    begun.wait()
+    assert orphan.alive()
+    resumed = subprocess.run(
+        [*argv, "--resume", "out"], cwd=tmp_path, env=environment, text=True, capture_output=True, check=False
+    )
+    assert not orphan.alive()
+    assert resumed.returncode in (0, 1), resumed.stderr  # 1 if a busy machine makes both points invalid
+    document = json.loads((out / "search.json").read_text())
+    assert [(point["level"], point["runs"]) for point in document["points"]] == [
+        (20, ["points/01"]),
+        (40, ["points/02"]),
+    ]
+    assert [entry["folder"] for entry in Journal(out).runs] == ["points/01", "points/02"]
+    for entry in Journal(out).runs:
+        assert "cause" not in entry
+        assert json.loads((out / entry["folder"] / "summary.json").read_text())["turns"]["sent"] > 10
+    assert Journal(out).under_way == {}
+
+
+@pytest.mark.soak
+def test_a_server_that_is_not_there_is_said_by_the_first_point(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    options = ["--slo", SLO, "--point", "1s", "--warmup", "0", "--into", str(tmp_path / "search")]
+    assert cli.main(["search", "--scenario", "chat-open", *HOST, *options]) == 2
+    assert "the first point could not be made: no connection to http://127.0.0.1:9" in capsys.readouterr().err
+
+
+def found(kept: dict[float, float]) -> dict[str, Any]:
+    """A search.json over loads and the shares that kept the limit; the highest load overloads the server, one run was not valid."""
+    settings = Settings(slo.parse(SLO), 4.0, 3600.0, 400.0, 10.0)
+    looks = []
+    for number, (level, share) in enumerate(kept.items()):
+        rng = np.random.default_rng(number)
+        at_s = np.sort(rng.uniform(0, 400, int(level * 400)))
+        value = np.where(rng.random(len(at_s)) < share, 300.0, 900.0) * rng.uniform(0.95, 1.05, len(at_s))
+        good = int((value <= 800).sum())
+        window = Window(400.0, (Samples(at_s, value),), at_s, at_s + value / 500, good)
+        looks.append(Look(level, (window,), 410.0, runs=(f"points/{number + 1:02}",)))
+    at_s = np.arange(0, 100, 0.02)
+    over = Window(100.0, (Samples(at_s, at_s * 100),), at_s, at_s * 2 + 1, 10)
+    looks.append(Look(50.0, (over,), 110.0, runs=("points/05",)))
+    looks.append(Look(90.0, (), 410.0, invalid=True, cause="a worker used 99 % of a core", runs=("points/06",)))
+    made = document(settings, bracket.points_of(settings, looks), "budget", "sessions/s")
+    facts = {
+        "scenario": {"name": "chat-open"},
+        "target": "http://server:8000",
+        "seed": 0,
+        "window_s": 400.0,
+        "warmup_s": 5.0,
+    }
+    return json.loads(json.dumps({**made, **facts, "cache": "no prefix of a point is cached before it"}))
+
+
+def test_the_page_says_what_is_sure_and_what_counts_for_nothing(golden: Callable[..., Any]) -> None:
+    text = search_page.markdown(found({4.0: 0.995, 8.0: 0.985, 12.0: 0.95, 16.0: 0.7}))
+    golden("search.md", text)
+    page = search_page.html(found({4.0: 0.995, 8.0: 0.985, 12.0: 0.95, 16.0: 0.7}), plotly="")
+    assert "a worker used 99 % of a core" in page
+    assert "no steady value" in page
+
+
+def test_a_sweep_has_no_answer_and_a_page_all_the_same() -> None:
+    plain = found({4.0: 0.99, 8.0: 0.9}) | {"answer": None}
+    assert search_page.headline(plain).startswith("Sweep of chat-open at 4 loads")
+    assert "Sweep: chat-open" in search_page.markdown(plain)
+
+
+def test_an_slo_of_means_alone_has_no_picture_of_shares() -> None:
+    settings = Settings(slo.parse("mean(ttft_ms) < 100"), 10.0, 1000.0, 60.0, 5.0)
+    at_s = np.arange(0, 60, 0.05)
+    steady = Window(60.0, (Samples(at_s, np.full(len(at_s), 50.0)),), at_s, at_s + 0.1)
+    over = Window(60.0, (Samples(at_s, at_s * 100),), at_s, at_s * 2 + 1)
+    looks = [Look(4.0, (steady,), 65.0), Look(8.0, (over,), 65.0)]
+    picture = search_charts.picture(document(settings, bracket.points_of(settings, looks), "budget", "sessions/s"))
+    assert picture is not None
+    assert {trace["yaxis"] for trace in picture.figure["data"]} == {"y2", "y3"}
+    assert "yaxis" not in picture.figure["layout"]
+    (cross,) = (trace for trace in picture.figure["data"] if trace["name"] == "overloaded")
+    assert (cross["x"], cross["y"]) == ([8.0], [300.0])
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1200)
+def test_a_whole_search_on_the_simulator(tmp_path: Path, simulator: Any, capfd: pytest.CaptureFixture[str]) -> None:
+    """Half a minute a point: the search ends within its budget, goes on after an end, and leaves its page."""
+    file = tmp_path / "scenario.yaml"
+    file.write_text(
+        """schema: 1
+name: short-open
+workload: {kind: chat, prompt_tokens: 200, output_tokens: 16}
+arrivals: {kind: poisson, sessions_per_s: 4}
+phases: {warmup_s: 2, measure_s: 15, drain_s: 10}
+""",
+        encoding="utf-8",
+    )
+    server = simulator("--hardware", "t4-qwen3-4b", "--max-num-seqs", "8")
+    into = tmp_path / "search"
+    options = ["--slo", "mean(ttft_ms)<1500", "--budget", "4m", "--point", "15s", "--into", str(into)]
+    code = cli.main(["search", "--scenario", str(file), "--host", server.url, *options])
+    made = json.loads((into / "search.json").read_text())
+    assert code in (0, 1)
+    assert made["spent"]["looks"] >= 3
+    assert made["answer"]["text"]
+    assert (into / "search.html").is_file()
+    assert (into / "search.md").is_file()
+    assert {run for point in made["points"] for run in point["runs"]} == {
+        f"points/{number:02}" for number in range(1, made["spent"]["looks"] + 1)
+    }
+    assert cli.main(["search", "--resume", str(into)]) in (0, 1)
+    again = json.loads((into / "search.json").read_text())
+    assert [point["level"] for point in again["points"]][: len(made["points"])] == [p["level"] for p in made["points"]]
