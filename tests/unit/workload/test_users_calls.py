@@ -117,7 +117,7 @@ def test_a_wrong_call_is_one_line_with_its_remedy(context: Any, options: dict[st
     [
         ({"sytem": "Be brief."}, r"^conversation: unknown argument 'sytem'; did you mean system\?$"),
         ({"max_token": 5}, r"^conversation: unknown argument 'max_token'; did you mean max_tokens\?$"),
-        ({"max_tokens": 0}, r"^chat: max_tokens is 0; give a whole number from 1 on$"),
+        ({"max_tokens": 0}, r"^chat: max_tokens is 0; give a whole number from 1$"),
     ],
 )
 def test_a_wrong_argument_of_a_conversation(options: dict[str, Any], says: str) -> None:
