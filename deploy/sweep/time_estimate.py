@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean
 
-from inferload.content.data import Data
+from inferload.content.data import DataContext
 from inferload.numbers import duration, listed
 from inferload.plan.planned_load import SampleSize, planned_end_s
 from inferload.scenario.scenario import Scenario
@@ -39,7 +39,7 @@ def planned(sweep: Sweep, scenario: Scenario, source: str) -> RunTime:
     if sweep.measure_s is not None:
         scenario = scenario.changed({"phases.measure_s": sweep.measure_s})
     phases, passes = scenario.phases, 2 if scenario.cache.twice else 1
-    end_s = planned_end_s(scenario, Sessions(scenario, Data(source)), _SAMPLE)
+    end_s = planned_end_s(scenario, Sessions(scenario, DataContext(source)), _SAMPLE)
     limit_s = None if phases.measure_s is None else phases.warmup_s + phases.measure_s + phases.drain_s
     return RunTime(
         beside_s=RUN_S + (PAGES_S if sweep.reports else 0.0),

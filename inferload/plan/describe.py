@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from inferload.content.data import Data
+from inferload.content.data import DataContext
 from inferload.numbers import duration, listed, number, plural, spread
 from inferload.plan.arrivals import arrivals_in_words
 from inferload.plan.planned_load import (
@@ -65,7 +65,7 @@ def expected(sessions: Sequence[PlannedSession]) -> Expected:
     )
 
 
-def describe(scenario: Scenario, data: Data | None = None) -> str:
+def describe(scenario: Scenario, data: DataContext | None = None) -> str:
     """Return the plan as text without a final newline. `data`: context for opening data. UsageError for unreadable data."""
     source = Sessions(scenario, data)
     load = planned_load(scenario, source, SampleSize(SAMPLE, SAMPLE_TURNS))
@@ -92,7 +92,7 @@ def describe(scenario: Scenario, data: Data | None = None) -> str:
     return "\n".join(row_text(title, lines) for title, lines in rows if lines)
 
 
-def drawn_load_rows(scenario: Scenario, data: Data) -> tuple[list[Row], Expected]:
+def drawn_load_rows(scenario: Scenario, data: DataContext) -> tuple[list[Row], Expected]:
     """Return the rows on arrivals, session, request and phases, with the values of the drawn sessions."""
     source = Sessions(scenario, data)
     load = planned_load(scenario, source, SampleSize(SAMPLE, SAMPLE_TURNS))

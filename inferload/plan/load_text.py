@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from inferload.content.data import Data
+from inferload.content.data import DataContext
 from inferload.errors import UsageError
 from inferload.numbers import duration, number, plural
 from inferload.plan.describe import Expected, drawn_load_rows, fixed_load_rows, row_text
@@ -43,7 +43,7 @@ class LoadText:
         return cls(str(block["users_or_rate"]), str(block["detail"]), rows)
 
 
-def load_text(scenario: Scenario, marks: Sequence[Mapping[str, Any]], data: Data | None = None) -> LoadText:
+def load_text(scenario: Scenario, marks: Sequence[Mapping[str, Any]], data: DataContext | None = None) -> LoadText:
     """Return the load of a run. `marks`: of its marks.jsonl.
 
     Rows on sessions need `data` and readable files, and are left out otherwise.

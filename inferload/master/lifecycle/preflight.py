@@ -10,7 +10,7 @@ from inferload.client.fetch import Fetcher, FetchError
 from inferload.client.probe import ServerFacts, chat_tokenizer, first_token, probe, tokenizer_of
 from inferload.content import token_estimate
 from inferload.content.chat_template import NO_TEMPLATE, ChatTemplate, measure
-from inferload.content.data import Data, DataFindings, Opened
+from inferload.content.data import DataContext, DataFindings, Opened
 from inferload.content.prompts import Tokenize, Vocabulary, approximate, calibrate
 from inferload.errors import UsageError
 from inferload.plan.context_check import too_long
@@ -41,7 +41,7 @@ class Preflight:
         return self.targets[0]
 
     @property
-    def data(self) -> Data:
+    def data(self) -> DataContext:
         """What the workload's data is, and how its tokens are counted."""
         return self.sessions.data
 
@@ -77,7 +77,7 @@ def server_urls(spec: RunSpec) -> list[str]:
 
 
 def _preflight(spec: RunSpec, own: ProcessSettings) -> Preflight:
-    sessions = Sessions(spec.scenario, Data(spec.origin))
+    sessions = Sessions(spec.scenario, DataContext(spec.origin))
     opened = sessions.open()
     check_sendable(spec.scenario, sessions)
     for line in sessions.warnings():
@@ -126,7 +126,7 @@ def _check_length(spec: RunSpec, sessions: Sessions, targets: Sequence[ServerFac
     logger.warning("%s (by estimate)", found.in_words(min(limits)))
 
 
-def _data(spec: RunSpec, opened: Mapping[str, Opened], tokenize: Tokenize | None) -> Data:
+def _data(spec: RunSpec, opened: Mapping[str, Opened], tokenize: Tokenize | None) -> DataContext:
     """What every worker must find of each class's data, and how the server counts its texts."""
     found = {}
     for name, one in opened.items():
@@ -134,7 +134,7 @@ def _data(spec: RunSpec, opened: Mapping[str, Opened], tokenize: Tokenize | None
         measured = None if tokenize is None else token_estimate.measure(one.sample(), tokenize)
         if measured is not None:
             found[name] = replace(found[name], chars_per_token=measured[0], error=measured[1])
-    return Data(spec.origin, found)
+    return DataContext(spec.origin, found)
 
 
 def _look(target: Target, spec: RunSpec, own: ProcessSettings, agreed: str | None) -> ServerFacts:

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from inferload.scenario.schema.base import AtLeastOne, Part
+from inferload.scenario.schema.base import AtLeastOne, ScenarioPart
 from inferload.scenario.schema.distributions import Positive
 from inferload.scenario.schema.rate_curves import ALWAYS_ONE, RateCurve
 from inferload.scenario.schema.rate_profiles import Profile
@@ -13,7 +13,7 @@ from inferload.scenario.schema.user_profiles import UserProfile
 WhenFull = Literal["delay", "drop"]
 
 
-class Closed(Part):
+class Closed(ScenarioPart):
     """Closed loop: a number of users, each with one session at a time. A user starts its next session when one ends."""
 
     kind: Literal["closed"] = Field(description="closed loop: a number of users")
@@ -31,7 +31,7 @@ class Closed(Part):
         return self
 
 
-class OpenArrivals(Part):
+class OpenArrivals(ScenarioPart):
     """Keys of all open loops: session starts do not depend on the server."""
 
     kind: str

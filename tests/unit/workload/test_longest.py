@@ -2,7 +2,7 @@
 
 import pytest
 
-from inferload.content.data import Data
+from inferload.content.data import DataContext
 from inferload.plan.context_check import TooLong, too_long
 from inferload.scenario.scenario import from_text
 from inferload.workload.sessions import Sessions
@@ -29,7 +29,7 @@ request: {ignore_eos: %s}
 )
 def test_the_first_turn_that_is_too_long(forced: str, limit: int, tokens: int | None) -> None:
     scenario = from_text(TEXT % forced, "a")
-    found = too_long(scenario, Sessions(scenario, Data()), limit)
+    found = too_long(scenario, Sessions(scenario, DataContext()), limit)
     assert found == (None if tokens is None else TooLong(0, "chat", tokens, True))
 
 

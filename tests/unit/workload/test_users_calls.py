@@ -13,11 +13,11 @@ from inferload.errors import UsageError
 from inferload.measure.clock import NS_PER_S, now_ns
 from inferload.measure.record import PhaseWindow
 from inferload.requests.calls import FIELDS, METHODS, OWN, CallError, call_of, check_conversation
-from inferload.scenario.scenario import Request
+from inferload.scenario.scenario import RequestOptions
 from inferload.scenario.schema.endpoints import Endpoint
 from inferload.worker.user_turns import TaskSession
 
-PLAIN = Request(ignore_eos=False)
+PLAIN = RequestOptions(ignore_eos=False)
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
 
 
@@ -65,7 +65,7 @@ def test_half_a_surrogate_pair_of_an_earlier_answer_can_be_sent() -> None:
 
 def test_fields_of_the_scenario_and_of_the_call() -> None:
     call = call_of("chat", "Hi", {"top_p": 0.9, "extra_body": {"my_server": 1}})
-    sent = json.loads(call.request_body(Request(ignore_eos=False, extra_body={"top_p": 0.1, "seed": 7}), "m"))
+    sent = json.loads(call.request_body(RequestOptions(ignore_eos=False, extra_body={"top_p": 0.1, "seed": 7}), "m"))
     assert (sent["top_p"], sent["seed"], sent["my_server"]) == (0.9, 7, 1)
 
 
