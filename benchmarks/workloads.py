@@ -19,7 +19,7 @@ from random import Random
 from typing import Any
 
 from benchmarks.machine import machine, others_busy
-from inferload.content.data import Data
+from inferload.content.data import DataContext
 from inferload.content.prompts import approximate
 from inferload.content.script import outline
 from inferload.requests.bodies import BodySettings, BodyWriter, Isolation, Texts
@@ -69,10 +69,10 @@ class Figure:
 
 def planning(size: Size) -> dict[str, Any]:
     """Processor time of a turn, by scenario: drawing it, and making its text and body."""
-    return {name: _cost(load(name), Data(name), size.turns) for name in SCENARIOS}
+    return {name: _cost(load(name), DataContext(name), size.turns) for name in SCENARIOS}
 
 
-def _cost(scenario: Scenario, data: Data, turns: int) -> dict[str, float]:
+def _cost(scenario: Scenario, data: DataContext, turns: int) -> dict[str, float]:
     sessions = Sessions(scenario, data)
     sessions.open()
     texts = Texts(approximate(), scenario.seed)

@@ -1,4 +1,4 @@
-"""Agents with tools: each user has one task after another done, by the scenario (--scenario agent-tools unless you say otherwise).
+"""Agents with tools by a scenario, by default agent-tools: each user runs one session after another.
 
 locust -f locustfiles/agent.py --host http://server:8000
 locust -f locustfiles/agent.py --host http://server:8000 --headless --scenario agent-static
@@ -8,6 +8,6 @@ from inferload.users import ScenarioUser
 
 
 class AgentUser(ScenarioUser):
-    """One person who gives tasks to an agent."""
+    """User of an agent."""
 
     scenario = "agent-tools"

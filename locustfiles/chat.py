@@ -1,4 +1,4 @@
-"""Multi-turn chat: each user holds one conversation after another, by the scenario (--scenario chat unless you say otherwise).
+"""Multi-turn chat by a scenario, by default chat: each user runs one session after another.
 
 locust -f locustfiles/chat.py --host http://server:8000
 locust -f locustfiles/chat.py --host http://server:8000 --headless --scenario smoke
@@ -8,6 +8,6 @@ from inferload.users import ScenarioUser
 
 
 class ChatUser(ScenarioUser):
-    """One person who chats."""
+    """Chat user."""
 
     scenario = "chat"

@@ -1,4 +1,4 @@
-"""People who chat and agents that work, on one server at the same time, each class with figures of its own.
+"""Mix of chat users and agents by the scenario mixed. Results are per class.
 
 locust -f locustfiles/mixed.py --host http://server:8000
 locust -f locustfiles/mixed.py --host http://server:8000 --headless --only chat
@@ -8,6 +8,6 @@ from inferload.users import ScenarioUser
 
 
 class MixedUser(ScenarioUser):
-    """One caller; the scenario's shares say of which class each of its sessions is."""
+    """User whose sessions belong to the classes of the scenario by their shares."""
 
     scenario = "mixed"

@@ -1,4 +1,4 @@
-"""Recorded traces: sessions at their recorded times (--scenario replay-mooncake unless you say otherwise).
+"""Replay of a recorded trace at its recorded times, by default the scenario replay-mooncake.
 
 locust -f locustfiles/replay.py --host http://server:8000 --headless
 locust -f locustfiles/replay.py --host http://server:8000 --headless --scenario mine.yaml
@@ -8,6 +8,6 @@ from inferload.users import ScenarioUser
 
 
 class ReplayUser(ScenarioUser):
-    """One share of the trace's speed."""
+    """User that stands for a share of the trace's speed."""
 
     scenario = "replay-mooncake"

@@ -1,8 +1,8 @@
-"""An agent as code, with three real and harmless tools: a calculator, a clock, and the files of a temporary folder.
+"""Live agent with three real, harmless tools: a calculator, a clock, and the files of a temporary folder.
 
 locust -f locustfiles/agent.py --scenario agent-live --host http://server:8000
 
-The server must be able to call tools: vllm serve MODEL --enable-auto-tool-choice --tool-call-parser ...
+The server needs automatic tool choice: vllm serve MODEL --enable-auto-tool-choice --tool-call-parser ...
 """
 
 import ast
@@ -26,34 +26,34 @@ _OPERATIONS: Mapping[type, Callable[[Any, Any], Any]] = {
 
 
 def calculate(expression: str) -> float:
-    """The value of an expression of numbers, + - * / and brackets; ValueError for anything else."""
+    """Return the value of an expression of numbers, + - * / and parentheses. ValueError for anything else."""
 
     def value(node: ast.AST) -> float:
         if isinstance(node, ast.Constant) and isinstance(node.value, int | float):
             return node.value
         if isinstance(node, ast.BinOp) and type(node.op) in _OPERATIONS:
             return float(_OPERATIONS[type(node.op)](value(node.left), value(node.right)))
-        raise ValueError(f"cannot calculate {expression!r}: numbers, + - * / and brackets only")
+        raise ValueError(f"cannot calculate {expression!r}: use numbers, + - * / and parentheses")
 
     return value(ast.parse(expression[:200], mode="eval").body)
 
 
 def definition(name: str, text: str, **arguments: str) -> dict[str, Any]:
-    """A tool as requests define it; each argument is text, with a word on what it means."""
+    """Return a tool definition with text arguments, given by name and description."""
     properties = {key: {"type": "string", "description": meaning} for key, meaning in arguments.items()}
     parameters = {"type": "object", "properties": properties, "required": [*arguments]}
     return {"type": "function", "function": {"name": name, "description": text, "parameters": parameters}}
 
 
 TOOLS = (
-    definition("calculate", "Calculate.", expression="numbers, + - * / and brackets"),
+    definition("calculate", "Calculate.", expression="numbers, + - * / and parentheses"),
     definition("clock", "The time now, in UTC."),
     definition("list_files", "The files of the folder, with their sizes in bytes."),
 )
 
 
 class ToolAgent(LiveAgent):
-    """Asks one question, calls what the model wants called, and is done when it calls nothing more."""
+    """Agent that asks one question and calls tools until an answer has no tool call."""
 
     def __init__(self, session: int, rng: Random) -> None:
         super().__init__(session, rng)
@@ -62,7 +62,7 @@ class ToolAgent(LiveAgent):
             Path(self._folder.name, f"note-{number}.txt").write_text("x" * rng.randint(1, 999))
 
     def step(self, messages: Sequence[MessageDict]) -> Say | None:
-        """The question first, then the results of what was called."""
+        """Return the question first, then the results of the tool calls."""
         if not messages:
             question = f"List the files, add {self.session} to the sum of their sizes, and say when you did it."
             return Say([{"role": "user", "content": question}], TOOLS)
@@ -74,7 +74,7 @@ class ToolAgent(LiveAgent):
         self._folder.cleanup()
 
     def _result(self, call: Mapping[str, Any]) -> dict[str, Any]:
-        """The message that answers a call. What goes wrong is told to the model, which may try again."""
+        """Return the result message of a call. An error becomes the result, so that the model can retry."""
         function = call["function"]
         try:
             content = self._call(function["name"], json.loads(function["arguments"] or "{}"))
@@ -90,4 +90,4 @@ class ToolAgent(LiveAgent):
         if name == "list_files":
             files = sorted(Path(self._folder.name).iterdir())
             return "\n".join(f"{file.name} {file.stat().st_size}" for file in files)
-        raise ValueError(f"there is no tool {name!r}")
+        raise ValueError(f"unknown tool {name!r}")

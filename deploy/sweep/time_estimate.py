@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean
 
-from inferload.content.data import Data
+from inferload.content.data import DataContext
 from inferload.numbers import duration, listed
-from inferload.plan.planned_load import Sample, planned_end_s
+from inferload.plan.planned_load import SampleSize, planned_end_s
 from inferload.scenario.scenario import Scenario
 from inferload.workload.sessions import Sessions
 
@@ -19,7 +19,7 @@ from .plan import PlannedRun, ServerStart
 START_S = {"simulator": 2.0, "vllm-cpu": 35.0, "vllm": 120.0}
 RUN_S = 5.0
 PAGES_S = 3.0
-_SAMPLE = Sample(200, 2_000)
+_SAMPLE = SampleSize(200, 2_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ def planned(sweep: Sweep, scenario: Scenario, source: str) -> RunTime:
     if sweep.measure_s is not None:
         scenario = scenario.changed({"phases.measure_s": sweep.measure_s})
     phases, passes = scenario.phases, 2 if scenario.cache.twice else 1
-    end_s = planned_end_s(scenario, Sessions(scenario, Data(source)), _SAMPLE)
+    end_s = planned_end_s(scenario, Sessions(scenario, DataContext(source)), _SAMPLE)
     limit_s = None if phases.measure_s is None else phases.warmup_s + phases.measure_s + phases.drain_s
     return RunTime(
         beside_s=RUN_S + (PAGES_S if sweep.reports else 0.0),

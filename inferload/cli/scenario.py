@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from inferload.content.data import Data
+from inferload.content.data import DataContext
 from inferload.errors import UsageError
 from inferload.escaping import escaped_lines
 from inferload.plan.describe import describe
@@ -112,7 +112,7 @@ def _checked(name: str, resolved: bool) -> bool:
 
 def _data_faults(scenario: Scenario, name: str) -> tuple[str, list[str]]:
     """Return a note on a missing data file, and warnings on data that is not sent. Raise UsageError for an invalid file."""
-    sessions = Sessions(scenario, Data(name))
+    sessions = Sessions(scenario, DataContext(name))
     try:
         sessions.open()
         check_sendable(scenario, sessions)
@@ -126,7 +126,7 @@ def plan(arguments: argparse.Namespace) -> int:
     scenario: Scenario = load(arguments.scenario)
     if arguments.seed is not None:
         scenario = scenario.changed({"seed": arguments.seed}, "--seed")
-    data = Data(arguments.scenario)
+    data = DataContext(arguments.scenario)
     check_sendable(scenario, Sessions(scenario, data))
     print(describe(scenario, data))
     return 0

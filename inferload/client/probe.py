@@ -17,7 +17,7 @@ from inferload.errors import UsageError
 from inferload.measure.clock import now_ns
 from inferload.measure.record import Failure
 from inferload.requests.bodies import BodySettings, BodyWriter, Isolation, Texts
-from inferload.scenario.scenario import Request
+from inferload.scenario.scenario import RequestOptions
 
 _NOT_OPENAI = "is this an OpenAI-compatible server, and the path right?"
 _KEY_HINT = "set the key with --api-key-file or OPENAI_API_KEY"
@@ -65,7 +65,7 @@ def probe(settings: ClientSettings, model: str | None) -> ServerFacts:
 def first_token(settings: ClientSettings) -> TurnResult:
     """Send a streamed turn of one token, which is not part of the run. Raise UsageError if it fails."""
     question = Message("user", (Piece("hello", None, "Hello"),))
-    sent = BodySettings(settings.model, Request(endpoint=settings.endpoint, ignore_eos=False))
+    sent = BodySettings(settings.model, RequestOptions(endpoint=settings.endpoint, ignore_eos=False))
     body = BodyWriter(Texts(approximate(), 0), sent, Isolation()).body(Ask((question,), 1))
     client = Client(replace(settings, worker="preflight"), lambda _result: None)
     try:

@@ -24,7 +24,7 @@ class DataFindings:
 
 
 @dataclass(frozen=True, slots=True)
-class Data:
+class DataContext:
     """Context for opening data: scenario file, seed, and findings of the master by class."""
 
     origin: str = ""  # scenario file, for relative paths
@@ -48,7 +48,7 @@ class Data:
         }
 
     @classmethod
-    def from_wire(cls, wire: Mapping[str, Any], origin: str) -> "Data":
+    def from_wire(cls, wire: Mapping[str, Any], origin: str) -> "DataContext":
         """Return the data that `to_wire` wrote."""
         return cls(origin, {name: DataFindings(*findings) for name, findings in wire.items()})
 

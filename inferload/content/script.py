@@ -137,7 +137,7 @@ class PlannedTurn(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Step(Generic[At]):
+class EffectResult(Generic[At]):
     """Time and result of one effect. `sent` None: the script ends here, incomplete."""
 
     at: At
@@ -145,7 +145,7 @@ class Step(Generic[At]):
 
 
 @dataclass(frozen=True, slots=True)
-class Ended(Generic[At]):
+class ScriptEnd(Generic[At]):
     """End of a script: time, whether it ran to its end, and its last reply if it did."""
 
     at: At
@@ -160,18 +160,18 @@ class Sink(ABC, Generic[At]):
     """
 
     @abstractmethod
-    def ask(self, ask: Ask, number: int, at: At) -> Step[At]:
+    def ask(self, ask: Ask, number: int, at: At) -> EffectResult[At]:
         """Handle turn `number` of the script."""
 
     @abstractmethod
     def child(self, name: str) -> "Sink[At]":
         """Return the sink of a forked child."""
 
-    def work(self, work: Work, number: int, at: At) -> Step[At]:
+    def work(self, work: Work, number: int, at: At) -> EffectResult[At]:
         """Handle work before turn `number`. Default: run pure work, end the script at any other."""
-        return Step(at, Worked(work.call()) if work.pure else None)
+        return EffectResult(at, Worked(work.call()) if work.pure else None)
 
-    def together(self, scripts: Sequence[Callable[[], Ended[At]]]) -> list[Ended[At]]:
+    def together(self, scripts: Sequence[Callable[[], ScriptEnd[At]]]) -> list[ScriptEnd[At]]:
         """Run forked scripts. Default: one after the other."""
         return [script() for script in scripts]
 
@@ -180,7 +180,7 @@ class Sink(ABC, Generic[At]):
         raise error
 
 
-def interpret(script: Script, sink: Sink[At], at: At) -> Ended[At]:
+def interpret(script: Script, sink: Sink[At], at: At) -> ScriptEnd[At]:
     """Run a script from time `at` to its end, or until the sink ends it or one of its forked children."""
     sent: Sent = None
     last: Reply | None = None
@@ -189,22 +189,22 @@ def interpret(script: Script, sink: Sink[At], at: At) -> Ended[At]:
         try:
             effect = script.send(sent)
         except StopIteration:
-            return Ended(at, complete=True, last=last)
+            return ScriptEnd(at, complete=True, last=last)
         except Exception as error:  # noqa: BLE001  the code of a session may raise anything
-            return Ended(sink.raised(error, number, at), complete=False)
+            return ScriptEnd(sink.raised(error, number, at), complete=False)
         if isinstance(effect, Fork):
             children = sink.together(
                 [partial(interpret, child, sink.child(name), at) for name, child in effect.children]
             )
             at = max((child.at for child in children), default=at)
             if not all(child.complete for child in children):
-                return Ended(at, complete=False)
+                return ScriptEnd(at, complete=False)
             sent = tuple(child.last for child in children)
             continue
         step = sink.work(effect, number, at) if isinstance(effect, Work) else sink.ask(effect, number, at)
         at, sent = step.at, step.sent
         if sent is None:
-            return Ended(at, complete=False)
+            return ScriptEnd(at, complete=False)
         if isinstance(sent, Reply):
             last = sent
             number += 1
@@ -229,11 +229,11 @@ class _Plan(Sink[float]):
     turns: list[PlannedTurn]
     most: int | None
 
-    def ask(self, ask: Ask, number: int, at: float) -> Step[float]:
+    def ask(self, ask: Ask, number: int, at: float) -> EffectResult[float]:
         at = at + ask.pause_s if ask.due_s is None else max(at, ask.due_s)
         turn = PlannedTurn(ask, self.path, number, at)
         self.turns.append(turn)
-        return Step(at, None if len(self.turns) == self.most else planned_reply(turn, self.index))
+        return EffectResult(at, None if len(self.turns) == self.most else planned_reply(turn, self.index))
 
     def child(self, name: str) -> "_Plan":
         return _Plan(self.index, f"{self.path}/{name}", self.turns, self.most)

@@ -28,6 +28,7 @@ class WordTable:
         self.step = math.gcd(*costs)  # every sum of costs is a multiple of it
         self.max_cost = max(costs, default=0)
         self._each = 0 if not costs else 1 if set(costs) == {1} else None  # cost of each word; None: they differ
+        self.single_token = self._each == 1
         self._reachable = _sums_of(set(costs), TAIL + MAX_COST)
         self._by_cost: dict[int, tuple[str, ...]] = {}
         for word, cost in zip(words, costs, strict=False):
@@ -40,11 +41,6 @@ class WordTable:
         picks = [[(start + number) * _STRIDE % _TABLE for number in range(PASSAGE)] for start in starts]
         self._passages = [" ".join(map(self._table.__getitem__, numbers)) for numbers in picks]
         self._passage_costs = [self._cost_of(np.array(numbers, dtype=np.uint16)) for numbers in picks]
-
-    @property
-    def single_token(self) -> bool:
-        """Whether each word costs one token."""
-        return self._each == 1
 
     def reachable(self, tokens: int) -> bool:
         """Return whether some words cost so many tokens together."""

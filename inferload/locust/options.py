@@ -14,7 +14,7 @@ from inferload.client.connection.connect import TlsSettings
 from inferload.client.connection.redaction import without_userinfo
 from inferload.client.connection.target import Target
 from inferload.client.scrape_http import MetricsUrl
-from inferload.content.data import Data
+from inferload.content.data import DataContext
 from inferload.errors import UsageError
 from inferload.locust.adapters.compat import AnyOf
 from inferload.process import run_spec
@@ -116,7 +116,7 @@ def check(options: Any, program: Program = _ANY_SCENARIO) -> CheckedOptions:
         _appendable(own.progress_file)
     own.tls.context()
     own.outputs.prepare()
-    Sessions(scenario, Data(options.scenario)).open()
+    Sessions(scenario, DataContext(options.scenario)).open()
     return CheckedOptions(own, loaded)
 
 

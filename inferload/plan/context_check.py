@@ -1,4 +1,4 @@
-"""Whether a server's model has room for what a scenario plans; looked at before any load. Pure."""
+"""Check of planned turns against the context length of the server's model."""
 
 from dataclasses import dataclass
 
@@ -7,23 +7,23 @@ from inferload.scenario.scenario import Scenario
 from inferload.workload.sessions import Sessions
 
 _SESSIONS = 200
-_TURNS = 2_000  # no further session is looked at once there are so many
+_TURNS = 2_000  # the check ends after the session that reaches so many
 
 
 @dataclass(frozen=True, slots=True)
 class TooLong:
-    """A planned turn that the model has no room for, by a count that leaves out tools and chat template."""
+    """Planned turn longer than the context of the model, without tools and chat template."""
 
     session: int
     class_name: str
-    tokens: int  # of its messages and its answer
-    made_up: bool  # all its text is of known tokens: made-up words, and answers that nobody breaks off
+    tokens: int  # of messages and answer
+    exact: bool  # all its text is generated and no earlier answer is cancelled: its length is known
 
     def in_words(self, limit: int) -> str:
-        """One line, with what to do."""
+        """Return one line with the remedy."""
         return (
             f"workload: a turn of class {self.class_name} (session {self.session}) needs {self.tokens:,} tokens with its "
-            f"answer, the model takes {limit:,}; {_REMEDIES.get(self.class_name, _OTHERWISE)}, or serve a longer context"
+            f"answer, the model accepts {limit:,}; {_REMEDIES.get(self.class_name, _OTHERWISE)}, or serve a longer context"
         )
 
 
@@ -35,23 +35,23 @@ _REMEDIES = {
 
 
 def too_long(scenario: Scenario, sessions: Sessions, limit: int) -> TooLong | None:
-    """The first turn of the first sessions that is longer than `limit` tokens; None: none is, as far as can be known.
+    """Return the first turn longer than `limit` tokens among the first sessions, or None.
 
-    Where answers end as the model ends them, turns that carry earlier answers are passed over: these may be shorter.
+    Without forced lengths, turns that carry earlier answers are skipped, because the answers may be shorter.
     """
-    seen = 0
+    turn_count = 0
     most = min(_SESSIONS, scenario.phases.sessions or _SESSIONS)
     for index in range(most):
-        cut = False
+        cancelled = False
         for turn in outline(sessions.begin(index).script, index):
-            seen += 1
+            turn_count += 1
             tokens = _tokens(turn, scenario.request.ignore_eos)
             if tokens is not None and tokens > limit:
                 pieces = [piece for message in turn.ask.messages for piece in message.pieces]
-                made_up = all(piece.literal is None for piece in pieces) and not cut
-                return TooLong(index, sessions.class_of(index), tokens, made_up)
-            cut = cut or turn.ask.cancel_after_s is not None
-        if seen >= _TURNS:
+                exact = all(piece.literal is None for piece in pieces) and not cancelled
+                return TooLong(index, sessions.class_of(index), tokens, exact)
+            cancelled = cancelled or turn.ask.cancel_after_s is not None
+        if turn_count >= _TURNS:
             break
     return None
 

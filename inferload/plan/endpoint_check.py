@@ -1,4 +1,4 @@
-"""Whether a scenario's endpoint can carry what its workload asks; looked at before anything is sent."""
+"""Check of planned requests against the features of the scenario's endpoint."""
 
 from inferload.content.script import Ask, outline
 from inferload.errors import UsageError
@@ -6,24 +6,26 @@ from inferload.scenario.scenario import Scenario
 from inferload.scenario.schema.endpoints import ENDPOINTS
 from inferload.workload.sessions import Sessions
 
-_OF_EACH = 5  # sessions of each class that are looked at
-_AT_MOST = 500
+_SESSIONS_PER_CLASS = 5
+_SESSIONS = 500
 
 
 def check_sendable(scenario: Scenario, sessions: Sessions) -> None:
-    """UsageError where the endpoint has no room for tools or images and some of the first sessions ask with them."""
+    """Raise UsageError if the first sessions send tools or images and the endpoint does not support them."""
     endpoint = scenario.request.endpoint
     if ENDPOINTS[endpoint].tools_and_images:
         return
-    left = dict.fromkeys(sessions.classes, _OF_EACH)
-    for index in range(_AT_MOST):
+    left = dict.fromkeys(sessions.classes, _SESSIONS_PER_CLASS)
+    for index in range(_SESSIONS):
         name = sessions.class_of(index)
         if left[name]:
             left[name] -= 1
             turns = outline(sessions.begin(index).script, index)
-            found = next((what for turn in turns if (what := _beside_text(turn.ask))), None)
-            if found is not None:
-                raise UsageError(f"request.endpoint {endpoint}: cannot carry the {found} of class {name}; use chat")
+            feature = next((feature for turn in turns if (feature := _beside_text(turn.ask))), None)
+            if feature is not None:
+                raise UsageError(
+                    f"request.endpoint {endpoint}: does not support the {feature} of class {name}; use chat"
+                )
         if not any(left.values()):
             return
 

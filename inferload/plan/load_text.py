@@ -1,11 +1,11 @@
-"""The load of a run in words: the plan's lines on it, its changes while it ran, and the few words of a tile."""
+"""Load of a run as text: rows of the plan, changes during the run, and a summary for a tile."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from inferload.content.data import Data
+from inferload.content.data import DataContext
 from inferload.errors import UsageError
 from inferload.numbers import duration, number, plural
 from inferload.plan.describe import Expected, drawn_load_rows, fixed_load_rows, row_text
@@ -15,13 +15,13 @@ from inferload.scenario.schema.arrivals import Arrivals, Closed, Rated
 from inferload.scenario.schema.rate_profiles import RateProfile, RateRamp, RateSteps
 from inferload.scenario.schema.user_profiles import UserProfile, UserSteps
 
-_CHANGED_BY = {"shape": "by the LoadTestShape", "hand": "by hand"}  # by the field `by` of a mark
+_CHANGED_BY = {"shape": "by the LoadTestShape", "hand": "by hand"}  # field `by` of a mark
 _SHOWN_CHANGES = 6
 
 
 @dataclass(frozen=True, slots=True)
 class LoadText:
-    """`users_or_rate` and `detail`: for a tile. `rows`: titles with their lines, as `inferload plan` prints them."""
+    """Load as text. `users_or_rate`, `detail`: for a tile. `rows`: titles with lines, as in `inferload plan`."""
 
     users_or_rate: str
     detail: str
@@ -29,29 +29,28 @@ class LoadText:
 
     @property
     def text(self) -> str:
-        """All rows, without a line end at the end."""
+        """All rows, without a final newline."""
         return "\n".join(row_text(title, lines) for title, lines in self.rows)
 
     def to_dict(self) -> dict[str, Any]:
-        """The `load` block of run.json."""
+        """Return the `load` block of run.json."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, block: Mapping[str, Any]) -> "LoadText":
-        """The text that `to_dict` wrote; KeyError, TypeError or ValueError for anything else."""
+        """Return the text that `to_dict` wrote. KeyError, TypeError or ValueError for other data."""
         rows = tuple((str(title), tuple(str(line) for line in lines)) for title, lines in block["rows"])
         return cls(str(block["users_or_rate"]), str(block["detail"]), rows)
 
 
-def load_text(scenario: Scenario, marks: Sequence[Mapping[str, Any]], data: Data | None = None) -> LoadText:
-    """The load of a run. `marks`: of its marks.jsonl.
+def load_text(scenario: Scenario, marks: Sequence[Mapping[str, Any]], data: DataContext | None = None) -> LoadText:
+    """Return the load of a run. `marks`: of its marks.jsonl.
 
-    Sessions are drawn for the lengths, and files read, only where `data` is given. Rows on sessions are left out where they
-    are not drawn, or their files cannot be read.
+    Rows on sessions need `data` and readable files, and are left out otherwise.
     """
     rows, sample = fixed_load_rows(scenario), None
     if data is not None:
-        with suppress(UsageError):  # of a file that has gone since the run began
+        with suppress(UsageError):  # a file may be gone since the run
             rows, sample = drawn_load_rows(scenario, data)
     changes = [mark for mark in marks if mark.get("kind") == "users"]
     by = {title: [mark for mark in changes if mark.get("by", "hand") == name] for name, title in _CHANGED_BY.items()}
@@ -59,19 +58,16 @@ def load_text(scenario: Scenario, marks: Sequence[Mapping[str, Any]], data: Data
     details = [
         "session starts" if scenario.open_loop else "",
         how,
-        *(f"changed {title} {_times(len(some))}" for title, some in by.items() if some),
+        *(f"changed {title} {_times(len(marks))}" for title, marks in by.items() if marks),
         _lengths(sample),
     ]
-    rows = [*rows, *((title, _changed(some)) for title, some in by.items())]
-    kept = tuple((title, tuple(lines)) for title, lines in rows if lines)
-    return LoadText(users_or_rate, "; ".join(filter(None, details)), kept)
+    rows = [*rows, *((title, _changed(marks)) for title, marks in by.items())]
+    filled = tuple((title, tuple(lines)) for title, lines in rows if lines)
+    return LoadText(users_or_rate, "; ".join(filter(None, details)), filled)
 
 
 def recorded_load(manifest: Mapping[str, Any], marks: Sequence[Mapping[str, Any]]) -> LoadText | None:
-    """The load of a run by its run.json; of a run that did not finish, or of an older one, by its scenario alone.
-
-    UsageError if the block is malformed.
-    """
+    """Return the load of a run from its run.json, else from its scenario. UsageError for a malformed block."""
     block, scenario = manifest.get("load"), manifest.get("scenario")
     if isinstance(block, Mapping):
         try:
@@ -81,18 +77,18 @@ def recorded_load(manifest: Mapping[str, Any], marks: Sequence[Mapping[str, Any]
     text = scenario.get("text") if isinstance(scenario, Mapping) else None
     try:
         return load_text(from_text(text, "run.json"), marks) if isinstance(text, str) else None
-    except ScenarioError:  # of another version
+    except ScenarioError:  # scenario of another version
         return None
 
 
 def _load(arrivals: Arrivals, changes: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
-    """Users or rate with its lowest and highest value, and how it changes by plan."""
+    """Return users or rate with lowest and highest value, and the planned change."""
     if isinstance(arrivals, Closed):
         profile = arrivals.profile
         planned = [arrivals.users] if profile is None else [users for _, users in profile.changes()]
         low, high = _ends([*planned, *_numbers(changes, "users")])
-        most = "1 user" if high == 1 else f"{number(high)} users"
-        return most if low == high else f"{number(low)} to {most}", _user_profile(profile)
+        highest = "1 user" if high == 1 else f"{number(high)} users"
+        return highest if low == high else f"{number(low)} to {highest}", _user_profile(profile)
     if not isinstance(arrivals, Rated):
         return "recorded times", "" if arrivals.speed == 1 else f"{number(arrivals.speed)} times as fast"
     curve = arrivals.profile
@@ -135,17 +131,17 @@ def _in_steps(lengths_s: Sequence[float]) -> str:
 
 
 def _lengths(sample: Expected | None) -> str:
-    """Mean planned lengths of a turn."""
+    """Return the mean planned lengths of a turn."""
     if sample is None or not sample.prompt_tokens:
         return ""
-    several = [sample.prompt_tokens, sample.output_tokens]
-    prompt, output = (number(sum(tokens) / len(tokens)) for tokens in several)
-    mean = "on average " if any(len(set(tokens)) > 1 for tokens in several) else ""
+    lengths = [sample.prompt_tokens, sample.output_tokens]
+    prompt, output = (number(sum(tokens) / len(tokens)) for tokens in lengths)
+    mean = "on average " if any(len(set(tokens)) > 1 for tokens in lengths) else ""
     return f"{mean}{prompt} prompt, {output} output tokens planned"
 
 
 def _changed(changes: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The first changes and the last one."""
+    """Return lines on the first changes and the last one."""
     lines = [f"at {mark.get('t_s')} s {mark.get('text')}" for mark in changes]
     left_out = len(lines) - _SHOWN_CHANGES
     if left_out <= 0:

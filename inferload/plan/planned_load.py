@@ -1,7 +1,7 @@
-"""The sessions and turns that a run sends, drawn before the run: by its seed and within the bounds of its phases.
+"""Sessions and turns of a run, drawn before the run by its seed and its phases.
 
-The plan stands for one worker and for a server that fails no turn. Where the speed of the server decides, turns of an open
-loop are drawn as if answers took no time, and users of a closed loop take turns one after the other; `Certainty` says so.
+The plan assumes one worker and no failed turns. Where the speed of the server matters, it assumes that answers take no time
+(open loop), or that users take turns in rotation (closed loop); `Certainty` marks such figures.
 """
 
 from collections import deque
@@ -19,14 +19,14 @@ from inferload.workload.arrivals import Arrival
 from inferload.workload.schedules import schedule_of
 from inferload.workload.sessions import Sessions
 
-COUNTED = 1_000_000  # arrivals beyond this are not counted one by one
+MAX_COUNTED = 1_000_000  # arrivals; more are not counted one by one
 
 Certainty = Literal["exact", "most", "about"]  # most: an upper bound
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
-    """Most that is drawn: no further session once there are so many sessions, or so many turns."""
+class SampleSize:
+    """Limit of drawn sessions: drawing ends after so many sessions, or with the session that reaches so many turns."""
 
     sessions: int
     turns: int
@@ -34,29 +34,29 @@ class Sample:
 
 @dataclass(slots=True)
 class PlannedSession:
-    """One drawn session. `sent`: its turns that start before the run ends; `measured`: how many of these in the measure phase."""
+    """Drawn session. `sent`: its turns that start before the end of the run. `measured`: number of these in the measure phase."""
 
     index: int
     class_name: str
     turns: tuple[PlannedTurn, ...]
-    arrives_s: float = 0.0  # after the start of the load
+    arrives_s: float = 0.0  # since the start of the load
     sent: tuple[PlannedTurn, ...] = ()
     measured: int = 0
 
     @property
     def single(self) -> bool:
-        """Whether its first turn is its last one."""
+        """Whether the session has at most one turn."""
         return len(self.turns) <= 1
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedLoad:
-    """A run's sessions as far as they are known before it. None: the server's speed decides, or nothing ends the run.
+    """Sessions of a run. None: not known before the run, or the run has no end.
 
-    `session_count` and `turn_count`: of the whole run, of its measure phase alone where `warmup_known` is False.
+    `session_count`, `turn_count`: of the whole run; if not `warmup_known`, of the measure phase.
     """
 
-    sessions: tuple[PlannedSession, ...]  # those that were drawn
+    sessions: tuple[PlannedSession, ...]  # drawn ones
     session_count: int | None = None
     session_certainty: Certainty = "exact"
     turn_count: float | None = None
@@ -66,18 +66,18 @@ class PlannedLoad:
     warmup_known: bool = True
 
 
-def planned_load(scenario: Scenario, source: Sessions, sample: Sample) -> PlannedLoad:
-    """Draw the first sessions of a run, and count all. UsageError where data that they are made of cannot be read."""
+def planned_load(scenario: Scenario, source: Sessions, sample: SampleSize) -> PlannedLoad:
+    """Draw the first sessions of a run and count all. UsageError for unreadable data."""
     drawing = _Drawing(source, sample)
     if isinstance(scenario.arrivals, Closed):
         return _closed(scenario, scenario.arrivals, drawing)
     return _open(scenario, drawing)
 
 
-def planned_end_s(scenario: Scenario, source: Sessions, sample: Sample) -> float | None:
-    """When the load ends: seconds from its start, as if answers took no time.
+def planned_end_s(scenario: Scenario, source: Sessions, sample: SampleSize) -> float | None:
+    """Return the end of the load, in seconds from its start, if answers took no time.
 
-    None: the server's speed decides, or nothing ends the run. UsageError where data cannot be read.
+    None: not known before the run, or the run has no end. UsageError for unreadable data.
     """
     phases = scenario.phases
     if phases.adaptive or (isinstance(scenario.arrivals, Closed) and phases.counted):
@@ -87,36 +87,37 @@ def planned_end_s(scenario: Scenario, source: Sessions, sample: Sample) -> float
     load = planned_load(scenario, source, sample)
     if load.session_count is None:
         return None
-    lengths = [(one.arrives_s, one.sent[-1].at_s if one.sent else 0.0) for one in load.sessions]
-    if len(lengths) == load.session_count:
-        return max((sum(one) for one in lengths), default=0.0)
+    lengths_s = [session.sent[-1].at_s if session.sent else 0.0 for session in load.sessions]
+    if len(lengths_s) == load.session_count:
+        starts_s = [session.arrives_s for session in load.sessions]
+        return max(map(sum, zip(starts_s, lengths_s, strict=True)), default=0.0)
     *_, last = islice(arrivals_until(scenario, source, inf), load.session_count)
-    return last.due_s + sum(length_s for _, length_s in lengths) / len(lengths)
+    return last.due_s + sum(lengths_s) / len(lengths_s)
 
 
 def expected_sessions(scenario: Scenario, from_s: float, until_s: float) -> float | None:
-    """Mean number of sessions that an open loop starts between two times since the load began; None: not known."""
+    """Return the mean number of sessions that an open loop starts between two times of the load; None: unknown."""
     arrivals, workload = scenario.arrivals, scenario.workload
     if not isinstance(arrivals, Rated):
         return None
     curve = arrivals.curve(scenario.phases.warmup_s)
     share = 1.0
     if isinstance(workload, Mix) and workload.only is not None:
-        share = next(one.share for one in workload.classes if one.name == workload.only)
+        share = next(mix_class.share for mix_class in workload.classes if mix_class.name == workload.only)
     return share * arrivals.rate * (curve.area(until_s) - curve.area(from_s))
 
 
 def arrivals_until(scenario: Scenario, source: Sessions, end_s: float) -> Iterator[Arrival]:
-    """The arrivals of an open loop that are due before a time since the load began."""
+    """Return the arrivals of an open loop before a time of the load."""
     assert not isinstance(scenario.arrivals, Closed)
     schedule = schedule_of(scenario, source, scenario.arrivals.rate)
     return takewhile(lambda arrival: arrival.due_s < end_s, iter(schedule.next, None))
 
 
 class _Drawing:
-    """The sessions that have been drawn so far."""
+    """Sessions drawn so far."""
 
-    def __init__(self, source: Sessions, sample: Sample) -> None:
+    def __init__(self, source: Sessions, sample: SampleSize) -> None:
         self.source = source
         self.sessions: list[PlannedSession] = []
         self._sample = sample
@@ -128,7 +129,7 @@ class _Drawing:
 
     @property
     def indexes(self) -> Iterator[int]:
-        """Of all sessions that are sent."""
+        """Indexes of all sessions that are sent."""
         return filter(self.source.sends, count())
 
     def draw(self, index: int, arrives_s: float = 0.0) -> PlannedSession:
@@ -139,7 +140,7 @@ class _Drawing:
         return self.sessions[-1]
 
     def without_end(self) -> PlannedLoad:
-        """First sessions of a run that nobody knows the length of; all of each is taken to be sent."""
+        """Draw the first sessions of a run of unknown length, all turns sent."""
         for index in islice(self.indexes, self._sample.sessions):
             if self.full:
                 break
@@ -147,7 +148,7 @@ class _Drawing:
         return self.whole()
 
     def whole(self) -> PlannedLoad:
-        """All of each drawn session, and no totals."""
+        """Return the drawn sessions with all turns sent, without totals."""
         for session in self.sessions:
             session.sent = session.turns
         return PlannedLoad(tuple(self.sessions))
@@ -161,7 +162,7 @@ def _open(scenario: Scenario, drawing: _Drawing) -> PlannedLoad:
     end_s = inf if phases.measure_s is None else phases.warmup_s + phases.measure_s
     bounded = end_s < inf or phases.counted or isinstance(scenario.arrivals, TraceTimes)
     most = min(phases.sessions or inf, phases.turns or inf)
-    if not bounded or (most == inf and (expected_sessions(scenario, 0.0, end_s) or 0) > COUNTED):
+    if not bounded or (most == inf and (expected_sessions(scenario, 0.0, end_s) or 0) > MAX_COUNTED):
         return drawing.without_end()
     total = measured = 0
     for arrival in arrivals_until(scenario, drawing.source, end_s):
@@ -169,7 +170,7 @@ def _open(scenario: Scenario, drawing: _Drawing) -> PlannedLoad:
         if in_measure and measured == most:
             break
         total, measured = total + 1, measured + in_measure
-        if total > COUNTED:
+        if total > MAX_COUNTED:
             return drawing.whole()
         if not drawing.full:
             drawing.draw(arrival.index, arrival.due_s)
@@ -178,29 +179,29 @@ def _open(scenario: Scenario, drawing: _Drawing) -> PlannedLoad:
 
 
 def _send_in_time(sessions: list[PlannedSession], warmup_s: float, end_s: float, most_turns: float) -> None:
-    """Mark the turns that are sent: in order of time, until the end or until so many of the measure phase have been."""
+    """Mark the sent turns in order of time, until the end or until `most_turns` of the measure phase."""
     due = sorted(
-        (session.arrives_s + turn.at_s, place, number)
-        for place, session in enumerate(sessions)
+        (session.arrives_s + turn.at_s, position, number)
+        for position, session in enumerate(sessions)
         for number, turn in enumerate(session.turns)
     )
     sent: list[list[int]] = [[] for _ in sessions]
-    for at_s, place, number in due:
+    for at_s, position, number in due:
         if at_s >= end_s or most_turns <= 0:
             break
-        sent[place].append(number)
+        sent[position].append(number)
         if at_s >= warmup_s:
             most_turns -= 1
-            sessions[place].measured += 1
+            sessions[position].measured += 1
     for session, numbers in zip(sessions, sent, strict=True):
         session.sent = tuple(session.turns[number] for number in sorted(numbers))
 
 
 def _open_totals(scenario: Scenario, drawn: list[PlannedSession], total: int, measured: int) -> PlannedLoad:
-    """`total`, `measured`: sessions that are due in the whole run and in its measure phase."""
+    """Return the totals. `total`, `measured`: sessions due in the whole run and in its measure phase."""
     phases = scenario.phases
     whole = len(drawn) == total
-    if whole and phases.turns is not None:  # the last sessions are due when all turns are spent
+    if whole and phases.turns is not None:  # the last sessions are due after the last counted turn
         drawn = [session for session in drawn if session.sent]
         total = len(drawn)
     single = all(session.single for session in drawn)
@@ -228,7 +229,7 @@ def _open_totals(scenario: Scenario, drawn: list[PlannedSession], total: int, me
 
 
 def _sums(drawn: list[PlannedSession]) -> tuple[int, int]:
-    """Turns that are sent, and those of the measure phase."""
+    """Return the numbers of sent turns and of those in the measure phase."""
     return sum(len(session.sent) for session in drawn), sum(session.measured for session in drawn)
 
 
@@ -262,7 +263,7 @@ def _closed(scenario: Scenario, arrivals: Closed, drawing: _Drawing) -> PlannedL
 
 
 def _in_rounds(users: int, most_sessions: float, most_turns: float, drawing: _Drawing) -> bool:
-    """Let each user send a turn, then each the next one, until the counts are spent; False: until the sample was full."""
+    """Let users send turns in rotation until the limits are reached. Return False if the sample was full before."""
     indexes = drawing.indexes
     waiting: deque[PlannedSession | None] = deque([None] * users)
     while waiting and most_turns > 0:

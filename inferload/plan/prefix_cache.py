@@ -1,4 +1,4 @@
-"""The part of a plan that is about the prefix cache, and its classes, in words: expected hits and sums of the drawn sessions."""
+"""Lines of the plan on the prefix cache and on the classes of a mix: expected hits and sums of the drawn sessions."""
 
 from collections.abc import Sequence
 
@@ -10,21 +10,19 @@ from inferload.scenario.schema.workloads import Mix
 from inferload.workload.prefix_cache.expected import ASSUMED_BLOCK, Hits, PlannedHits
 
 ISOLATION = {
-    "run": "the sessions of this run share cached prefixes, no other run's are met",
-    "session": "a session meets only prefixes of its own earlier turns",
-    "none": "prefixes of earlier runs and other clients are met where the server still has them",
+    "run": "cached prefixes are shared within this run only",
+    "session": "cached prefixes are shared within each session only",
+    "none": "cached prefixes are shared with earlier runs and other clients",
 }
 ARMS = {
     "cold": (),
-    "warm": ("warm: the run is made once before, uncounted, in a directory of its own that ends in -warming",),
-    "both": (
-        "both: the run is made a second time with the same salt, in a directory that ends in -warm, and compared",
-    ),
+    "warm": ("warm: the same run comes first, unmeasured, in DIR-warming",),
+    "both": ("both: the run is repeated with the same salt in DIR-warm, and compared",),
 }
 
 
 class ClassSums:
-    """What the drawn sessions of one class come to: turns that are sent."""
+    """Sums over the sent turns of one class's drawn sessions."""
 
     def __init__(self) -> None:
         self.sessions = 0
@@ -33,7 +31,7 @@ class ClassSums:
         self.output_tokens = 0
 
     def add(self, session: PlannedSession) -> None:
-        """Book one session."""
+        """Add one session."""
         self.sessions += 1
         self.turns += len(session.sent)
         self.input_tokens += sum(turn.input_tokens or 0 for turn in session.sent)
@@ -41,7 +39,7 @@ class ClassSums:
 
 
 class PlannedCache:
-    """The hits that an endless cache would give the turns of drawn sessions, and the sums of each class."""
+    """Expected hits of the drawn sessions in an unbounded cache, and sums by class."""
 
     def __init__(self, scenario: Scenario, sessions: Sequence[PlannedSession]) -> None:
         self._scenario = scenario
@@ -50,48 +48,47 @@ class PlannedCache:
         self.hits = PlannedHits(scenario.cache.block_size or ASSUMED_BLOCK)
         for session in sessions:
             self.sums.setdefault(session.class_name, ClassSums()).add(session)
-            apart = isolation(scenario.cache.isolate, "plan", session.index, takes_salt=True)
-            self.hits.session(session.index, session.class_name, session.sent, apart)
+            isolated = isolation(scenario.cache.isolate, "plan", session.index, takes_salt=True)
+            self.hits.session(session.index, session.class_name, session.sent, isolated)
 
     def class_lines(self) -> list[str]:
-        """A line per class of a mix, or which of them is sent."""
+        """Return a line per class of a mix, and one on the only class that is sent."""
         workload = self._scenario.workload
         if not isinstance(workload, Mix):
             return []
-        lines = [self._class_line(one.name) for one in workload.classes if one.name in self.sums]
-        return (
-            [*lines, f"only {workload.only} is sent, when its sessions are due in the mix"] if workload.only else lines
-        )
+        names = [mix_class.name for mix_class in workload.classes]
+        lines = [self._class_line(name) for name in names if name in self.sums]
+        return [*lines, f"only {workload.only} is sent, at its times in the mix"] if workload.only else lines
 
     def _class_line(self, name: str) -> str:
-        one, drawn = self.sums[name], self._drawn
-        if not one.turns:
-            return f"{name}: {percent(one.sessions / drawn)} of the sessions, whose turns cannot be planned"
-        turns = max(1, one.turns)
+        sums = self.sums[name]
+        share = f"{name}: {percent(sums.sessions / self._drawn)} of the sessions"
+        if not sums.turns:
+            return f"{share}, turns not known before the run"
         return (
-            f"{name}: {percent(one.sessions / drawn)} of the sessions, {number(one.turns / one.sessions)} turns each, "
-            f"{one.input_tokens / turns:,.0f} tokens in and {one.output_tokens / turns:,.0f} out a turn, "
+            f"{share}, {number(sums.turns / sums.sessions)} turns each, "
+            f"{sums.input_tokens / sums.turns:,.0f} input and {sums.output_tokens / sums.turns:,.0f} output tokens per turn, "
             f"{percent(self.hits.by_class[name].rate, 'none')} of the input cached"
         )
 
     def cache_lines(self) -> list[str]:
-        """Who shares with whom, the arm, and the expected hits."""
+        """Return the lines on isolation, cold and warm runs, and expected hits."""
         cache = self._scenario.cache
         return [ISOLATION[cache.isolate] + _salted(cache), *ARMS[cache.arm], *self._expected(self.hits.total)]
 
     def _expected(self, total: Hits) -> list[str]:
-        said = "" if self._scenario.cache.block_size else " (assumed; cache.block_size says another)"
+        assumed = "" if self._scenario.cache.block_size else " (assumed; set cache.block_size)"
         lines = [
-            f"expected hits {percent(total.rate, 'none')} of the input tokens and {percent(total.of_cacheable, 'none')} of the "
-            f"cacheable ones, of the {plural(self._drawn, 'session')} drawn here,",
-            f"in an endless cache with blocks of {self.hits.block} tokens{said}, the chat template's tokens left out",
+            f"expected hits: {percent(total.rate, 'none')} of the input tokens, {percent(total.of_cacheable, 'none')} of the "
+            f"cacheable ones ({plural(self._drawn, 'drawn session')},",
+            f"unbounded cache with blocks of {self.hits.block} tokens{assumed}, without the chat template)",
         ]
         if self._scenario.cache.arm == "warm" or self._scenario.cache.salt is not None:
-            lines.append("what an earlier run left in the cache comes on top")
+            lines.append("hits on prefixes of an earlier run are not included")
         return lines
 
 
 def _salted(cache: Cache) -> str:
     if cache.salt is None or cache.isolate == "none":
         return ""
-    return f"; but those of runs with the salt {cache.salt!r} are"
+    return f", and with runs of the salt {cache.salt!r}"

@@ -15,7 +15,7 @@ from inferload.content.messages import BLOCK, SHARED, Message, Piece
 from inferload.content.prompts import Vocabulary
 from inferload.content.script import Ask
 from inferload.requests.dialects import DIALECTS, sendable
-from inferload.scenario.scenario import Request, Scenario
+from inferload.scenario.scenario import RequestOptions, Scenario
 from inferload.scenario.schema.frozen import thaw
 
 
@@ -44,7 +44,7 @@ class BodySettings:
     """Settings of all bodies of a run. `seed`: seed of the run, for generated text."""
 
     model: str
-    request: Request
+    request: RequestOptions
     seed: int = 0
     token_ids: bool = False  # request the token ids of each prompt and answer
 
@@ -62,7 +62,7 @@ class Texts:
         self._seed = seed
         self._texts: dict[Piece, str] = {}
         self._shared: dict[tuple[str, tuple[Piece, ...]], bytes] = {}
-        self._endings: dict[tuple[str, int, bool, int | None], tuple[Request, bytes]] = {}
+        self._endings: dict[tuple[str, int, bool, int | None], tuple[RequestOptions, bytes]] = {}
 
     def of(self, piece: Piece) -> str:
         """Return the text of a piece."""

@@ -11,7 +11,7 @@ import msgspec
 from inferload.content.script import Ask
 from inferload.errors import UsageError
 from inferload.requests.dialects import DIALECTS, sendable
-from inferload.scenario.scenario import Request
+from inferload.scenario.scenario import RequestOptions
 from inferload.scenario.schema.endpoints import Endpoint
 from inferload.scenario.schema.fields import checked_headers
 
@@ -100,7 +100,7 @@ class Call:
     cancel_after_s: float | None = None
     body: Mapping[str, Any] = field(default_factory=dict)  # further fields
 
-    def request_body(self, request: Request, model: str) -> bytes:
+    def request_body(self, request: RequestOptions, model: str) -> bytes:
         """Return the JSON body. `request`: options of the scenario."""
         tools = [*(self.tools or ())]
         native = any("function" not in tool for tool in tools)  # in the endpoint's own format

@@ -13,7 +13,7 @@ import msgspec
 
 from inferload.content.messages import Message, ToolCall
 from inferload.content.script import Ask
-from inferload.scenario.scenario import Request
+from inferload.scenario.scenario import RequestOptions
 from inferload.scenario.schema.endpoints import Endpoint
 
 # Anthropic's API requires a limit; sent if the workload sets none.
@@ -31,7 +31,7 @@ class Dialect:
 
     message: Callable[[Message, bytes], bytes]
     context: Callable[[Encoded], bytes]
-    options: Callable[[Request, Ask], dict[str, Any]]
+    options: Callable[[RequestOptions, Ask], dict[str, Any]]
 
 
 def sendable(text: str) -> str:
@@ -77,12 +77,12 @@ def _chat_context(encoded: Encoded) -> bytes:
     return b'"messages":[' + _joined(encoded) + b"]"
 
 
-def _stream_options(request: Request) -> dict[str, Any]:
+def _stream_options(request: RequestOptions) -> dict[str, Any]:
     continuous = {"continuous_usage_stats": True} if request.continuous_usage else {}
     return {"stream": True, "stream_options": {"include_usage": True} | continuous}
 
 
-def _limited(request: Request, ask: Ask) -> dict[str, Any]:
+def _limited(request: RequestOptions, ask: Ask) -> dict[str, Any]:
     options = _stream_options(request)
     if ask.output_tokens is not None:
         options["max_tokens"] = ask.output_tokens
@@ -91,7 +91,7 @@ def _limited(request: Request, ask: Ask) -> dict[str, Any]:
     return options
 
 
-def _chat_options(request: Request, ask: Ask) -> dict[str, Any]:
+def _chat_options(request: RequestOptions, ask: Ask) -> dict[str, Any]:
     options = _limited(request, ask)
     if ask.tools:
         options["tools"] = msgspec.Raw(ask.tools)
@@ -110,7 +110,7 @@ def _plain_text(message: Message, text: bytes) -> bytes:
     return text
 
 
-def _completions_options(request: Request, ask: Ask) -> dict[str, Any]:
+def _completions_options(request: RequestOptions, ask: Ask) -> dict[str, Any]:
     if ask.tools:
         raise ValueError("the completions endpoint does not support tools")
     return _limited(request, ask)
@@ -159,7 +159,7 @@ def _input_content(message: Message, text: bytes) -> bytes:
     return b"[" + b",".join((*images, b'{"type":"input_text","text":' + text + b"}")) + b"]"
 
 
-def _responses_options(request: Request, ask: Ask) -> dict[str, Any]:
+def _responses_options(request: RequestOptions, ask: Ask) -> dict[str, Any]:
     options: dict[str, Any] = {"stream": True, "store": False}
     if ask.output_tokens is not None:
         options["max_output_tokens"] = ask.output_tokens
@@ -227,7 +227,7 @@ def _system_and_messages(encoded: Encoded) -> bytes:
     return prefix + b'"messages":[' + b",".join(rest) + b"]"
 
 
-def _messages_options(request: Request, ask: Ask) -> dict[str, Any]:
+def _messages_options(request: RequestOptions, ask: Ask) -> dict[str, Any]:
     options: dict[str, Any] = {"stream": True, "max_tokens": ask.output_tokens or MESSAGES_MAX_TOKENS}
     if ask.tools:
         options["tools"] = [_anthropic_tool(tool["function"]) for tool in msgspec.json.decode(ask.tools)]

@@ -138,8 +138,8 @@ def _value(part: _Schema, schema: _Schema) -> str:
 
 
 def _anchor(name: str, definition: _Schema) -> str:
-    kept = (char for char in _title(name, definition).lower() if char.isalnum() or char in " -_")
-    return "".join(kept).replace(" ", "-")
+    characters = (char for char in _title(name, definition).lower() if char.isalnum() or char in " -_")
+    return "".join(characters).replace(" ", "-")
 
 
 if __name__ == "__main__":

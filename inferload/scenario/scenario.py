@@ -22,7 +22,7 @@ from inferload.scenario.files.writer import as_yaml
 from inferload.scenario.files.yaml_text import Parsed, parse
 from inferload.scenario.overrides import Override, apply
 from inferload.scenario.schema.arrivals import Arrivals, Closed, Rated, TraceTimes
-from inferload.scenario.schema.base import AtLeastOne, Flag, Part, Share, SloLimits, Whole, add_up
+from inferload.scenario.schema.base import AtLeastOne, Flag, ScenarioPart, Share, SloLimits, Whole, add_up
 from inferload.scenario.schema.distributions import NonNegative, Positive
 from inferload.scenario.schema.endpoints import ENDPOINTS, Endpoint
 from inferload.scenario.schema.fields import AbortConditions, Gates, HeaderName, Headers, Json, Name, Salt, Version
@@ -31,7 +31,7 @@ from inferload.scenario.schema.workloads import Mix, Workload
 from inferload.verdict import gates
 
 
-class Phases(Part):
+class Phases(ScenarioPart):
     """Lengths of the phases. The run needs measure_s, sessions or turns."""
 
     warmup_s: NonNegative = Field(
@@ -86,7 +86,7 @@ class Phases(Part):
         return self.sessions is not None or self.turns is not None
 
 
-class Timeouts(Part):
+class Timeouts(ScenarioPart):
     """Timeouts of a turn, in seconds. A turn that exceeds one fails."""
 
     connect_s: Positive = Field(default=10.0, description="DNS, TCP and TLS together")
@@ -95,14 +95,14 @@ class Timeouts(Part):
     turn_s: Positive = Field(default=3600.0, description="the whole turn")
 
 
-class ModelShare(Part):
+class ModelShare(ScenarioPart):
     """One of several models of a run."""
 
     name: Annotated[str, Field(min_length=1)] = Field(description="model or LoRA adapter, as the server lists it")
     share: Share = Field(description="fraction of the sessions; the shares of all models sum to 1")
 
 
-class Request(Part):
+class RequestOptions(ScenarioPart):
     """Endpoint and options of each request."""
 
     endpoint: Endpoint = Field(
@@ -169,7 +169,7 @@ class Request(Part):
 _UNFORCED = [name for name, features in ENDPOINTS.items() if not features.ignore_eos]
 
 
-class Cache(Part):
+class Cache(ScenarioPart):
     """Prefix-cache isolation between runs and sessions, and cold or warm runs."""
 
     isolate: Literal["run", "session", "none"] = Field(
@@ -209,7 +209,7 @@ class Cache(Part):
         return self.arm == "both" or (self.arm == "warm" and self.salt is None)
 
 
-class Server(Part):
+class ServerOptions(ScenarioPart):
     """Scraping of the server's metrics."""
 
     interval_s: Annotated[float, Field(strict=True, ge=0.05, allow_inf_nan=False)] = Field(
@@ -217,7 +217,7 @@ class Server(Part):
     )
 
 
-class Scenario(Part):
+class Scenario(ScenarioPart):
     """Scenario file."""
 
     schema_: Version = Field(
@@ -233,7 +233,7 @@ class Scenario(Part):
         description="start of the sessions: {kind: closed | constant | poisson | gamma | trace, ...}"
     )
     phases: Phases = Field(description="lengths of the phases: {warmup_s, measure_s | sessions | turns, drain_s}")
-    request: Request = Field(default=Request(), description="endpoint and options of each request")
+    request: RequestOptions = Field(default=RequestOptions(), description="endpoint and options of each request")
     cache: Cache = Field(default=Cache(), description="prefix-cache isolation, cold and warm runs")
     seed: Whole = Field(default=0, description="seed of all random numbers: texts, lengths, times")
     slo: SloLimits = Field(default=SloLimits(), description="limits of a good turn, for goodput: {ttft_ms, ...}")
@@ -245,7 +245,7 @@ class Scenario(Part):
     abort_on: AbortConditions = Field(
         default=(), description='conditions that abort the run, such as "failed_ratio > 0.5 for 5s"'
     )
-    server: Server = Field(default=Server(), description="scraping of the server's metrics")
+    server: ServerOptions = Field(default=ServerOptions(), description="scraping of the server's metrics")
 
     @field_validator("gates", mode="after")
     @classmethod

@@ -13,7 +13,7 @@ import msgspec
 
 from inferload import rundir
 from inferload.content.chat_template import ChatTemplate
-from inferload.content.data import Data
+from inferload.content.data import DataContext
 from inferload.errors import UsageError
 from inferload.measure.client_health import HealthSet
 from inferload.measure.clock import NS_PER_S, Anchor
@@ -145,9 +145,9 @@ class Counts:
         return scenarios.from_text(self.scenario_text, self.origin)
 
     @cached_property
-    def data(self) -> Data:
+    def data(self) -> DataContext:
         """Facts about the workload's data."""
-        return Data.from_wire(self.data_wire, self.origin)
+        return DataContext.from_wire(self.data_wire, self.origin)
 
     @cached_property
     def tallies(self) -> TallySet:

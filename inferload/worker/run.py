@@ -16,7 +16,7 @@ from inferload import rundir
 from inferload.client.connection import descriptors
 from inferload.client.connection.error_log import ErrorLog
 from inferload.client.turn import Turn, TurnRequest, TurnResult
-from inferload.content.data import Data
+from inferload.content.data import DataContext
 from inferload.content.prompts import Vocabulary
 from inferload.errors import UsageError
 from inferload.locust.adapters.statistics import LocustStats
@@ -104,7 +104,7 @@ class WorkerRun:
     ) -> None:
         self.assignment = assignment
         self.scenario = scenarios.from_text(assignment.scenario_text, assignment.origin)
-        data = Data.from_wire(assignment.data, assignment.origin)
+        data = DataContext.from_wire(assignment.data, assignment.origin)
         self.sessions = Sessions(self.scenario, data)
         if data.has_files:  # in a thread: heartbeats must go on while a large file is read
             gevent.get_hub().threadpool.apply(self.sessions.open)

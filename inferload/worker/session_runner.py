@@ -11,7 +11,7 @@ from typing import Any
 import gevent
 
 from inferload.client.turn import TurnRequest, TurnResult
-from inferload.content.script import Ask, Ended, Reply, Session, Sink, Step, Work, Worked, interpret
+from inferload.content.script import Ask, EffectResult, Reply, ScriptEnd, Session, Sink, Work, Worked, interpret
 from inferload.measure.clock import NS_PER_S, now_ns
 from inferload.process.greenlets import sleep_until
 from inferload.requests.bodies import BodySettings, BodyWriter, Isolation
@@ -40,7 +40,7 @@ class SessionRunner:
         self._undo: list[Callable[[], Any]] = []  # cleanup at the end of the session
         self._headers = ((affinity, f"{run.assignment.run_id}-s{session.index}"),) if affinity else ()
 
-    def perform(self) -> Ended[int]:
+    def perform(self) -> ScriptEnd[int]:
         """Run the session's script to its end, to the first failed turn, or until the run takes no more turns."""
         closing: gevent.Greenlet | None = None
         try:
@@ -63,34 +63,34 @@ class SessionRunner:
         """Return a writer for the request bodies of one script."""
         return BodyWriter(self._run.texts, self._settings, self._isolated)
 
-    def turn(self, ask: Ask, path: str, number: int, at_ns: int, bodies: BodyWriter) -> Step[int]:
+    def turn(self, ask: Ask, path: str, number: int, at_ns: int, bodies: BodyWriter) -> EffectResult[int]:
         """Send one turn at its planned time and wait for its answer."""
         planned_ns = self._planned(ask, at_ns)
         admitted = self._admitted(planned_ns)
         if admitted is None:
-            return Step(now_ns())
+            return EffectResult(now_ns())
         try:
             result = self._ask(self._request(ask, path, number, planned_ns, bodies.body(ask)), ask)
         except Exception as error:  # noqa: BLE001  the session ends, and its failed turn is counted
-            return Step(self.unmade(error, path, number, planned_ns))
+            return EffectResult(self.unmade(error, path, number, planned_ns))
         finally:
             admitted.leave()
         record = result.record
         if record.failure is not None:
-            return Step(record.closed_ns + AFTER_FAILURE_NS)
-        return Step(record.closed_ns, _reply(result))
+            return EffectResult(record.closed_ns + AFTER_FAILURE_NS)
+        return EffectResult(record.closed_ns, _reply(result))
 
-    def work(self, work: Work, path: str, number: int, at_ns: int) -> Step[int]:
+    def work(self, work: Work, path: str, number: int, at_ns: int) -> EffectResult[int]:
         """Execute a session's own code in a thread."""
         if not work.pure:
             self._leave()
         outcome = self._work(work)
         at_ns = at_ns if work.pure else now_ns() - outcome.waited_ns
         if outcome.error is not None:
-            return Step(self._broken(outcome.error, path, number, at_ns))
-        return Step(at_ns, Worked(outcome.value))
+            return EffectResult(self._broken(outcome.error, path, number, at_ns))
+        return EffectResult(at_ns, Worked(outcome.value))
 
-    def together(self, scripts: Sequence[Callable[[], Ended[int]]]) -> list[Ended[int]]:
+    def together(self, scripts: Sequence[Callable[[], ScriptEnd[int]]]) -> list[ScriptEnd[int]]:
         """Run scripts at the same time, each in a greenlet."""
         self._leave()
         greenlets = [gevent.spawn(script) for script in scripts]
@@ -201,16 +201,16 @@ class _TurnSink(Sink[int]):
         self._path = path
         self._bodies = runner.bodies()
 
-    def ask(self, ask: Ask, number: int, at: int) -> Step[int]:
+    def ask(self, ask: Ask, number: int, at: int) -> EffectResult[int]:
         return self._runner.turn(ask, self._path, number, at, self._bodies)
 
-    def work(self, work: Work, number: int, at: int) -> Step[int]:
+    def work(self, work: Work, number: int, at: int) -> EffectResult[int]:
         return self._runner.work(work, self._path, number, at)
 
     def child(self, name: str) -> _TurnSink:
         return _TurnSink(self._runner, f"{self._path}/{name}")
 
-    def together(self, scripts: Sequence[Callable[[], Ended[int]]]) -> list[Ended[int]]:
+    def together(self, scripts: Sequence[Callable[[], ScriptEnd[int]]]) -> list[ScriptEnd[int]]:
         return self._runner.together(scripts)
 
     def raised(self, error: Exception, number: int, at: int) -> int:

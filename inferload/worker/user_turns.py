@@ -13,7 +13,7 @@ from inferload.measure.clock import NS_PER_S, now_ns
 from inferload.measure.record import Failure, PhaseWindow
 from inferload.process.greenlets import sleep_until
 from inferload.requests.calls import Call
-from inferload.scenario.scenario import Request
+from inferload.scenario.scenario import RequestOptions
 from inferload.worker.session_context import SessionContext
 
 
@@ -104,12 +104,12 @@ class TaskSession:
             run.tallies.session_started(window.phase, name, step=window.step)
 
 
-def request_settings(run: SessionContext) -> Request:
+def request_settings(run: SessionContext) -> RequestOptions:
     """Return the scenario's request settings for tasks; defaults if the scenario plans sessions of its own."""
     return run.scenario.request if run.scenario.of_tasks else _PLAIN
 
 
-_PLAIN = Request(ignore_eos=False)
+_PLAIN = RequestOptions(ignore_eos=False)
 
 
 def _await_load(run: SessionContext) -> None:

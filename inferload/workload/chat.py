@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from inferload.content.data import Data, Notes
+from inferload.content.data import DataContext, Notes
 from inferload.content.images import picture_url
 from inferload.content.messages import SHARED, Message, Piece
 from inferload.content.script import Ask, Reply, Script
@@ -61,7 +61,7 @@ def _numbers(think_time_s: Distribution, prompt: Distribution, output: Distribut
 class ChatSessions:
     """Chat sessions of one class."""
 
-    def __init__(self, workload: Chat, class_name: str, data: Data) -> None:
+    def __init__(self, workload: Chat, class_name: str, data: DataContext) -> None:
         self._workload = workload
         self._source = open_source(workload.source, class_name, data, _answer_lengths(workload))
         documents = workload.documents

@@ -26,7 +26,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from inferload.content.data import Data, Notes, same_as_master
+from inferload.content.data import DataContext, Notes, same_as_master
 from inferload.content.messages import Message, Piece, ToolCall
 from inferload.content.script import Ask, Reply, Script, Work, Worked
 from inferload.errors import UsageError
@@ -74,7 +74,7 @@ class LiveAgent(ABC):
 class LiveAgentSessions:
     """Sessions of a loaded agent class."""
 
-    def __init__(self, workload: LiveAgentWorkload, class_name: str, data: Data) -> None:
+    def __init__(self, workload: LiveAgentWorkload, class_name: str, data: DataContext) -> None:
         self._workload = workload
         self._agent_class, path = load(workload.agent, data.origin)
         self._digest = data_files.sha256_of(path) if path is not None else None

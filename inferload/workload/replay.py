@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from inferload.content.data import Data, Notes, same_as_master
+from inferload.content.data import DataContext, Notes, same_as_master
 from inferload.content.messages import BLOCK, Message, Piece, first_tokens
 from inferload.content.script import Ask, Fork, Reply, Script, Sent, Work, Worked
 from inferload.numbers import plural
@@ -24,7 +24,7 @@ class ReplaySessions:
 
     draws = False
 
-    def __init__(self, workload: Replay, class_name: str, data: Data) -> None:
+    def __init__(self, workload: Replay, class_name: str, data: DataContext) -> None:
         self._workload, self._name = workload, class_name
         window = TimeWindow(workload.window.from_s, workload.window.to_s)
         path = find(workload.path, data.origin)

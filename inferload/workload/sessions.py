@@ -7,7 +7,7 @@ from itertools import accumulate
 from random import Random
 from typing import Any
 
-from inferload.content.data import Data, Notes, Opened
+from inferload.content.data import DataContext, Notes, Opened
 from inferload.content.messages import BLOCK, SHARED, Message
 from inferload.content.script import Script, Session, outline
 from inferload.errors import UsageError
@@ -22,7 +22,7 @@ from inferload.workload.replay import ReplaySessions
 # Kinds of workload without data: (workload, session index, random numbers of the session) -> script.
 SCRIPTS: Mapping[str, Callable[[Any, int, Random], Script]] = {"agent": agent}
 # Kinds of workload with data to open first: (workload, class name, data) -> opened data.
-OPENERS: Mapping[str, Callable[[Any, str, Data], Opened]] = {
+OPENERS: Mapping[str, Callable[[Any, str, DataContext], Opened]] = {
     "chat": ChatSessions,
     "live_agent": LiveAgentSessions,
     "replay": ReplaySessions,
@@ -46,9 +46,9 @@ _NO_RANDOM = _NoRandom()
 class Sessions:
     """All sessions of a run by index. Scripts are drawn and data is opened on first use."""
 
-    def __init__(self, scenario: Scenario, data: Data | None = None) -> None:
+    def __init__(self, scenario: Scenario, data: DataContext | None = None) -> None:
         self._seed = scenario.seed
-        self.data = replace(data or Data(), seed=scenario.seed)
+        self.data = replace(data or DataContext(), seed=scenario.seed)
         self._opened: dict[str, Opened] = {}
         self.notes = Notes()
         self._only: str | None = None

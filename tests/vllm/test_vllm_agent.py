@@ -213,5 +213,5 @@ def test_an_agent_as_code_goes_on_with_what_the_model_really_said(
     assert (block["begun"], block["done"]) == (3, 3)
     assert summary["turns"]["by_phase"]["all"]["failed"] == 0
     notes = json.loads((tmp_path / "run" / "run.json").read_text())["workload"]["notes"]
-    assert notes["tool calls to live agents whose arguments are no JSON object"] == 1
-    assert notes["answers to live agents cut at their limit of tokens"] >= 1
+    assert notes["tool calls to live agents whose arguments are not a JSON object"] == 1
+    assert notes["answers to live agents truncated at max_tokens"] >= 1

@@ -15,7 +15,7 @@ from inferload.content.prompts import approximate
 from inferload.content.script import Ask
 from inferload.measure.clock import now_ns
 from inferload.requests.bodies import BodySettings, BodyWriter, Isolation, Texts
-from inferload.scenario.scenario import Request
+from inferload.scenario.scenario import RequestOptions
 from inferload.scenario.schema.endpoints import ENDPOINTS, Endpoint
 
 pytestmark = pytest.mark.vllm
@@ -32,7 +32,7 @@ def send(vllm_server: LocalServer, request: pytest.FixtureRequest) -> Iterator[S
     def turn(endpoint: Endpoint, ask: Ask) -> TurnResult:
         client = Client(ClientSettings(Target.parse(vllm_server.url), "tiny", endpoint=endpoint), lambda _result: None)
         clients.append(client)
-        settings = BodySettings("tiny", Request(endpoint=endpoint, ignore_eos=ENDPOINTS[endpoint].ignore_eos))
+        settings = BodySettings("tiny", RequestOptions(endpoint=endpoint, ignore_eos=ENDPOINTS[endpoint].ignore_eos))
         writer = BodyWriter(Texts(approximate(), 1), settings, Isolation("salt", request.node.name))
         with gevent.Timeout(120):
             return client.start(TurnRequest(writer.body(ask), "t", "s", 0, "chat", "measure", now_ns())).wait()

@@ -10,7 +10,7 @@ from inferload.client.fetch import Fetcher, FetchError
 from inferload.client.probe import ServerFacts, chat_tokenizer, first_token, probe, tokenizer_of
 from inferload.content import token_estimate
 from inferload.content.chat_template import NO_TEMPLATE, ChatTemplate, measure
-from inferload.content.data import Data, DataFindings, Opened
+from inferload.content.data import DataContext, DataFindings, Opened
 from inferload.content.prompts import Tokenize, Vocabulary, approximate, calibrate
 from inferload.errors import UsageError
 from inferload.plan.context_check import too_long
@@ -41,7 +41,7 @@ class Preflight:
         return self.targets[0]
 
     @property
-    def data(self) -> Data:
+    def data(self) -> DataContext:
         """Digests and token counts of the workload's data."""
         return self.sessions.data
 
@@ -77,7 +77,7 @@ def server_urls(spec: RunSpec) -> list[str]:
 
 
 def _preflight(spec: RunSpec, own: ProcessSettings) -> Preflight:
-    sessions = Sessions(spec.scenario, Data(spec.origin))
+    sessions = Sessions(spec.scenario, DataContext(spec.origin))
     opened = sessions.open()
     check_sendable(spec.scenario, sessions)
     for line in sessions.warnings():
@@ -121,12 +121,12 @@ def _check_length(spec: RunSpec, sessions: Sessions, targets: Sequence[ServerFac
     longest = too_long(spec.scenario, sessions, min(limits))
     if longest is None:
         return
-    if longest.made_up and vocabulary.exactness == "exact":
+    if longest.exact and vocabulary.exactness == "exact":
         raise UsageError(longest.in_words(min(limits)))
     logger.warning("%s (by estimate)", longest.in_words(min(limits)))
 
 
-def _data(spec: RunSpec, opened: Mapping[str, Opened], tokenize: Tokenize | None) -> Data:
+def _data(spec: RunSpec, opened: Mapping[str, Opened], tokenize: Tokenize | None) -> DataContext:
     """Return digests of each class's data, which workers compare, and the server's token counts of samples."""
     by_class = {}
     for name, data in opened.items():
@@ -134,7 +134,7 @@ def _data(spec: RunSpec, opened: Mapping[str, Opened], tokenize: Tokenize | None
         measured = None if tokenize is None else token_estimate.measure(data.sample(), tokenize)
         if measured is not None:
             by_class[name] = replace(by_class[name], chars_per_token=measured[0], error=measured[1])
-    return Data(spec.origin, by_class)
+    return DataContext(spec.origin, by_class)
 
 
 def _probe_target(target: Target, spec: RunSpec, own: ProcessSettings, agreed: str | None) -> ServerFacts:

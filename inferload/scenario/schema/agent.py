@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from inferload.scenario.schema.base import AtLeastOne, Part, Share, Whole
+from inferload.scenario.schema.base import AtLeastOne, ScenarioPart, Share, Whole
 from inferload.scenario.schema.distributions import Constant, Count, Distribution, Duration, Lognormal, Uniform
 
 TIME = "%Y-%m-%d %H:%M:%S"
@@ -45,7 +45,7 @@ def greatest(distribution: Distribution) -> float:
     return distribution.clamped(distribution.quantile(1 - 1e-9))
 
 
-class Prefix(Part):
+class Prefix(ScenarioPart):
     """Timestamp in the first message of a context. It determines which prefixes a prefix cache can share."""
 
     timestamp: Literal["none", "static", "dynamic"] = Field(
@@ -63,7 +63,7 @@ class Prefix(Part):
     )
 
 
-class Tool(Part):
+class Tool(ScenarioPart):
     """Tool that agents call."""
 
     name: Annotated[str, Field(strict=True, pattern=r"^[A-Za-z_][A-Za-z0-9_-]{0,63}$")] = Field(
@@ -84,7 +84,7 @@ _TOOLS = (
 )
 
 
-class Thinking(Part):
+class Thinking(ScenarioPart):
     """Reasoning tokens of each answer."""
 
     tokens: Count = Field(description="reasoning tokens before the content of each answer")
@@ -93,7 +93,7 @@ class Thinking(Part):
     )
 
 
-class Compaction(Part):
+class Compaction(ScenarioPart):
     """Compaction of a long context: the agent requests a summary, which replaces the context."""
 
     at: Share = Field(default=0.8, description="fraction of context_limit_tokens that triggers it")
@@ -104,7 +104,7 @@ class Compaction(Part):
     )
 
 
-class Subagents(Part):
+class Subagents(ScenarioPart):
     """Concurrent sub-agents that an agent starts and waits for. Their last answers become tool results."""
 
     share: Share = Field(description="fraction of the steps with calls that start sub-agents instead")
@@ -119,7 +119,7 @@ class Subagents(Part):
     )
 
 
-class Cancel(Part):
+class Cancel(ScenarioPart):
     """Cancelled requests: the user aborts an answer and sends another message."""
 
     share: Share = Field(description="fraction of the steps that are cancelled")
@@ -128,7 +128,7 @@ class Cancel(Part):
     again_tokens: Count = Field(default=Constant(value=40.0), description="tokens of the next message")
 
 
-class Agent(Part):
+class Agent(ScenarioPart):
     """Planned agents: the scenario determines the calls of each step, so that runs are comparable."""
 
     kind: Literal["agent"] = Field(description="agent: tool loops that the scenario plans")
@@ -193,8 +193,8 @@ class Agent(Part):
         summary = max(MIN_SUMMARY_TOKENS, greatest(self.compacted_tokens) - fixed)
         again = greatest(self.cancel.again_tokens) if self.cancel else 0.0
         task = greatest(self.subagents.prompt_tokens) if self.subagents else 0.0
-        asked = max(greatest(self.prompt_tokens), task)
-        added = max(self._results_tokens(), asked) + again + SUMMARY_REQUEST_TOKENS
+        message = max(greatest(self.prompt_tokens), task)
+        added = max(self._results_tokens(), message) + again + SUMMARY_REQUEST_TOKENS
         if added + summary > room:
             raise ValueError(
                 f"a step can add {added:.0f} tokens and the summary {summary:.0f}, but compaction.at leaves "
@@ -218,7 +218,7 @@ class Agent(Part):
         return max(calls * max(greatest(tool.result_tokens) for tool in self.tools), reports)
 
 
-class LiveAgentWorkload(Part):
+class LiveAgentWorkload(ScenarioPart):
     """Agents as Python classes: your class writes each request from the answers of the model."""
 
     kind: Literal["live_agent"] = Field(description="live_agent: a Python class that reacts to the answers")

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from inferload.scenario.schema.base import AtLeastOne, Part
+from inferload.scenario.schema.base import AtLeastOne, ScenarioPart
 from inferload.scenario.schema.distributions import Positive
 from inferload.scenario.schema.rate_curves import ALWAYS_ONE, RateCurve
 from inferload.scenario.schema.rate_profiles import Profile
@@ -13,7 +13,7 @@ from inferload.scenario.schema.user_profiles import UserProfile
 WhenFull = Literal["delay", "drop"]
 
 
-class Closed(Part):
+class Closed(ScenarioPart):
     """Closed loop: a number of users, each with one session at a time. A user starts its next session when one ends."""
 
     kind: Literal["closed"] = Field(description="closed loop: a number of users")
@@ -31,7 +31,7 @@ class Closed(Part):
         return self
 
 
-class OpenArrivals(Part):
+class OpenArrivals(ScenarioPart):
     """Keys of all open loops: session starts do not depend on the server."""
 
     kind: str
@@ -81,10 +81,6 @@ class Rated(OpenArrivals):
     def curve(self, warmup_s: float) -> RateCurve:
         """Return the rate over the whole load: the first rate during the warm-up, then the profile."""
         return ALWAYS_ONE if self.profile is None else self.profile.curve().after(warmup_s)
-
-    def mean_per_s(self, warmup_s: float, until_s: float) -> float:
-        """Return the mean sessions per second from the start of the load to `until_s`."""
-        return self.rate * self.curve(warmup_s).area(until_s) / until_s if until_s else self.rate
 
 
 class TraceTimes(OpenArrivals):

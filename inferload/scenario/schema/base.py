@@ -13,7 +13,7 @@ Flag = Annotated[bool, Field(strict=True)]
 Share = Annotated[float, Field(strict=True, gt=0, le=1, allow_inf_nan=False)]
 
 
-class Part(BaseModel):
+class ScenarioPart(BaseModel):
     """Immutable mapping of the file. Unknown keys are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -28,7 +28,7 @@ def add_up(shares: Sequence[float]) -> None:
         )
 
 
-class SloLimits(Part):
+class SloLimits(ScenarioPart):
     """Limits that a turn must meet to count towards goodput; null: no limit."""
 
     ttft_ms: Positive | None = Field(

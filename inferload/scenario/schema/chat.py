@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
-from inferload.scenario.schema.base import AtLeastOne, Part, Whole
+from inferload.scenario.schema.base import AtLeastOne, ScenarioPart, Whole
 from inferload.scenario.schema.distributions import Constant, Count, Duration, NonNegative
 from inferload.scenario.schema.sources import Source, Synthetic
 
@@ -14,7 +14,7 @@ ONE = Constant(value=1.0)
 Pixels = Annotated[int, Field(strict=True, ge=1, le=8192)]
 
 
-class Documents(Part):
+class Documents(ScenarioPart):
     """Documents that sessions share, added to each question: retrieval-augmented generation."""
 
     count: Annotated[int, Field(strict=True, ge=1, le=1_000_000)] = Field(description="number of documents")
@@ -36,7 +36,7 @@ class Documents(Part):
         return self
 
 
-class Images(Part):
+class Images(ScenarioPart):
     """Images in each user message."""
 
     per_message: Annotated[int, Field(strict=True, ge=1, le=100)] = Field(default=1, description="images per message")
@@ -48,7 +48,7 @@ class Images(Part):
     url: str | None = Field(default=None, min_length=1, description="URL of an image; null: generated PNG files")
 
 
-class ContextLimit(Part):
+class ContextLimit(ScenarioPart):
     """Limit of the context length, and the action at that limit."""
 
     limit_tokens: AtLeastOne = Field(
@@ -66,7 +66,7 @@ OPEN_ENDED = ("synthetic", "corpus")
 SINGLE = ("random", "prefix_repetition")
 
 
-class Chat(Part):
+class Chat(ScenarioPart):
     """Multi-turn conversations: each turn adds one user message and waits for the answer."""
 
     kind: Literal["chat"] = Field(description="chat: multi-turn conversations")

@@ -10,12 +10,12 @@ from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 
 from inferload.errors import UsageError
 from inferload.scenario.files.data_files import find
-from inferload.scenario.schema.base import Part
+from inferload.scenario.schema.base import ScenarioPart
 from inferload.scenario.schema.distributions import NonNegative, Positive
 from inferload.scenario.schema.rate_curves import FOREVER, Linear, RateCurve, flat
 
 
-class RateProfile(Part):
+class RateProfile(ScenarioPart):
     """Rate over all workers as a function of time. A user count on the command line changes `scale`."""
 
     scale: Positive = Field(default=1.0, description="factor on all rates of the profile")
@@ -39,7 +39,7 @@ class RateProfile(Part):
         """Rates in sessions per second, without `scale`, including the lowest and the highest."""
 
 
-class RateStep(Part):
+class RateStep(ScenarioPart):
     """One step of a rate profile."""
 
     sessions_per_s: Positive = Field(description="session starts per second over all workers")
@@ -114,7 +114,7 @@ class RateRamp(RateProfile):
         return self.from_sessions_per_s, self.to_sessions_per_s
 
 
-class RatePoint(Part):
+class RatePoint(ScenarioPart):
     """Rate at a time."""
 
     time_s: NonNegative = Field(description="time, in seconds of the measure phase")

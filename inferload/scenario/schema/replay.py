@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from inferload.scenario.schema.base import Part
+from inferload.scenario.schema.base import ScenarioPart
 from inferload.scenario.schema.distributions import NonNegative, Positive
 
 FormatName = Literal[
@@ -15,7 +15,7 @@ ENDS_KNOWN = ("burstgpt-2", "weka", "tracelab", "otel", "jsonl")
 UNTIMED = ("weka",)  # formats without start times of sessions
 
 
-class TraceWindow(Part):
+class TraceWindow(ScenarioPart):
     """Time window of a trace, in seconds since its first request."""
 
     from_s: NonNegative = Field(default=0.0, description="start of the window (included), in seconds of the trace")
@@ -28,7 +28,7 @@ class TraceWindow(Part):
         return self
 
 
-class Replay(Part):
+class Replay(ScenarioPart):
     """Replay of a recorded trace: its lengths, shared prefixes and times, with generated text."""
 
     kind: Literal["replay"] = Field(description="replay: sessions of a recorded trace")

@@ -4,20 +4,20 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from inferload.scenario.schema.base import AtLeastOne, Part, Whole
+from inferload.scenario.schema.base import AtLeastOne, ScenarioPart, Whole
 from inferload.scenario.schema.distributions import Positive
 
 Sampler = Literal["conversation", "first_two", "whole_prompt"]
 BelowOne = Annotated[float, Field(strict=True, ge=0, lt=1, allow_inf_nan=False)]
 
 
-class Synthetic(Part):
+class Synthetic(ScenarioPart):
     """Random words from the bundled word list, with exact token counts."""
 
     kind: Literal["synthetic"] = Field(description="synthetic: random words with known token counts")
 
 
-class Corpus(Part):
+class Corpus(ScenarioPart):
     """Generated English prose from sentence templates: questions and documents on several topics."""
 
     kind: Literal["corpus"] = Field(description="corpus: generated English prose with estimated token counts")
@@ -26,7 +26,7 @@ class Corpus(Part):
     )
 
 
-class RandomLengths(Part):
+class RandomLengths(ScenarioPart):
     """Single requests of random words and random lengths, as in the data set `random` of `vllm bench serve`."""
 
     kind: Literal["random"] = Field(description="random: single requests, as in vllm bench serve")
@@ -38,7 +38,7 @@ class RandomLengths(Part):
     prefix_tokens: Whole = Field(default=0, description="tokens of the prefix that all prompts share; 0: none")
 
 
-class PrefixRepetition(Part):
+class PrefixRepetition(ScenarioPart):
     """Single requests with one of several shared prefixes, as in the data set of that name of `vllm bench serve`."""
 
     kind: Literal["prefix_repetition"] = Field(
@@ -52,7 +52,7 @@ class PrefixRepetition(Part):
     output_tokens: AtLeastOne = Field(default=128, description="tokens of an answer")
 
 
-class Filters(Part):
+class Filters(ScenarioPart):
     """Token limits of the conversations; null: no limit. Conversations outside the limits are skipped and counted."""
 
     min_prompt_tokens: AtLeastOne | None = Field(default=None, description="least tokens of the first message")
@@ -65,7 +65,7 @@ class Filters(Part):
 VLLM_FILTERS = Filters(min_prompt_tokens=4, min_output_tokens=4, max_prompt_tokens=1024, max_total_tokens=2048)
 
 
-class Recorded(Part):
+class Recorded(ScenarioPart):
     """Keys of all sources of recorded conversations."""
 
     sampler: Sampler = Field(
@@ -105,7 +105,7 @@ class Recorded(Part):
         return self
 
 
-class Columns(Part):
+class Columns(ScenarioPart):
     """Column names (keys) of a data set."""
 
     prompt: str = Field(default="prompt", description="user message of a single turn")

@@ -6,15 +6,15 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from inferload.content.data import Data, Notes
+from inferload.content.data import DataContext, Notes
 from inferload.content.script import Script
-from inferload.scenario.schema.base import Part
+from inferload.scenario.schema.base import ScenarioPart
 
 # Kinds of workload whose turns depend on the answers: records alone are not enough to repeat them.
 REACTING: frozenset[str] = frozenset({"live_agent", "tasks"})
 
 
-class Tasks(Part):
+class Tasks(ScenarioPart):
     """Turns that the tasks of a locustfile send, without planned sessions."""
 
     kind: Literal["tasks"] = Field(description="tasks: the tasks of the locustfile send the turns")
@@ -26,7 +26,7 @@ class TaskSessions:
     digest = None
     draws = False
 
-    def __init__(self, _workload: Tasks, _class_name: str, _data: Data) -> None:
+    def __init__(self, _workload: Tasks, _class_name: str, _data: DataContext) -> None:
         pass
 
     def script(self, _index: int, _rng: Random, _notes: Notes) -> Script:

@@ -6,18 +6,18 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from inferload.scenario.schema.base import AtLeastOne, Part
+from inferload.scenario.schema.base import AtLeastOne, ScenarioPart
 from inferload.scenario.schema.distributions import NonNegative, Positive
 
 
-class UserStep(Part):
+class UserStep(ScenarioPart):
     """One step of a user profile."""
 
     users: AtLeastOne = Field(description="users over all workers")
     for_s: Positive = Field(description="duration, in seconds")
 
 
-class UserSteps(Part):
+class UserSteps(ScenarioPart):
     """Step load: numbers of users, one after the other. The last number stays. Results are reported per step."""
 
     kind: Literal["steps"] = Field(description="steps: numbers of users, one after the other")
@@ -44,7 +44,7 @@ class UserSteps(Part):
         return sum(step.for_s for step in self.steps)
 
 
-class UserRamp(Part):
+class UserRamp(ScenarioPart):
     """Linear ramp from one number of users to another."""
 
     kind: Literal["linear"] = Field(description="linear: a linear ramp from one number of users to another")

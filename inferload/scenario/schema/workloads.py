@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from inferload.scenario.schema.agent import Agent, LiveAgentWorkload
-from inferload.scenario.schema.base import Part, Share, SloLimits, add_up
+from inferload.scenario.schema.base import ScenarioPart, Share, SloLimits, add_up
 from inferload.scenario.schema.chat import Chat
 from inferload.scenario.schema.replay import Replay
 from inferload.scenario.schema.tasks import Tasks
@@ -21,7 +21,7 @@ def _class_name(value: str) -> str:
     return value
 
 
-class MixClass(Part):
+class MixClass(ScenarioPart):
     """Class of a mix."""
 
     name: Annotated[str, AfterValidator(_class_name)] = Field(
@@ -32,7 +32,7 @@ class MixClass(Part):
     slo: SloLimits | None = Field(default=None, description="SLO of its turns; null: the scenario's slo")
 
 
-class Mix(Part):
+class Mix(ScenarioPart):
     """Several classes of sessions in one run. Results are reported per class."""
 
     kind: Literal["mix"] = Field(description="mix: several classes of sessions in one run")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 
 from inferload.content.chat_template import NO_TEMPLATE, ChatTemplate
-from inferload.content.script import Ask, Reply, Script, Sink, Step, answer_key, interpret
+from inferload.content.script import Ask, EffectResult, Reply, Script, Sink, answer_key, interpret
 from inferload.measure.record import CANCELLED
 from inferload.requests.bodies import Isolation
 from inferload.workload.prefix_cache.excess import Excess, Prompt
@@ -91,17 +91,17 @@ class _Sent(Sink[int]):
     session: _SentSession
     path: str
 
-    def ask(self, ask: Ask, number: int, at: int) -> Step[int]:
+    def ask(self, ask: Ask, number: int, at: int) -> EffectResult[int]:
         session = self.session
         turn = session.turns.get(f"s{session.index}{self.path}.{number}")
         if turn is None:
-            return Step(at)
+            return EffectResult(at)
         key = answer_key(session.index, self.path, number)
         self.book(session, ask, turn, key)
         if not turn.goes_on:
-            return Step(at)
+            return EffectResult(at)
         reason = CANCELLED if turn.cancelled else "stop" if turn.ended_itself else None
-        return Step(at, Reply(None, turn.output_tokens, key=key, finish_reason=reason))
+        return EffectResult(at, Reply(None, turn.output_tokens, key=key, finish_reason=reason))
 
     def child(self, name: str) -> "_Sent":
         return replace(self, path=f"{self.path}/{name}")

@@ -9,7 +9,7 @@ from functools import lru_cache
 from random import Random
 from typing import Any
 
-from inferload.content.data import Data
+from inferload.content.data import DataContext
 from inferload.content.messages import SHARED, Piece
 from inferload.content.token_estimate import SAMPLE_CHARS, SAMPLES, counting
 from inferload.scenario.schema.sources import Corpus
@@ -140,7 +140,7 @@ class CorpusSource:
     digest: str | None = None
     draws = False
 
-    def __init__(self, source: Corpus, data: Data, class_name: str) -> None:
+    def __init__(self, source: Corpus, data: DataContext, class_name: str) -> None:
         self._seed = data.seed
         self._counting = counting(source.chars_per_token, data.of(class_name))
         self._shared = lru_cache(maxsize=1024)(self._written)

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from inferload.workload.sources.file_records import Raw
-from inferload.workload.sources.parsing import Conversation, Exchange, Skip
+from inferload.workload.sources.parsing import Exchange, RecordedConversation, Skip
 
 Ints = npt.NDArray[np.int64]
 
@@ -81,7 +81,9 @@ class Index:
         return lengths
 
 
-def build(records: Iterable[Raw], parse: Callable[[Raw], Conversation | Skip], length: Callable[[str], int]) -> Index:
+def build(
+    records: Iterable[Raw], parse: Callable[[Raw], RecordedConversation | Skip], length: Callable[[str], int]
+) -> Index:
     """Build the index of all records. `length`: characters or tokens of a text."""
     skipped: Counter[str] = Counter()
     skipped_at: dict[str, int] = {}
@@ -142,7 +144,7 @@ def _known(turns: list[bool]) -> int:
     return next((number for number, known in enumerate(turns) if not known), len(turns))
 
 
-def _summary(conversation: Conversation, lengths: list[int]) -> tuple[int, int, int, int, int]:
+def _summary(conversation: RecordedConversation, lengths: list[int]) -> tuple[int, int, int, int, int]:
     """Return lengths of first message, first answer (-1: unknown), all texts, all texts but answers; number of turns."""
     first = len(conversation.lead)
     answer = -1 if conversation.turns[0].answer is None else lengths[first + 1]

@@ -33,7 +33,7 @@ class Exchange(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Conversation:
+class RecordedConversation:
     """Conversation of one record, possibly a part of a session with several records."""
 
     turns: tuple[Exchange, ...]
@@ -52,7 +52,7 @@ class DocumentError(ValueError):
     """Document without a valid conversation."""
 
 
-def parse(document: Any, sampler: Sampler, columns: Columns) -> Conversation | Skip:
+def parse(document: Any, sampler: Sampler, columns: Columns) -> RecordedConversation | Skip:
     """Return the conversation of a document, or the reason to leave it out. DocumentError for missing or invalid keys."""
     if not isinstance(document, Mapping):
         return "not a conversation"
@@ -70,7 +70,7 @@ def parse(document: Any, sampler: Sampler, columns: Columns) -> Conversation | S
     if output_tokens is not None:
         turns = (*turns[:-1], replace(turns[-1], output_tokens=output_tokens))
     session = document.get(columns.session_id)
-    return Conversation(
+    return RecordedConversation(
         turns,
         (*lead, *conversation.lead),
         _tools(document, columns),
@@ -128,7 +128,7 @@ def _part(part: Any, dropped: Counter[str]) -> str | None:
 _LONGEST_KIND = 32
 
 
-def _conversation(messages: list[RoleText], dropped: Counter[str]) -> Conversation | Skip:
+def _conversation(messages: list[RoleText], dropped: Counter[str]) -> RecordedConversation | Skip:
     """Return one turn per user message. Consecutive messages of one role are joined."""
     merged: list[RoleText] = []
     for role, text in messages:
@@ -152,22 +152,22 @@ def _conversation(messages: list[RoleText], dropped: Counter[str]) -> Conversati
             turns[-1] = Exchange(turns[-1].question, text)
         else:
             dropped["later system messages" if role == "system" else "second answers"] += 1
-    return Conversation(tuple(turns), lead)
+    return RecordedConversation(tuple(turns), lead)
 
 
-def _first_two(messages: list[RoleText], dropped: Counter[str]) -> Conversation | Skip:
+def _first_two(messages: list[RoleText], dropped: Counter[str]) -> RecordedConversation | Skip:
     """Return one turn: the first message and, as its answer, the second, whatever their roles."""
     if len(messages) < _TWO:
         return "one side only"
     if len(messages) > _TWO:
         dropped["messages after the first two"] += len(messages) - _TWO
-    return Conversation((Exchange(messages[0][1], messages[1][1]),))
+    return RecordedConversation((Exchange(messages[0][1], messages[1][1]),))
 
 
 _TWO = 2
 
 
-def _whole_prompt(messages: list[RoleText], dropped: Counter[str]) -> Conversation | Skip:
+def _whole_prompt(messages: list[RoleText], dropped: Counter[str]) -> RecordedConversation | Skip:
     """Return one turn: all messages up to the last user message are the prompt."""
     last = max((number for number, (role, _) in enumerate(messages) if role == "user"), default=None)
     if last is None:
@@ -176,7 +176,7 @@ def _whole_prompt(messages: list[RoleText], dropped: Counter[str]) -> Conversati
     answer = next((text for role, text in later if role == "assistant"), None)
     if len(later) > (answer is not None):
         dropped["messages after the answer"] += len(later) - (answer is not None)
-    return Conversation((Exchange(messages[last][1], answer),), tuple(messages[:last]))
+    return RecordedConversation((Exchange(messages[last][1], answer),), tuple(messages[:last]))
 
 
 _SAMPLERS = {"conversation": _conversation, "first_two": _first_two, "whole_prompt": _whole_prompt}

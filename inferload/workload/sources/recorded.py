@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from inferload.content.data import Data, same_as_master
+from inferload.content.data import DataContext, same_as_master
 from inferload.content.messages import Message, Piece
 from inferload.content.token_estimate import SAMPLES, Counting, counting
 from inferload.content.tokenizer import local_tokenizer
@@ -18,7 +18,7 @@ from inferload.scenario.schema.sources import Columns, Recorded
 from inferload.workload.sources.api import AnswerLengths, SourceSession, SourceTurn, literal
 from inferload.workload.sources.file_records import Raw
 from inferload.workload.sources.index import Index, Ints, build
-from inferload.workload.sources.parsing import Conversation, DocumentError, Exchange, Skip, parse
+from inferload.workload.sources.parsing import DocumentError, Exchange, RecordedConversation, Skip, parse
 
 Length = Callable[[str], int]
 
@@ -56,7 +56,9 @@ class RecordedSource:
 
     draws = False
 
-    def __init__(self, source: Recorded, reader: Reader, class_name: str, data: Data, answers: AnswerLengths) -> None:
+    def __init__(
+        self, source: Recorded, reader: Reader, class_name: str, data: DataContext, answers: AnswerLengths
+    ) -> None:
         self._source, self._reader = source, reader
         self._length, self._counting = _counting_of(source, data, class_name)
         self._index = reader.index(
@@ -88,7 +90,7 @@ class RecordedSource:
 
     def _read(self, session: int) -> SourceSession:
         parsed = [self._parse(self._reader.read(start, size)) for start, size in self._index.records(session)]
-        conversations = [conversation for conversation in parsed if isinstance(conversation, Conversation)]
+        conversations = [conversation for conversation in parsed if isinstance(conversation, RecordedConversation)]
         texts = [text for conversation in conversations for text in conversation.texts()]
         # Lengths of the index: counting them again during the load could delay measured streams.
         pieces = map(self._piece, texts, self._index.lengths(session))
@@ -112,13 +114,13 @@ class RecordedSource:
 
     # -- index and filters
 
-    def _parse(self, document: Any) -> Conversation | Skip:
+    def _parse(self, document: Any) -> RecordedConversation | Skip:
         conversation = parse(document, self._source.sampler, self._reader.columns)
         if isinstance(conversation, str) or not self._source.skips_invalid:
             return conversation
         return "one side only" if all(turn.answer is None for turn in conversation.turns) else conversation
 
-    def _parse_record(self, record: Raw) -> Conversation | Skip:
+    def _parse_record(self, record: Raw) -> RecordedConversation | Skip:
         try:
             return self._parse(record.document)
         except DocumentError as error:
@@ -250,7 +252,7 @@ def _unless_exact(counts: Counting) -> float | None:
     return None if counts.how == "exact" else round(counts.chars_per_token, 4)
 
 
-def _counting_of(source: Recorded, data: Data, class_name: str) -> tuple[Length, Counting]:
+def _counting_of(source: Recorded, data: DataContext, class_name: str) -> tuple[Length, Counting]:
     """Return the length function of texts, in tokens or characters, and the method of counting."""
     if source.tokenizer is None:
         return len, counting(source.chars_per_token, data.of(class_name))

@@ -3,21 +3,21 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from inferload.content.data import Data
+from inferload.content.data import DataContext
 from inferload.workload.sources.api import AnswerLengths, Source
 from inferload.workload.sources.corpus import CorpusSource
 from inferload.workload.sources.loaders import FileReader, HubReader
 from inferload.workload.sources.recorded import RecordedSource
 from inferload.workload.sources.synthetic import PrefixSource, RandomLengthSource, SyntheticSource
 
-_Opener = Callable[[Any, str, Data, AnswerLengths], Source]
+_Opener = Callable[[Any, str, DataContext, AnswerLengths], Source]
 
 
-def _file(source: Any, class_name: str, data: Data, answers: AnswerLengths) -> Source:
+def _file(source: Any, class_name: str, data: DataContext, answers: AnswerLengths) -> Source:
     return RecordedSource(source, FileReader(source, data.origin), class_name, data, answers)
 
 
-def _hub(source: Any, class_name: str, data: Data, answers: AnswerLengths) -> Source:
+def _hub(source: Any, class_name: str, data: DataContext, answers: AnswerLengths) -> Source:
     return RecordedSource(source, HubReader(source), class_name, data, answers)
 
 
@@ -33,7 +33,7 @@ _OPENERS: Mapping[str, _Opener] = {
 }
 
 
-def open_source(source: Any, class_name: str, data: Data, answers: AnswerLengths) -> Source:
+def open_source(source: Any, class_name: str, data: DataContext, answers: AnswerLengths) -> Source:
     """Open the source of a class. `answers`: answer lengths of the scenario.
 
     UsageError (one line) if its file is missing, malformed, without a usable conversation, or different from the master's.

@@ -12,7 +12,7 @@ from locust_process import summary_of, turns_of
 from inferload import cli
 from inferload.errors import UsageError
 from inferload.master.lifecycle import cache_passes
-from inferload.plan.planned_load import Sample, planned_load
+from inferload.plan.planned_load import SampleSize, planned_load
 from inferload.plan.prefix_cache import PlannedCache
 from inferload.process.run_spec import RunOptions, resolve
 from inferload.scenario.scenario import Cache, load
@@ -165,7 +165,7 @@ def _planned(place: Place, ends: str) -> Ended:
 def test_a_run_that_ends_by_count_sends_what_was_planned(stage: Stage, scene: Scene) -> None:
     ended = stage.result(scene)
     made = load(str(ended.run_dir.with_name("run-scenario") / "scenario.yaml"))
-    plan = planned_load(made, Sessions(made), Sample(1_000, 8_000))
+    plan = planned_load(made, Sessions(made), SampleSize(1_000, 8_000))
     cache = PlannedCache(made, plan.sessions)
     turns, found = ended.summary["turns"]["by_phase"]["all"], ended.summary["cache"]["expected"]
     assert plan.session_certainty == plan.turn_certainty == "exact"

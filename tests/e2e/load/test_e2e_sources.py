@@ -10,7 +10,7 @@ import locust_process
 import pytest
 from e2e_runs import Ended, Place, Scene, Stage, check_books, quiet_port, scenario, scenes
 
-from inferload.content.data import Data, DataFindings
+from inferload.content.data import DataContext, DataFindings
 from inferload.content.script import outline
 from inferload.scenario.scenario import from_text, load
 from inferload.workload.sessions import Sessions
@@ -84,7 +84,7 @@ def test_two_workers_ask_what_was_recorded(stage: Stage, scene: Scene) -> None:
     assert source["skipped"] == {"one side only": 1}
     assert source["tokens"] == {"how": "given", "chars_per_token": 4.0, "error": None}
     made = from_text(manifest(ended)["scenario"]["text"], "run.json")
-    sessions = Sessions(made, Data(str(ended.run_dir.parent / "scenario.yaml")))
+    sessions = Sessions(made, DataContext(str(ended.run_dir.parent / "scenario.yaml")))
     asked = turns_by_session(ended)
     assert {row["worker"] for row in ended.turns} == {"w0", "w1"}
     for index, rows in asked.items():
@@ -131,7 +131,7 @@ def test_counts_are_measured_on_the_server_and_what_was_left_out_is_counted(stag
     tokens = block["data"]["chat"]["source"]["tokens"]
     assert tokens["how"] == "measured"
     assert block["notes"]["context truncated"] > 0
-    found = Data(by_class={"chat": DataFindings(None, tokens["chars_per_token"], tokens["error"])})
+    found = DataContext(by_class={"chat": DataFindings(None, tokens["chars_per_token"], tokens["error"])})
     sessions = Sessions(from_text(manifest(ended)["scenario"]["text"], "run.json"), found)
     planned, counted = 0, 0
     for index, rows in turns_by_session(ended).items():

@@ -12,7 +12,7 @@ from e2e_runs import Ended, Place, Scene, Stage, check_books, scenario, scenes
 from inferload.locustfiles.toolagent import TOOLS, ToolAgent, calculate
 from scripted_server import chunked
 
-from inferload.content.data import Data, DataFindings, Notes
+from inferload.content.data import DataContext, DataFindings, Notes
 from inferload.content.messages import ToolCall
 from inferload.content.script import Ask, Reply, Script, Work, Worked, outline
 from inferload.errors import UsageError
@@ -61,7 +61,9 @@ def driven(script: Script, *replies: Reply) -> Iterator[Ask]:
 
 def begun(workload: dict[str, Any], notes: Notes | None = None, origin: str = "") -> Script:
     kind = LiveAgentWorkload.model_validate({"kind": "live_agent", "agent": NAME} | workload)
-    return LiveAgentSessions(kind, "live_agent", Data(origin)).script(3, Random(1), Notes() if notes is None else notes)
+    return LiveAgentSessions(kind, "live_agent", DataContext(origin)).script(
+        3, Random(1), Notes() if notes is None else notes
+    )
 
 
 def test_tools_are_called_until_the_model_calls_none() -> None:
@@ -76,7 +78,7 @@ def test_tools_are_called_until_the_model_calls_none() -> None:
     said = [as_document(message) for message in asks[-1].messages]
     results = {message["tool_call_id"]: message["content"] for message in said if message["role"] == "tool"}
     assert results["call-calculate"].startswith("error: ValueError")
-    assert results["call-fly"].startswith("error: ValueError: there is no tool")
+    assert results["call-fly"].startswith("error: ValueError: unknown tool")
     first = {m["tool_call_id"]: m["content"] for m in map(as_document, asks[1].messages) if m["role"] == "tool"}
     assert first["call-calculate"] == "11"
     assert all(line.startswith("note-") for line in first["call-list_files"].splitlines())
@@ -112,7 +114,7 @@ def test_a_class_of_one_s_own_lies_beside_the_scenario(tmp_path: Path) -> None:
     assert (found.__name__, path) == ("Parrot", tmp_path / "mine.py")
     kind = LiveAgentWorkload.model_validate({"kind": "live_agent", "agent": "mine.py:Parrot"})
     with pytest.raises(UsageError, match=r"mine.py:Parrot: differs from the master's"):
-        LiveAgentSessions(kind, "parrots", Data(str(origin), {"parrots": DataFindings("0" * 64)}))
+        LiveAgentSessions(kind, "parrots", DataContext(str(origin), {"parrots": DataFindings("0" * 64)}))
 
 
 @pytest.mark.parametrize(
@@ -318,6 +320,6 @@ def test_a_plan_says_which_class_of_a_mix_it_does_not_count() -> None:
         {"name": "live", "share": 0.5, "workload": data["workload"]},
     ]
     said = describe(Scenario.model_validate(data | {"workload": {"kind": "mix", "classes": classes}}))
-    assert "of the sessions, whose turns cannot be planned" in said
-    assert said.count("not counted: class live") == 5
+    assert "of the sessions, turns not known before the run" in said
+    assert said.count("class live not included") == 5
     assert "session   3 turns" in said

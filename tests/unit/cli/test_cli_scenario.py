@@ -9,7 +9,7 @@ import pytest
 
 from inferload import cli
 from inferload.plan.describe import describe
-from inferload.plan.planned_load import Sample, planned_load
+from inferload.plan.planned_load import SampleSize, planned_load
 from inferload.scenario.files import catalog
 from inferload.scenario.scenario import Scenario, from_text, load
 from inferload.workload.sessions import Sessions
@@ -52,7 +52,7 @@ def test_an_endpoint_that_cannot_carry_tools_is_refused(inferload: Inferload, tm
     for command in ("validate", "plan"):
         code, _, err = inferload(command, str(file))
         assert code == 2
-        assert "request.endpoint completions: cannot carry the tools of class agent; use chat" in err
+        assert "request.endpoint completions: does not support the tools of class agent; use chat" in err
     file.write_text(text + "request: {endpoint: messages}\n")
     assert inferload("validate", str(file))[0] == 0
 
@@ -61,20 +61,20 @@ def test_plan_of_constants_is_plain_arithmetic() -> None:
     lines = describe(from_text(SMALL, "x")).splitlines()
     text = "\n".join(lines)
     assert "sessions start at equal intervals, 2 per second" in text
-    assert "with this seed 120 sessions start in the first 60 s" in text
-    assert "load      2 turns/s, 10 output tok/s, 20 input tok/s, 20 of these new" in text
+    assert "120 sessions start in the first 60 s with this seed" in text
+    assert "load      2 turns/s, 10 output tok/s, 20 input tok/s, 20 new prompt tok/s" in text
     assert "warm-up 0 s, measure 60 s, drain at most 0 s: 60 s at most" in text
     assert "numbers   120 turns in the measure phase, enough for p50 and p90" in text
     assert "too few for p95, p99 and p99.9; p95 needs a measure_s of about 100 s" in text
-    assert "the server must take 15 tokens" in text
+    assert "longest request and answer: 15 tokens" in text
 
 
 def test_plan_adds_up_history() -> None:
     talk = SMALL.replace("prompt_tokens: 10", "turns: 3, system_prompt_tokens: 100, prompt_tokens: 10")
     # Turns carry 110, 125 and 140 tokens: system prompt, what was said, and the new message.
-    assert "125 (110 to 140) tokens in a request with its history" in describe(from_text(talk, "x"))
+    assert "125 (110 to 140) input tokens per request with history" in describe(from_text(talk, "x"))
     alone = talk.replace("turns: 3", "history: none, turns: 3")
-    assert "110 tokens in a request with the system prompt" in describe(from_text(alone, "x"))
+    assert "110 input tokens per request with system prompt" in describe(from_text(alone, "x"))
 
 
 def test_plan_without_an_end_names_no_total() -> None:
@@ -90,7 +90,7 @@ def test_plan_counts_the_arrivals_of_the_seed() -> None:
     scenario = load("chat-open")
 
     def started(scenario: Scenario) -> int | None:
-        return planned_load(scenario, Sessions(scenario), Sample(1, 1)).session_count
+        return planned_load(scenario, Sessions(scenario), SampleSize(1, 1)).session_count
 
     counted = {started(scenario.changed({"seed": seed})) for seed in range(6)}
     assert len(counted) > 3

@@ -16,7 +16,7 @@ from inferload.content.script import Ask
 from inferload.measure.record import Failure
 from inferload.requests.bodies import BodySettings, BodyWriter, Isolation, Texts
 from inferload.scenario.files.mistakes import ScenarioError
-from inferload.scenario.scenario import Request, from_text
+from inferload.scenario.scenario import RequestOptions, from_text
 from inferload.scenario.schema.endpoints import ENDPOINTS, Endpoint
 
 
@@ -25,7 +25,7 @@ def said(role: Role, text: str, **more: Any) -> Message:
 
 
 def written(endpoint: Endpoint, *messages: Message, isolated: Isolation | None = None, **ask: Any) -> dict[str, Any]:
-    request = Request(endpoint=endpoint)
+    request = RequestOptions(endpoint=endpoint)
     writer = BodyWriter(Texts(approximate(), 0), BodySettings("m", request), isolated or Isolation())
     document = json.loads(writer.body(Ask(messages, ask.pop("output_tokens", 9), **ask)))
     assert isinstance(document, dict)
@@ -104,7 +104,7 @@ def test_a_later_prompt_begins_with_the_one_before_and_its_answer(turns: list[tu
 
 
 def test_a_prompt_carries_no_images() -> None:
-    with pytest.raises(ValueError, match="no images"):
+    with pytest.raises(ValueError, match="does not support images"):
         written("completions", *CONVERSATION)
 
 

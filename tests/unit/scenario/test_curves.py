@@ -175,15 +175,15 @@ def test_profiles(kind: str) -> None:
     curve = made.arrivals.curve(made.phases.warmup_s)
     assert {at_s: curve.rate(at_s) for at_s in expected} == pytest.approx(expected)
     assert from_text(made.resolved_text(), "again") == made
-    assert "a rate that changes" in describe(made)
+    assert "a changing rate" in describe(made)
 
 
 def test_a_plan_says_what_a_profile_does_and_what_of_it_is_cut_off() -> None:
     text = "{kind: constant, profile: {kind: steps, steps: [{sessions_per_s: 1, for_s: 20}, {sessions_per_s: 4, for_s: 60}]}}"
     words = describe(scenario(text))
-    assert "1/s for 20 s, then 4/s for 60 s; the first rate holds in the warm-up" in words
-    assert "the profile takes 80 s: what comes after measure_s, 60 s, is cut off" in words
-    assert "with this seed 190 sessions start in the first 70 s" in words  # 10 + 20 + 4 * 40
+    assert "1/s for 20 s, then 4/s for 60 s; the warm-up has the first rate" in words
+    assert "the profile lasts 80 s, longer than measure_s 60 s: its end is cut off" in words
+    assert "190 sessions start in the first 70 s with this seed" in words  # 10 + 20 + 4 * 40
     assert "numbers   180 turns in the measure phase" in words
 
 

@@ -87,7 +87,7 @@ def test_who_waits_at_a_gate_that_closes_goes_away() -> None:
     [
         (
             "{warmup_s: 3}",
-            "phases: measure_s is missing: how many seconds count; or give sessions or turns, or measure_s: null",
+            "phases: measure_s is missing; give measure_s, sessions or turns, or measure_s: null",
         ),
         ("{sessions: 0}", "phases.sessions: must be at least 1, is 0"),
         ("{turns: 2.5}", "phases.turns: must be a whole number, is 2.5"),

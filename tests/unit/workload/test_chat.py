@@ -240,7 +240,7 @@ def test_a_conversation_grows_to_its_limit(then: str, turns: int, notes: dict[st
 
 def test_what_is_done_about_long_conversations_is_said() -> None:
     text = describe(scenario(turns=8, context={"limit_tokens": 63, "then": "truncate"}))
-    found = re.search(r"context truncated: (\d+) times in the (\d+) sessions drawn here", text)
+    found = re.search(r"context truncated: (\d+) times in (\d+) drawn sessions", text)
     assert found is not None
     assert int(found[1]) == 4 * int(found[2])
 

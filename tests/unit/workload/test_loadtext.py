@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from inferload.content.data import Data
+from inferload.content.data import DataContext
 from inferload.errors import UsageError
 from inferload.plan.describe import describe
 from inferload.plan.load_text import load_text, recorded_load
@@ -29,7 +29,7 @@ def scenario(arrivals: str) -> Scenario:
 @pytest.mark.parametrize("name", ["chat", "chat-open", "mixed", "agent-live", "replay-mooncake", "smoke"])
 def test_every_line_is_one_of_the_plan(name: str) -> None:
     assert name in catalog.names()
-    made, data = load(name), Data(name)
+    made, data = load(name), DataContext(name)
     lines = load_text(made, (), data).text.splitlines()
     planned = describe(made, data).splitlines()
     assert {line.split()[0] for line in lines} >= {"arrivals", "phases"}
@@ -73,7 +73,7 @@ def test_every_line_is_one_of_the_plan(name: str) -> None:
     ],
 )
 def test_a_tile_has_users_or_rate_and_lengths(arrivals: str, users_or_rate: str, detail: str) -> None:
-    told = load_text(scenario(arrivals), (), Data())
+    told = load_text(scenario(arrivals), (), DataContext())
     assert told.users_or_rate == users_or_rate
     start, _, lengths = told.detail.rpartition("on average ")
     assert start == detail
@@ -123,7 +123,7 @@ def test_changes_by_a_shape_are_told_from_those_by_hand() -> None:
 
 def test_a_manifest_has_the_load_or_the_scenario_that_it_follows_from() -> None:
     made = scenario("{kind: poisson, sessions_per_s: 12}")
-    recorded = load_text(made, (), Data())
+    recorded = load_text(made, (), DataContext())
     manifest = json.loads(json.dumps({"load": recorded.to_dict()}))
     assert recorded_load(manifest, ()) == recorded
     old = recorded_load({"scenario": {"text": made.resolved_text()}}, ())

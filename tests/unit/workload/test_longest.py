@@ -2,7 +2,7 @@
 
 import pytest
 
-from inferload.content.data import Data
+from inferload.content.data import DataContext
 from inferload.plan.context_check import TooLong, too_long
 from inferload.scenario.scenario import from_text
 from inferload.workload.sessions import Sessions
@@ -29,13 +29,13 @@ request: {ignore_eos: %s}
 )
 def test_the_first_turn_that_is_too_long(forced: str, limit: int, tokens: int | None) -> None:
     scenario = from_text(TEXT % forced, "a")
-    found = too_long(scenario, Sessions(scenario, Data()), limit)
+    found = too_long(scenario, Sessions(scenario, DataContext()), limit)
     assert found == (None if tokens is None else TooLong(0, "chat", tokens, True))
 
 
 def test_it_says_what_to_do() -> None:
     said = TooLong(3, "agent", 40_000, True).in_words(32_768)
     assert said == (
-        "workload: a turn of class agent (session 3) needs 40,000 tokens with its answer, the model takes 32,768; "
+        "workload: a turn of class agent (session 3) needs 40,000 tokens with its answer, the model accepts 32,768; "
         "set context_limit_tokens to less, or serve a longer context"
     )

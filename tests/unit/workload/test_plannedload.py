@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from inferload.plan import describe
 from inferload.plan.describe import describe as plan_text
-from inferload.plan.planned_load import PlannedLoad, Sample, expected_sessions, planned_end_s, planned_load
+from inferload.plan.planned_load import PlannedLoad, SampleSize, expected_sessions, planned_end_s, planned_load
 from inferload.scenario.scenario import Scenario, from_text, load
 from inferload.workload.schedules import schedule_of
 from inferload.workload.sessions import Sessions
@@ -23,7 +23,7 @@ phases: {sessions: 30}
 """
 TURNS = {"dist": "uniform", "min": 1, "max": 4}
 CLOSED = {"kind": "closed", "users": 3, "spawn_per_s": 100}
-MANY = Sample(10_000, 100_000)
+MANY = SampleSize(10_000, 100_000)
 
 arrivals = st.one_of(
     st.fixed_dictionaries({"kind": st.just("poisson"), "sessions_per_s": st.floats(0.2, 5.0)}),
@@ -41,7 +41,7 @@ def made(**changes: Any) -> Scenario:
     return from_text(SMALL, "x").changed({path.replace("__", "."): value for path, value in changes.items()})
 
 
-def planned(scenario: Scenario, sample: Sample = MANY) -> PlannedLoad:
+def planned(scenario: Scenario, sample: SampleSize = MANY) -> PlannedLoad:
     return planned_load(scenario, Sessions(scenario), sample)
 
 
@@ -66,7 +66,7 @@ def test_the_load_ends_with_the_last_planned_turn(
 
 def test_the_end_follows_from_the_sessions_that_were_drawn() -> None:
     scenario = made(workload__turns=3, workload__think_time_s=2.0)  # 30 sessions, two a second, each 4 s
-    for sample in (MANY, Sample(5, 100)):
+    for sample in (MANY, SampleSize(5, 100)):
         assert planned_end_s(scenario, Sessions(scenario), sample) == pytest.approx(14.75 + 4.0)
 
 
@@ -128,15 +128,15 @@ def test_a_run_that_ends_in_time_sends_what_falls_due_before(
 
 def test_a_warm_up_that_users_fill_is_not_in_the_sums() -> None:
     text = plan_text(made(arrivals=CLOSED, phases__warmup_s=5.0))
-    assert "30 sessions in the measure phase, and the run ends with the last of them" in text
+    assert "30 sessions in the measure phase; the run ends with the last one" in text
     assert "in the measure phase 30 sessions, about 30 turns" in text
 
 
 def test_sums_beyond_the_sample_are_estimates(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(describe, "SAMPLE", 7)
     text = plan_text(made())
-    assert "in all 30 sessions, about 30 turns, 300 input tokens, 150 output tokens" in text
-    assert "of the 7 sessions drawn here" in text
+    assert "in total 30 sessions, about 30 turns, 300 input tokens, 150 output tokens" in text
+    assert "(7 drawn sessions" in text
 
 
 def test_the_measure_phase_has_no_more_turns_than_the_run() -> None:
@@ -161,7 +161,7 @@ def test_only_one_class_of_a_mix_is_planned_alone() -> None:
 
 def test_children_of_a_fork_are_due_at_once() -> None:
     scenario = load("agent-subagents")
-    for session in planned(scenario, Sample(20, 1_000)).sessions:
+    for session in planned(scenario, SampleSize(20, 1_000)).sessions:
         by_path: dict[str, list[float]] = {}
         for turn in session.turns:
             by_path.setdefault(turn.path, []).append(turn.at_s)
@@ -171,7 +171,7 @@ def test_children_of_a_fork_are_due_at_once() -> None:
 
 
 def test_turns_beyond_the_sample_give_an_estimate_of_the_sessions() -> None:
-    load = planned(made(phases={"turns": 5_000}, workload__turns=TURNS), Sample(200, 10_000))
+    load = planned(made(phases={"turns": 5_000}, workload__turns=TURNS), SampleSize(200, 10_000))
     assert (load.measured_turn_count, load.measured_certainty) == (5_000, "exact")
     assert load.session_certainty == load.turn_certainty == "about"
     assert load.turn_count == pytest.approx(5_000, rel=0.01)

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from paths import TESTS
 
-from inferload.content.data import Data, DataFindings
+from inferload.content.data import DataContext, DataFindings
 from inferload.content.messages import Piece
 from inferload.content.script import PlannedTurn, outline
 from inferload.content.token_estimate import Counting, measure
@@ -26,7 +26,7 @@ from inferload.scenario.scenario import Scenario, from_text
 from inferload.scenario.schema.sources import Columns
 from inferload.workload.sessions import Sessions
 from inferload.workload.sources import corpus, file_records, index, loaders
-from inferload.workload.sources.parsing import Conversation, DocumentError, Exchange, parse
+from inferload.workload.sources.parsing import DocumentError, Exchange, RecordedConversation, parse
 from inferload.workload.sources.synthetic import around
 
 HERE = TESTS
@@ -151,11 +151,11 @@ def test_a_document_is_a_conversation_in_any_of_the_usual_shapes() -> None:
     as_parts = {"messages": [{"role": role, "content": [{"type": "text", "text": text}]} for role, text in said]}
     for document in (conversation("a", "b", "c", "d"), as_openai, as_parts):
         talk = parse(document, "conversation", Columns())
-        assert isinstance(talk, Conversation)
+        assert isinstance(talk, RecordedConversation)
         assert talk.turns == turns
     with_system = {"system": "s", "messages": [{"role": "system", "content": "t"}, *as_openai["messages"]]}
     talk = parse(with_system, "conversation", Columns())
-    assert isinstance(talk, Conversation)
+    assert isinstance(talk, RecordedConversation)
     assert talk.lead == (("system", "s"), ("system", "t"))
 
 
@@ -164,9 +164,9 @@ def test_samplers() -> None:
     whole, first, prompt = (
         parse(document, sampler, Columns()) for sampler in ("conversation", "first_two", "whole_prompt")
     )  # type: ignore[arg-type]
-    assert isinstance(whole, Conversation)
-    assert isinstance(first, Conversation)
-    assert isinstance(prompt, Conversation)
+    assert isinstance(whole, RecordedConversation)
+    assert isinstance(first, RecordedConversation)
+    assert isinstance(prompt, RecordedConversation)
     assert whole.turns == (
         Exchange("1", "2"),
         Exchange("3", "4"),
@@ -178,7 +178,7 @@ def test_samplers() -> None:
 
 def test_one_side_in_a_row_is_one_message() -> None:
     document = {"messages": [{"role": role, "content": role[0]} for role in ("user", "user", "assistant", "assistant")]}
-    assert parse(document, "conversation", Columns()) == Conversation((Exchange("u\nu", "a\na"),))
+    assert parse(document, "conversation", Columns()) == RecordedConversation((Exchange("u\nu", "a\na"),))
 
 
 def test_documents_that_are_none() -> None:
@@ -241,7 +241,7 @@ def test_what_of_a_conversation_is_not_sent_is_counted_by_kind(tmp_path: Path) -
         "unknown parts": 2,
     }
     assert said_in(plan_of(sessions, 0)[0]) == ["What is this?"]
-    assert any(line.startswith("not sent of its conversations: 1 answers in front") for line in opened.in_words())
+    assert any(line.startswith("not sent: 1 answers before") for line in opened.in_words())
 
 
 def test_a_limit_on_whole_sessions_counts_the_answers_that_are_asked_for(tmp_path: Path) -> None:
@@ -311,10 +311,10 @@ def test_filters_of_vllms_benchmark(tmp_path: Path) -> None:
 def test_tokens_are_estimated_as_measured_as_given_or_as_assumed_and_it_is_said(tmp_path: Path) -> None:
     source = sharegpt(tmp_path / "s.json", [conversation("x" * 80, "y" * 40)])
     del source["chars_per_token"]
-    measured = Data(by_class={"chat": DataFindings(None, 5.0, 0.1)})
+    measured = DataContext(by_class={"chat": DataFindings(None, 5.0, 0.1)})
     for data, given_chars, tokens, how in (
         (None, None, 20, "assumed"),
-        (measured, None, 16, "measured on the server (mean error of a text's count: 10%)"),
+        (measured, None, 16, "measured on the server (mean error of a text's count: 10 %)"),
         (measured, 8.0, 10, "set in the scenario"),
     ):
         sessions = Sessions(scenario(source | ({"chars_per_token": given_chars} if given_chars else {})), data)
@@ -397,12 +397,12 @@ def test_a_worker_with_another_file_is_refused(tmp_path: Path) -> None:
     mine, masters = tmp_path / "mine.json", tmp_path / "masters.json"
     source = sharegpt(mine, [conversation("a", "b")])
     theirs = Sessions(scenario(sharegpt(masters, [conversation("a", "c")]))).open()["chat"].digest
-    data = Data.from_wire(Data(by_class={"chat": DataFindings(theirs)}).to_wire(), "s")
+    data = DataContext.from_wire(DataContext(by_class={"chat": DataFindings(theirs)}).to_wire(), "s")
     with pytest.raises(
         UsageError, match=r"mine.json: differs from the master's .* copy the same file to every machine"
     ):
         Sessions(scenario(source), data).open()
-    same = Data(by_class={"chat": DataFindings(data_files.sha256_of(mine))})
+    same = DataContext(by_class={"chat": DataFindings(data_files.sha256_of(mine))})
     assert same.has_files
     Sessions(scenario(source), same).open()
 

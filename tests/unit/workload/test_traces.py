@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from paths import DATA
 
-from inferload.content.data import Data, Notes
+from inferload.content.data import DataContext, Notes
 from inferload.content.prompts import Vocabulary, calibrate
 from inferload.content.script import PlannedTurn, Work, outline
 from inferload.errors import UsageError
@@ -38,7 +38,7 @@ def index(name: str, form: str, from_s: float = 0.0, to_s: float | None = None) 
 
 def replay(name: str, form: str, **more: object) -> ReplaySessions:
     workload = Replay.model_validate({"kind": "replay", "path": str(TRACES / name), "format": form} | more)
-    return ReplaySessions(workload, "replay", Data())
+    return ReplaySessions(workload, "replay", DataContext())
 
 
 def test_a_mark_of_byte_order_is_read_over(tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def steps(tmp_path: Path, *rows: tuple[int, int, int], last_input: str = "tool_r
     path = tmp_path / "steps.jsonl"
     path.write_text("\n".join(lines))
     workload = Replay.model_validate({"kind": "replay", "path": str(path), "format": "tracelab"})
-    return ReplaySessions(workload, "replay", Data())
+    return ReplaySessions(workload, "replay", DataContext())
 
 
 LETTERS = calibrate(lambda text: [ord(letter) for letter in text])
@@ -224,7 +224,7 @@ def test_a_span_that_says_what_was_cached_keeps_as_much(tmp_path: Path, cached: 
     path = tmp_path / "spans.jsonl"
     path.write_text("\n".join(lines))
     workload = Replay.model_validate({"kind": "replay", "path": str(path), "format": "otel"})
-    second = planned(ReplaySessions(workload, "replay", Data()), 0)[1]
+    second = planned(ReplaySessions(workload, "replay", DataContext()), 0)[1]
     assert [message.tokens for message in second.ask.messages] == kept
     assert second.ask.messages[0].pieces[0].tokens == (cached or 100)
 
@@ -427,7 +427,7 @@ def test_a_file_of_times_gives_arrivals_to_any_workload(tmp_path: Path) -> None:
     made = scenario(chat, f"{{kind: trace, path: {tmp_path / 'times'}}}")
     plan = schedule_of(made, Sessions(made), 1.0)
     assert [one.due_s for one in iter(plan.next, None) if one is not None] == [0, 0.5, 2]
-    assert "3 sessions in all, and the run ends with the last of them" in describe(made)
+    assert "3 sessions in total; the run ends with the last one" in describe(made)
 
 
 @pytest.mark.parametrize(
@@ -476,4 +476,4 @@ def test_a_replay_that_is_none(workload: str, said: str) -> None:
 
 def test_the_bundled_replay(golden: Callable[[str, str], None]) -> None:
     made = load("replay-mooncake")
-    golden("plan-replay-mooncake.txt", describe(made, Data("replay-mooncake")) + "\n")
+    golden("plan-replay-mooncake.txt", describe(made, DataContext("replay-mooncake")) + "\n")

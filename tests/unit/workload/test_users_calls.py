@@ -13,11 +13,11 @@ from inferload.errors import UsageError
 from inferload.measure.clock import NS_PER_S, now_ns
 from inferload.measure.record import PhaseWindow
 from inferload.requests.calls import FIELDS, METHODS, OWN, CallError, call_of, check_conversation
-from inferload.scenario.scenario import Request
+from inferload.scenario.scenario import RequestOptions
 from inferload.scenario.schema.endpoints import Endpoint
 from inferload.worker.user_turns import TaskSession
 
-PLAIN = Request(ignore_eos=False)
+PLAIN = RequestOptions(ignore_eos=False)
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
 
 
@@ -65,7 +65,7 @@ def test_half_a_surrogate_pair_of_an_earlier_answer_can_be_sent() -> None:
 
 def test_fields_of_the_scenario_and_of_the_call() -> None:
     call = call_of("chat", "Hi", {"top_p": 0.9, "extra_body": {"my_server": 1}})
-    sent = json.loads(call.request_body(Request(ignore_eos=False, extra_body={"top_p": 0.1, "seed": 7}), "m"))
+    sent = json.loads(call.request_body(RequestOptions(ignore_eos=False, extra_body={"top_p": 0.1, "seed": 7}), "m"))
     assert (sent["top_p"], sent["seed"], sent["my_server"]) == (0.9, 7, 1)
 
 
@@ -77,23 +77,23 @@ def test_fields_of_the_scenario_and_of_the_call() -> None:
         (
             "Hi",
             {"my_server": 1},
-            "chat: unknown argument 'my_server'; a field of your server's own goes into extra_body=",
+            "chat: unknown argument 'my_server'; put a server-specific field into extra_body=",
         ),
-        ("Hi", {"max_completion_tokens": 5}, "chat: max_completion_tokens is called max_tokens here"),
+        ("Hi", {"max_completion_tokens": 5}, "chat: max_completion_tokens is max_tokens here"),
         ("Hi", {"extra_body": {"stream": False}}, "chat: stream is always on; leave it out"),
-        ("Hi", {"max_tokens": 0}, "chat: max_tokens is 0; give a whole number from 1 on"),
+        ("Hi", {"max_tokens": 0}, "chat: max_tokens is 0; give a whole number from 1"),
         ("Hi", {"timeout_s": "1"}, "chat: timeout_s is '1'; give seconds above 0"),
-        ("Hi", {"name": ""}, "chat: name is ''; give a word without blanks and braces: it names a row of all tables"),
+        ("Hi", {"name": ""}, "chat: name is ''; give a word without blanks and braces, for tables and gates"),
         ("Hi", {"name": "GET /x"}, "chat: name is 'GET /x'; give a word without blanks"),
         ("Hi", {"name": "x" * 101}, "chat: name has 101 characters; give at most 100"),
         ("Hi", {"headers": {"X-A": "b\r\nX-C: d"}}, "chat: header X-A: must be printable ASCII"),
         (
             "Hi",
             {"headers": {"Authorization": "Bearer 1"}},
-            "a key does not belong into a locustfile; use --api-key-file",
+            "credentials are not allowed in a locustfile; use --api-key-file",
         ),
         ("Hi", {"tools": "look"}, "chat: tools is str; give a list of tool definitions"),
-        ("Hi", {"extra_body": {"x": object()}}, "a request holds text, numbers, lists and dicts only"),
+        ("Hi", {"extra_body": {"x": object()}}, "a request may contain only text, numbers, lists and dicts"),
         ([], {}, "chat: messages is empty; give text, or a list of"),
         (None, {}, "chat: messages is NoneType; give text, or a list of"),
         (["Hi"], {}, "chat: messages[0] is str; give {'role': 'user', 'content': '...'}"),
@@ -117,7 +117,7 @@ def test_a_wrong_call_is_one_line_with_its_remedy(context: Any, options: dict[st
     [
         ({"sytem": "Be brief."}, r"^conversation: unknown argument 'sytem'; did you mean system\?$"),
         ({"max_token": 5}, r"^conversation: unknown argument 'max_token'; did you mean max_tokens\?$"),
-        ({"max_tokens": 0}, r"^chat: max_tokens is 0; give a whole number from 1 on$"),
+        ({"max_tokens": 0}, r"^chat: max_tokens is 0; give a whole number from 1$"),
     ],
 )
 def test_a_wrong_argument_of_a_conversation(options: dict[str, Any], says: str) -> None:
