@@ -1,4 +1,4 @@
-"""The measure phase by target or by model, from the turns themselves: which of them was slow."""
+"""Results of the measure phase by target or by model, from turn records."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ _SHOWN = ("ttft_ms", "ttft_planned_ms", "itl_ms", "tpot_ms", "e2e_ms")
 
 
 def split(turns: pa.Table, column: str, values: list[str]) -> dict[str, dict[str, Any]]:
-    """For each value of a column (`target`, `model`): its turns planned in the measure phase, and their latencies."""
+    """Return counts and latencies of the turns planned in the measure phase, for each value of a column."""
     measured = turns.filter(pc.equal(turns["phase"], "measure"))
     return {value: _block(measured.filter(pc.equal(measured[column].cast(pa.string()), value))) for value in values}
 
