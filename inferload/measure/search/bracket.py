@@ -125,12 +125,12 @@ def pinned(settings: Settings, sure: Bounds) -> bool:
     return not _wide(settings, sure)
 
 
-def _wide(settings: Settings, given: Bounds) -> bool:
-    assert given.low is not None
-    assert given.high is not None
-    if settings.whole and given.high - given.low <= 1:
+def _wide(settings: Settings, between: Bounds) -> bool:
+    assert between.low is not None
+    assert between.high is not None
+    if settings.whole and between.high - between.low <= 1:
         return False
-    return given.width > log(1 + settings.precision) + 1e-3  # levels are rounded to four digits
+    return between.width > log(1 + settings.precision) + 1e-3  # levels are rounded to four digits
 
 
 def _outward(settings: Settings, points: Sequence[Point], likely: Bounds) -> float | Ended:
