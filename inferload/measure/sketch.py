@@ -141,13 +141,6 @@ class Sketch:
         if len(self._singles) > _MOST_WAITING:
             self._settle()
 
-    def merge(self, other: Sketch) -> Sketch:
-        """Return the sum as a new sketch."""
-        merged = Sketch(self.relative_error)
-        merged.absorb(self)
-        merged.absorb(other)
-        return merged
-
     def absorb(self, other: Sketch) -> None:
         """Add another sketch, which stays unchanged."""
         if other.relative_error != self.relative_error:
