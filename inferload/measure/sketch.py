@@ -159,7 +159,7 @@ class Sketch:
         self._span(other.count, other.min, other.max)
 
     def quantile(self, q: float) -> float | None:
-        """The value at the nearest rank, within the relative error; None when empty."""
+        """Return the value at the nearest rank, within the relative error; None if empty."""
         if not 0 <= q <= 1:
             raise ValueError(f"quantile {q}: must lie between 0 and 1")
         if self.min is None or self.max is None:

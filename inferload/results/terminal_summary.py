@@ -32,7 +32,7 @@ def brief(summary: Mapping[str, Any], load: str = "") -> str:
 
 
 def clipped(text: str, columns: int = _COLUMNS) -> str:
-    """Return a text of at most so many columns; an ellipsis marks a cut."""
+    """Return a text of at most `columns` columns; an ellipsis marks a cut."""
     return text if len(text) <= columns else text[: columns - 1].rstrip() + "…"
 
 

@@ -36,7 +36,7 @@ class SearchResult:
 
     @property
     def resolved(self) -> bool:
-        """Whether the decided loads are within the precision."""
+        """True if the decided loads are within the precision."""
         return self.why == "resolved"
 
     def text(self, unit: str, whole: bool = False) -> str:

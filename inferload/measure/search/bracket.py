@@ -30,7 +30,7 @@ _TRIES = 2  # runs of a load whose run failed or was not valid
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What is searched for and what may be spent. `window_s`: measured in one run; `lead_s`: time of a run beside it."""
+    """Conditions and limits of a search. `window_s`: measure phase of a run. `lead_s`: other time of a run."""
 
     conditions: tuple[Condition, ...]
     guess: float
@@ -119,7 +119,7 @@ def next_load(settings: Settings, looks: Sequence[Look], points: Sequence[Point]
 
 
 def pinned(settings: Settings, sure: Bounds) -> bool:
-    """Whether the two decided loads are as near to each other as `precision`."""
+    """Return True if the two decided loads are within `precision` of each other."""
     if sure.low is None or sure.high is None:
         return settings.whole and sure.high is not None and sure.high <= 1
     return not _wide(settings, sure)

@@ -109,7 +109,7 @@ class Bounds:
 
     @property
     def contradict(self) -> bool:
-        """Whether a load holds above one that does not: attainment does not simply fall with load."""
+        """True if a load that holds is above one that does not: attainment does not decrease with load."""
         return self.low is not None and self.high is not None and self.low >= self.high
 
     @property

@@ -25,7 +25,7 @@ def line(point: Point, number: int, used_s: float, unit: str) -> str:
 
 
 def _cause(point: Point) -> str:
-    """The whole cause of a failure; of an invalid run without the remedy, which is in search.md."""
+    """Cause of a failed run, or of an invalid run without the remedy, which is in search.md."""
     if not point.causes:
         return "no reason given"
     text = " ".join(point.causes[-1].split())
@@ -33,7 +33,7 @@ def _cause(point: Point) -> str:
 
 
 def _remarks(point: Point) -> list[str]:
-    """The first remark and the number of the others; all of them, with remedies, are in search.md."""
+    """First remark and the number of the others; search.md has all, with remedies."""
     more = len(point.remarks) - 1
     return [f"but {_without_remedy(text)}" + (f" (and {more} more)" if more > 0 else "") for text in point.remarks[:1]]
 
@@ -76,7 +76,7 @@ def percent(share: float) -> str:
 
 
 def summed_up(document: Mapping[str, Any]) -> list[str]:
-    """The result and the time spent, from search.json."""
+    """Return the result and the time spent, from search.json."""
     spent, answer = document["spent"], document["answer"]
     lines = []
     if answer is not None:
