@@ -1,4 +1,4 @@
-"""Prefix-cache hits that were to be expected, beside those that were counted."""
+"""Chart of expected and counted prefix-cache hit rates."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,15 +6,15 @@ from typing import Any
 from .chart import BLUE, GREEN, ORANGE, PALE_BLUE, Picture, layout, title
 
 _BARS = (
-    ("expected of an endless cache", "expected", "hit_rate", "cached_tokens", BLUE),
-    ("the same, upper bound", "expected", "hit_rate_at_most", "cached_tokens_at_most", PALE_BLUE),
+    ("expected, unlimited cache", "expected", "hit_rate", "cached_tokens", BLUE),
+    ("expected, upper bound", "expected", "hit_rate_at_most", "cached_tokens_at_most", PALE_BLUE),
     ("counted by the server", "counted", "hit_rate", "hits", ORANGE),
-    ("told with the answers", "per_turn", "hit_rate", "cached_tokens", GREEN),
+    ("reported per turn (usage)", "per_turn", "hit_rate", "cached_tokens", GREEN),
 )
 
 
 def picture(summary: Mapping[str, Any] | None) -> Picture | None:
-    """From summary.json's cache block; None where fewer than two of the rates are known."""
+    """Chart from the `cache` block of summary.json; None if fewer than two rates are known."""
     cache = (summary or {}).get("cache") or {}
     rows = [
         (label, cache[part][rate], cache[part].get(tokens), colour)
@@ -39,9 +39,7 @@ def picture(summary: Mapping[str, Any] | None) -> Picture | None:
         }
     ]
     plan = layout(
-        116 + 46 * len(rows), {"title": title("of the input tokens, %"), "range": [0, 100]}, {"automargin": True}
+        116 + 46 * len(rows), {"title": title("share of input tokens, %"), "range": [0, 100]}, {"automargin": True}
     )
-    note = (
-        "Over the whole run. Fewer hits than an endless cache would have had were evicted, or never shared as planned."
-    )
-    return Picture("cache-hits", "Cache hits, expected and counted", note, {"data": data, "layout": plan})
+    note = "All phases. A counted rate below the expected one means evictions, or prefixes that were not shared as planned."
+    return Picture("cache-hits", "Prefix-cache hits", note, {"data": data, "layout": plan})

@@ -1,4 +1,4 @@
-"""What a picture is, and the look that all of them share."""
+"""Chart description for plotly.js, colours, common layout and axes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ BLUE, PALE_BLUE, ORANGE, PALE_ORANGE, RED, PALE_RED, GREEN, PALE_GREEN = (
 )  # fmt: skip
 GREY, VIOLET, PALE_VIOLET, TEAL, PALE_TEAL = "#8a8f98", "#8463b8", "#bda9de", "#2a9d9d", "#8fd0d0"
 
-# From nothing to much; what is little lets the page's own colour through, light or dark.
+# From low to high; low values are transparent, so that they fit light and dark pages.
 HEAT = [
     [0.0, "rgba(47,120,196,0.10)"],
     [0.35, "rgba(47,120,196,0.75)"],
@@ -27,7 +27,7 @@ SHARES = [[0.0, RED], [0.5, "#c9a13b"], [1.0, GREEN]]
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """One picture: `note` says how to read it, `terms` name the rows of the definitions that it shows."""
+    """A chart. `note`: how to read it; `terms`: definitions that it links to."""
 
     key: str
     title: str
@@ -37,16 +37,16 @@ class Picture:
 
     @property
     def height(self) -> int:
-        """In pixels."""
+        """Height in pixels."""
         return int(self.figure["layout"]["height"])
 
 
-# Every axis writes 12,000, as the tables do, and neither 12000 nor 12k.
+# Thousands separators on all axes, as in the tables.
 PLAIN_NUMBERS: Figure = {"separatethousands": True, "exponentformat": "none"}
 
 
 def layout(height: int, x: Figure, y: Figure, **more: Any) -> Figure:
-    """A layout with one x and one y axis; the reader's colours come with the page."""
+    """Layout with one x and one y axis; the script of the page sets the theme colours."""
     legend = {"orientation": "h", "x": 0, "xanchor": "left", "y": 1, "yanchor": "bottom"}
     base: Figure = {
         "height": height,
@@ -68,12 +68,12 @@ def title(text: str) -> Figure:
 
 
 def numbers(values: Sequence[float] | Floats, digits: int = 4) -> list[float | None]:
-    """For JSON: so many significant digits, None for what is not known."""
+    """Values for JSON with `digits` significant digits; None for NaN."""
     return [None if value is None or not np.isfinite(value) else float(f"{value:.{digits}g}") for value in values]
 
 
 def limit_line(y: float, text: str, yref: str = "y") -> tuple[Figure, Figure]:
-    """A limit across the picture, as a shape and its words. On a logarithmic axis `y` is to be its log10 for the words."""
+    """Horizontal line at a limit, as a shape and an annotation. On a logarithmic axis the annotation needs log10 of `y`."""
     line = {"color": RED, "width": 1.2, "dash": "dash"}
     shape = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "yref": yref, "y0": y, "y1": y, "line": line}
     words = {"xref": "paper", "x": 0.005, "yref": yref, "y": y, "text": text, "showarrow": False,
@@ -82,7 +82,7 @@ def limit_line(y: float, text: str, yref: str = "y") -> tuple[Figure, Figure]:
 
 
 def decades(low: float, high: float) -> Figure:
-    """Ticks of a logarithmic axis in plain numbers, the fewer the more powers of ten it spans, and a range with some room."""
+    """Ticks and range of a logarithmic axis; fewer ticks per decade over more decades."""
     low, high = max(low, 1e-3), max(high, low * 1.01, 1e-3)
     first, last = int(np.floor(np.log10(low))), int(np.ceil(np.log10(high)))
     spanned = np.log10(high / low)

@@ -1,4 +1,4 @@
-"""Inter-token latency over time as a heat map: every gap of the run is in it, however few pixels there are."""
+"""Heat map of all inter-token latencies of a run over time."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ COLUMNS, PER_DECADE = 240, 16
 
 
 def counts(at_s: Floats, gap_ms: Floats, end_s: float) -> tuple[Floats, Floats, Floats]:
-    """Gaps in cells: (instants of columns in s, bounds of rows in ms, counts as rows x columns). All gaps must be above 0."""
+    """Histogram of gaps: (times of columns in s, bounds of rows in ms, counts as rows x columns). Gaps must be above 0."""
     width_s = max(1.0, float(np.ceil(end_s / COLUMNS)))
     columns = max(1, int(np.ceil(end_s / width_s)))
     low, high = np.floor(np.log10(gap_ms.min()) * PER_DECADE), np.floor(np.log10(gap_ms.max()) * PER_DECADE)
@@ -23,7 +23,7 @@ def counts(at_s: Floats, gap_ms: Floats, end_s: float) -> tuple[Floats, Floats, 
 
 
 def picture(run: RunFrames, phases: tuple[PhaseSpan, ...]) -> Picture | None:
-    """Of turns that ended well; None where no gap is known."""
+    """Chart of the gaps of successful turns; None without gaps."""
     known = run.events.gap_ms > 0
     if not known.any():
         return None
@@ -46,7 +46,7 @@ def picture(run: RunFrames, phases: tuple[PhaseSpan, ...]) -> Picture | None:
             "hoverongaps": False,
             "hovertemplate": "%{x:.0f} s, near %{y:.3~g} ms: %{text} of the gaps<extra></extra>",
             "colorbar": {
-                "title": {"text": "of that time's gaps", "side": "right"},
+                "title": {"text": "share of gaps", "side": "right"},
                 "tickvals": [-4, -3, -2, -1, 0],
                 "ticktext": ["0.01 %", "0.1 %", "1 %", "10 %", "all"],
                 "thickness": 12,
@@ -55,7 +55,7 @@ def picture(run: RunFrames, phases: tuple[PhaseSpan, ...]) -> Picture | None:
             },
         }
     ]
-    x = {"title": title("seconds since the run's start"), "range": [0, max(1.0, run.end_s)], "showgrid": False}
+    x = {"title": title("time since the start of the run, s"), "range": [0, max(1.0, run.end_s)], "showgrid": False}
     y = {"title": title("ITL, ms")} | decades(float(bounds[0]), float(bounds[-1])) | {"showgrid": False}
     plan = layout(400, x, y)
     plan["shapes"] = [
@@ -73,7 +73,7 @@ def picture(run: RunFrames, phases: tuple[PhaseSpan, ...]) -> Picture | None:
         if span.start_s > 0
     ]
     note = (
-        f"All {int(cells.sum()):,} gaps between output events; a column is {at_s[0] * 2:g} s, its colours add up to all of them. "
-        "Stripes that lie apart are phases of the server's work; dots high up are stalls."
+        f"All {int(cells.sum()):,} gaps between output events; each column of {at_s[0] * 2:g} s adds up to 100 %. "
+        "Separate bands indicate different batch compositions; isolated high cells are stalls."
     )
     return Picture("itl-heat", "Inter-token latency over time", note, {"data": data, "layout": plan}, ("itl_ms",))

@@ -1,7 +1,7 @@
-"""Turns as swim lanes: who was served when, in one minute that the reader chooses.
+"""Gantt chart of the turns of one minute.
 
-A turn takes the lowest lane that is free when it is planned. The page holds the turns of so many minutes as fit; which
-ones it leaves out is said, and `--minute` adds one.
+A turn occupies the lowest lane that is free at its planned start. The page contains up to `MOST_TURNS` turns; its note gives the
+number of minutes left out, and `--minute` selects one.
 """
 
 import heapq
@@ -18,17 +18,17 @@ MINUTE_S = 60
 MOST_TURNS = 30_000
 
 
-# (what, from, to, colour); the page's script draws the same.
+# (name, start, end, colour); report.js draws the same segments.
 SEGMENTS = (
-    ("not sent yet", "planned", "sent", RED),
-    ("waits for its first token", "sent", "first", ORANGE),
-    ("answer", "first", "closed", BLUE),
+    ("not sent", "planned", "sent", RED),
+    ("waiting for the first token", "sent", "first", ORANGE),
+    ("streaming", "first", "closed", BLUE),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Lanes:
-    """Turns in the order of their plan, instants in ms since the run's start (-1: never), and which minutes are held."""
+    """Turns in planned order, times in ms since the start of the run (-1: never), and the contained minutes."""
 
     columns: dict[str, list[Any]]
     minutes: tuple[int, ...]
@@ -38,7 +38,7 @@ class Lanes:
 
 
 def lanes(run: RunFrames, minute: int | None = None) -> Lanes | None:
-    """Return the lanes of a run; None without turns. `minute`: the one to show first (default: that of the slowest turn)."""
+    """Return the lanes of a run; None without turns. `minute`: the one shown first (default: that of the slowest turn)."""
     turns = run.turns
     if not len(turns) or "session_id" not in turns:
         return None
@@ -48,22 +48,22 @@ def lanes(run: RunFrames, minute: int | None = None) -> Lanes | None:
     lane = packed(table["planned_s"].to_numpy(), table["closed_s"].to_numpy())
     minutes = (table["planned_s"] // MINUTE_S).clip(lower=0).astype(int).to_numpy()
     per_minute = np.bincount(minutes)
-    asked = minute if minute is not None and minute < len(per_minute) and per_minute[minute] else None
-    chosen = int(minutes[_slowest(table)]) if asked is None else asked
-    held = _held(per_minute, chosen)
-    keep = np.isin(minutes, held)
-    rows = table[keep]
+    valid = minute if minute is not None and minute < len(per_minute) and per_minute[minute] else None
+    chosen = int(minutes[_slowest(table)]) if valid is None else valid
+    contained = _contained(per_minute, chosen)
+    inside = np.isin(minutes, contained)
+    rows = table[inside]
     columns: dict[str, list[Any]] = {name: _ms(rows[f"{name}_s"]) for name in ("planned", "sent", "first", "closed")}
-    columns["lane"] = lane[keep].tolist()
+    columns["lane"] = lane[inside].tolist()
     columns["name"] = [f"{a}/{b}" for a, b in zip(rows["session_id"], rows["turn_index"], strict=True)]
     columns["class"] = rows["class"].tolist()
     columns["input"], columns["output"] = (_whole(rows.get(f"{name}_tokens")) for name in ("input", "output"))
     columns["failure"] = [None if pd.isna(failure) else str(failure) for failure in rows["failure"]]
-    return Lanes(columns, tuple(held), chosen, int(np.count_nonzero(per_minute)) - len(held), run.end_s)
+    return Lanes(columns, tuple(contained), chosen, int(np.count_nonzero(per_minute)) - len(contained), run.end_s)
 
 
 def _slowest(table: pd.DataFrame) -> int:
-    """Return the row with the longest E2E from the plan: of the turns in the table of the slowest, else of all."""
+    """Return the row with the longest E2E from the plan: of the table of slowest turns, else of all turns."""
     measured = table["ok"] & (table["phase"] == "measure")
     e2e_ms = table["e2e_planned_ms"].to_numpy()
     for values in (np.where(measured, e2e_ms, np.nan), e2e_ms):
@@ -72,18 +72,18 @@ def _slowest(table: pd.DataFrame) -> int:
     return 0
 
 
-def _held(per_minute: np.ndarray[Any, Any], chosen: int) -> list[int]:
-    """The chosen minute, then others evenly over the run until there are too many turns."""
+def _contained(per_minute: np.ndarray[Any, Any], chosen: int) -> list[int]:
+    """The chosen minute, and others evenly over the run up to `MOST_TURNS` turns."""
     present = [int(minute) for minute in np.flatnonzero(per_minute)]
     if per_minute.sum() <= MOST_TURNS:
         return present
     fits = max(1, int(MOST_TURNS // per_minute[present].mean()) - 1)
-    even = {present[int(place)] for place in np.linspace(0, len(present) - 1, fits)}
+    even = {present[int(index)] for index in np.linspace(0, len(present) - 1, fits)}
     return sorted(even | {chosen})
 
 
 def packed(start_s: np.ndarray[Any, Any], end_s: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The lowest free lane of each span; spans in the order of their start."""
+    """Lowest free lane of each span; spans are sorted by start."""
     free: list[int] = []
     busy: list[tuple[float, int]] = []
     lanes = np.empty(len(start_s), dtype=np.int64)
@@ -104,13 +104,13 @@ def _whole(values: pd.Series | None) -> list[int | None]:
     return [] if values is None else [None if pd.isna(value) else int(value) for value in values]
 
 
-def picture(found: Lanes) -> Picture:
-    """The chosen minute."""
-    start, end = found.chosen * MINUTE_S * 1000, (found.chosen + 1) * MINUTE_S * 1000
-    at = {name: np.array(found.columns[name]) for name in ("planned", "sent", "first", "closed", "lane")}
+def picture(minutes: Lanes) -> Picture:
+    """Chart of the chosen minute."""
+    start, end = minutes.chosen * MINUTE_S * 1000, (minutes.chosen + 1) * MINUTE_S * 1000
+    at = {name: np.array(minutes.columns[name]) for name in ("planned", "sent", "first", "closed", "lane")}
     inside = (at["planned"] < end) & (at["closed"] >= start)
     data = [_segments(at, inside, segment) for segment in SEGMENTS]
-    failed = inside & np.array([failure is not None for failure in found.columns["failure"]])
+    failed = inside & np.array([failure is not None for failure in minutes.columns["failure"]])
     if failed.any():
         data.append(
             {
@@ -123,17 +123,17 @@ def picture(found: Lanes) -> Picture:
                 "hoverinfo": "skip",
             }
         )
-    x = {"title": title("seconds since the run's start"), "range": [start / 1e3, min(end / 1e3, found.end_s)]}
+    x = {"title": title("time since the start of the run, s"), "range": [start / 1e3, min(end / 1e3, minutes.end_s)]}
     most = int(at["lane"][inside].max()) + 1 if inside.any() else 1
     y = {"title": title("lane"), "range": [most - 0.4, -0.6], "showgrid": False, "tickformat": "d"}
-    note = "A line is a turn, from its plan to its end; red at its end: failed."
-    if found.left_out:
-        note += f" {found.left_out} minutes are left out of this page; inferload report --minute N shows minute N."
+    note = "One bar per turn, planned start to end; a red cross marks a failure."
+    if minutes.left_out:
+        note += f" {minutes.left_out} minutes are not in this page; inferload report --minute N shows minute N."
     return Picture("lanes", "Turns of one minute", note, {"data": data, "layout": layout(440, x, y)})
 
 
 def _segments(at: dict[str, Any], inside: Any, segment: tuple[str, str, str, str]) -> Figure:
-    """All turns' segments of one kind as one line with gaps; what never came ends with the turn."""
+    """Segments of one kind as one line with gaps; a segment without an end is closed with its turn."""
     name, start, end, colour = segment
     begin = at[start][inside]
     until = np.where(at[end][inside] < 0, at["closed"][inside], at[end][inside])

@@ -1,4 +1,4 @@
-"""Where the time goes: the parts of a turn, stacked, from the fastest turns to the slowest."""
+"""Latency breakdown: stacked parts of a turn by percentile of the total."""
 
 import itertools
 
@@ -22,7 +22,7 @@ _EDGES = (*range(0, 90, 10), 90, 95, 99, 100)
 
 
 def picture(parts: pd.DataFrame) -> Picture | None:
-    """Bars of percentiles of the total, from the table of `breakdown.parts`; None without a turn."""
+    """Chart from the table of `breakdown.parts`; None without turns."""
     if not len(parts):
         return None
     ordered = parts.sort_values("total_ms", ignore_index=True)
@@ -52,13 +52,13 @@ def picture(parts: pd.DataFrame) -> Picture | None:
         )
     if not data:
         return None
-    x = {"title": title("turns by how long they took"), "type": "category"}
+    x = {"title": title("turns by percentile of the total"), "type": "category"}
     plan = layout(400, x, {"title": title("mean, ms"), "rangemode": "tozero"})
     plan |= {"barmode": "relative", "bargap": 0.12, "hovermode": "x unified"}
     source = (
-        "Queue, prefill and decode as the server reported them with each turn."
+        "Queue, prefill and decode are reported by the server per turn."
         if divided
-        else "The server did not report its own parts with every turn, so what is not the client's stands in one piece."
+        else "The server reported no times for some turns, so server and network are one part."
     )
-    note = f"Means of the turns between two percentiles of the whole, from the plan to the last token. {source}"
-    return Picture("where-from", "Where the time goes", note, {"data": data, "layout": plan})
+    note = f"Mean times between two percentiles of the total, planned start to last token. {source}"
+    return Picture("where-from", "Latency breakdown", note, {"data": data, "layout": plan})

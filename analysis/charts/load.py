@@ -1,6 +1,6 @@
-"""Throughput against latency over the loads that were tried, with the limits of the SLO.
+"""Throughput against latency, with the limits of the SLO.
 
-A curve is one configuration over its loads: the steps of a run, the points of a search, or runs at several loads.
+A curve is one configuration at several loads: steps of a run, points of a search, or runs.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,19 +36,19 @@ from .chart import (
 KEY = "load"
 THROUGHPUT = "output_tok_per_s"
 _PANELS = (("TTFT", "p50(ttft_ms)", "p95(ttft_ms)", ""), ("ITL", "p50(itl_ms)", "p95(itl_ms)", "2"))
-FIGURES = (THROUGHPUT, *(name for panel in _PANELS for name in panel[1:3]))  # what a point is made of
+FIGURES = (THROUGHPUT, *(name for panel in _PANELS for name in panel[1:3]))
 
-_ALONE = ((BLUE, PALE_BLUE), (ORANGE, PALE_ORANGE))  # of the two panels, where there is one curve
+_ALONE = ((BLUE, PALE_BLUE), (ORANGE, PALE_ORANGE))  # colours of the panels for a single curve
 _COLOURS = (
     (BLUE, PALE_BLUE), (ORANGE, PALE_ORANGE), (GREEN, PALE_GREEN), (VIOLET, PALE_VIOLET), (TEAL, PALE_TEAL), (RED, PALE_RED),
 )  # fmt: skip
-_SPREAD = 20.0  # a highest value so many times the lowest is drawn on a logarithmic axis
+_SPREAD = 20.0  # ratio of highest to lowest value from which an axis is logarithmic
 _PANEL_PX, _LEGEND_PX = 210, 24
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One load and how it was answered. `load` None: it cannot be put in a number; figures are named as in a gate."""
+    """Figures (by gate name) at one load. `load`: None if it has no single number."""
 
     name: str
     load: float | None
@@ -57,7 +57,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """One configuration over its loads. `unit`: of a load."""
+    """A configuration at several loads. `unit`: of the load."""
 
     label: str
     unit: str
@@ -65,23 +65,23 @@ class Curve:
 
 
 def of_steps(steps: Sequence[Mapping[str, Any]]) -> Curve:
-    """The steps of a run, from its summary.json."""
+    """Curve of the steps of a run, from summary.json."""
     unit = "users" if any(step.get("users") is not None for step in steps) else "sessions/s"
     points = []
-    for place, step in enumerate(steps):
+    for index, step in enumerate(steps):
         load = step.get("users", step.get("sessions_per_s"))
-        name = step_level(step) if load is not None else str(place)
+        name = step_level(step) if load is not None else str(index)
         points.append(Point(name, None if load is None else float(load), _figures(step)))
     return Curve("", unit, tuple(sorted(points, key=lambda point: (point.load is None, point.load or 0.0))))
 
 
 def _figures(block: Mapping[str, Any]) -> dict[str, float | None]:
     rates, latency = block.get("rates") or {}, block.get("latency") or {}
-    found = {THROUGHPUT: _number(rates.get(THROUGHPUT))}
+    figures = {THROUGHPUT: _number(rates.get(THROUGHPUT))}
     for name in FIGURES[1:]:
         statistic, _, measure = name.rstrip(")").partition("(")
-        found[name] = _number((latency.get(measure) or {}).get(statistic))
-    return found
+        figures[name] = _number((latency.get(measure) or {}).get(statistic))
+    return figures
 
 
 def _number(value: Any) -> float | None:
@@ -90,37 +90,41 @@ def _number(value: Any) -> float | None:
 
 def picture(curves: Sequence[Curve], slo: Mapping[str, float], point: str = "step") -> Picture | None:
     """Chart of all curves; None if fewer than two points are known. `point`: name of a point in the note."""
-    data = [trace for place, curve in enumerate(curves) for trace in _lines(curve, place, len(curves))]
+    data = [trace for index, curve in enumerate(curves) for trace in _lines(curve, index, len(curves))]
     shown = {name for trace in data for name in trace["text"]}
     if len(shown) < 2:
         return None
     plan = _layout(data, len(curves))
     shapes, words = _limits(slo, plan)
     plan |= {"shapes": shapes, "annotations": words}
-    note = f"A point is a {point}." + (" Dark: p95, pale: p50." if len(curves) > 1 else "")
+    note = f"One point per {point}." + (" Dark: p95, light: p50." if len(curves) > 1 else "")
     terms = ("output tok per s", "ttft_ms", "itl_ms")
     return Picture(KEY, "Throughput against latency", note, {"data": data, "layout": plan}, terms)
 
 
-def _lines(curve: Curve, place: int, count: int) -> Iterator[Figure]:
-    """p95 and p50 in both panels; points of which one of the two coordinates is not known are left out."""
+def _lines(curve: Curve, index: int, count: int) -> Iterator[Figure]:
+    """Lines of p95 and p50 in both panels; points with an unknown coordinate are left out."""
     named = False
     for panel, (title_of, *percentiles, axis) in enumerate(_PANELS):
-        dark, pale = _COLOURS[place % len(_COLOURS)] if count > 1 else _ALONE[panel]
+        dark, pale = _COLOURS[index % len(_COLOURS)] if count > 1 else _ALONE[panel]
         for figure, colour in zip(reversed(percentiles), (dark, pale), strict=True):
-            known = [one for one in curve.points if None not in (one.figures.get(THROUGHPUT), one.figures.get(figure))]
+            known = [
+                point
+                for point in curve.points
+                if None not in (point.figures.get(THROUGHPUT), point.figures.get(figure))
+            ]
             if not known:
                 continue
             statistic = figure.partition("(")[0]
-            alone = {"name": f"{title_of} {statistic}", "legend": f"legend{axis}", "showlegend": True}
-            among = {"name": curve.label, "legendgroup": curve.label, "legend": "legend", "showlegend": not named}
+            single = {"name": f"{title_of} {statistic}", "legend": f"legend{axis}", "showlegend": True}
+            several = {"name": curve.label, "legendgroup": curve.label, "legend": "legend", "showlegend": not named}
             named = True
-            yield (alone if count == 1 else among) | {
+            yield (single if count == 1 else several) | {
                 "type": "scatter",
                 "mode": "lines+markers",
-                "x": numbers([one.figures[THROUGHPUT] or 0.0 for one in known]),
-                "y": numbers([one.figures[figure] or 0.0 for one in known]),
-                "text": [one.name if count == 1 else f"{curve.label}, {one.name}" for one in known],
+                "x": numbers([point.figures[THROUGHPUT] or 0.0 for point in known]),
+                "y": numbers([point.figures[figure] or 0.0 for point in known]),
+                "text": [point.name if count == 1 else f"{curve.label}, {point.name}" for point in known],
                 "line": {"color": colour, "width": 1.8},
                 "marker": {"size": 7, "color": colour},
                 "yaxis": f"y{axis}",

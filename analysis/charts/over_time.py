@@ -1,4 +1,4 @@
-"""The picture of a run: client and server stacked on one time axis. A plain description that plotly.js draws."""
+"""Timeline of a run: panels of client and server figures on one time axis."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -28,16 +28,16 @@ from .chart import (
     title,
 )
 
-_PANEL_PX = 168  # of a panel with the room above it
-_GAP_PX = 46  # room for a panel's legend
+_PANEL_PX = 168  # height of a panel with its legend
+_GAP_PX = 46  # height of the legend of a panel
 _MOST_POINTS = 4000
-_ROOMY = 0.08  # of the picture's width: a phase over which its name has room
+_ROOMY = 0.08  # share of the width from which a phase has room for its label
 _DASHES = ("solid", "dash", "dot", "dashdot")
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One series: a column of the timeline (of each server, where `server`) and how it is drawn. Shares become percent."""
+    """One series: a column of the timeline. `server`: one per server; `share`: drawn in percent."""
 
     column: str
     label: str
@@ -49,7 +49,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One axis with its lines."""
+    """One y axis with its lines."""
 
     title: str
     lines: tuple[Line, ...]
@@ -69,14 +69,14 @@ PANELS = (
     Panel(
         "output, tok/s",
         (
-            Line("output_tok", "seen by the client", BLUE),
-            Line("generation_tok_per_s", "said by the server", ORANGE, server=True),
+            Line("output_tok", "client", BLUE),
+            Line("generation_tok_per_s", "server", ORANGE, server=True),
         ),
     ),
     Panel(
         "prompt, tok/s",
         (
-            Line("prompt_tok_per_s", "with cached ones", PALE_ORANGE, server=True),
+            Line("prompt_tok_per_s", "including cached", PALE_ORANGE, server=True),
             Line("prompt_tok_computed_per_s", "computed", ORANGE, server=True),
         ),
     ),
@@ -102,13 +102,13 @@ PANELS = (
         "speculation",
         (
             Line("draft_acceptance_rate", "drafts accepted, %", VIOLET, server=True, share=True),
-            Line("mean_acceptance_length", "tokens a step", TEAL, server=True),
+            Line("mean_acceptance_length", "tokens per step", TEAL, server=True),
         ),
     ),
     Panel("GPU, %", (Line("gpu_use", "busy", GREEN, server=True, share=True),)),
     Panel("GPU memory, GiB", (Line("gpu_memory_gib", "used", TEAL, server=True),)),
     Panel("GPU power, W", (Line("gpu_power_w", "drawn", ORANGE, server=True),)),
-    Panel("GPU clock, MHz", (Line("gpu_sm_clock_mhz", "of its processors", VIOLET, server=True),)),
+    Panel("GPU clock, MHz", (Line("gpu_sm_clock_mhz", "SM", VIOLET, server=True),)),
 )
 _UNLESS_ZERO = ("preemptions",)
 
@@ -116,39 +116,41 @@ _UNLESS_ZERO = ("preemptions",)
 def picture(
     timeline: pd.DataFrame, targets: tuple[str, ...], phases: tuple[PhaseSpan, ...], marks: Sequence[Mapping[str, Any]]
 ) -> Picture | None:
-    """All panels that have a value; None where the timeline has nothing to draw. Lines without a value are left out."""
+    """Chart of all panels and lines with values; None without any."""
     suffixes = server_suffixes(targets)
     if any(str(column).endswith(LOG) for column in timeline.columns):
         suffixes |= {LOG: LOG}
     every = max(1, -(-len(timeline) // _MOST_POINTS))
     thinned = _thinned(timeline, every)
-    found = [(panel, lines) for panel in PANELS if (lines := _lines(thinned, panel, suffixes))]
-    if not found:
+    panels = [(panel, lines) for panel in PANELS if (lines := _lines(thinned, panel, suffixes))]
+    if not panels:
         return None
-    height = 40 + _PANEL_PX * len(found) + 50
-    plan: Figure = layout(height, {"title": title("seconds since the run's start"), "range": [0, len(timeline)]}, {})
+    height = 40 + _PANEL_PX * len(panels) + 50
+    plan: Figure = layout(
+        height, {"title": title("time since the start of the run, s"), "range": [0, len(timeline)]}, {}
+    )
     inner = height - plan["margin"]["t"] - plan["margin"]["b"]
     data: list[Figure] = []
-    for number, (panel, lines) in enumerate(found):
+    for number, (panel, lines) in enumerate(panels):
         name = "" if number == 0 else str(number + 1)
         top, bottom = 1 - (number * _PANEL_PX + _GAP_PX) / inner, 1 - (number + 1) * _PANEL_PX / inner
         domain = [round(max(0.0, bottom), 5), round(top, 5)]
         plan[f"yaxis{name}"] = PLAIN_NUMBERS | {"domain": domain, "title": title(panel.title), "rangemode": "tozero"}
         plan[f"legend{name}"] = {"orientation": "h", "x": 0, "xanchor": "left", "y": domain[1], "yanchor": "bottom"}
         data += [_trace(line, name) | {"x0": every / 2, "dx": every} for line in lines]
-    plan["xaxis"] |= {"anchor": f"y{len(found)}" if len(found) > 1 else "y"}
+    plan["xaxis"] |= {"anchor": f"y{len(panels)}" if len(panels) > 1 else "y"}
     plan |= {"hovermode": "x unified", "hoversubplots": "axis"}
     plan["shapes"] = [*_shades(phases, len(timeline)), *(_mark(mark) for mark in marks)]
     plan["annotations"] = [label for span in phases if (label := _phase_label(span, len(timeline)))]
-    each = "One value per second" if every == 1 else f"One value per {every} seconds: the mean, of a p95 the highest"
-    listed = ", listed below" if marks else ""
-    note = f"{each}. Shaded: not measured. Dotted: something happened{listed}."
+    interval = "1 s" if every == 1 else f"{every} s (means, p95: maximum)"
+    listed = " Dotted lines: events, listed below." if marks else ""
+    note = f"One value per {interval}. Shaded: outside the measure phase.{listed}"
     terms = ("ttft_ms", "itl_ms", "KV cache usage", "requests running", "requests waiting", "prefix cache hit rate")
-    return Picture("over-time", "Client and server on one clock", note, {"data": data, "layout": plan}, terms)
+    return Picture("over-time", "Timeline", note, {"data": data, "layout": plan}, terms)
 
 
 def _thinned(timeline: pd.DataFrame, every: int) -> pd.DataFrame:
-    """So many seconds as one: means, and of the upper percentiles the highest, so that no spike is lost."""
+    """Merge `every` seconds into one: means, and the maximum of p95 to keep spikes."""
     if every == 1:
         return timeline
     numeric = timeline.select_dtypes("number")
@@ -171,23 +173,23 @@ class _Drawn:
 
     @property
     def joined(self) -> bool:
-        """Whether two values follow each other anywhere: what is known now and then only would have no line."""
+        """True if two consecutive values are known; isolated values are drawn as markers."""
         return any(a is not None and b is not None for a, b in pairwise(self.values)) or len(self.values) == 1
 
 
 def _lines(timeline: pd.DataFrame, panel: Panel, suffixes: Mapping[str, str]) -> list[_Drawn]:
-    found = []
+    series = []
     for line in panel.lines:
-        for place, suffix in enumerate(suffixes.values() if line.server else ("",)):
+        for index, suffix in enumerate(suffixes.values() if line.server else ("",)):
             column = line.column + suffix
             if column not in timeline or timeline[column].isna().all():
                 continue
             if line.column in _UNLESS_ZERO and not (timeline[column] > 0).any():
                 continue
             values = timeline[column].to_numpy(dtype=np.float64) * (100 if line.share else 1)
-            dash = _DASHES[place % len(_DASHES)]
-            found.append(_Drawn(line, f"{line.label} {suffix}".strip(), dash, numbers(values, 5)))
-    return found
+            dash = _DASHES[index % len(_DASHES)]
+            series.append(_Drawn(line, f"{line.label} {suffix}".strip(), dash, numbers(values, 5)))
+    return series
 
 
 def _trace(drawn: _Drawn, axis: str) -> Figure:
@@ -207,7 +209,7 @@ def _trace(drawn: _Drawn, axis: str) -> Figure:
 
 
 def _shades(phases: Sequence[PhaseSpan], seconds: int) -> list[Figure]:
-    """What is not measured is shaded, the time before the first phase too; nothing where no phase was measured."""
+    """Shade the time outside the measure phase; none without a measure phase."""
     measured = next((span for span in phases if span.phase == "measure"), None)
     if measured is None:
         return []
@@ -229,9 +231,9 @@ def _mark(mark: Mapping[str, Any]) -> Figure:
 
 
 def _phase_label(span: PhaseSpan, seconds: int) -> Figure | None:
-    """The phase's name at its middle, along the picture's upper edge.
+    """Label of a phase at its middle above the chart.
 
-    A short one at either end has its name at that end, over its neighbour's long upper edge; one between two others has none.
+    A short phase at an end of the chart has its label at that end; one between two others has none.
     """
     end_s = seconds if span.end_s is None else min(span.end_s, seconds)
     at_s, anchor = (span.start_s + end_s) / 2, "center"
@@ -242,5 +244,5 @@ def _phase_label(span: PhaseSpan, seconds: int) -> Figure | None:
             at_s, anchor = float(seconds), "right"
         else:
             return None
-    place = {"xref": "x", "yref": "paper", "x": round(at_s, 3), "y": 1, "xanchor": anchor, "yanchor": "bottom"}
-    return place | {"text": span.phase, "showarrow": False, "font": {"size": 11, "color": GREY}}
+    position = {"xref": "x", "yref": "paper", "x": round(at_s, 3), "y": 1, "xanchor": anchor, "yanchor": "bottom"}
+    return position | {"text": span.phase, "showarrow": False, "font": {"size": 11, "color": GREY}}

@@ -1,4 +1,4 @@
-"""TTFT against the prompt's tokens, coloured by how much of the prompt the server had in its cache."""
+"""TTFT against prompt tokens, coloured by the cached share of the prompt."""
 
 import numpy as np
 import pandas as pd
@@ -11,7 +11,7 @@ _SLOWEST = 200
 
 
 def picture(run: RunFrames) -> Picture | None:
-    """Turns of the measure phase; None where no prompt's length is known."""
+    """Chart of the turns of the measure phase; None if no prompt length is known."""
     turns = run.turns
     if not len(turns) or "input_tokens" not in turns:
         return None
@@ -28,9 +28,9 @@ def picture(run: RunFrames) -> Picture | None:
     if not len(tokens):
         return None
     rows = thinned(ttft_ms)
-    told = not np.isnan(share).all()
+    cached_known = not np.isnan(share).all()
     marker: Figure = {"size": 5, "opacity": 0.65, "color": GREY}
-    if told:
+    if cached_known:
         bar = {
             "title": {"text": "cached", "side": "right"},
             "tickformat": ".0%",
@@ -46,7 +46,9 @@ def picture(run: RunFrames) -> Picture | None:
             "showscale": True,
             "colorbar": bar,
         }
-    hover = "%{x:,} tokens, %{y:,.4~g} ms" + (", %{marker.color:.0%} cached" if told else "") + "<extra></extra>"
+    hover = (
+        "%{x:,} tokens, %{y:,.4~g} ms" + (", %{marker.color:.0%} cached" if cached_known else "") + "<extra></extra>"
+    )
     data: list[Figure] = [
         {
             "type": "scatter",
@@ -63,17 +65,17 @@ def picture(run: RunFrames) -> Picture | None:
     x = {"title": title("prompt tokens")} | decades(float(tokens.min()), float(tokens.max()))
     y = {"title": title("TTFT, ms")} | decades(float(ttft_ms.min()), float(ttft_ms.max()))
     drawn = (
-        f" {len(rows):,} of {len(tokens):,} turns are drawn, the slowest among them; the line is of all."
+        f" {len(rows):,} of {len(tokens):,} turns are drawn, including the slowest; the line is of all."
         if len(rows) < len(tokens)
         else ""
     )
-    note = f"Each dot a turn; the line is the median of turns with prompts of like length.{drawn}"
-    note += "" if told else " How much was cached is not known: the server did not say."
+    note = f"One dot per turn; line: median over turns of similar prompt length.{drawn}"
+    note += "" if cached_known else " The server reported no cached tokens."
     return Picture("prompts", "TTFT by prompt", note, {"data": data, "layout": layout(430, x, y)}, ("ttft_ms",))
 
 
 def thinned(values: Floats) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Rows to draw: all where they are few, else every so many and the highest."""
+    """Rows to draw: all if few, else an even selection and the highest."""
     if len(values) <= SHOWN:
         return np.arange(len(values))
     highest = np.argpartition(values, -_SLOWEST)[-_SLOWEST:]
@@ -82,7 +84,7 @@ def thinned(values: Floats) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
 
 
 def _medians(tokens: Floats, ttft_ms: Floats) -> list[Figure]:
-    """Medians over up to 16 groups of prompts of like length, at each group's median length."""
+    """Medians of up to 16 groups of similar prompt length, at the median length of each group."""
     if len(tokens) < 20 or tokens.min() == tokens.max():
         return []
     groups = pd.qcut(tokens, min(16, len(tokens) // 10), labels=False, duplicates="drop")

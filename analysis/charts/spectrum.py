@@ -1,8 +1,8 @@
-"""The latency spectrum: every percentile on an axis of 1/(1-q), where each nine takes as much room as the one before.
+"""Percentile spectrum of latency on an axis of 1/(1-q): each additional nine has the same width.
 
-An interval is that of the order statistics with the effective number of turns: turns that follow each other are alike, so
-a thousand of them say less than a thousand draws would. How much less is told by 20 batches in the order of time: the
-variance of the batches' share above the percentile, over what independent turns would scatter.
+Intervals are those of order statistics with the effective number of turns, since consecutive turns are correlated. The design
+effect is estimated from 20 batches in time order (batch means): variance of the share above the percentile over the variance for
+independent turns.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from .chart import BLUE, ORANGE, Figure, Floats, Picture, decades, layout, limit
 
 BATCHES = 20
 T_95 = 2.093  # Student's t at 97.5 % with 19 degrees of freedom
-ENOUGH = 10.0  # effective turns above a percentile for it to be told
+ENOUGH = 10.0  # effective turns above a percentile for an interval
 _POINTS = 90
 
 _ROWS = (
@@ -27,7 +27,7 @@ _QUANTILES = (0.5, 0.9, 0.95, 0.99, 0.999, 0.9999)
 
 @dataclass(frozen=True, slots=True)
 class Spectrum:
-    """Values at quantiles, and the interval of each; NaN where too few turns lie above it for an interval."""
+    """Values at quantiles with intervals; NaN if too few turns are above the quantile."""
 
     q: Floats
     values: Floats
@@ -36,42 +36,42 @@ class Spectrum:
 
 
 def spectrum(values: Floats) -> Spectrum:
-    """Of at least one value, given in the order of time. Quantiles are of nearest rank."""
+    """Spectrum of values in time order, at least one. Quantiles: nearest rank."""
     n = len(values)
     ordered = np.sort(values)
     q = np.unique(np.append(1 - np.geomspace(1.0, 1.0 / n, min(_POINTS, n)), 1 - 1.0 / n))
-    found = _at(ordered, q)
-    effective = n / design_effects(values, found)
+    quantiles = _at(ordered, q)
+    effective = n / design_effects(values, quantiles)
     spread = T_95 * np.sqrt(q * (1 - q) / effective)
-    told = effective * (1 - q) >= ENOUGH
-    low = np.where(told, _at(ordered, np.clip(q - spread, 0, 1)), np.nan)
-    high = np.where(told, _at(ordered, np.clip(q + spread, 0, 1)), np.nan)
-    return Spectrum(q, found, low, high)
+    enough = effective * (1 - q) >= ENOUGH
+    low = np.where(enough, _at(ordered, np.clip(q - spread, 0, 1)), np.nan)
+    high = np.where(enough, _at(ordered, np.clip(q + spread, 0, 1)), np.nan)
+    return Spectrum(q, quantiles, low, high)
 
 
 def design_effects(values: Floats, limits: Floats) -> Floats:
-    """How many turns in their order are worth one independent one, for the share above each limit; at least 1."""
+    """Design effect of the share above each limit: variance over that of independent turns; at least 1."""
     size = len(values) // BATCHES
     if size < 1:
         return np.ones(len(limits))
     batches = values[: size * BATCHES].reshape(BATCHES, size)
     effects = np.ones(len(limits))
-    for place, limit in enumerate(limits):
+    for index, limit in enumerate(limits):
         shares = (batches > limit).mean(axis=1)
         p = float(shares.mean())
         if 0 < p < 1:
-            effects[place] = max(1.0, float(shares.var(ddof=1)) * size / (p * (1 - p)))
+            effects[index] = max(1.0, float(shares.var(ddof=1)) * size / (p * (1 - p)))
     return effects
 
 
 def _at(ordered: Floats, q: Floats) -> Floats:
     ranks = np.clip(np.ceil(q * len(ordered)), 1, len(ordered)).astype(int)
-    found: Floats = ordered[ranks - 1]
-    return found
+    values: Floats = ordered[ranks - 1]
+    return values
 
 
 def picture(run: RunFrames, slo: Mapping[str, float]) -> Picture | None:
-    """TTFT and E2E of the measure phase, from send and from plan; None without a turn."""
+    """Chart of TTFT and E2E of the measure phase, from send and from plan; None without turns."""
     turns = run.turns
     if not len(turns) or "phase" not in turns:
         return None
@@ -86,10 +86,10 @@ def picture(run: RunFrames, slo: Mapping[str, float]) -> Picture | None:
             values = values[values > 0]
             if not len(values):
                 continue
-            found = spectrum(values)
+            curve = spectrum(values)
             most = max(most, float(len(values)))
-            ranges.setdefault(axis, []).extend((float(found.values[0]), float(found.values[-1])))
-            data += _lines(found, f"{name} {label}", colour, axis)
+            ranges.setdefault(axis, []).extend((float(curve.values[0]), float(curve.values[-1])))
+            data += _lines(curve, f"{name} {label}", colour, axis)
             if measure in slo:
                 shape, text = limit_line(slo[measure], f"SLO {slo[measure]:g} ms", f"y{axis}")
                 shapes.append(shape)
@@ -110,8 +110,8 @@ def picture(run: RunFrames, slo: Mapping[str, float]) -> Picture | None:
     plan["legend2"] = plan["legend"] | {"y": 0.42}
     plan |= {"shapes": shapes, "annotations": words, "hovermode": "x"}
     note = (
-        "Each nine takes as much room as the one before. The band is the 95 % interval with the effective number of turns; "
-        "where it ends, too few turns lie above to tell. From the plan: what the caller felt, whether or not we were late."
+        "Band: 95 % confidence interval with the effective number of turns; it ends where fewer than 10 are above. From plan: "
+        "measured from the planned start, including client lag."
     )
     return Picture(
         "spectrum",
@@ -126,14 +126,14 @@ def _range(values: list[float] | None) -> Figure:
     return decades(min(values), max(values)) if values else {"type": "log"}
 
 
-def _lines(found: Spectrum, name: str, colour: str, axis: str) -> list[Figure]:
-    x = 1 / np.maximum(1 - found.q, 1e-9)
-    told = ~np.isnan(found.low)
+def _lines(curve: Spectrum, name: str, colour: str, axis: str) -> list[Figure]:
+    x = 1 / np.maximum(1 - curve.q, 1e-9)
+    known = ~np.isnan(curve.low)
     where = {"xaxis": "x", "yaxis": f"y{axis}", "legend": f"legend{axis}"}
     traces: list[Figure] = []
-    if told.any():
-        band_x = np.concatenate([x[told], x[told][::-1]])
-        band_y = np.concatenate([found.high[told], found.low[told][::-1]])
+    if known.any():
+        band_x = np.concatenate([x[known], x[known][::-1]])
+        band_y = np.concatenate([curve.high[known], curve.low[known][::-1]])
         band = {"type": "scatter", "mode": "lines", "fill": "toself", "line": {"width": 0}, "showlegend": False}
         traces.append(
             band
@@ -147,7 +147,7 @@ def _lines(found: Spectrum, name: str, colour: str, axis: str) -> list[Figure]:
             }
         )
     hover = "%{customdata}: %{y:,.4~g} ms"
-    percentiles = [f"p{q * 100:.6g}" for q in found.q]
+    percentiles = [f"p{q * 100:.6g}" for q in curve.q]
     traces.append(
         {
             "type": "scatter",
@@ -155,7 +155,7 @@ def _lines(found: Spectrum, name: str, colour: str, axis: str) -> list[Figure]:
             "name": name,
             "line": {"color": colour, "width": 1.8},
             "x": numbers(x, 6),
-            "y": numbers(found.values),
+            "y": numbers(curve.values),
             "customdata": percentiles,
             "hovertemplate": hover,
         }
@@ -165,5 +165,5 @@ def _lines(found: Spectrum, name: str, colour: str, axis: str) -> list[Figure]:
 
 
 def _pale(colour: str) -> str:
-    red, green, blue = (int(colour[place : place + 2], 16) for place in (1, 3, 5))
+    red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
     return f"rgba({red},{green},{blue},0.18)"

@@ -1,13 +1,13 @@
-"""`inferload baseline`: the figures of one configuration over many days, for a gate that knows how much days differ."""
+"""`inferload baseline`: figures of one configuration over many days, for comparisons with a single candidate."""
 
 import argparse
 from pathlib import Path
 from typing import Any
 
-_DESCRIPTION = """Keeps a file with the figures of one configuration on many occasions (a run or a folder of runs, each on a
-start of the server of its own; on a shared start an hour apart and with isolated prefix caches, which makes a weaker
-baseline). From 8 occasions on, `inferload compare --baseline FILE CAND --fail-on-regression` judges a candidate against
-how much days and restarts differ."""
+_DESCRIPTION = """Keeps a file with the figures of one configuration on many occasions (a run or a folder of runs, each on its own
+server start; on a shared start an hour apart and with isolated prefix caches, which makes a weaker baseline). From 8
+occasions on, `inferload compare --baseline FILE CAND --fail-on-regression` tests a candidate against the variation between
+days and restarts."""
 
 
 def register(subparsers: Any) -> None:
@@ -19,16 +19,18 @@ def register(subparsers: Any) -> None:
     )
     actions = parser.add_subparsers(dest="action", required=True, metavar="add | show")
     adds = actions.add_parser("add", help="add an occasion for each run", description="Adds an occasion for each run.")
-    adds.add_argument("file", type=Path, metavar="FILE", help="the baseline; made where there is none")
+    adds.add_argument("file", type=Path, metavar="FILE", help="baseline file; created if missing")
     adds.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run directory, or folder of runs on one start")
     adds.set_defaults(run=run_add)
-    shows = actions.add_parser("show", help="what a file holds", description="Says what a baseline holds.")
+    shows = actions.add_parser(
+        "show", help="print a summary of a file", description="Prints a summary of a baseline file."
+    )
     shows.add_argument("file", type=Path, metavar="FILE")
     shows.set_defaults(run=run_show)
 
 
 def run_add(arguments: argparse.Namespace) -> int:
-    """Add and say what is there now."""
+    """Add occasions and print the summary."""
     from ..comparison.baselines import add, summary_lines
 
     print("\n".join(summary_lines(add(arguments.file, arguments.runs))))
@@ -36,7 +38,7 @@ def run_add(arguments: argparse.Namespace) -> int:
 
 
 def run_show(arguments: argparse.Namespace) -> int:
-    """Say what is there."""
+    """Print the summary."""
     from ..comparison.baselines import read, summary_lines
 
     print("\n".join(summary_lines(read(arguments.file))))

@@ -1,1 +1,1 @@
-"""Which side is better, by how much, and how sure is that."""
+"""Comparison of configurations: sides, tests, costs, recommendations."""

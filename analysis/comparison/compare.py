@@ -1,4 +1,4 @@
-"""A baseline against a candidate, by pairs of runs: better, worse, no difference found, or no comparison, and how sure."""
+"""Comparison of a baseline with a candidate by pairs of runs, or with the occasions of a baseline file."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,10 +14,10 @@ from .comparable import Differences, differences
 from .sides import Run, Side
 
 ALPHA = 0.05
-# Fewer pairs than this can never reject by sign flips at 0.05, whatever they show.
+# With fewer pairs no sign-flip test can reject at 0.05.
 PAIRS_WANTED = 6
 
-# Figures that mean something else where the limits of a good turn differ.
+# Figures that depend on the SLO.
 GOODNESS = ("goodput_turns_per_s", "slo_attainment")
 
 Answer = Literal["better", "worse", "no difference found", "not tested", "not comparable", "not known"]
@@ -25,7 +25,7 @@ Answer = Literal["better", "worse", "no difference found", "not tested", "not co
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One figure on both sides. `effect` None: not known on both; `p`: adjusted for the family that the figure is of."""
+    """One figure on both sides. `effect`: None if unknown on a side; `p`: adjusted for multiple tests."""
 
     figure: Figure
     primary: bool
@@ -37,7 +37,7 @@ class Row:
 
     @property
     def change(self) -> float | None:
-        """Candidate / baseline - 1: over pairs where there are some, else of the two values."""
+        """Candidate / baseline - 1: over pairs if there are any, else of the two values."""
         if self.effect is not None:
             return self.effect.ratio - 1
         return self.candidate / self.baseline - 1 if self.baseline and self.candidate is not None else None
@@ -45,7 +45,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """All that is said of one candidate. `conditional`: why the answer holds for these server starts only."""
+    """Comparison of one candidate. `conditional`: reason why the answer holds for these server starts only."""
 
     baseline: Side
     candidate: Side
@@ -55,23 +55,23 @@ class Comparison:
     rows: tuple[Row, ...]
     conditional: str
     implausible: tuple[str, ...]
-    occasions: int | None = None  # of a baseline file; then there are no pairs
-    weaker: str = ""  # why a baseline of occasions is weaker than one with a server start for each
+    occasions: int | None = None  # of a baseline file, which has no pairs
+    weaker: str = ""  # reason why occasions are a weaker baseline: they share server starts
     limits: tuple[max_change.Checked, ...] = ()  # of --max-change
 
     @property
     def primary(self) -> Row:
-        """The figure that was declared before anybody looked."""
+        """The figure that decides, declared in advance."""
         return next(row for row in self.rows if row.primary)
 
     @property
     def tested(self) -> bool:
-        """Whether the pairs carry a verdict at all."""
+        """True if the primary figure was tested."""
         return self.primary.answer in ("better", "worse", "no difference found")
 
     @property
     def regressed(self) -> bool:
-        """Whether the primary figure, or one of the others, became worse for certain."""
+        """True if a figure became significantly worse."""
         return any(row.answer == "worse" for row in self.rows)
 
 
@@ -82,7 +82,7 @@ def compare(
     pairs, unpaired = _pairs(baseline, candidate)
     conditional = _conditional(baseline, candidate)
     figures = (primary, *(other for other in others if other.name != primary.name))
-    effects = {one.name: _effect(pairs, one) for one in figures}
+    effects = {figure.name: _effect(pairs, figure) for figure in figures}
     differ = differences(baseline, candidate, allowed)
     return Comparison(
         baseline=baseline,
@@ -106,9 +106,9 @@ def compare(
 def compare_with_occasions(
     baseline: Side, candidate: Side, primary: Figure, others: Sequence[Figure], allowed: Collection[str] = ()
 ) -> Comparison:
-    """Hold a candidate, one occasion, against earlier ones of a baseline, a run each; the same family as `compare`."""
+    """Compare a candidate (one occasion) with the occasions of a baseline; corrections as in `compare`."""
     figures = (primary, *(other for other in others if other.name != primary.name))
-    effects = {one.name: _away(baseline.runs, candidate, one) for one in figures}
+    effects = {figure.name: _away(baseline.runs, candidate, figure) for figure in figures}
     differ = differences(baseline, candidate, allowed)
     count, conditional = len(baseline.runs), _unknown_starts(baseline)
     return Comparison(
@@ -141,29 +141,28 @@ def _rows(
     comparable: bool,
     testable: bool,
 ) -> tuple[Row, ...]:
-    """Every figure with its answer; the first of them is the primary one."""
+    """Rows of all figures; the first is the primary one."""
     primary = figures[0]
     if baseline.runs[0].slo != candidate.runs[0].slo:
-        # What counts as good differs, so how much was good does not compare.
-        figures = tuple(one for one in figures if one.name not in GOODNESS or one is primary)
+        figures = tuple(figure for figure in figures if figure.name not in GOODNESS or figure is primary)
         comparable = comparable and primary.name not in GOODNESS
-    raw = {name: found.p for name, found in effects.items() if found is not None and found.p is not None}
+    raw = {name: effect.p for name, effect in effects.items() if effect is not None and effect.p is not None}
     adjusted = paired_runs.holm({name: p for name, p in raw.items() if name != primary.name})
     if primary.name in raw:
         adjusted[primary.name] = raw[primary.name]
     return tuple(
         Row(
-            figure=one,
-            primary=one is primary,
-            baseline=baseline.mean(one.name),
-            candidate=candidate.mean(one.name),
-            effect=effects[one.name],
-            p=adjusted.get(one.name),
-            answer=_answer(one, effects[one.name], adjusted.get(one.name), testable)
+            figure=figure,
+            primary=figure is primary,
+            baseline=baseline.mean(figure.name),
+            candidate=candidate.mean(figure.name),
+            effect=effects[figure.name],
+            p=adjusted.get(figure.name),
+            answer=_answer(figure, effects[figure.name], adjusted.get(figure.name), testable)
             if comparable
             else "not comparable",
         )
-        for one in figures
+        for figure in figures
     )
 
 
@@ -186,8 +185,8 @@ def _answer(figure: Figure, effect: paired_runs.Effect | None, p: float | None, 
 
 
 def _effect(pairs: Sequence[tuple[Run, Run]], figure: Figure) -> paired_runs.Effect | None:
-    values = [(one.value(figure.name), other.value(figure.name)) for one, other in pairs]
-    known = [(one, other) for one, other in values if one is not None and other is not None and one > 0 and other > 0]
+    values = [(first.value(figure.name), second.value(figure.name)) for first, second in pairs]
+    known = [(a, b) for a, b in values if a is not None and b is not None and a > 0 and b > 0]
     if not known or len(known) < len(values):
         return None
     before, after = zip(*known, strict=True)
@@ -195,7 +194,7 @@ def _effect(pairs: Sequence[tuple[Run, Run]], figure: Figure) -> paired_runs.Eff
 
 
 def _pairs(baseline: Side, candidate: Side) -> tuple[tuple[tuple[Run, Run], ...], tuple[Run, ...]]:
-    """Runs of one schedule on both sides: by seed, and in the order of their starts where a seed stands several times."""
+    """Pair the runs of both sides by seed; runs of one seed in the order of their starts."""
     left = list(candidate.runs)
     pairs, alone = [], []
     for run in baseline.runs:
@@ -210,46 +209,43 @@ def _pairs(baseline: Side, candidate: Side) -> tuple[tuple[tuple[Run, Run], ...]
 
 
 def _conditional(baseline: Side, candidate: Side) -> str:
-    """Why a verdict would hold for these starts of the servers only; empty where each run had a start of its own."""
+    """Reason why a verdict holds for these server starts only; empty if each run had its own server start."""
     for side in (baseline, candidate):
         starts = [run.start for run in side.runs]
         known = [start for start in starts if start is not None]
         if len(side.runs) > 1 and len(set(known)) < len(side.runs):
-            said = (
-                "one server start"
-                if len(set(known)) == 1 and len(known) == len(starts)
-                else "starts that are not known"
-            )
-            return f"{side.label}: {len(side.runs)} runs on {said}: repeats inside one start are one sample of a configuration"
+            single = len(set(known)) == 1 and len(known) == len(starts)
+            which = "one server start" if single else "unknown or shared server starts"
+            return f"{side.label}: {len(side.runs)} runs on {which}: repeats on one start are one sample of a configuration"
     return ""
 
 
 def _unknown_starts(baseline: Side) -> str:
-    """Why occasions may be of one start after all; empty where each has a start of its own."""
+    """Reason why occasions may share a server start; empty if all starts are known."""
     unknown = [run.label for run in baseline.runs if run.start is None]
     if not unknown:
         return ""
     return (
-        f"{baseline.label}: the server start is not known of {', '.join(unknown)}: repeats inside one start are one sample of "
+        f"{baseline.label}: the server start is not known of {', '.join(unknown)}: repeats on one start are one sample of "
         f"a configuration; add occasions whose server publishes {PROCESS_START}"
     )
 
 
 def shared_starts(baseline: Side) -> str:
-    """Why a baseline is weaker: its occasions share server starts; empty if each has one of its own."""
+    """Reason why a baseline is weaker: its occasions share server starts; empty if each has its own."""
     starts = [run.start for run in baseline.runs if run.start is not None]
     count = len(set(starts))
     if count == len(starts):
         return ""
     return (
-        f"weaker baseline: {len(starts)} occasions on {count} server start{'' if count == 1 else 's'}: what differs between "
-        "starts is not in the spread, so that a restart alone may look like a change"
+        f"weaker baseline: {len(starts)} occasions on {count} server start{'' if count == 1 else 's'}: the variation "
+        "between starts is underestimated, so a restart alone may be reported as a change"
     )
 
 
 def _implausible(baseline: Side, candidate: Side) -> tuple[str, ...]:
-    """Figures that cannot be true, a sentence each; those of runs whose window is shorter than a turn in one."""
-    found = []
+    """Contradictions in the figures, one sentence each; one per side for windows shorter than a turn."""
+    lines = []
     for side in (baseline, candidate):
         short = 0
         for run in side.runs:
@@ -259,13 +255,13 @@ def _implausible(baseline: Side, candidate: Side) -> tuple[str, ...]:
                 short += bool(sums)
                 faults = [fault for fault in faults if fault not in sums]
             name = side.label if run.label == side.label else f"{side.label}, {run.label}"
-            found += [f"{name}: {fault}" for fault in faults]
+            lines += [f"{name}: {fault}" for fault in faults]
         if short:
-            found.append(
+            lines.append(
                 f"{side.label}: turns/s and tok/s of {short} of {len(side.runs)} runs do not agree: the measure phase is shorter "
-                "than a turn, so that they count different turns; set a longer measure_s"
+                "than a turn, so they count different turns; set a longer measure_s"
             )
-    return tuple(found)
+    return tuple(lines)
 
 
 def _shorter_than_a_turn(run: Run) -> bool:

@@ -1,4 +1,4 @@
-"""What the sides of a comparison cost: from the prices of their runs, over all that their valid runs served."""
+"""Cost of the sides of a comparison: prices over the throughput of the valid runs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,13 +11,13 @@ from inferload.results.cost import Prices, per_million, prompt_price_share
 from .sides import Side
 
 NOT_MEASURED = "not measured"
-WITHOUT_PRICE = "Cost: not measured, as no price per GPU hour was named (--gpu-hour-price)."
-_NOTE = "Each of the two figures carries all of the cost: look at one, never at their sum."
+WITHOUT_PRICE = "Cost: not measured, no price per GPU hour (--gpu-hour-price)."
+_NOTE = "Each of the two costs contains the total cost; do not add them."
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """A side's cost in the unit of its price; None: not measured."""
+    """Cost of a side in the currency of its price; None: not measured."""
 
     label: str
     prices: Prices
@@ -28,11 +28,11 @@ class Cost:
 
 
 def of_side(side: Side) -> Cost:
-    """UsageError where its runs have different prices."""
-    found = {run.prices for run in side.runs}
-    if len(found) > 1:
+    """Cost of a side; UsageError if its runs have different prices."""
+    by_run = {run.prices for run in side.runs}
+    if len(by_run) > 1:
         raise UsageError(f"{side.label}: its runs have different prices; name one with --gpu-hour-price and --gpus")
-    prices = found.pop()
+    prices = by_run.pop()
     good = side.mean("goodput_turns_per_s")
     counted = [run for run in side.runs if run.level != "invalid"] or list(side.runs)
     prompts = [(run.input_tokens, run.cached_tokens) for run in counted]
@@ -48,12 +48,12 @@ def of_side(side: Side) -> Cost:
     )
 
 
-def _mean(values: Sequence[float], wanted: int) -> float | None:
-    return sum(values) / wanted if values and len(values) == wanted else None
+def _mean(values: Sequence[float], count: int) -> float | None:
+    return sum(values) / count if values and len(values) == count else None
 
 
 def table(sides: Sequence[Side]) -> list[list[str]] | None:
-    """Sides by cost, the first of them what the others are held against; None where nobody named a price."""
+    """Costs of the sides with their change from the first; None without prices."""
     costs = [of_side(side) for side in sides]
     if all(cost.prices.gpu_hour is None and cost.prices.cached_ratio is None for cost in costs):
         return None
@@ -65,7 +65,7 @@ def table(sides: Sequence[Side]) -> list[list[str]] | None:
         "change",
         "million good turns",
         "change",
-        "prompts' price",
+        "price of prompts",
     ]
     return [head, *(_row(cost, costs[0]) for cost in costs)]
 
@@ -93,17 +93,17 @@ def _change(value: float | None, base: float | None) -> str:
 
 
 def note(sides: Sequence[Side]) -> str:
-    """What is to be known of the table."""
-    named = [of_side(side).prices for side in sides]
-    if all(prices.gpu_hour is None for prices in named):
+    """Note below the table of costs."""
+    by_side = [of_side(side).prices for side in sides]
+    if all(prices.gpu_hour is None for prices in by_side):
         return WITHOUT_PRICE
-    if any(prices.gpus is None for prices in named):
-        return "Cost: not measured where it is not known how many GPUs are paid for (--gpus)."
+    if any(prices.gpus is None for prices in by_side):
+        return "Cost: not measured if the number of GPUs is not known (--gpus)."
     return _NOTE
 
 
 def document(sides: Sequence[Side]) -> list[Mapping[str, Any]]:
-    """For a machine."""
+    """Costs as JSON values."""
     return [
         {
             "configuration": cost.label,

@@ -1,4 +1,4 @@
-"""What several runs say of throughput and latency: a curve for each configuration, a point for each load that it was held at."""
+"""Curves of throughput against latency: one per configuration, one point per load."""
 
 from collections.abc import Sequence
 
@@ -9,30 +9,30 @@ from .sides import Level, Side
 
 
 def curve(side: Side) -> Curve:
-    """The loads of a side's runs, or of their steps; a load that was held several times is the mean of those times.
+    """Curve over the loads of a side's runs or steps; repeats of a load are averaged.
 
-    Runs that are not valid are left out, unless there is no other.
+    Invalid runs are left out unless all are invalid.
     """
     runs = [run for run in side.runs if run.level != "invalid"] or list(side.runs)
-    held: dict[tuple[str, float], list[Level]] = {}
+    by_load: dict[tuple[str, float], list[Level]] = {}
     points = []
     for run in runs:
         for level in run.levels:
-            held.setdefault((level.unit, level.load), []).append(level)
+            by_load.setdefault((level.unit, level.load), []).append(level)
         if not run.levels:
             points.append(Point(run.label, None, run.figures))
-    units = {unit for unit, _ in held}
+    units = {unit for unit, _ in by_load}
     points += [
         Point(
-            f"{short(load)} {unit}", load if len(units) == 1 else None, {name: _mean(times, name) for name in FIGURES}
+            f"{short(load)} {unit}", load if len(units) == 1 else None, {name: _mean(levels, name) for name in FIGURES}
         )
-        for (unit, load), times in sorted(held.items())
+        for (unit, load), levels in sorted(by_load.items())
     ]
     return Curve(side.label, min(units, default=""), tuple(points))
 
 
-def _mean(times: Sequence[Level], name: str) -> float | None:
-    """None where one of the times does not know it."""
-    found = [level.figures.get(name) for level in times]
-    known = [value for value in found if value is not None]
-    return sum(known) / len(known) if known and len(known) == len(found) else None
+def _mean(levels: Sequence[Level], name: str) -> float | None:
+    """Mean of a figure; None if a level has no value."""
+    values = [level.figures.get(name) for level in levels]
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known and len(known) == len(values) else None

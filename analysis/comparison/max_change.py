@@ -20,7 +20,7 @@ _LIMIT = re.compile(r"\s*(?P<name>.*\S)\s+(?P<percent>[+-](?:\d+\.?\d*|\.\d+))\s
 
 @dataclass(frozen=True, slots=True)
 class MaxChange:
-    """A limit on the change of a figure: a share of 0.15 is exceeded by a rise over 15 %, one of -0.05 by a fall over 5 %."""
+    """Limit on the change of a figure. `share`: 0.15 allows an increase of 15 %, -0.05 a decrease of 5 %."""
 
     text: str
     name: str
@@ -29,7 +29,7 @@ class MaxChange:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """A limit and the change that was measured. `change`: candidate / baseline - 1; None if that is not known."""
+    """A limit with the measured change: candidate / baseline - 1, None if unknown."""
 
     limit: MaxChange
     change: float | None
@@ -38,31 +38,31 @@ class Checked:
 
     @property
     def text(self) -> str:
-        """One line."""
+        """Result as one line."""
         outcome = "passed" if self.passed else "FAILED"
         return f"--max-change {self.limit.text!r} {outcome}: {self.values} ({NOT_STATISTICAL})"
 
     def to_dict(self) -> dict[str, Any]:
-        """As it stands in the comparison's JSON."""
+        """JSON values of the result."""
         return {"limit": self.limit.text, "passed": self.passed, "change": self.change, "text": self.text}
 
 
 def parse(text: str) -> MaxChange:
-    """Read a limit; UsageError says where it goes wrong."""
-    found = _LIMIT.fullmatch(text)
-    if found is None:
+    """Parse a limit; UsageError if it is malformed."""
+    match = _LIMIT.fullmatch(text)
+    if match is None:
         raise UsageError(
             f"--max-change {text!r}: no figure with a signed percentage; write it as 'p95(ttft_ms) +15%' or 'turns_per_s -5%'"
         )
     try:
-        name = figure(found["name"]).name
+        name = figure(match["name"]).name
     except GateError as error:
         raise UsageError(f"--max-change {text!r}: {error}") from error
-    return MaxChange(text.strip(), name, float(found["percent"]) / 100)
+    return MaxChange(text.strip(), name, float(match["percent"]) / 100)
 
 
 def check(limit: MaxChange, baseline: Side, candidate: Side, refusals: Sequence[str]) -> Checked:
-    """Check a limit; a value that is not measured fails it, and so do `refusals`: why the sides do not compare."""
+    """Check a limit; it fails if a value is not measured or `refusals` (reasons against a comparison) exist."""
     if refusals:
         return Checked(limit, None, False, f"not comparable because of {refusals[0]}")
     before, after = baseline.mean(limit.name), candidate.mean(limit.name)

@@ -1,4 +1,4 @@
-"""What the commands of comparisons share: sides by name, and files where they are wanted."""
+"""Helpers of the commands `compare` and `recommend`: sides by name, output files."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,15 +8,15 @@ from inferload.results.ci import write_file
 from .sides import Side, read_side
 
 
-def named_side(given: str, names: tuple[str, ...]) -> Side:
-    """`[NAME=]PATH` of a command line; a path that has an equals sign in it is a path."""
-    label, sign, rest = given.partition("=")
-    if sign and not Path(given).exists():
+def named_side(argument: str, names: tuple[str, ...]) -> Side:
+    """Read the side of `[NAME=]PATH`; an existing path may contain an equals sign."""
+    label, sign, rest = argument.partition("=")
+    if sign and not Path(argument).exists():
         return read_side(Path(rest), label, names)
-    return read_side(Path(given), None, names)
+    return read_side(Path(argument), None, names)
 
 
 def write_forms(folder: Path, stem: str, forms: Mapping[str, str]) -> None:
-    """`<stem>.<suffix>` of each form, for `--write`."""
+    """Write `<stem>.<suffix>` for each form (`--write`)."""
     for suffix, text in forms.items():
         write_file("--write", folder / f"{stem}.{suffix}", text)

@@ -1,4 +1,4 @@
-"""Configurations side by side as one page: what is better, what cannot be compared, throughput against latency, the tables."""
+"""Page of several configurations: comparisons, tables, throughput against latency."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,9 +17,9 @@ from .sides import Side
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One scenario with its configurations, the baseline first. `links`: (name of a run, its page from here).
+    """One scenario with its configurations, the baseline first. `links`: (name of a run, relative path of its page).
 
-    `recommendation`: title, rows (aim, variant, certain, details) and notes of the best variant for each aim; None: no section.
+    `recommendation`: title, rows (aim, variant, certain, details) and notes of the best variants; None: no section.
     """
 
     name: str
@@ -30,20 +30,24 @@ class Part:
 
 
 def html(title: str, verdict: str, parts: Sequence[Part], plotly: str | None = None) -> str:
-    """`verdict`: what stands first. `plotly`: as of `pages.shell.html`."""
+    """Render the page. `verdict`: its first line; `plotly`: as in `pages.shell.html`."""
     shown, drawn = [], []
-    for place, part in enumerate(parts):
-        picture = _picture(part, f"load-{place}")
+    for index, part in enumerate(parts):
+        picture = _picture(part, f"load-{index}")
         drawn += [] if picture is None else [picture]
         shown.append(
             {
                 "part": part,
                 "picture": picture,
-                "headlines": [text.headline(one) for one in part.comparisons],
-                "tables": _tables(part, place),
+                "headlines": [text.headline(comparison) for comparison in part.comparisons],
+                "tables": _tables(part, index),
                 "compared": [
-                    (_titled(one), text.remarks(one), _table(f"effects-{place}-{at}", "", text.effects_table(one)))
-                    for at, one in enumerate(part.comparisons)
+                    (
+                        _titled(comparison),
+                        text.remarks(comparison),
+                        _table(f"effects-{index}-{at}", "", text.effects_table(comparison)),
+                    )
+                    for at, comparison in enumerate(part.comparisons)
                 ],
                 "family": text.family(part.comparisons) if part.comparisons else "",
                 "cost": costs.note(part.sides),
@@ -56,18 +60,16 @@ def html(title: str, verdict: str, parts: Sequence[Part], plotly: str | None = N
 def _picture(part: Part, key: str) -> Picture | None:
     limits = {name: float(at) for name, at in part.sides[0].runs[0].slo.items() if isinstance(at, int | float)}
     curves = [curve(side) for side in part.sides]
-    found = load.picture(
-        curves if len(curves) > 1 else [replace(curves[0], label="")], limits, "load, a mean over runs"
-    )
-    return None if found is None else replace(found, key=key)
+    chart = load.picture(curves if len(curves) > 1 else [replace(curves[0], label="")], limits, "load, mean over runs")
+    return None if chart is None else replace(chart, key=key)
 
 
-def _tables(part: Part, place: int) -> list[Table]:
-    made = [_table(f"sides-{place}", "Configurations", text.sides_table(part.sides))]
+def _tables(part: Part, index: int) -> list[Table]:
+    tables = [_table(f"sides-{index}", "Configurations", text.sides_table(part.sides))]
     if len(part.sides) > 1:
-        made.append(_table(f"change-{place}", "Change", text.improvement_table(part.sides[0], part.sides[1:])))
+        tables.append(_table(f"change-{index}", "Change", text.improvement_table(part.sides[0], part.sides[1:])))
     cost = costs.table(part.sides)
-    return made if cost is None else [*made, _table(f"cost-{place}", "Cost", cost)]
+    return tables if cost is None else [*tables, _table(f"cost-{index}", "Cost", cost)]
 
 
 def _table(key: str, title: str, rows: text.Cells) -> Table:
@@ -75,22 +77,22 @@ def _table(key: str, title: str, rows: text.Cells) -> Table:
     return Table(key, title, head, tuple(body))
 
 
-def _titled(one: Comparison) -> str:
-    return f"{one.candidate.label} against {one.baseline.label}"
+def _titled(comparison: Comparison) -> str:
+    return f"{comparison.candidate.label} against {comparison.baseline.label}"
 
 
 def of_comparisons(comparisons: Sequence[Comparison]) -> str:
-    """The page of `inferload compare --write`."""
-    sides = (comparisons[0].baseline, *(one.candidate for one in comparisons))
+    """Page of `inferload compare --write`."""
+    sides = (comparisons[0].baseline, *(comparison.candidate for comparison in comparisons))
     scenario = sides[0].runs[0].scenario or "runs"
     return html(f"{scenario}: comparison", summed_up(comparisons), [Part(scenario, sides, tuple(comparisons))])
 
 
 def summed_up(comparisons: Sequence[Comparison]) -> str:
-    """How many candidates came to which answer; of one what it came to."""
+    """Number of candidates by answer; the headline if there is only one."""
     if len(comparisons) == 1:
         return text.headline(comparisons[0])
-    answers = [one.primary.answer for one in comparisons]
+    answers = [comparison.primary.answer for comparison in comparisons]
     counted = ", ".join(f"{answers.count(answer)} {answer}" for answer in dict.fromkeys(answers))
     figure: Figure = comparisons[0].primary.figure
     return f"{len(answers)} candidates against {comparisons[0].baseline.label} by {figure.title}: {counted}"

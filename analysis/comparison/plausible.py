@@ -36,7 +36,7 @@ def _little(rate: float | None, e2e_ms: float | None, concurrency: float | None)
     most = concurrency / (e2e_ms / 1000)
     if rate <= most * (1 + _TOLERANCE):
         return None
-    bound = f"{concurrency:g} requests at once of {number(e2e_ms / 1000)} s each are at most {number(most)} req/s"
+    bound = f"{concurrency:g} concurrent requests of {number(e2e_ms / 1000)} s each give at most {number(most)} req/s"
     return f"Little's law: {bound}, but {number(rate)} req/s are reported"
 
 
@@ -50,10 +50,10 @@ def _tokens(name: str, rate: float | None, per_turn: float | None, reported: flo
 def _order(median: float | None, p99: float | None) -> str | None:
     if median is None or p99 is None or median <= p99:
         return None
-    return f"TTFT: a median of {short(median)} ms cannot lie above a p99 of {short(p99)} ms"
+    return f"TTFT: a median of {short(median)} ms cannot exceed a p99 of {short(p99)} ms"
 
 
 def _first_before_last(mean: float | None, e2e_ms: float | None) -> str | None:
     if mean is None or e2e_ms is None or mean <= e2e_ms * (1 + _TOLERANCE):
         return None
-    return f"a mean TTFT of {short(mean)} ms cannot be longer than the whole answer's {short(e2e_ms)} ms"
+    return f"a mean TTFT of {short(mean)} ms cannot exceed the mean E2E of {short(e2e_ms)} ms"

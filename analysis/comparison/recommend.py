@@ -1,7 +1,7 @@
-"""Recommendation: the best variant for each aim, with its gain over the baseline, its certainty and its price.
+"""Recommendation: the best variant for each aim, with its gain over the baseline, significance and trade-offs.
 
-Each aim has one figure. Gains are of pairs of runs, with their interval. A paired t with Holm over the variants decides if a
-gain is certain, since the best of several values is partly luck. A figure that was not measured is None.
+Each aim has one figure. Gains are over pairs of runs, with their interval. A paired t-test with Holm's correction over the
+variants decides if a gain is significant, since the best of several values is partly chance. None: not measured.
 """
 
 from collections.abc import Mapping, Sequence
@@ -43,7 +43,7 @@ _FAILED = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """The highest load within an SLO, None if no load was; `broken_above`: a higher one broke it; `tried`: all judged loads."""
+    """Highest load within an SLO, None if no load met it; `broken_above`: a higher one missed it; `tried`: all tested loads."""
 
     load: float | None
     unit: str
@@ -160,7 +160,7 @@ def _most(runs: Sequence[Run], name: str) -> float | None:
 
 
 def held(slo: Slo, levels: Sequence[Level]) -> Held:
-    """Return the highest load below every load that broke the SLO. A load that ran several times must keep it each time."""
+    """Return the highest load below every load that missed the SLO; repeats of a load must all meet it."""
     unit = levels[0].unit if levels else ""
     outcomes: dict[float, bool] = {}
     for level in levels:
@@ -239,7 +239,7 @@ def _needed(figure: Figure, comparisons: Sequence[Comparison], certainty: Certai
     if certainty == "not tested":
         pairs = min(len(one.pairs) for one in comparisons)
         counted = f"{pairs} {'pair' if pairs == 1 else 'pairs'} of runs"
-        return f"{counted}: {PAIRS_WANTED} or more, each run on a server start of its own, carry a test"
+        return f"{counted}: a test needs {PAIRS_WANTED} or more, each run on its own server start"
     if certainty != "not certain":
         return ""
     counts: list[int | None] = [PAIRS_WANTED]
@@ -249,7 +249,7 @@ def _needed(figure: Figure, comparisons: Sequence[Comparison], certainty: Certai
             counts.append(pairs_needed(effect.ratio / no_gain - 1, effect.sd_log))
     known = [count for count in counts if count is not None]
     most = f"about {max(known)}" if len(known) == len(counts) else "over 1,000"
-    return f"{most} pairs of runs would show a difference of this size"
+    return f"a difference of this size needs {most} pairs of runs"
 
 
 def _most_users(slo: Slo, standings: Sequence[Standing]) -> Advice:
@@ -259,17 +259,15 @@ def _most_users(slo: Slo, standings: Sequence[Standing]) -> Advice:
     best = _best(loads, lower=False)
     if best is None:
         tried = any(one.held[slo.name].tried for one in standings)
-        why = "every tried load broke it" if tried else "not measured: too few turns, or a load without a number"
+        why = "every tested load missed the SLO" if tried else "not measured: too few turns, or a load without a number"
         return Advice(aim, None, figure, None, "", why=why)
     top, chosen = standings[best].held[slo.name], standings[best]
     equal = [one for one in standings if one.held[slo.name].load == top.load]
     if len(equal) > 1 and not all(one.held[slo.name].broken_above for one in equal):
         labels = ", ".join(one.side.label for one in equal)
-        why = (
-            f"not measured: {labels} all kept it at the highest load that was tried ({top.load:g} {top.unit}); try more"
-        )
+        why = f"not measured: {labels} all met the SLO at the highest tested load ({top.load:g} {top.unit}); test higher loads"
         return Advice(aim, None, figure, top.load, top.unit, why=why)
-    why = "a higher load broke it" if top.broken_above else "highest tried load: it may hold more"
+    why = "a higher load missed the SLO" if top.broken_above else "highest tested load, no upper bound"
     advice = Advice(aim, None, figure, top.load, top.unit, why=why)
     return _counted(advice, chosen, standings[0], standings[0].held[slo.name].load)
 
@@ -284,7 +282,7 @@ def _counted(advice: Advice, chosen: Standing, base: Standing, before: float | N
 
 
 def _least(aim: str, figure: str, values: Sequence[float | None], standings: Sequence[Standing], unit: str) -> Advice:
-    """Return the variant with the least of something that is counted."""
+    """Return the variant with the lowest value of a counted figure."""
     best = _best(values, lower=True)
     missing = [one.side.label for one, value in zip(standings, values, strict=True) if value is None]
     if best is None or missing:
@@ -357,7 +355,7 @@ def _balanced(standings: Sequence[Standing], comparisons: Sequence[Comparison]) 
     ]
     best = scores.index(min(scores))
     chosen = standings[best]
-    why = f"geometric mean over {', '.join(axes)}, against the baseline; less is better" + (
+    why = f"geometric mean over {', '.join(axes)}, relative to the baseline; lower is better" + (
         "; it is the baseline" if not best else ""
     )
     prices = _prices(chosen, standings[0], "") if best else ()
@@ -367,7 +365,7 @@ def _balanced(standings: Sequence[Standing], comparisons: Sequence[Comparison]) 
     certainty: Certainty = "counted"
     if compared and "certain" not in answers and len(set(axes.get("memory", ()))) < 2:
         certainty = "not certain" if "not certain" in answers else "not tested"
-        why = f"{why}; no axis shows a difference"
+        why = f"{why}; no significant difference on any axis"
     return Advice(
         "balanced", chosen.side.label, "all axes", scores[best], "", change, certainty=certainty, prices=prices, why=why
     )
@@ -414,7 +412,7 @@ def _beats(other: Sequence[float], mine: Sequence[float]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Searched:
-    """Search of one variant. `question`: SLO, scenario, its digest and the unit of load. Loads: sure to hold, sure not to hold."""
+    """Search of one variant. `question`: SLO, scenario, digest, unit; `holds`, `breaks`: loads that meet and miss the SLO."""
 
     label: str
     question: tuple[str, str, str, str]
@@ -424,12 +422,12 @@ class Searched:
     text: str
 
 
-def read_search(given: str) -> Searched:
+def read_search(argument: str) -> Searched:
     """Read the search of `[NAME=]FOLDER`; UsageError if there is none or it has no answer."""
-    label, sign, rest = given.partition("=")
-    path = Path(rest) if sign and not Path(given).exists() else Path(given)
+    label, sign, rest = argument.partition("=")
+    path = Path(rest) if sign and not Path(argument).exists() else Path(argument)
     if not (path / rundir.SEARCH).is_file():
-        raise UsageError(f"--search {given}: holds no {rundir.SEARCH}; name a folder that inferload search wrote")
+        raise UsageError(f"--search {argument}: contains no {rundir.SEARCH}; name a folder of inferload search")
     document = rundir.read_json(path / rundir.SEARCH)
     try:
         answer, scenario = document["answer"], document["scenario"]
@@ -437,11 +435,11 @@ def read_search(given: str) -> Searched:
             None if answer[key] is None else float(answer[key]) for key in ("holds", "breaks", "estimate")
         )
         question = (document["slo"], scenario["name"], scenario.get("digest") or "", document["unit"])
-        name = label if path != Path(given) else path.name
+        name = label if path != Path(argument) else path.name
         return Searched(name, question, holds, breaks, estimate, str(answer["text"]))
     except (KeyError, TypeError, ValueError) as error:
         raise UsageError(
-            f"--search {given}: {rundir.SEARCH} has no {error}; is it whole, and no sweep of --rates?"
+            f"--search {argument}: {rundir.SEARCH} cannot be used ({error}); is it complete, and not a sweep of --rates?"
         ) from error
 
 
@@ -450,9 +448,7 @@ def with_searches(recommended: Recommendation, searches: Sequence[Searched]) -> 
     labels = [one.side.label for one in recommended.standings]
     for one in searches:
         if one.label not in labels:
-            raise UsageError(
-                f"--search {one.label}=...: no such variant; there are {', '.join(labels)}: name one of them before the ="
-            )
+            raise UsageError(f"--search {one.label}=...: no such variant; name one of {', '.join(labels)} before the =")
         if [other.label for other in searches].count(one.label) > 1:
             raise UsageError(f"--search {one.label}=...: given twice; one search for each variant")
     more = [
@@ -463,24 +459,24 @@ def with_searches(recommended: Recommendation, searches: Sequence[Searched]) -> 
 
 
 def _of_searches(searches: Sequence[Searched], baseline: str) -> Advice:
-    """Return the variant with the highest load that is sure to hold."""
+    """Return the variant with the highest load that meets the SLO."""
     slo, scenario, _, unit = searches[0].question
-    aim, figure = f"most users, searched with {scenario}", f"load that holds {slo} for sure"
+    aim, figure = f"most users, searched with {scenario}", f"load that meets {slo}"
     texts = "; ".join(f"{one.label}: {one.text}" for one in searches)
     known = [one for one in searches if one.holds is not None]
     if not known:
-        return Advice(aim, None, figure, None, unit, why=f"not measured: no load is sure to hold it ({texts})")
+        return Advice(aim, None, figure, None, unit, why=f"not measured: no load met it with certainty ({texts})")
     best = max(known, key=lambda one: one.holds or 0.0)
     others = [one for one in searches if one is not best]
-    why = "the only variant that was searched"
+    why = "the only searched variant"
     if others:
         sure = all(one.breaks is not None and one.breaks <= (best.holds or 0.0) for one in others)
-        why = "each other variant breaks at this load" if sure else "not certain: the bounds of the searches overlap"
+        why = "all other variants miss it at this load" if sure else "not certain: the bounds of the searches overlap"
     if best.breaks is not None:
-        why += f"; it breaks at {number(best.breaks)}"
+        why += f"; missed at {number(best.breaks)}"
     base = next((one for one in others if one.label == baseline), None)
     change = best.estimate / base.estimate - 1 if base and best.estimate and base.estimate else None
     if base and base.breaks and base.holds and best.holds and best.breaks:
         low, high = best.holds / base.breaks - 1, best.breaks / base.holds - 1
-        why += f"; between {low:+.1%} and {high:+.1%} by the bounds"
+        why += f"; bounds of the gain: {low:+.1%} to {high:+.1%}"
     return Advice(aim, best.label, figure, best.holds, unit, change, certainty="counted", why=f"{why} ({texts})")

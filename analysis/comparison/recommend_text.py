@@ -14,9 +14,9 @@ from .tables import matrix
 
 TITLE = "Best variant for each aim"
 NOT_MEASURED = "not measured"
-NO_DIFFERENCE = "no difference shown"
+NO_DIFFERENCE = "no significant difference"
 _NOT_VALID = "NO VALID MEASUREMENT"
-DECISIONS = ("aim", "variant", "measured", "gain", "price", "remarks")
+DECISIONS = ("aim", "variant", "measured", "gain", "trade-offs", "remarks")
 STANDINGS = (
     *("variant", "runs", "TTFT, median, ms", "TPOT, ms", "output, tok/s"),
     *("tok/s per user", "tok/s per GPU", "memory, MB", "cost"),
@@ -25,7 +25,7 @@ STANDINGS = (
 
 def decision(advice: Advice) -> tuple[str, ...]:
     """Return the cells of DECISIONS of one aim."""
-    certainty = {"not certain": "not certain: the test shows no difference from the others", "not tested": "not tested"}
+    certainty = {"not certain": "not significant", "not tested": "not tested"}
     remarks = "; ".join(filter(None, (certainty.get(advice.certainty, ""), advice.why)))
     least = "at least " if advice.variant is None else ""
     measured = NOT_MEASURED
@@ -35,26 +35,28 @@ def decision(advice: Advice) -> tuple[str, ...]:
         return (advice.aim, NO_DIFFERENCE, f"best value: {advice.variant}, {measured}", _gain(advice), "", remarks)
     price = ", ".join(f"{name} {change:+.1%}" for name, change in advice.prices)
     if not price and advice.change is not None:
-        price = "none seen"
+        price = "none"
     return (advice.aim, advice.variant or NOT_MEASURED, measured, _gain(advice), price, remarks)
 
 
 def _gain(advice: Advice) -> str:
     if advice.change is None:
         return ""
-    interval = "" if advice.low is None or advice.high is None else f" (95 %: {advice.low:+.1%} to {advice.high:+.1%})"
+    interval = (
+        "" if advice.low is None or advice.high is None else f" (95 % CI {advice.low:+.1%} to {advice.high:+.1%})"
+    )
     return f"{advice.change:+.1%}{interval}"
 
 
 def details(row: Sequence[str]) -> list[str]:
-    """Return the cells behind the variant as a list of phrases, without empty ones."""
+    """Return the cells after the variant as a list of phrases, without empty ones."""
     _, variant, measured, gain, price, remarks = row
-    phrases = ["" if variant == NOT_MEASURED else measured, gain, f"price: {price}" if price else "", remarks]
+    phrases = ["" if variant == NOT_MEASURED else measured, gain, f"trade-offs: {price}" if price else "", remarks]
     return [phrase for phrase in phrases if phrase and phrase != NOT_MEASURED]
 
 
 def standings(recommended: Recommendation) -> list[tuple[str, ...]]:
-    """Return the figures of every variant, below STANDINGS."""
+    """Return the figures of all variants, below STANDINGS."""
     rows: list[tuple[str, ...]] = [STANDINGS]
     for one in recommended.standings:
         values = [one.values[TTFT.name], one.values[TPOT.name], one.values[THROUGHPUT.name]]
@@ -69,36 +71,36 @@ def notes(recommended: Recommendation) -> list[str]:
     base = recommended.baseline
     front = ", ".join(recommended.front) or NOT_MEASURED
     lines = [f"Pareto front of TTFT, TPOT and output (means, not tested): {front}."]
-    lines += [f"Not comparable with {base.label}, and left out: {line}." for line in recommended.refusals]
+    lines += [f"Left out, not comparable with {base.label}: {line}." for line in recommended.refusals]
     lines += [f"{one.candidate.label}: {one.conditional}." for one in recommended.comparisons if one.conditional]
-    lines += [f"{line}." for line in _doubts(recommended)]
+    lines += [f"{line}." for line in _validity(recommended)]
     if len(recommended.standings) < 2:
-        lines.append("There is only one variant: name others beside the baseline.")
+        lines.append("Only one variant: name others besides the baseline.")
     if "simulator" in str(base.runs[0].server.get("engine") or ""):
-        lines.append("The server was the embedded simulator: its latencies and its memory are not those of a model.")
+        lines.append("The server was the embedded simulator: its latencies and memory are not those of a model.")
     lines.append(
-        f"Gains are of pairs of runs against {base.label}; a gain is certain if p < 0.05 by a paired t, Holm over the "
-        "variants. Output is that of this load: with a fixed rate it is no limit of the server."
+        f"Gains: pairs of runs against {base.label}; significant at p < 0.05 (paired t-test, Holm's correction over the "
+        "variants). Output is measured at this load; at a fixed rate it is not the capacity of the server."
     )
     return lines
 
 
-def _doubts(recommended: Recommendation) -> list[str]:
-    """Return doubts about the runs themselves."""
+def _validity(recommended: Recommendation) -> list[str]:
+    """Return remarks on the validity of the runs."""
     lines = dict.fromkeys(line for one in recommended.comparisons for line in one.differences.warnings)
     for one in recommended.standings:
         invalid = [run.label for run in one.side.runs if run.level == "invalid"]
         if len(invalid) == len(one.side.runs):
-            lines[f"{one.side.label}: {_NOT_VALID}, its figures are not the server's"] = None
+            lines[f"{one.side.label}: {_NOT_VALID}, the figures do not describe the server"] = None
         elif invalid:
-            lines[f"{one.side.label}: left out with their pairs, as not valid: {', '.join(invalid)}"] = None
+            lines[f"{one.side.label}: left out with their pairs, measurement not valid: {', '.join(invalid)}"] = None
     return list(lines)
 
 
 def text(recommended: Recommendation) -> str:
     """Return the recommendation for a terminal."""
     lines = [f"{recommended.scenario}: {TITLE.lower()}, against {recommended.baseline.label}"]
-    lines += [*(f"  {line}" for line in _doubts(recommended) if _NOT_VALID in line), ""]
+    lines += [*(f"  {line}" for line in _validity(recommended) if _NOT_VALID in line), ""]
     for row in map(decision, recommended.advice):
         lines += [f"  {row[0]}: {row[1]}", *(f"      {phrase}" for phrase in details(row))]
     tables = (standings(recommended), matrix([one.side for one in recommended.standings]))
@@ -119,7 +121,7 @@ def markdown(recommended: Recommendation) -> str:
 
 
 def section(recommended: Recommendation) -> dict[str, Any]:
-    """Return the recommendation for the page's template. `certain`: shown by a test."""
+    """Return the recommendation for the template of the page. `certain`: significant in a test."""
     rows = [
         {"aim": row[0], "variant": row[1], "certain": advice.certainty == "certain", "details": details(row)}
         for advice, row in ((advice, decision(advice)) for advice in recommended.advice)
@@ -130,14 +132,14 @@ def section(recommended: Recommendation) -> dict[str, Any]:
 def page(all_recommended: Sequence[Recommendation]) -> str:
     """Return recommendation.html: a page of comparisons with the recommendations."""
     parts = [
-        Part(one.scenario, tuple(each.side for each in one.standings), recommendation=section(one))
+        Part(one.scenario, tuple(standing.side for standing in one.standings), recommendation=section(one))
         for one in all_recommended
     ]
     return html(TITLE, TITLE, parts)
 
 
 def json_text(all_recommended: Sequence[Recommendation]) -> str:
-    """Return recommendation.json; what was not measured is null."""
+    """Return recommendation.json; null: not measured."""
     document = {"format": 1, "scenarios": [_document(one) for one in all_recommended]}
     return json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 

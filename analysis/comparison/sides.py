@@ -1,4 +1,4 @@
-"""One side of a comparison: runs of one configuration, read from run directories or from what other clients wrote."""
+"""A side of a comparison: runs of one configuration, from run directories or result files of other clients."""
 
 import json
 from collections.abc import Mapping
@@ -23,18 +23,18 @@ _ONLY = "workload.only"
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What the server was, as far as its manifest says; None: not known. Memory in MB: of all GPUs, and of its processes."""
+    """Deployment of the server from the manifest; None: unknown. Memory in MB: of all GPUs, and of the processes."""
 
     gpus: int | None = None
     gpu_memory_mb: float | None = None
     memory_mb: float | None = None
     tensor_parallel: int | None = None
-    quantization: str | None = None  # "none" where its command names none
+    quantization: str | None = None  # "none" without --quantization
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """One load and how it was answered. Figures by the names of a gate; None where samples are too few."""
+    """Figures at one load, by gate name; None if samples are too few."""
 
     load: float
     unit: str  # users, or sessions/s
@@ -43,9 +43,9 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run's figures and what it was. `asks`: what must be equal on both sides; `server`: what may be what is compared.
+    """Figures and settings of a run. `asks`: settings that must be equal on both sides; `server`: settings that may differ.
 
-    `seed`: the schedule's; None: not known, then it pairs by its place. `start`: identity of the server's start.
+    `seed`: of the schedule; None: unknown, paired by order. `start`: identity of the server start.
     """
 
     path: Path
@@ -53,58 +53,58 @@ class Run:
     figures: Mapping[str, float | None]
     seed: int | None = None
     start: str | None = None
-    level: str = "not judged"  # valid | suspect | invalid | not judged (another client's)
+    level: str = "not judged"  # valid | suspect | invalid | not judged (other clients)
     reasons: tuple[str, ...] = ()
     asks: Mapping[str, Any] = field(default_factory=dict)
     server: Mapping[str, Any] = field(default_factory=dict)
-    slo: Mapping[str, Any] = field(default_factory=dict)  # limits of a good turn
-    output_tokens: float | None = None  # mean of a turn that ended well
+    slo: Mapping[str, Any] = field(default_factory=dict)  # limits by measure
+    output_tokens: float | None = None  # mean over successful turns
     input_tokens: float | None = None
-    cached_tokens: float | None = None  # of its prompt, a mean too
+    cached_tokens: float | None = None  # mean over successful turns
     prices: Prices = UNPRICED
     window_s: float | None = None  # of the measure phase
-    concurrency: float | None = None  # the most requests at once, where the load had such a limit
+    concurrency: float | None = None  # limit on concurrent requests, if any
     started_at: str = ""
     lasted_s: float | None = None  # from started_at to the end of the drain
     notes: tuple[str, ...] = ()
     scenario: str = ""
-    counted: tuple[int, int] | None = None  # turns that ended well, of those that were sent
+    counted: tuple[int, int] | None = None  # successful turns, sent turns
     served: Served = Served()
-    levels: tuple[Level, ...] = ()  # what was held at once: the run itself, or each step of its load
+    levels: tuple[Level, ...] = ()  # the run, or each step of its load
 
     def value(self, name: str) -> float | None:
-        """A figure by name; None where it is not known."""
+        """Return a figure by name; None if unknown."""
         return self.figures.get(name)
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """The runs of one configuration, in the order in which they were made."""
+    """Runs of one configuration in the order of their starts."""
 
     label: str
     runs: tuple[Run, ...]
-    cut_off: tuple[str, ...] = ()  # runs in the folder that ended before their summary was written, and are left out
+    cut_off: tuple[str, ...] = ()  # run directories without a summary, which are left out
 
     @property
     def heading(self) -> str:
-        """Its label, for a row of figures: with a word where none of its runs is valid."""
+        """The label, marked if none of the runs is valid."""
         return f"{self.label} (not valid)" if all(run.level == "invalid" for run in self.runs) else self.label
 
     def mean(self, name: str) -> float | None:
-        """Mean of a figure over the runs that are valid, or all where none is; None where one of them does not know it."""
+        """Mean over the valid runs, or all if none is valid; None if a run has no value."""
         counted = [run for run in self.runs if run.level != "invalid"] or self.runs
-        found = [run.value(name) for run in counted]
-        known = [value for value in found if value is not None]
-        return sum(known) / len(known) if known and len(known) == len(found) else None
+        values = [run.value(name) for run in counted]
+        known = [value for value in values if value is not None]
+        return sum(known) / len(known) if known and len(known) == len(values) else None
 
 
-def priced(side: Side, named: Prices) -> Side:
-    """The side with prices that override those of its runs."""
-    return replace(side, runs=tuple(replace(run, prices=_paid(named.over(run.prices), run)) for run in side.runs))
+def priced(side: Side, overrides: Prices) -> Side:
+    """Return the side with prices that override those of its runs."""
+    return replace(side, runs=tuple(replace(run, prices=_paid(overrides.over(run.prices), run)) for run in side.runs))
 
 
 def _paid(prices_of: Prices, run: Run) -> Prices:
-    """With the GPUs of a server that has none, which counts as one where something is paid for it."""
+    """Count a server without GPUs as one if it has a price."""
     hardware = (run.server.get("variant") or {}).get("hardware") or {}
     on_cpu = prices_of.gpu_hour is not None and hardware.get("gpus") == 0
     return prices_of.over(Prices(gpus=1)) if on_cpu else prices_of
@@ -116,7 +116,7 @@ def of_class(side: Side, name: str, names: tuple[str, ...] = NAMES) -> Side:
 
 
 def _of_class(run: Run, name: str, names: tuple[str, ...]) -> Run:
-    """A run without the figures that are known of all classes together only. `--only` may differ between the sides."""
+    """Return a run with the figures of a class, without those known for all classes together only."""
     if not run.path.is_dir():
         raise UsageError(f"--class {name}: {run.path} has no classes; name run directories")
     classes = _json(run.path / rundir.SUMMARY).get("by_class") or {}
@@ -138,29 +138,29 @@ def _of_class(run: Run, name: str, names: tuple[str, ...]) -> Run:
 
 
 def read_side(path: Path, label: str | None = None, names: tuple[str, ...] = NAMES) -> Side:
-    """A side from a run directory, a folder of run directories, or a result file of another client. UsageError: none of these."""
+    """Read a run directory, a folder of run directories, or a result file of another client; UsageError if none of these."""
     cut_off: list[str] = []
     if path.is_file():
         runs = [_foreign(path)]
     elif (path / rundir.MANIFEST).is_file():
         runs = [read_run(path, names)]
     else:
-        folders = [each for each in sorted(path.glob("[!.]*")) if (each / rundir.MANIFEST).is_file()]
-        cut_off = [each.name for each in folders if not (each / rundir.SUMMARY).is_file()]
-        runs = [read_run(each, names) for each in folders if each.name not in cut_off]
-        runs += [_foreign(each) for each in sorted(path.glob("*.json"))]
+        folders = [folder for folder in sorted(path.glob("[!.]*")) if (folder / rundir.MANIFEST).is_file()]
+        cut_off = [folder.name for folder in folders if not (folder / rundir.SUMMARY).is_file()]
+        runs = [read_run(folder, names) for folder in folders if folder.name not in cut_off]
+        runs += [_foreign(file) for file in sorted(path.glob("*.json"))]
     if not runs:
-        what = "is no run directory and holds none" if path.is_dir() else "no such file or directory"
-        raise UsageError(f"{path}: {what}; name a run directory, a folder of them, or another client's result file")
+        problem = "no run directory, and contains none" if path.is_dir() else "no such file or directory"
+        raise UsageError(f"{path}: {problem}; name a run directory, a folder of them, or another client's result file")
     runs.sort(key=lambda run: run.started_at)
     return Side(label or (path.stem if path.is_file() else path.name), tuple(runs), tuple(cut_off))
 
 
 def read_run(path: Path, names: tuple[str, ...] = NAMES) -> Run:
-    """A run directory of ours; UsageError where it has no summary to compare by."""
+    """Read a run directory; UsageError without a summary."""
     manifest = _json(path / rundir.MANIFEST)
     if not (path / rundir.SUMMARY).is_file():
-        raise UsageError(f"{path}: has no {rundir.SUMMARY}: the run ended before it was written; leave this run out")
+        raise UsageError(f"{path}: no {rundir.SUMMARY}: the run ended before it was written; leave this run out")
     summary = _json(path / rundir.SUMMARY)
     verdict = summary.get("verdict") or {}
     turns = summary.get("turns") or {}
@@ -175,7 +175,7 @@ def read_run(path: Path, names: tuple[str, ...] = NAMES) -> Run:
         reasons=tuple(
             str(reason.get("text"))
             for reason in verdict.get("reasons") or ()
-            if reason.get("phase") in (None, "measure")  # the others decide nothing
+            if reason.get("phase") in (None, "measure")  # other phases do not affect the verdict
         ),
         asks=_asks(scenario.get("text")),
         slo=_slo(scenario.get("text")),
@@ -203,33 +203,33 @@ def read_run(path: Path, names: tuple[str, ...] = NAMES) -> Run:
 
 def _lasted_s(manifest: Mapping[str, Any]) -> float | None:
     """Time from the run's clock anchor to the end of its last phase; None if the manifest lacks either."""
-    began_ns = (manifest.get("anchor") or {}).get("wall_ns")
+    start_ns = (manifest.get("anchor") or {}).get("wall_ns")
     ends_ns = [phase.get("end_wall_ns") for phase in manifest.get("phases") or ()]
-    if began_ns is None or not ends_ns or None in ends_ns:
+    if start_ns is None or not ends_ns or None in ends_ns:
         return None
-    return float(max(ends_ns) - began_ns) / 1e9
+    return float(max(ends_ns) - start_ns) / 1e9
 
 
 def served(variant: Mapping[str, Any]) -> Served:
-    """Out of run.json's `variant`."""
+    """Deployment from the `variant` block of run.json."""
     argv = [str(word) for word in variant.get("argv") or ()]
     on_gpus = variant.get("gpu_memory_mb")
-    made_up = variant.get("engine") == "simulator"  # what its process takes is no model's
+    simulated = variant.get("engine") == "simulator"  # its process memory is not that of a model
     parallel = _flag(argv, "--tensor-parallel-size") or ("1" if argv else "")
     return Served(
         gpus=(variant.get("hardware") or {}).get("gpus") or None,
         gpu_memory_mb=float(sum(on_gpus.values())) if isinstance(on_gpus, Mapping) and on_gpus else None,
-        memory_mb=None if made_up else variant.get("memory_mb"),
+        memory_mb=None if simulated else variant.get("memory_mb"),
         tensor_parallel=int(parallel) if parallel.isdecimal() else None,
         quantization=(_flag(argv, "--quantization") or "none") if argv else None,
     )
 
 
-def _flag(argv: list[str], wanted: str) -> str | None:
-    for place, word in enumerate(argv):
+def _flag(argv: list[str], flag: str) -> str | None:
+    for index, word in enumerate(argv):
         name, sign, value = word.partition("=")
-        if name == wanted:
-            return value if sign else argv[place + 1] if place + 1 < len(argv) else None
+        if name == flag:
+            return value if sign else argv[index + 1] if index + 1 < len(argv) else None
     return None
 
 
@@ -244,31 +244,31 @@ _LEVEL_FIGURES = (
 
 
 def _levels(text: str | None, summary: Mapping[str, Any]) -> tuple[Level, ...]:
-    """The load of a run, or of each of its steps; nothing where it had none that can be named."""
+    """Levels of a run, or of its steps; empty for a load without a single number."""
     steps = summary.get("steps") or []
     if steps:
-        shown = [(step, *_load_of(step)) for step in steps]
+        loads = [(step, *_load_of(step)) for step in steps]
     else:
         data = data_of(text)
         arrivals = (data.get("arrivals") if isinstance(data, dict) else None) or {}
-        shown = [(summary, *_load_of(arrivals))]
+        loads = [(summary, *_load_of(arrivals))]
     return tuple(
         Level(load, unit, {name: steady_value_of(name, {"client": {}, **block}) for name in _LEVEL_FIGURES})
-        for block, load, unit in shown
+        for block, load, unit in loads
         if load is not None
     )
 
 
-def _load_of(said: Mapping[str, Any]) -> tuple[float | None, str]:
+def _load_of(arrivals: Mapping[str, Any]) -> tuple[float | None, str]:
     for key, unit in (("users", "users"), ("sessions_per_s", "sessions/s"), ("rate", "sessions/s")):
-        value = said.get(key)
+        value = arrivals.get(key)
         if isinstance(value, int | float):
             return float(value), unit
     return None, ""
 
 
 def _prices(manifest: Mapping[str, Any], path: Path) -> Prices:
-    """Of the server's manifest; GPUs are those that its variant needs where no number was named."""
+    """Prices of the variant; without a number of GPUs, those that the variant requires."""
     variant = manifest.get("variant") or {}
     gpus = (variant.get("hardware") or {}).get("gpus")
     return prices.from_document(variant.get("prices"), f"{path}: prices").over(Prices(gpus=gpus or None))
@@ -286,7 +286,7 @@ def _slo(text: str | None) -> dict[str, Any]:
 
 
 def _asks(text: str | None) -> dict[str, Any]:
-    """What the scenario asks, flat, without its name and seed: those may differ between runs that compare."""
+    """Flatten the scenario, without keys that may differ between comparable runs."""
     data = data_of(text)
     if not isinstance(data, dict):
         return {}
@@ -295,18 +295,18 @@ def _asks(text: str | None) -> dict[str, Any]:
 
 
 def _flat(data: Mapping[str, Any], path: str = "") -> list[tuple[str, Any]]:
-    found: list[tuple[str, Any]] = []
+    entries: list[tuple[str, Any]] = []
     for key, value in data.items():
-        place = f"{path}.{key}" if path else str(key)
+        full = f"{path}.{key}" if path else str(key)
         if isinstance(value, Mapping) and value:
-            found += _flat(value, place)
+            entries += _flat(value, full)
         else:
-            found.append((place, value))
-    return found
+            entries.append((full, value))
+    return entries
 
 
 def _server_start(path: Path) -> str | None:
-    """When the server that was asked was started, as its own metrics say; None where they do not."""
+    """Start times of the servers from their metrics; None if not published."""
     unreadable: list[str] = []
     started = read_scrapes(path, [PROCESS_START], unreadable=unreadable)
     if unreadable or not len(started):
@@ -321,7 +321,7 @@ def _json(path: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"{path}: cannot be read ({error}); is it a run directory of inferload?") from error
     if not isinstance(document, dict):
-        raise UsageError(f"{path}: is no JSON object; is it a run directory of inferload?")
+        raise UsageError(f"{path}: no JSON object; is it a run directory of inferload?")
     return document
 
 

@@ -1,4 +1,4 @@
-"""A sweep's folder: `<scenario>/<variant>/<pair>`, and the file that says which variant is the baseline and what decides."""
+"""Folder of a sweep: `<scenario>/<variant>/<pair>`, and sweep.yaml with the baseline and the primary figure."""
 
 from pathlib import Path
 from typing import Any
@@ -13,29 +13,29 @@ _PLAN = "sweep.yaml"
 
 
 def is_sweep(folder: Path) -> bool:
-    """Whether `inferload sweep` made it."""
+    """Return True for a folder written by `inferload sweep`."""
     return (folder / _PLAN).is_file()
 
 
 def primary(folder: Path) -> str:
-    """The figure that decides."""
+    """Name of the primary figure."""
     return str(_plan(folder).get("primary") or DEFAULT_PRIMARY)
 
 
 def read(folder: Path, names: tuple[str, ...] = NAMES) -> dict[str, list[Side]]:
-    """The sides of each scenario, the baseline first; UsageError where no run is finished."""
+    """Sides by scenario, the baseline first; UsageError without a finished run."""
     baseline = str(_plan(folder).get("baseline") or "")
-    found: dict[str, list[Side]] = {}
+    by_scenario: dict[str, list[Side]] = {}
     for scenario in sorted(path for path in folder.iterdir() if path.is_dir() and path.name != "comparison"):
         variants = sorted(path for path in scenario.iterdir() if any(path.glob("[0-9]*/summary.json")))
         variants.sort(key=lambda path: path.name != baseline.rpartition(":")[2])
         if variants:
-            found[scenario.name] = [read_side(path, None, names) for path in variants]
-    if not found:
-        raise UsageError(f"{folder}: holds no finished runs; inferload sweep --resume {folder} goes on with it")
-    return found
+            by_scenario[scenario.name] = [read_side(path, None, names) for path in variants]
+    if not by_scenario:
+        raise UsageError(f"{folder}: holds no finished runs; continue with inferload sweep --resume {folder}")
+    return by_scenario
 
 
 def _plan(folder: Path) -> dict[str, Any]:
-    found = catalog.data(folder / _PLAN, "", "name a sweep's folder")
-    return found if isinstance(found, dict) else {}
+    document = catalog.data(folder / _PLAN, "", "name a sweep's folder")
+    return document if isinstance(document, dict) else {}

@@ -1,4 +1,4 @@
-"""Two tables as articles on vLLM print them: an A/B block of two sides, and a matrix of configurations with memory."""
+"""Tables in the layout of articles on vLLM: an A/B block, and a matrix of configurations with memory."""
 
 from collections.abc import Sequence
 
@@ -20,7 +20,7 @@ BLOCK_NAMES = tuple(name for _, name, _ in _BLOCK)
 
 
 def ab_block(sides: Sequence[Side]) -> str:
-    """Metric by metric, a column for each side, and what the second one gained over the first."""
+    """One row per metric, one column per side; then the gains over the first side."""
     width = max(len("Throughput (tok/s)"), 22)
     columns = [max(25, len(side.label)) for side in sides]
     head = " | ".join(
@@ -42,7 +42,7 @@ def ab_block(sides: Sequence[Side]) -> str:
 
 def _success(side: Side) -> str:
     counted = [run.counted for run in side.runs]
-    known = [one for one in counted if one is not None]
+    known = [counts for counts in counted if counts is not None]
     if not known or len(known) < len(counted):
         return NOT_MEASURED
     ok, sent = (sum(column) for column in zip(*known, strict=True))
@@ -55,21 +55,21 @@ def _shown(value: float | None, digits: int) -> str:
 
 def _gains(base: Side, side: Side) -> list[str]:
     """TTFT and QPS as changes of the first side's value, throughput as a factor."""
-    found = {name: (base.mean(name), side.mean(name)) for name in ("p50(ttft_ms)", "turns_per_s", "output_tok_per_s")}
+    values = {name: (base.mean(name), side.mean(name)) for name in ("p50(ttft_ms)", "turns_per_s", "output_tok_per_s")}
     lines = []
     for title, name in (("TTFT", "p50(ttft_ms)"), ("QPS", "turns_per_s")):
-        before, after = found[name]
+        before, after = values[name]
         if not before or after is None:
             lines.append(f"  {title}: {NOT_MEASURED}")
         else:
             lines.append(f"  {title}: {'↓' if after < before else '↑'} {abs(after / before - 1):.1%}")
-    before, after = found["output_tok_per_s"]
+    before, after = values["output_tok_per_s"]
     lines.append(f"  throughput: {NOT_MEASURED if not before or after is None else f'{after / before:.2f}x'}")
     return lines
 
 
 def matrix(sides: Sequence[Side]) -> list[tuple[str, ...]]:
-    """Configuration, tensor parallel, quantisation, TTFT P50, TPOT, throughput, GPU memory of each card."""
+    """Rows: configuration, tensor parallel, quantisation, TTFT P50, TPOT, throughput, memory per GPU."""
     rows: list[tuple[str, ...]] = [
         ("configuration", "TP", "quantisation", "TTFT P50", "TPOT", "throughput", "GPU memory", "memory of processes")
     ]

@@ -1,4 +1,4 @@
-"""A comparison in words and tables: for a terminal, for a pull request, for a machine."""
+"""Comparisons as text, Markdown, JSON and JUnit XML."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +18,7 @@ from .sides import Side
 
 
 def headline(comparison: Comparison) -> str:
-    """What a reader has to know first: one sentence, with the change, its interval and what it rests on."""
+    """One sentence: the answer, the change with its interval, and the number of pairs or occasions."""
     row, name = comparison.primary, comparison.candidate.label
     against = f"{name} against {comparison.baseline.label}"
     if row.answer == "not comparable":
@@ -44,36 +44,36 @@ def _change_words(row: Row) -> str:
     if row.change is None:
         return NOT_KNOWN
     moved = "higher" if row.change > 0 else "lower"
-    said = f"{abs(row.change):.1%} {moved}" if abs(row.change) >= 5e-4 else "the same"
-    return f"{said}{_interval(row)}"
+    change = f"{abs(row.change):.1%} {moved}" if abs(row.change) >= 5e-4 else "unchanged"
+    return f"{change}{_interval(row)}"
 
 
 def _interval(row: Row) -> str:
     effect = row.effect
     if effect is None or effect.low is None or effect.high is None:
         return ""
-    return f" (95 %: {effect.low - 1:+.1%} to {effect.high - 1:+.1%})"
+    return f" (95 % CI {effect.low - 1:+.1%} to {effect.high - 1:+.1%})"
 
 
 def _why_not_tested(comparison: Comparison) -> str:
     if comparison.occasions is not None and comparison.occasions < FEWEST:
         return (
-            f"no verdict: {plural(comparison.occasions, 'occasion')} in {comparison.baseline.label}, and how much days and "
-            f"restarts differ is learned from {FEWEST}; add more (inferload baseline add), or compare with pairs of runs"
+            f"no verdict: {plural(comparison.occasions, 'occasion')} in {comparison.baseline.label}, {FEWEST} are required for "
+            "the variation between days and restarts; add more (inferload baseline add), or compare pairs of runs"
         )
     if comparison.conditional:
         return f"no verdict: {comparison.conditional}"
     pairs = len(comparison.pairs)
     if not pairs:
-        return "no verdict: no run of one side has the seed of one of the other"
-    return f"a difference between {plural(pairs, 'pair')} of runs, no verdict: {PAIRS_WANTED} pairs or more carry one"
+        return "no verdict: the sides have no seed in common"
+    return f"no verdict from {plural(pairs, 'pair')} of runs: use {PAIRS_WANTED} or more"
 
 
 def _could_have_found(row: Row) -> str:
     size = None if row.effect is None else row.effect.detectable
     if size is None:
-        return "what this plan could have found cannot be told"
-    return f"this plan could have found {size:.1%} with a power of {POWER:g}"
+        return "the smallest detectable change is not known"
+    return f"smallest detectable change {size:.1%} at a power of {POWER:g}"
 
 
 def _p(p: float | None) -> str:
@@ -88,13 +88,13 @@ Cells = Sequence[Sequence[str]]
 
 
 def effects_table(comparison: Comparison) -> Cells:
-    """Every figure of a comparison: both sides, the change with its interval, p and the answer."""
+    """All figures of a comparison: both sides, change with interval, p and answer."""
     rows = [
-        ["figure", comparison.baseline.label, comparison.candidate.label, "change", "95 %", "p", "p by sign flips", ""]
+        ["figure", comparison.baseline.label, comparison.candidate.label, "change", "95 % CI", "p", "p, sign flips", ""]
     ]
     for row in comparison.rows:
         if row.baseline is None and row.candidate is None and not row.primary:
-            continue  # nobody knows it on either side: a line of "not known" says nothing
+            continue  # unknown on both sides
         effect = row.effect
         rows.append(
             [
@@ -113,7 +113,7 @@ def effects_table(comparison: Comparison) -> Cells:
 
 
 def sides_table(sides: Sequence[Side], figures: Sequence[Figure] = TABLE) -> Cells:
-    """Configurations by figures, a mean over each side's runs."""
+    """Figures of each configuration, means over its runs."""
     rows = [["configuration", "runs", *(f"{figure.title} ({figure.unit})" for figure in figures)]]
     for side in sides:
         rows.append([side.label, str(len(side.runs)), *(number(side.mean(figure.name), 4) for figure in figures)])
@@ -121,7 +121,7 @@ def sides_table(sides: Sequence[Side], figures: Sequence[Figure] = TABLE) -> Cel
 
 
 def improvement_table(baseline: Side, candidates: Sequence[Side], figures: Sequence[Figure] = TABLE) -> Cells:
-    """Change of each configuration against the baseline, in per cent of the baseline."""
+    """Change of each configuration from the baseline, in per cent of the baseline."""
     rows = [["change against " + baseline.label, *(figure.title for figure in figures)]]
     for side in candidates:
         cells = []
@@ -133,29 +133,32 @@ def improvement_table(baseline: Side, candidates: Sequence[Side], figures: Seque
 
 
 def text(comparisons: Sequence[Comparison]) -> str:
-    """For a terminal."""
-    sides = (comparisons[0].baseline, *(one.candidate for one in comparisons))
+    """Comparisons for a terminal."""
+    sides = (comparisons[0].baseline, *(comparison.candidate for comparison in comparisons))
     parts = [*simulated(sides), _aligned(sides_table(sides)), _aligned(improvement_table(sides[0], sides[1:]))]
     parts += _cost(sides, _aligned)
-    for one in comparisons:
-        parts.append("\n".join([headline(one), *remarks(one), "", _aligned(effects_table(one))]))
+    for comparison in comparisons:
+        parts.append("\n".join([headline(comparison), *remarks(comparison), "", _aligned(effects_table(comparison))]))
     return "\n\n".join(parts) + f"\n\n{family(comparisons)}\n"
 
 
 def markdown(comparisons: Sequence[Comparison]) -> str:
-    """For a pull request."""
-    sides = (comparisons[0].baseline, *(one.candidate for one in comparisons))
-    parts = [*(f"**{plain(headline(one))}**" for one in comparisons)]
+    """Comparisons as Markdown."""
+    sides = (comparisons[0].baseline, *(comparison.candidate for comparison in comparisons))
+    parts = [*(f"**{plain(headline(comparison))}**" for comparison in comparisons)]
     parts += [
         *map(plain, simulated(sides)),
         piped(sides_table(sides)),
         piped(improvement_table(sides[0], sides[1:])),
         *_cost(sides, piped, plain),
     ]
-    for one in comparisons:
-        lines = "\n".join(f"* {plain(remark)}" for remark in remarks(one))
-        parts += [f"### {plain(one.candidate.label)} against {plain(one.baseline.label)}", *([lines] if lines else [])]
-        parts.append(piped(effects_table(one)))
+    for comparison in comparisons:
+        lines = "\n".join(f"* {plain(remark)}" for remark in remarks(comparison))
+        parts += [
+            f"### {plain(comparison.candidate.label)} against {plain(comparison.baseline.label)}",
+            *([lines] if lines else []),
+        ]
+        parts.append(piped(effects_table(comparison)))
     return "\n\n".join([*parts, plain(family(comparisons))]) + "\n"
 
 
@@ -165,105 +168,111 @@ def _cost(sides: Sequence[Side], form: Callable[[Cells], str], note: Callable[[s
 
 
 def simulated(sides: Sequence[Side]) -> list[str]:
-    """That a server was no real one, a paragraph; nothing where all were."""
-    found = [
+    """A paragraph on simulated servers; empty without any."""
+    labels = [
         side.label for side in sides if any("simulator" in str(run.server.get("engine") or "") for run in side.runs)
     ]
-    if not found:
+    if not labels:
         return []
-    whose = "" if len(found) == len(sides) else f" of {', '.join(found)}"
+    whose = "" if len(labels) == len(sides) else f" of {', '.join(labels)}"
     presets = {
         str(variant["simulated_as"])
         for side in sides
         for run in side.runs
         if isinstance(variant := run.server.get("variant"), Mapping) and variant.get("simulated_as")
     }
-    taken = f" Step times are those of its preset {', '.join(sorted(presets))}." if presets else ""
+    preset = f" Its step times are those of preset {', '.join(sorted(presets))}." if presets else ""
     return [
-        f"The server{whose} was the embedded simulator: its latencies say nothing of a model or of hardware.{taken}"
+        f"The server{whose} was the embedded simulator: its latencies say nothing about a model or hardware.{preset}"
     ]
 
 
-def remarks(one: Comparison) -> list[str]:
-    """Comparability and warnings, a line each."""
-    found = [*([one.weaker] if one.weaker else []), *(checked.text for checked in one.limits)]
-    found += [f"compared: {line}" for line in one.differences.compared]
-    found += [f"not comparable: {line}" for line in one.differences.refusals]
-    found += [f"implausible: {line}" for line in one.implausible]
-    found += [f"note: {line}" for line in one.differences.warnings]
-    for side in (one.baseline, one.candidate):
+def remarks(comparison: Comparison) -> list[str]:
+    """Comparability and warnings, one line each."""
+    lines = [*([comparison.weaker] if comparison.weaker else []), *(checked.text for checked in comparison.limits)]
+    lines += [f"compared: {line}" for line in comparison.differences.compared]
+    lines += [f"not comparable: {line}" for line in comparison.differences.refusals]
+    lines += [f"implausible: {line}" for line in comparison.implausible]
+    lines += [f"note: {line}" for line in comparison.differences.warnings]
+    for side in (comparison.baseline, comparison.candidate):
         if side.cut_off:
-            found.append(f"{side.label}: left out, for want of a summary: {', '.join(side.cut_off)}")
+            lines.append(f"{side.label}: left out, no summary: {', '.join(side.cut_off)}")
         invalid = [run.label for run in side.runs if run.level == "invalid"]
-        if invalid and not one.differences.refusals:
-            found.append(f"{side.label}: left out with their pairs, as not valid: {', '.join(invalid)}")
-    if one.conditional:
-        found.append(f"conditional on these starts: {one.conditional}")
-    if one.unpaired:
-        found.append(f"left out, without a partner of the same seed: {', '.join(run.label for run in one.unpaired)}")
-    return found
+        if invalid and not comparison.differences.refusals:
+            lines.append(f"{side.label}: left out with their pairs, measurement not valid: {', '.join(invalid)}")
+    if comparison.conditional:
+        lines.append(f"conditional on these server starts: {comparison.conditional}")
+    if comparison.unpaired:
+        lines.append(
+            f"left out, no run of this seed on the other side: {', '.join(run.label for run in comparison.unpaired)}"
+        )
+    return lines
 
 
 def family(comparisons: Sequence[Comparison]) -> str:
-    """What is tested, and how often that may go wrong."""
+    """The test, its level and its corrections."""
     count = len(comparisons)
-    several = "" if count == 1 else f"; {count} candidates: their primary figures together at most {count * ALPHA:g}"
-    test = "a paired t over pairs of runs"
-    if any(one.occasions is not None for one in comparisons):
-        test = "a t of the candidate, one more occasion, against the spread of the earlier ones"
+    several = f" Family-wise error of the primary figures of {count} candidates: at most {count * ALPHA:g}."
+    test = "paired t-test over pairs of runs"
+    if any(comparison.occasions is not None for comparison in comparisons):
+        test = "t-test of the candidate against the spread of the occasions of the baseline"
     return (
-        f"A change is called at p < {ALPHA:g} by {test}: the primary figure by itself, all others "
-        f"together by Holm, so that at most {ALPHA:g} of comparisons without a difference call one in each of the two{several}."
+        f"Significance level {ALPHA:g}, {test}: the primary figure without correction, all others with Holm's correction."
+        + (several if count > 1 else "")
     )
 
 
 def _aligned(rows: Cells) -> str:
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = []
-    for place, row in enumerate(rows):
+    for index, row in enumerate(rows):
         cells = [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
         lines.append("  ".join(cells).rstrip())
-        if place == 0:
+        if index == 0:
             lines.append("  ".join("-" * width for width in widths))
     return "\n".join(lines)
 
 
 def annotations(comparisons: Sequence[Comparison]) -> list[tuple[str, str]]:
-    """(level, text) of each comparison: error where a figure became worse, warning where nothing could be judged."""
-    found = []
-    for one in comparisons:
-        level = "error" if one.regressed else "notice" if one.tested else "warning"
-        worse = [row for row in one.rows if row.answer == "worse" and not row.primary]
+    """(level, text) of each comparison: error if a figure became worse, warning without a verdict."""
+    lines = []
+    for comparison in comparisons:
+        level = "error" if comparison.regressed else "notice" if comparison.tested else "warning"
+        worse = [row for row in comparison.rows if row.answer == "worse" and not row.primary]
         also = "".join(f"; {row.figure.title} is {_change_words(row)}: worse" for row in worse)
-        found.append((level, headline(one) + also))
-        found += [("error", f"{one.candidate.label}: {checked.text}") for checked in one.limits if not checked.passed]
-    return found
+        lines.append((level, headline(comparison) + also))
+        lines += [
+            ("error", f"{comparison.candidate.label}: {checked.text}")
+            for checked in comparison.limits
+            if not checked.passed
+        ]
+    return lines
 
 
 def document(comparisons: Sequence[Comparison]) -> dict[str, Any]:
-    """For a machine: everything that the tables say, unrounded."""
+    """Comparisons as JSON values, unrounded."""
     return {
         "format": 1,
         "baseline": comparisons[0].baseline.label,
-        "cost": costs.document((comparisons[0].baseline, *(one.candidate for one in comparisons))),
+        "cost": costs.document((comparisons[0].baseline, *(comparison.candidate for comparison in comparisons))),
         "candidates": [
             {
-                "candidate": one.candidate.label,
-                "headline": headline(one),
-                "answer": one.primary.answer,
-                "regressed": one.regressed,
-                "pairs": len(one.pairs),
-                "occasions": one.occasions,
-                "conditional": one.conditional or None,
-                "weaker": one.weaker or None,
-                "refusals": list(one.differences.refusals),
-                "warnings": list(one.differences.warnings),
-                "compared": list(one.differences.compared),
-                "implausible": list(one.implausible),
-                "max_change": [checked.to_dict() for checked in one.limits],
-                "figures": [_figure_document(row) for row in one.rows],
+                "candidate": comparison.candidate.label,
+                "headline": headline(comparison),
+                "answer": comparison.primary.answer,
+                "regressed": comparison.regressed,
+                "pairs": len(comparison.pairs),
+                "occasions": comparison.occasions,
+                "conditional": comparison.conditional or None,
+                "weaker": comparison.weaker or None,
+                "refusals": list(comparison.differences.refusals),
+                "warnings": list(comparison.differences.warnings),
+                "compared": list(comparison.differences.compared),
+                "implausible": list(comparison.implausible),
+                "max_change": [checked.to_dict() for checked in comparison.limits],
+                "figures": [_figure_document(row) for row in comparison.rows],
             }
-            for one in comparisons
+            for comparison in comparisons
         ],
     }
 
@@ -287,29 +296,35 @@ def _figure_document(row: Row) -> dict[str, Any]:
 
 
 def json_text(comparisons: Sequence[Comparison]) -> str:
-    """The document as JSON text."""
+    """comparison.json as text."""
     return json.dumps(document(comparisons), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def junit(comparisons: Sequence[Comparison]) -> str:
-    """JUnit XML: a suite for each candidate, a case for each figure; worse is a failure, what was not tested is skipped."""
+    """JUnit XML: a suite per candidate, a case per figure; worse is a failure, an untested figure is skipped."""
     root = ElementTree.Element("testsuites", name="inferload compare")
-    for one in comparisons:
-        failures = sum(row.answer == "worse" for row in one.rows) + sum(not checked.passed for checked in one.limits)
-        skipped = sum(row.answer not in ("better", "worse", "no difference found") for row in one.rows)
-        counts = {"tests": str(len(one.rows) + len(one.limits)), "failures": str(failures), "skipped": str(skipped)}
-        name = f"{one.candidate.label} against {one.baseline.label}"
+    for comparison in comparisons:
+        failures = sum(row.answer == "worse" for row in comparison.rows) + sum(
+            not checked.passed for checked in comparison.limits
+        )
+        skipped = sum(row.answer not in ("better", "worse", "no difference found") for row in comparison.rows)
+        counts = {
+            "tests": str(len(comparison.rows) + len(comparison.limits)),
+            "failures": str(failures),
+            "skipped": str(skipped),
+        }
+        name = f"{comparison.candidate.label} against {comparison.baseline.label}"
         suite = ElementTree.SubElement(root, "testsuite", {"name": name, **counts})
-        for row in one.rows:
-            case = ElementTree.SubElement(suite, "testcase", classname=one.candidate.label, name=row.figure.name)
-            said = f"{row.figure.title} is {_change_words(row)}: {row.answer}"
+        for row in comparison.rows:
+            case = ElementTree.SubElement(suite, "testcase", classname=comparison.candidate.label, name=row.figure.name)
+            message = f"{row.figure.title} is {_change_words(row)}: {row.answer}"
             if row.answer == "worse":
-                ElementTree.SubElement(case, "failure", message=said)
+                ElementTree.SubElement(case, "failure", message=message)
             elif row.answer not in ("better", "no difference found"):
-                ElementTree.SubElement(case, "skipped", message=said)
-        for checked in one.limits:
+                ElementTree.SubElement(case, "skipped", message=message)
+        for checked in comparison.limits:
             case = ElementTree.SubElement(
-                suite, "testcase", classname=one.candidate.label, name=f"--max-change {checked.limit.text}"
+                suite, "testcase", classname=comparison.candidate.label, name=f"--max-change {checked.limit.text}"
             )
             if not checked.passed:
                 ElementTree.SubElement(case, "failure", message=checked.text)

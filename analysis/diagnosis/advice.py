@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """One thing to try. `effects` on TTFT, TPOT, throughput, memory, in this order."""
+    """A change to try. `effects`: on TTFT, TPOT, throughput and memory, in this order."""
 
     do: str
     why: str
@@ -16,27 +16,27 @@ class Advice:
 _MORE_CACHE = (
     Advice(
         "--gpu-memory-utilization 0.95",
-        "more of the GPU's memory becomes KV cache",
+        "more GPU memory for the KV cache",
         "TTFT shorter, TPOT unchanged, throughput higher, more memory",
     ),
     Advice(
         "--kv-cache-dtype fp8",
-        "the same memory holds twice the tokens",
+        "the same memory holds twice as many tokens",
         "TTFT shorter, TPOT shorter or unchanged, throughput higher, less memory; check answers",
     ),
     Advice(
         "--max-model-len N",
-        "a lower limit reserves less and refuses what is too long",
+        "less memory per request; longer requests are refused",
         "TTFT shorter, TPOT unchanged, throughput higher, less memory",
     ),
     Advice(
         "--tensor-parallel-size N",
-        "weights are shared out, and what they leave is cache",
+        "weights are sharded; the freed memory becomes KV cache",
         "TTFT shorter, TPOT shorter, throughput higher, less memory per GPU",
     ),
     Advice(
         "--quantization fp8 | awq | gptq",
-        "smaller weights leave room for cache",
+        "smaller weights leave more memory for the KV cache",
         "TTFT shorter or unchanged, TPOT shorter, throughput higher, less memory; check answers",
     ),
 )
@@ -45,14 +45,14 @@ ADVICE: Mapping[str, tuple[Advice, ...]] = {
     "client-bound": (
         Advice(
             "locust --processes N, or more workers",
-            "one process measures truly up to a number of streams (inferload calibrate)",
-            "none: the figures become the server's",
+            "a worker is accurate up to a number of streams (inferload calibrate)",
+            "none on the server",
         ),
     ),
     "preemption-thrash": (
         Advice(
             "--max-num-seqs lower",
-            "fewer answers grow at once, so none loses its blocks",
+            "fewer concurrent requests, so none is preempted",
             "TTFT longer, TPOT shorter, throughput higher, memory unchanged",
         ),
         *_MORE_CACHE,
@@ -60,72 +60,72 @@ ADVICE: Mapping[str, tuple[Advice, ...]] = {
     "queue-bound": (
         Advice(
             "--max-num-seqs higher",
-            "more requests share each step",
+            "more requests per step",
             "TTFT shorter, TPOT longer, throughput higher, more memory",
         ),
         Advice(
-            "more replicas", "the queue is shared out", "TTFT shorter, TPOT shorter, throughput higher, more memory"
+            "more replicas", "shorter queue per replica", "TTFT shorter, TPOT shorter, throughput higher, more memory"
         ),
     ),
     "kv-bound": _MORE_CACHE,
     "prefill-bound": (
         Advice(
             "--enable-prefix-caching",
-            "prompts that begin alike are computed once (default; salts and changing beginnings undo it)",
+            "common prefixes are computed once (on by default; salts and changing prefixes prevent it)",
             "TTFT shorter, TPOT shorter, throughput higher, memory unchanged",
         ),
         Advice(
             "--max-num-batched-tokens 8192 or more",
-            "more prompt tokens go into a step",
+            "more prompt tokens per step",
             "TTFT shorter, TPOT longer, throughput higher, more memory",
         ),
         Advice(
             "--tensor-parallel-size N",
-            "prompts are computed by several GPUs",
+            "prefill on several GPUs",
             "TTFT shorter, TPOT shorter, throughput higher, less memory per GPU",
         ),
         Advice(
             "--quantization fp8",
-            "quicker arithmetic where the GPU has it",
+            "faster arithmetic if the GPU supports it",
             "TTFT shorter, TPOT shorter, throughput higher, less memory; check answers",
         ),
     ),
     "decode-bound": (
         Advice(
             "--max-num-seqs lower",
-            "a step with fewer answers is shorter; others wait",
+            "fewer requests per step make it shorter; others wait",
             "TTFT longer, TPOT shorter, throughput lower, less memory",
         ),
         Advice(
             "--max-num-batched-tokens 2048",
-            "prompts hold up fewer answers at a time",
+            "prefill delays decoding less per step",
             "TTFT longer, TPOT shorter, throughput lower, less memory",
         ),
         Advice(
             "--quantization awq | gptq | fp8",
-            "a step reads fewer bytes of weights",
+            "fewer bytes of weights per step",
             "TTFT unchanged, TPOT shorter, throughput higher, less memory; check answers",
         ),
         Advice(
             "--speculative-config {...}",
-            "several tokens a step, where few requests run at once",
+            "several tokens per step at low concurrency",
             "TTFT unchanged, TPOT shorter, throughput lower at large batches, more memory",
         ),
         Advice(
             "without --enforce-eager",
-            "CUDA graphs save the host's part of a small step",
+            "CUDA graphs reduce host overhead of small steps",
             "TTFT unchanged, TPOT shorter, throughput higher, more memory",
         ),
     ),
     "cache-miss-bound": (
         Advice(
-            "what changes (a time, an id) behind what does not",
+            "variable parts of the prompt (time, ids) after constant parts",
             "a prefix is shared up to its first difference",
             "TTFT shorter, TPOT unchanged, throughput higher, memory unchanged",
         ),
         Advice(
             "route a session to the same replica",
-            "its blocks lie there",
+            "its blocks are cached there",
             "TTFT shorter, TPOT unchanged, throughput higher, memory unchanged",
         ),
         *_MORE_CACHE[:2],
@@ -133,7 +133,7 @@ ADVICE: Mapping[str, tuple[Advice, ...]] = {
     "front-end-bound": (
         Advice(
             "--api-server-count N",
-            "several processes take requests and write events",
+            "several processes parse requests and write events",
             "TTFT shorter, TPOT shorter, throughput higher, more memory",
         ),
         Advice(
@@ -143,32 +143,40 @@ ADVICE: Mapping[str, tuple[Advice, ...]] = {
         ),
         Advice(
             "without --enable-log-requests",
-            "no line for each request",
+            "no log line per request",
             "TTFT shorter, TPOT unchanged, throughput higher, memory unchanged",
         ),
     ),
     "deferred": (
-        Advice("look at LoRA slots (--max-loras), grammars and KV transfer", "one of them is waited for", "depends"),
+        Advice(
+            "check LoRA slots (--max-loras), grammars and KV transfer",
+            "deferred requests wait for one of them",
+            "depends",
+        ),
     ),
     "engines-unbalanced": (
         Advice(
-            "the router's or --data-parallel balancing",
-            "one engine waits while another has room",
+            "balancing of the router or of --data-parallel-size",
+            "one engine has a queue while another has free capacity",
             "TTFT shorter, TPOT shorter, throughput higher, memory unchanged",
         ),
     ),
     "speculation": (
-        Advice("an arm without --speculative-config", "acceptance alone is no verdict", "depends"),
+        Advice(
+            "compare with a run without --speculative-config",
+            "the acceptance rate alone does not show the effect",
+            "depends",
+        ),
         Advice(
             "num_speculative_tokens lower",
-            "guesses that are not taken are work for nothing",
+            "rejected draft tokens are wasted work",
             "TTFT unchanged, TPOT shorter, throughput higher, memory unchanged",
         ),
     ),
     "kept-up": (
         Advice(
-            "more load (inferload search finds how much the server sustains)",
-            "nothing holds the server back at this load",
+            "higher load (inferload search finds the maximum)",
+            "the server is not the limit at this load",
             "none",
         ),
     ),
@@ -177,7 +185,7 @@ ADVICE: Mapping[str, tuple[Advice, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """What held the run back at one server: sentences, and what to try as (what, why, effects)."""
+    """Diagnosis at one server: sentences, and advice as (change, reason, side effects)."""
 
     target: str
     sentences: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""What the client saw of one server, found once for a run and then looked at window by window."""
+"""Client-side data on one server, computed once per run and read window by window."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,17 +18,17 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """Turns in the order in which they were sent; `until_s`: when the server said something, or the turn was over."""
+    """Turns in the order of sending; `until_s`: the first output, or the end of a turn without any."""
 
     sent_s: Floats
     until_s: Floats
-    tokens: Floats  # that the server has to find room for: of the prompt, without what was cached
+    tokens: Floats  # of the prompt that are not cached
     longest_s: float
 
     def heads(self, at_s: Floats, waiting: Floats) -> Floats:
-        """Tokens of the oldest waiting turn at each instant; NaN where nobody waits or it is not known.
+        """Uncached prompt tokens of the head of the queue at each instant; NaN if no request waits or it is unknown.
 
-        Of the turns sent and without a first token, as many as wait are the newest ones, so the head is the last of these.
+        The waiting turns are the newest of those without a first token, so the head is the oldest of these.
         """
         heads = np.full(len(at_s), np.nan)
         counts = np.nan_to_num(waiting).astype(int)
@@ -42,20 +42,20 @@ class Queue:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """The turns that this server answered, by the instant of their first token, and their events by time."""
+class ClientView:
+    """Turns of one server by the time of the first token, and their output events by time."""
 
     events: Events
     first_s: Floats
     ttft_ms: Floats
-    uncached_tokens: Floats  # NaN: the prompt's tokens are not known
-    head_tokens: Floats  # of the oldest waiting turn, at each scrape of the server
+    uncached_tokens: Floats  # NaN: unknown prompt length
+    head_tokens: Floats  # of the head of the queue, at each scrape of the server
     itl_alone_ms: float | None  # the lowest mean ITL of any second
     slo: Mapping[str, float]
 
     @classmethod
-    def of(cls, run: RunFrames, server: ServerSeries) -> "Seen":
-        """Of this run and server; where turns do not name the server (it stands behind a router), all of them."""
+    def of(cls, run: RunFrames, server: ServerSeries) -> "ClientView":
+        """Build the view of a server; all turns if none names it (a server behind a router)."""
         turns = run.turns
         own = (turns["target"] == server.target).to_numpy() if "target" in turns else np.zeros(len(turns), dtype=bool)
         if not own.any() or own.all():
@@ -79,13 +79,13 @@ class Seen:
         )
 
     def firsts(self, start_s: float, end_s: float) -> slice:
-        """The turns whose first token fell into the half-open window."""
+        """Turns whose first token is in the half-open window."""
         low, high = np.searchsorted(self.first_s, (start_s, end_s))
         return slice(int(low), int(high))
 
 
 def capacity(server: ServerSeries) -> Floats:
-    """Requests that wait for capacity, at each scrape; where the server does not say why they wait, all that wait."""
+    """Requests waiting for capacity at each scrape; all waiting requests if the server publishes no reason."""
     by_reason = server.summed(names.WAITING_BY_REASON, reason=names.CAPACITY)
     waiting = server.summed(names.WAITING) if by_reason is None else by_reason
     return np.full(len(server.wall_ns), np.nan) if waiting is None else waiting
@@ -117,7 +117,7 @@ def _itl_alone(events: Events) -> float | None:
 
 
 def slo(manifest: Mapping[str, Any]) -> dict[str, float]:
-    """The limits that the scenario sets; empty where it sets none."""
+    """SLO limits of the scenario; empty without any."""
     text = (manifest.get("scenario") or {}).get("text")
     document = data_of(text)
     limits = (document.get("slo") if isinstance(document, dict) else None) or {}

@@ -1,6 +1,6 @@
-"""What a diagnosis looks at: one window of a run, one server, in plain numbers. None is what nobody knows.
+"""Evidence for a diagnosis: figures of one window at one server. None: unknown.
 
-Means and shares of gauges are over the window's scrapes; counts and rates lie between its first and last scrape.
+Means and shares of gauges are over the scrapes of the window; counts and rates are between its first and last scrape.
 """
 
 import json
@@ -16,32 +16,30 @@ from inferload.server_metrics.series import ServerSeries
 from inferload.server_metrics.window_figures import View
 
 from ..data.frames import Events, RunFrames
-from .client_view import Seen, capacity
+from .client_view import ClientView, capacity
 
 Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
 class Scrapes:
-    """The window's scrapes, an entry each; NaN where a page did not say."""
+    """Scrapes of the window, one entry each; NaN if not published."""
 
     running: Floats
     capacity: Floats  # waiting for capacity
     deferred: Floats
     kv_usage: Floats  # of the fullest engine
-    head_tokens: (
-        Floats  # tokens that the head of the queue has to find room for; NaN where nobody waits or it is not known
-    )
+    head_tokens: Floats  # uncached prompt tokens of the head of the queue; NaN if no request waits or it is unknown
 
     @property
     def waits(self) -> npt.NDArray[np.bool_]:
-        """Scrapes at which somebody waits for capacity."""
+        """Scrapes at which requests wait for capacity."""
         return np.nan_to_num(self.capacity) > 0
 
 
 @dataclass(frozen=True, slots=True)
 class ClientReason:
-    """What the run's verdict says against its client: a code of measure/validity.py, suspect or invalid, the sentence."""
+    """A reason of the verdict that concerns the client: code, level (suspect or invalid), text."""
 
     code: str
     level: str
@@ -50,7 +48,7 @@ class ClientReason:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """One window. Times in ms."""
+    """Figures of one window. Times in ms."""
 
     start_s: float
     end_s: float
@@ -58,8 +56,8 @@ class Evidence:
     scrapes: Scrapes
     max_num_seqs: int | None = None  # of one engine
     engines: int = 1
-    stream_interval: int | None = None  # tokens that the server gathers in an event, where that is known
-    cache_tokens: int | None = None  # what the KV cache of an engine holds
+    stream_interval: int | None = None  # tokens per event that the server was configured to send
+    cache_tokens: int | None = None  # KV-cache size of an engine
     preemptions: int | None = None
     finished: int | None = None
     computed_tok_per_s: float | None = None  # prompt tokens that were computed
@@ -82,85 +80,85 @@ class Evidence:
     client_reasons: tuple[ClientReason, ...] = ()  # of the run's verdict, in the measure phase
     tokens_per_event: float | None = None
     itl_by_running: tuple[float, float] | None = (
-        None  # mean ITL at the fewest and at the most running thirds of seconds
+        None  # mean ITL at the lowest and the highest third of running requests
     )
     itl_alone_ms: float | None = None  # the lowest mean ITL of any second of the run
     expected_hit_rate: float | None = None
     counted_hit_rate: float | None = None
     uncached_prompt_tokens: float | None = None  # mean of a turn
     slo: Mapping[str, float] = field(default_factory=dict)
-    troubled: bool = False  # turns of the run failed, or the server was gone or restarted
-    rates: str | None = (
-        None  # of an open loop whose number of turns in flight did not grow: offered and ended, in words
-    )
+    troubled: bool = False  # turns failed, or the server stopped answering or restarted
+    rates: str | None = None  # text on the rates of an open loop without growth
 
     @property
     def length_s(self) -> float:
-        """Seconds of the window."""
+        """Length of the window in seconds."""
         return self.end_s - self.start_s
 
     @property
     def waiting_share(self) -> float:
-        """Part of the scrapes at which somebody waits for capacity; 0 where there are no scrapes."""
+        """Share of scrapes at which requests wait for capacity; 0 without scrapes."""
         return float(np.mean(self.scrapes.waits)) if len(self.scrapes.capacity) else 0.0
 
     @property
     def waiting_known(self) -> bool:
-        """Whether the server published how many requests wait."""
+        """True if the server published the number of waiting requests."""
         return not np.isnan(self.scrapes.capacity).all()
 
 
 def max_num_seqs(manifest: Mapping[str, Any]) -> int | None:
-    """The server's cap on running requests, from what was deployed; None where that is not known."""
+    """max_num_seqs of the deployed server; None if unknown."""
     variant = manifest.get("variant") or {}
     server = (variant.get("config") or {}).get("server") or {}
-    found = (server.get("scheduler_config") or {}).get("max_num_seqs")
-    if isinstance(found, int):
-        return found
-    given = _flag(variant, "--max-num-seqs")
-    return int(given) if given is not None and given.isdecimal() else None
+    configured = (server.get("scheduler_config") or {}).get("max_num_seqs")
+    if isinstance(configured, int):
+        return configured
+    value = _flag(variant, "--max-num-seqs")
+    return int(value) if value is not None and value.isdecimal() else None
 
 
 def stream_interval(manifest: Mapping[str, Any]) -> int | None:
-    """Tokens that the server gathers in an event (vLLM's default is 1); None where nobody knows how it was started."""
+    """Tokens per event (vLLM's default is 1); None if the command line of the server is unknown."""
     variant = manifest.get("variant") or {}
     if not variant.get("argv"):
         return None
-    given = _flag(variant, "--stream-interval") or _flag(variant, "--tokens-per-event") or "1"
-    return int(given) if given.isdecimal() else None
+    value = _flag(variant, "--stream-interval") or _flag(variant, "--tokens-per-event") or "1"
+    return int(value) if value.isdecimal() else None
 
 
-def _flag(variant: Mapping[str, Any], wanted: str) -> str | None:
-    """The value of a flag of the server's command line; None where it is not there."""
+def _flag(variant: Mapping[str, Any], flag: str) -> str | None:
+    """Value of a flag of the server's command line; None if absent."""
     argv = [str(word) for word in variant.get("argv") or ()]
-    for place, word in enumerate(argv):
+    for index, word in enumerate(argv):
         name, sign, value = word.partition("=")
-        if name == wanted:
-            return value if sign else argv[place + 1] if place + 1 < len(argv) else None
+        if name == flag:
+            return value if sign else argv[index + 1] if index + 1 < len(argv) else None
     return None
 
 
-def collect(run: RunFrames, server: ServerSeries, start_s: float, end_s: float, seen: Seen | None = None) -> Evidence:
-    """The evidence of one window and one server."""
-    seen = seen or Seen.of(run, server)
+def collect(
+    run: RunFrames, server: ServerSeries, start_s: float, end_s: float, client_view: ClientView | None = None
+) -> Evidence:
+    """Collect the evidence of one window at one server."""
+    client_view = client_view or ClientView.of(run, server)
     wall = [run.start_wall_ns + round(at_s * 1e9) for at_s in (start_s, end_s)]
     view = View.of(server, wall[0], wall[1])
     if not ((server.wall_ns >= wall[0]) & (server.wall_ns < wall[1])).any():
-        view = View(server, None, None, wall[0], wall[1])  # the nearest scrapes say nothing of this window
+        view = View(server, None, None, wall[0], wall[1])  # the nearest scrapes are outside the window
     summary = run.summary or {}
     client = summary.get("client") or {}
     cache = summary.get("cache") or {}
-    events = seen.events.between(start_s, end_s)
+    events = client_view.events.between(start_s, end_s)
     gaps_ms = events.gap_ms[~np.isnan(events.gap_ms)]
-    firsts = seen.firsts(start_s, end_s)
-    ttft_ms, uncached = seen.ttft_ms[firsts], seen.uncached_tokens[firsts]
+    firsts = client_view.firsts(start_s, end_s)
+    ttft_ms, uncached = client_view.ttft_ms[firsts], client_view.uncached_tokens[firsts]
     uncached = uncached[~np.isnan(uncached)]
     queries, hits = view.delta(names.PREFIX_QUERIES), view.delta(names.PREFIX_HITS)
     return Evidence(
         start_s=start_s,
         end_s=end_s,
         target=server.target,
-        scrapes=_scrapes(view, seen),
+        scrapes=_scrapes(view, client_view),
         max_num_seqs=max_num_seqs(run.manifest),
         engines=max(1, len({series.labels.get("engine") for series in server.series(names.KV_CACHE_USAGE)})),
         stream_interval=stream_interval(run.manifest),
@@ -185,27 +183,27 @@ def collect(run: RunFrames, server: ServerSeries, start_s: float, end_s: float, 
         client_reasons=_client_reasons(summary),
         tokens_per_event=(summary.get("tokens_per_event") or {}).get("mean"),
         itl_by_running=_itl_by_running(run, events, view),
-        itl_alone_ms=seen.itl_alone_ms,
+        itl_alone_ms=client_view.itl_alone_ms,
         expected_hit_rate=cache.get("expected_hit_rate"),
         counted_hit_rate=hits / queries if queries and hits is not None else None,
         uncached_prompt_tokens=float(uncached.mean()) if len(uncached) else None,
-        slo=seen.slo,
+        slo=client_view.slo,
     )
 
 
 def _client_reasons(summary: Mapping[str, Any]) -> tuple[ClientReason, ...]:
-    """Those that say that the client came late; a percentile of few samples is in no figure, and the verdict knows it."""
+    """Reasons on client delay and lag: the verdict also has them if a percentile has too few samples for the summary."""
     reasons = (summary.get("verdict") or {}).get("reasons")
     return tuple(
-        ClientReason(one["code"], str(one.get("level")), str(one.get("text")))
-        for one in (reasons if isinstance(reasons, list) else ())
-        if isinstance(one, Mapping)
-        and one.get("code") in ("client_delay", "client_lag")
-        and one.get("phase") == "measure"
+        ClientReason(reason["code"], str(reason.get("level")), str(reason.get("text")))
+        for reason in (reasons if isinstance(reasons, list) else ())
+        if isinstance(reason, Mapping)
+        and reason.get("code") in ("client_delay", "client_lag")
+        and reason.get("phase") == "measure"
     )
 
 
-def _scrapes(view: View, seen: Seen) -> Scrapes:
+def _scrapes(view: View, client_view: ClientView) -> Scrapes:
     server = view.server
     if view.first is None or view.last is None:
         empty = np.array([], dtype=np.float64)
@@ -220,7 +218,7 @@ def _scrapes(view: View, seen: Seen) -> Scrapes:
         capacity=of(capacity(server)),
         deferred=of(server.summed(names.WAITING_BY_REASON, reason=names.DEFERRED)),
         kv_usage=of(server.highest(names.KV_CACHE_USAGE)),
-        head_tokens=of(seen.head_tokens),
+        head_tokens=of(client_view.head_tokens),
     )
 
 
@@ -249,10 +247,10 @@ def _speculation(view: View) -> dict[str, Any]:
 
 
 def _engines(view: View) -> dict[str, Any]:
-    found = {series.labels.get("engine") for series in view.server.series(names.KV_CACHE_USAGE)}
-    if len(found) < 2:
+    engines = {series.labels.get("engine") for series in view.server.series(names.KV_CACHE_USAGE)}
+    if len(engines) < 2:
         return {}
-    labels = [{} if engine is None else {"engine": engine} for engine in sorted(found, key=str)]
+    labels = [{} if engine is None else {"engine": engine} for engine in sorted(engines, key=str)]
     usage = [view.gauge(view.server.summed(names.KV_CACHE_USAGE, **label))["mean"] for label in labels]
     waiting = [view.gauge(view.server.summed(names.WAITING, **label))["mean"] for label in labels]
     known = [value for value in usage if value is not None]
@@ -263,7 +261,7 @@ def _engines(view: View) -> dict[str, Any]:
 
 
 def _itl_by_running(run: RunFrames, events: Events, view: View) -> tuple[float, float] | None:
-    """Mean gap in the third of the seconds with the fewest running requests and in that with the most."""
+    """Mean ITL in the third of gaps with the fewest running requests and in the third with the most."""
     running = view.server.summed(names.RUNNING)
     if running is None or view.first is None or view.last is None:
         return None
@@ -275,12 +273,12 @@ def _itl_by_running(run: RunFrames, events: Events, view: View) -> tuple[float, 
     load = np.interp(events.at_s[gaps], at_s, np.nan_to_num(running[window]))
     low, high = np.quantile(load, (1 / 3, 2 / 3))
     if high - low < 0.2 * max(high, 1.0):
-        return None  # the load hardly moved: nothing to see
+        return None  # too little variation of the load
     values = events.gap_ms[gaps]
     return float(values[load <= low].mean()), float(values[load >= high].mean())
 
 
 def as_document(evidence: Evidence) -> dict[str, Any]:
-    """Everything but the scrapes, for a file."""
+    """All figures except the scrapes, as JSON values."""
     plain = {name: getattr(evidence, name) for name in evidence.__slots__ if name != "scrapes"}
     return dict(json.loads(json.dumps(plain | {"waiting_share": evidence.waiting_share}, default=str)))

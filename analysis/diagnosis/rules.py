@@ -1,8 +1,8 @@
-"""The rules: what each cause looks like, one pure function each. Thresholds are judgement, and stand here by name.
+"""Rules: one pure function per cause. The thresholds are named constants, set by judgement.
 
-The scheduler of vLLM stops admitting for five reasons only: its token budget is spent, as many run as may, blocks for the
-head of the queue are lacking, something was preempted in this step, or the head waits for something else. So what is
-left after four of them is the fifth.
+vLLM's scheduler stops admitting requests for five reasons: the token budget of the step is used up, max_num_seqs requests
+run, free KV blocks do not suffice for the head of the queue, a request was preempted in this step, or the head waits for
+something other than capacity. A queue without four of them therefore has the fifth.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from inferload.numbers import number, percent
 
 from .evidence import Evidence
 
-QUEUES = 0.2  # from this part of the scrapes on a window has a queue
+QUEUES = 0.2  # share of scrapes with waiting requests from which a window counts as queued
 AT_CAP = 0.8
 THRASH = 0.05
 KV_FULL = 0.85
@@ -22,17 +22,17 @@ KV_FULL = 0.85
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A cause that holds. `weight` ranks several; `said`: the evidence in numbers, a sentence each; `probable`: not proven."""
+    """A cause that holds. `weight`: its rank; `sentences`: the evidence with its numbers; `probable`: not proven."""
 
     code: str
     weight: float
-    said: tuple[str, ...]
+    sentences: tuple[str, ...]
     probable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """`looks_like` and `limits` are for people; `judge` gives the finding, None where the cause does not hold."""
+    """A cause. `looks_like` and `limits` are documentation; `judge` returns the finding, None if the cause does not hold."""
 
     code: str
     title: str
@@ -42,40 +42,40 @@ class Rule:
 
 
 def _client(evidence: Evidence) -> Finding | None:
-    """It comes first only where the measurement is no longer the server's; before that it is one contributor."""
-    said = []
+    """Return the client as the primary cause if it spoils the measurement, else as a contributor."""
+    sentences = []
     delay, gap, share = evidence.client_delay_p99_ms, evidence.client_itl_p50_ms, evidence.client_cpu_share
     delayed = delay is not None and gap is not None and delay > 0.5 * gap
     if delayed:
-        said.append(f"p99 of the client's own delay is {number(delay)} ms at a median gap of {number(gap)} ms")
+        sentences.append(f"client delay p99 is {number(delay)} ms, median ITL {number(gap)} ms")
     if share is not None and share > 0.85:
-        said.append(f"the client's busiest process used {percent(share)} of its core")
+        sentences.append(f"the busiest client process used {percent(share)} of a core")
     reasons = evidence.client_reasons
-    said += [one.text.partition(";")[0] for one in reasons if one.code != "client_delay" or not delayed]
+    sentences += [reason.text.partition(";")[0] for reason in reasons if reason.code != "client_delay" or not delayed]
     spoilt = (
         (delay is not None and gap is not None and delay > gap)
         or (share is not None and share > 0.97)
-        or any(one.level == "invalid" for one in reasons)
+        or any(reason.level == "invalid" for reason in reasons)
     )
-    return Finding("client-bound", 100.0 if spoilt else 0.5, tuple(said)) if said else None
+    return Finding("client-bound", 100.0 if spoilt else 0.5, tuple(sentences)) if sentences else None
 
 
 def _front_end(evidence: Evidence) -> Finding | None:
-    said: list[str] = []
-    merged, guessing = evidence.tokens_per_event, evidence.mean_acceptance_length is not None
-    gathers = evidence.stream_interval is None or evidence.stream_interval > 1  # then merging is no sign of haste
-    if merged is not None and merged > 1.05 and not guessing and not gathers:
-        said.append(
-            f"{merged:.2f} tokens in an event without speculation: the API server merges what it cannot send in time"
+    sentences: list[str] = []
+    merged, speculates = evidence.tokens_per_event, evidence.mean_acceptance_length is not None
+    batches = evidence.stream_interval is None or evidence.stream_interval > 1  # merged events are then configured
+    if merged is not None and merged > 1.05 and not speculates and not batches:
+        sentences.append(
+            f"{merged:.2f} tokens per event without speculation: the API server merges events because it cannot send them in time"
         )
     client, server = evidence.client_ttft_ms, evidence.server_ttft_ms
     if client is not None and server is not None and client - server > max(10.0, 0.1 * server):
-        said.append(
-            f"mean TTFT is {number(client)} ms at the client and {number(server)} ms by the server's own histogram"
+        sentences.append(
+            f"mean TTFT is {number(client)} ms at the client, {number(server)} ms in the server's histogram"
         )
     if evidence.server_cpu_share is not None and evidence.server_cpu_share > 0.9:
-        said.append(f"the process that serves the API used {evidence.server_cpu_share:.2f} of a core")
-    return Finding("front-end-bound", 2.0, tuple(said)) if said else None
+        sentences.append(f"the API server process used {evidence.server_cpu_share:.2f} of a core")
+    return Finding("front-end-bound", 2.0, tuple(sentences)) if sentences else None
 
 
 def _thrash(evidence: Evidence) -> Finding | None:
@@ -88,8 +88,8 @@ def _thrash(evidence: Evidence) -> Finding | None:
         "preemption-thrash",
         5.0,
         (
-            f"{evidence.preemptions} preemptions for {evidence.finished or 0} requests that ended: "
-            "their prompts are computed again",
+            f"{evidence.preemptions} preemptions, {evidence.finished or 0} requests finished: preempted requests are "
+            "recomputed",
         ),
     )
 
@@ -101,16 +101,20 @@ def _cap(evidence: Evidence) -> Finding | None:
     waits = scrapes.waits
     usage = _mean(scrapes.kv_usage[waits])
     running = scrapes.running[waits]
-    queue = f"requests wait at {percent(evidence.waiting_share)} of the scrapes"
+    queue = f"requests waited in {percent(evidence.waiting_share)} of the scrapes"
     at_cap = _at_cap(evidence)
     if at_cap is not None and evidence.max_num_seqs is not None:
         if at_cap < 0.5:
             return None
-        # The places are looked at first, so where all are taken they bind, whatever the cache holds.
+        # vLLM checks max_num_seqs before it allocates blocks, so a full batch is the limit whatever the cache holds.
         sure = at_cap >= AT_CAP and (usage is None or usage < KV_FULL) and evidence.engines == 1
         places = evidence.max_num_seqs * evidence.engines
-        said = (queue, f"{percent(at_cap)} of them with all {places} places taken", _usage(usage))
-        return Finding("queue-bound", 4.0 if sure else 3.2, said, probable=not sure)
+        sentences = (
+            queue,
+            f"in {percent(at_cap)} of these all {places} sequence slots (max-num-seqs) were in use",
+            _usage(usage),
+        )
+        return Finding("queue-bound", 4.0 if sure else 3.2, sentences, probable=not sure)
     if usage is not None and usage >= KV_FULL:
         return None
     top = float(np.nanmax(running)) if len(running) and not np.isnan(running).all() else 0.0
@@ -119,37 +123,37 @@ def _cap(evidence: Evidence) -> Finding | None:
     return Finding(
         "queue-bound",
         3.0,
-        (queue, f"never more than {top:.0f} run, and mostly exactly so many", _usage(usage)),
+        (queue, f"at most {top:.0f} requests ran, and this number in most scrapes", _usage(usage)),
         probable=True,
     )
 
 
 def _at_cap(evidence: Evidence) -> float | None:
-    """Part of the scrapes with a queue at which all places are taken; None where the number of places is not known."""
+    """Share of the queued scrapes with max_num_seqs requests running; None if max_num_seqs is unknown."""
     if evidence.max_num_seqs is None:
         return None
     return float(np.mean(evidence.scrapes.running[evidence.scrapes.waits] >= evidence.max_num_seqs * evidence.engines))
 
 
 def _mean(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float | None:
-    """Mean of what is known; None where nothing is."""
+    """Mean of the known values; None without any."""
     known = values[~np.isnan(values)]
     return float(known.mean()) if len(known) else None
 
 
 def _usage(usage: float | None) -> str:
-    return "KV-cache usage is not known" if usage is None else f"KV-cache usage is {percent(usage)} then"
+    return "KV-cache usage is not known" if usage is None else f"KV-cache usage was {percent(usage)} in these"
 
 
 def _room(evidence: Evidence) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """Tokens that the cache has left at each scrape; not known of several engines, whose queues are one figure."""
+    """Free KV-cache tokens at each scrape; NaN for several engines, since their queues are published as one figure."""
     if evidence.engines > 1 or evidence.cache_tokens is None:
         return np.full(len(evidence.scrapes.kv_usage), np.nan)
     return (1 - evidence.scrapes.kv_usage) * evidence.cache_tokens
 
 
 def _head_lacks(evidence: Evidence) -> bool | None:
-    """Whether the head of the queue mostly lacks room; None where that cannot be told."""
+    """Return True if the head of the queue exceeds the free KV cache in most queued scrapes; None if unknown."""
     waits = evidence.scrapes.waits
     room, head = _room(evidence)[waits], evidence.scrapes.head_tokens[waits]
     known = ~np.isnan(room) & ~np.isnan(head)
@@ -162,11 +166,11 @@ def _kv(evidence: Evidence) -> Finding | None:
         return None
     waits = scrapes.waits
     running = number(_mean(scrapes.running[waits]) or 0)
-    queue = f"requests wait at {percent(evidence.waiting_share)} of the scrapes, with {running} running"
+    queue = f"requests waited in {percent(evidence.waiting_share)} of the scrapes, with {running} running"
     usage, lacks = _mean(scrapes.kv_usage[waits]), _head_lacks(evidence)
     if lacks is None and usage is not None and usage >= KV_FULL:
-        said = (queue, _usage(usage), "how long the prompt at the head of the queue is, nobody knows")
-        return Finding("kv-bound", 3.0, said, probable=True)
+        sentences = (queue, _usage(usage), "the prompt length of the head of the queue is not known")
+        return Finding("kv-bound", 3.0, sentences, probable=True)
     if not lacks:
         return None
     room, head = _room(evidence)[waits], scrapes.head_tokens[waits]
@@ -177,10 +181,10 @@ def _kv(evidence: Evidence) -> Finding | None:
         4.0,
         (
             queue,
-            f"at {percent(short)} of these the head of the queue needs more "
-            f"({float(np.median(head[known])):,.0f} tokens) than is free "
+            f"in {percent(short)} of these the head of the queue needed more KV-cache tokens "
+            f"({float(np.median(head[known])):,.0f}) than were free "
             f"({float(np.median(room[known])):,.0f} of {evidence.cache_tokens:,})",
-            f"{_usage(usage)}: a whole prompt must fit before it is let in",
+            f"{_usage(usage)}: a request is admitted only if its whole prompt fits",
         ),
     )
 
@@ -193,12 +197,13 @@ def _prefill(evidence: Evidence) -> Finding | None:
         if _cap(evidence) is not None or _kv(evidence) is not None:
             return None
         at_cap, lacks = _at_cap(evidence), _head_lacks(evidence)
-        shown = at_cap is not None and lacks is not None  # that there are places, and room
-        why = "there are places and room" if shown else "no other cause shows"
-        said = (
-            f"requests wait at {percent(evidence.waiting_share)} of the scrapes, {why}: the budget of a step is left",
+        shown = at_cap is not None and lacks is not None  # that neither slots nor blocks were missing
+        why = "with free sequence slots and KV cache" if shown else "without evidence for another cause"
+        sentences = (
+            f"requests waited in {percent(evidence.waiting_share)} of the scrapes, {why}: the token budget of a step is the "
+            "limit",
         )
-        return Finding("prefill-bound", 3.5 if shown else 2.4, (*said, *_computed(evidence)), probable=not shown)
+        return Finding("prefill-bound", 3.5 if shown else 2.4, (*sentences, *_computed(evidence)), probable=not shown)
     decode = evidence.decode_ms or 0.0
     if prefill is None or prefill / (queue + prefill) <= 0.7 or prefill <= 0.5 * (prefill + decode):
         return None
@@ -206,7 +211,7 @@ def _prefill(evidence: Evidence) -> Finding | None:
         "prefill-bound",
         2.5,
         (
-            f"hardly anybody waits, and {number(prefill)} ms of a request go into its prompt ({number(decode)} ms into its answer)",
+            f"few requests waited; mean prefill time is {number(prefill)} ms, mean decode time {number(decode)} ms",
             *_computed(evidence),
         ),
     )
@@ -216,7 +221,7 @@ def _computed(evidence: Evidence) -> tuple[str, ...]:
     if evidence.computed_tok_per_s is None or evidence.generation_tok_per_s is None:
         return ()
     return (
-        f"{evidence.computed_tok_per_s:,.0f} prompt tok/s are computed, {evidence.generation_tok_per_s:,.0f} tok/s generated",
+        f"{evidence.computed_tok_per_s:,.0f} prompt tok/s computed, {evidence.generation_tok_per_s:,.0f} tok/s generated",
     )
 
 
@@ -233,14 +238,15 @@ def _decode(evidence: Evidence) -> Finding | None:
     over = itl is not None and limit is not None and itl > limit
     if not (over or rises or slow):
         return None
-    said = [f"hardly anybody waits, and {percent(evidence.decode_ms / whole)} of a request's time is its answer"]
+    sentences = [f"few requests waited; decode is {percent(evidence.decode_ms / whole)} of the request time"]
     if itl is not None:
-        said.append(f"the server's mean ITL is {number(itl)} ms" + (f", the limit {limit:g} ms" if over else ""))
+        sentences.append(f"the server's mean ITL is {number(itl)} ms" + (f", its limit {limit:g} ms" if over else ""))
     if rises and evidence.itl_by_running is not None:
-        said.append(
-            f"the gap grows with the load: {number(evidence.itl_by_running[0])} to {number(evidence.itl_by_running[1])} ms"
+        sentences.append(
+            f"ITL rises with the number of running requests: {number(evidence.itl_by_running[0])} to "
+            f"{number(evidence.itl_by_running[1])} ms"
         )
-    return Finding("decode-bound", 2.2 if over else 1.8, tuple(said))
+    return Finding("decode-bound", 2.2 if over else 1.8, tuple(sentences))
 
 
 def _cache_miss(evidence: Evidence) -> Finding | None:
@@ -251,8 +257,8 @@ def _cache_miss(evidence: Evidence) -> Finding | None:
         "cache-miss-bound",
         2.8,
         (
-            f"{percent(counted)} of the prompt tokens were found in the prefix cache, "
-            f"an endless one would have held {percent(expected)}",
+            f"{percent(counted)} of the prompt tokens were prefix-cache hits; an unlimited cache would have had "
+            f"{percent(expected)}",
         ),
         probable=True,
     )
@@ -265,9 +271,7 @@ def _speculation(evidence: Evidence) -> Finding | None:
     return Finding(
         "speculation",
         1.5,
-        (
-            f"{length:.2f} tokens come of a step that guesses {drafted}: a run without speculation tells whether it pays",
-        ),
+        (f"{length:.2f} tokens per step at {drafted} draft tokens: compare with a run without speculation",),
         probable=True,
     )
 
@@ -277,7 +281,11 @@ def _deferred(evidence: Evidence) -> Finding | None:
     waiting = deferred + (np.nansum(evidence.scrapes.capacity) if len(evidence.scrapes.capacity) else 0.0)
     if not waiting or deferred / waiting <= 0.2:
         return None
-    return Finding("deferred", 3.0, (f"{percent(deferred / waiting)} of those who wait do not wait for capacity",))
+    return Finding(
+        "deferred",
+        3.0,
+        (f"{percent(deferred / waiting)} of the waiting requests wait for something other than capacity",),
+    )
 
 
 def _unbalanced(evidence: Evidence) -> Finding | None:
@@ -285,38 +293,38 @@ def _unbalanced(evidence: Evidence) -> Finding | None:
     alone = len(waiting) > 1 and max(waiting) > 0.5 and sorted(waiting)[-2] < 0.05
     if (spread is None or spread <= 0.3) and not alone:
         return None
-    said = [] if spread is None else [f"KV-cache usage differs by {percent(spread)} between engines"]
-    return Finding("engines-unbalanced", 2.6, (*said, *(["one engine alone has a queue"] if alone else [])))
+    sentences = [] if spread is None else [f"KV-cache usage differs by {percent(spread)} between engines"]
+    return Finding("engines-unbalanced", 2.6, (*sentences, *(["only one engine has a queue"] if alone else [])))
 
 
 def _kept_up(evidence: Evidence) -> Finding | None:
-    """Nothing held the server back; how much more it could take is said as far as its gauges tell."""
+    """Return "kept up" with the headroom that the gauges show."""
     if evidence.troubled or evidence.waiting_share >= QUEUES:
         return None
     if evidence.rates is None and not evidence.waiting_known:
         return None
-    said = [] if evidence.rates is None else [evidence.rates]
+    sentences = [] if evidence.rates is None else [evidence.rates]
     if evidence.waiting_known:
-        said.append(f"requests wait for capacity at {percent(evidence.waiting_share)} of the scrapes")
-    return Finding("kept-up", 0.1, (*said, *_headroom(evidence), *_steady(evidence)))
+        sentences.append(f"requests waited for capacity in {percent(evidence.waiting_share)} of the scrapes")
+    return Finding("kept-up", 0.1, (*sentences, *_headroom(evidence), *_steady(evidence)))
 
 
 def _headroom(evidence: Evidence) -> list[str]:
     running, usage = (values[~np.isnan(values)] for values in (evidence.scrapes.running, evidence.scrapes.kv_usage))
-    said = []
+    sentences = []
     if len(running) and evidence.max_num_seqs is not None:
         places = evidence.max_num_seqs * evidence.engines
-        said.append(
-            f"at most {running.max():.0f} of {places} places are taken ({percent(running.max() / places)}), "
+        sentences.append(
+            f"at most {running.max():.0f} of {places} sequence slots were in use ({percent(running.max() / places)}), "
             f"{number(running.mean())} on average"
         )
     elif len(running):
-        said.append(
-            f"at most {running.max():.0f} requests run, {number(running.mean())} on average; the number of places is not known"
+        sentences.append(
+            f"at most {running.max():.0f} requests ran, {number(running.mean())} on average; max-num-seqs is not known"
         )
     if len(usage):
-        said.append(f"KV-cache usage is {percent(usage.max())} at most")
-    return said
+        sentences.append(f"KV-cache usage was at most {percent(usage.max())}")
+    return sentences
 
 
 def _steady(evidence: Evidence) -> list[str]:
@@ -324,97 +332,97 @@ def _steady(evidence: Evidence) -> list[str]:
     if itl is None or alone is None:
         return []
     if itl <= 1.1 * alone:
-        return [f"the ITL is that of its quietest second ({number(itl)} against {number(alone)} ms)"]
-    return [f"the mean ITL is {number(itl)} ms, {number(alone)} ms in its quietest second"]
+        return [f"mean ITL ({number(itl)} ms) is that of the second with the lowest ITL ({number(alone)} ms)"]
+    return [f"mean ITL is {number(itl)} ms, {number(alone)} ms in the second with the lowest ITL"]
 
 
 RULES: tuple[Rule, ...] = (
     Rule(
         "client-bound",
-        "The client held it back",
-        "client delay p99 above half a gap, a client process above 85 % of a core, or turns that left late; the cause from a "
-        "whole gap, 97 %, or where the verdict says for one of them that the measurement is not valid",
-        "looked at first: as the cause it voids all others",
+        "The load generator limits",
+        "client delay p99 above half the median ITL, a client process above 85 % of a core, or turns sent late; primary cause from "
+        "a whole ITL or 97 % on, or if the verdict is invalid for one of them",
+        "checked first: as the primary cause it makes all others void",
         _client,
     ),
     Rule(
         "preemption-thrash",
         "Preemption",
         "preemptions / finished requests above 0.05",
-        "the counter moves at the victim's next token; recomputed tokens are in no counter",
+        "the counter increases at the next token of the preempted request; recomputed tokens are not counted",
         _thrash,
     ),
     Rule(
         "queue-bound",
-        "All places of max-num-seqs are taken",
-        "somebody waits for capacity, as many run as may at 80 % of these scrapes, KV usage below 85 %, no preemptions",
-        "where max-num-seqs is not known, a ceiling that is always touched: probable",
+        "max-num-seqs reached",
+        "requests wait for capacity, max-num-seqs requests run in 80 % of these scrapes, KV-cache usage below 85 %, no preemptions",
+        "probable if max-num-seqs is unknown: the number of running requests is then constant",
         _cap,
     ),
     Rule(
         "kv-bound",
-        "KV cache: the head of the queue does not fit",
-        "somebody waits, places are free, and the head's uncached prompt is longer than what is free",
-        "whole prompts are reserved, so usage may be near a half; usage above 95 % alone is no rule",
+        "KV cache too small for the head of the queue",
+        "requests wait, sequence slots are free, and the uncached prompt of the head needs more blocks than are free",
+        "whole prompts are allocated, so usage may be near 50 %; usage above 95 % alone is not evidence",
         _kv,
     ),
     Rule(
         "prefill-bound",
         "Prefill",
-        "somebody waits though there are places and room: the token budget is left; or hardly anybody waits and most of a "
-        "request's time is its prompt",
-        "what a step mixes is seen with --enable-logging-iteration-details only",
+        "requests wait with free sequence slots and blocks, so the token budget limits; or few wait and most of the request time "
+        "is prefill",
+        "the mix of a step is visible with --enable-logging-iteration-details only",
         _prefill,
     ),
     Rule(
         "decode-bound",
         "Decode",
-        "hardly anybody waits, over 80 % of a request's time is its answer, more tokens are generated than computed, and the "
-        "gap is over its limit or grows with the load",
-        "bandwidth, arithmetic and host are not told apart",
+        "few requests wait, over 80 % of the request time is decode, more tokens are generated than computed, and ITL is over its "
+        "limit or rises with the load",
+        "memory bandwidth, compute and host are not distinguished",
         _decode,
     ),
     Rule(
         "cache-miss-bound",
-        "The prefix cache misses",
-        "10 points fewer hits than an endless cache would have",
-        "why is not counted: salt, a beginning that changes, reuse shorter than a block, or eviction",
+        "Prefix-cache misses",
+        "hit rate 10 points below that of an unlimited cache",
+        "the reason is not counted: salt, a changing prefix, reuse shorter than a block, or eviction",
         _cache_miss,
     ),
     Rule(
         "front-end-bound",
         "The API server",
-        "tokens merged into events without speculation, a client's TTFT well above the server's, or a full core of its process",
-        "there are no process figures with several API servers",
+        "several tokens per event without speculation, client TTFT well above the server's, or its process uses a whole core",
+        "no process metrics with several API servers",
         _front_end,
     ),
     Rule(
         "deferred",
-        "Waiting for something else",
-        "over 20 % of those who wait do not wait for capacity",
-        "LoRA, grammars and KV transfer are not told apart",
+        "Deferred requests",
+        "over 20 % of the waiting requests wait for something other than capacity",
+        "LoRA, grammars and KV transfer are not distinguished",
         _deferred,
     ),
     Rule(
         "engines-unbalanced",
-        "Engines unevenly loaded",
-        "KV usage differs by more than 30 points between engines, or one alone has a queue",
+        "Unbalanced engines",
+        "KV-cache usage differs by more than 30 points between engines, or only one has a queue",
         "needs the engine label",
         _unbalanced,
     ),
     Rule(
         "speculation",
-        "Speculation may not pay",
-        "a step that guesses k tokens yields fewer than 1.3",
-        "only an arm without it tells; never judged on made-up text",
+        "Speculative decoding is inefficient",
+        "mean acceptance length below 1.3",
+        "only a run without speculation shows the effect; synthetic text is not representative",
         _speculation,
     ),
     Rule(
         "kept-up",
         "The server kept up",
-        "no other rule holds, requests wait at fewer than 20 % of the scrapes, no turn failed, and in an open loop the number of "
+        "no other rule holds, requests wait in less than 20 % of the scrapes, no turn failed, and in an open loop the number of "
         "turns in flight did not grow",
-        "headroom is said as far as max-num-seqs and the gauges are known",
+        "headroom is given only if max-num-seqs and the gauges are known",
         _kept_up,
     ),
 )

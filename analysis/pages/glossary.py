@@ -59,9 +59,9 @@ _SERVERS = (
     ("server TTFT, ms", "ms", "the server's own histogram, from its receipt of the request; p50 and p99 are buckets' bounds"),
     ("server ITL, ms", "ms", "the server's own histogram, one sample per output of a request; p50 and p99 are buckets' bounds"),
     ("queue mean, ms", "ms", "arrival to first scheduling, of requests that ended in the window"),
-    ("CPU of its front end, cores", "", "processor time of the process that serves the metrics, per second"),
+    ("front end CPU, cores", "", "processor time of the process that serves the metrics, per second"),
     ("restarts", "", "times that a counter fell or the process's start time moved"),
-    ("seen over, s", "s", "time between the two scrapes nearest to the window's ends"),
+    ("observed, s", "s", "time between the two scrapes nearest to the window's ends"),
     ("GPU use", "%", "DCGM_FI_DEV_GPU_UTIL: part of the time in which anything ran on the GPU, not how much of it was used"),
     ("GPU memory, GiB", "GiB", "DCGM_FI_DEV_FB_USED, summed over GPUs"),
     ("GPU power, W", "W", "DCGM_FI_DEV_POWER_USAGE, summed over GPUs"),
@@ -80,25 +80,31 @@ _SERVERS = (
 
 _CLIENT = (
     (
-        "time a chunk waited in the client, ms",
+        "client delay, ms",
         "ms",
         "user-space read less the kernel's receive stamp: our own part of every latency",
     ),
-    ("event loop late by, ms", "ms", "how much later than asked the client's event loop woke"),
+    ("event loop lag, ms", "ms", "delay of timers in the event loop of a worker"),
     ("garbage collection, ms", "ms", "pauses of the client's processes"),
-    ("CPU share of the busiest worker", "%", "of one core, the highest second"),
-    ("instants read from", "", "kernel: packets carry the time of their arrival; user: our process read the clock"),
+    ("CPU, busiest worker", "%", "of one core, the highest second"),
+    ("timestamps", "", "kernel: receive time of the packet; user: clock of the worker process at the read"),
+    ("CPU steal", "%", "processor time that the hypervisor gave to other machines"),
+    ("longest pause between reads, ms", "ms", "longest time in which a worker with data in flight read no socket"),
 )
 
 _CACHE = (
     (
-        "expected of an endless cache",
+        "expected, unlimited cache",
         "%",
         "prompt tokens that an endless prefix cache would have held, from the prompts' pieces",
     ),
-    ("the same, upper bound", "%", "with all that might be shared counted as shared"),
+    ("expected, upper bound", "%", "with all that might be shared counted as shared"),
     ("counted by the server", "%", "vllm:prefix_cache_hits_total over vllm:prefix_cache_queries_total, over the run"),
-    ("told with the answers", "%", "usage.prompt_tokens_details.cached_tokens over prompt tokens, summed over turns"),
+    (
+        "reported per turn (usage)",
+        "%",
+        "usage.prompt_tokens_details.cached_tokens over prompt tokens, summed over turns",
+    ),
 )
 
 _TURNS = (
@@ -139,12 +145,12 @@ _SEARCH = (
 
 _COMPARED = (
     ("input + output tok per s", "tok/s", "the rates of input and of output tokens, summed"),
-    ("runs", "", "runs that the line is the mean of, without those that are not valid"),
-    ("change", "%", "candidate over baseline, less 1: over pairs of runs where there are some, else of the two means"),
-    ("95 %", "%", "interval of the change, from the spread of the pairs"),
-    ("p", "", "chance of such a change, or a larger one, where there is none: a paired t over pairs of runs, by Holm for all but "
-     "the primary figure"),
-    ("p by sign flips", "", "the same without a law of the spread: over all ways to swap the sides of each pair"),
+    ("runs", "", "runs of the mean, without invalid ones"),
+    ("change", "%", "candidate / baseline - 1: over pairs of runs if there are any, else of the two means"),
+    ("95 % CI", "%", "confidence interval of the change, from the spread of the pairs"),
+    ("p", "", "probability of a change of this size or larger without a difference: paired t-test over pairs of runs, with "
+     "Holm's correction for all but the primary figure"),
+    ("p, sign flips", "", "the same without a distribution: permutation test over all swaps of the sides of the pairs"),
 )  # fmt: skip
 
 _AGREE = (
@@ -196,7 +202,7 @@ SERVER_METRICS = {
     "prefix_cache_hit_rate": "prefix cache hit rate", "cached_tokens": "cached prompt tokens", "preemptions": "preemptions",
     "restarts": "restarts", "prompt_tok_per_s": "prompt tok/s", "prompt_tok_computed_per_s": "prompt tok/s computed",
     "generation_tok_per_s": "generation tok/s", "queue_ms": "queue", "prefill_ms": "prefill", "decode_ms": "decode",
-    "process_cpu_share": "CPU of its front end, cores", "acceptance_rate": "drafts accepted (speculation)",
+    "process_cpu_share": "front end CPU, cores", "acceptance_rate": "drafts accepted (speculation)",
     "mean_acceptance_length": "mean acceptance length", "gpu_use": "GPU use", "gpu_power_w": "GPU power, W",
     "gpu_sm_clock_mhz": "GPU clock, MHz",
 }  # fmt: skip
@@ -205,8 +211,8 @@ SERVER_METRICS = {
 SAME = {
     **_FIGURES, "total tok per s": "input + output tok per s",
     "p90": "p50", "p95": "p50", "p99": "p50", "p999": "p50",
-    "TTFT, median": "ttft_ms", "ITL, median": "itl_ms", "E2E, median": "e2e_ms", "Output": "output tok per s",
-    "Turns that met the SLO": "slo attainment", "Failed turns": "turns failed",
+    "TTFT": "ttft_ms", "ITL": "itl_ms", "TPOT": "tpot_ms", "E2E": "e2e_ms", "Output, tok/s": "output tok per s",
+    "SLO attainment": "slo attainment", "Failed turns": "turns failed",
     "TTFT, ms": "ttft_ms", "E2E, ms": "e2e_ms", "E2E from plan, ms": "e2e_planned_ms", "lag, ms": "lag_ms",
     **{f"{name} {q}, ms": f"{name.lower()}_ms" for name in ("TTFT", "ITL") for q in ("mean", "p50", "p95", "p99")},
     "offered sessions/s": "offered sessions per s", "achieved sessions/s": "achieved sessions per s",

@@ -166,6 +166,9 @@
   window.addEventListener("afterprint", () => { if (worn) root.dataset.theme = worn; else delete root.dataset.theme; recolour(); widen(null); });
 
   // --- definitions -------------------------------------------------------------------------------------------------------
+  const unfold = () => document.getElementById(location.hash.slice(1))?.closest("details")?.setAttribute("open", "");
+  window.addEventListener("hashchange", unfold);
+  unfold();
   const meaning = (link) => (document.getElementById(link.hash.slice(1)) || { cells: [] }).cells[2]?.textContent || "";
   document.addEventListener("mouseover", (event) => {
     const link = event.target.closest && event.target.closest("a.n");

@@ -1,9 +1,9 @@
 """The tables of a report, each made from one part of summary.json."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeGuard
 
 from inferload.escaping import escaped
 from inferload.measure.measures import MEASURES
@@ -13,21 +13,23 @@ from inferload.results.terminal_tables import TASK_ROWS, step_level, step_range
 from ..data.partial_run import Notes
 from .wording import bracket, interval_text, mean_max, sureness, words
 
-STATISTICS = ("count", "mean", "p50", "p90", "p95", "p99", "p999", "min", "max")
+STATISTICS = ("mean", "p50", "p90", "p95", "p99", "p999", "min", "max", "count")
+LATENCIES = {"ttft_ms": "TTFT", "itl_ms": "ITL", "tpot_ms": "TPOT", "e2e_ms": "E2E"}  # the rows of the first table
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One table; the first column names the row. `note` stands above it."""
+    """One table; the first column names the row. `note` is printed above it; a page shows a `folded` table on request."""
 
     key: str
     title: str
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     note: str = ""
+    folded: bool = False
 
     def in_words(self, column: int) -> bool:
-        """Whether a column holds words, which stand to the left, rather than numbers."""
+        """Return True if a column holds text, which is aligned left, and not numbers."""
         cells = [row[column] for row in self.rows if row[column] not in ("", NOT_KNOWN)]
         if column == 0 or not cells:
             return column == 0
@@ -38,7 +40,7 @@ _LONG = 26  # no number, range or gauge takes so many characters
 
 
 def run_tables(summary: Mapping[str, Any] | None, notes: Notes) -> tuple[Table, ...]:
-    """Every table of a run that has rows, in the page's order; none without a summary. What cannot be read goes to `notes`."""
+    """Tables of a run that have rows, in the order of the page; none without a summary. Unreadable parts go to `notes`."""
     if summary is None:
         return ()
     tables: list[Table | None] = []
@@ -57,14 +59,14 @@ def _gates(summary: Mapping[str, Any]) -> Table:
 
 
 def _sure(gate: Mapping[str, Any]) -> str:
-    """Interval of a gate's value, whether that makes it inconclusive, and the note on it."""
+    """Return the interval of a gate's value, "inconclusive" if that is the result, and its note."""
     known, note = sureness(gate), f"; {gate['note']}" if gate.get("note") else ""
     inconclusive = ", but inconclusive" if gate.get("answer") == "inconclusive" else ""
     return (f"{inconclusive} (95 %: {known})" if known else "") + note
 
 
 def _split(summary: Mapping[str, Any], column: str) -> Table:
-    """The turns of each target, or of each model, where there were several."""
+    """Turns and latencies by target or by model, if there are several."""
     rows = tuple(
         (
             name,
@@ -90,7 +92,7 @@ def _split(summary: Mapping[str, Any], column: str) -> Table:
         "p50",
         "p99",
     )
-    note = f"Turns that were planned in the measure phase. Sessions keep to one {column}."
+    note = f"Turns planned in the measure phase. All turns of a session use one {column}."
     return Table(f"by-{column}", f"By {column}", columns, rows, note)
 
 
@@ -98,50 +100,85 @@ _TASK_STATISTICS = ("mean", "p50", "p90", "p95", "min", "max")
 
 
 def _tasks(summary: Mapping[str, Any]) -> list[Table]:
-    """Tasks of agents, class by class: their times, then how much of each step's prompt the prefix cache had."""
+    """Agent tasks by class: times, then the cached share of the prompt by step."""
     tables = []
     for name, block in (summary.get("tasks") or {}).items():
         rows = tuple(
             (
                 f"{text}, {'s' if key.endswith('_s') else 'turns'}",
-                *(number(block[key].get(one)) for one in _TASK_STATISTICS),
+                *(number(block[key].get(name)) for name in _TASK_STATISTICS),
             )
             for key, text in TASK_ROWS.items()
             if block.get(key, {}).get("count")
         )
         note = (
-            f"{number(block['begun'])} tasks were begun in the measure phase and {number(block['done'])} of them done; those "
-            f"that were not would have been longer. {number(block['stalled'])} had a stall. Model, tool, think time and lag add "
-            f"up to the whole task. {number(block['input_per_output'])} tokens in for one out, "
-            f"{percent(block['cached_share'])} of them cached."
+            f"{number(block['begun'])} tasks started in the measure phase, {number(block['done'])} completed; times are of "
+            f"completed tasks, which are the shorter ones. {number(block['stalled'])} had a stall. Task time = model time + tool "
+            f"time + think time + lag. {number(block['input_per_output'])} input tokens per output token, "
+            f"{percent(block['cached_share'])} of the input cached."
         )
-        tables.append(Table(f"tasks-{name}", f"Tasks of {name}", ("", *_TASK_STATISTICS), rows, note))
+        tables.append(Table(f"tasks-{name}", f"Tasks: {name}", ("", *_TASK_STATISTICS), rows, note))
         shares = tuple(
             (step_range(row), number(row["turns"]), percent(row["share"])) for row in block["cached_share_by_step"]
         )
-        tables.append(Table(f"cached-{name}", f"Cached by step of {name}", ("step", "turns", "cached"), shares))
+        tables.append(
+            Table(f"cached-{name}", f"Cached share of the prompt by step: {name}", ("step", "turns", "cached"), shares)
+        )
     return tables
 
 
 def statistic(block: Mapping[str, Any], name: str) -> str:
-    """One statistic of a block as text; a percentile with fewer than 10 samples beyond it has a mark and its interval."""
+    """Format one statistic; a percentile with fewer than 10 samples beyond it gets `~` and its interval."""
     interval = (block.get("intervals") or {}).get(name)
     return number(block.get(name)) + ("" if interval is None else f" ~ ({interval_text(*interval)})")
 
 
-def latency_table(key: str, title: str, latency: Mapping[str, Any]) -> Table:
-    """One row per measure, in the order of the table of measures, what that table does not know behind it."""
+def _latency(summary: Mapping[str, Any]) -> list[Table]:
+    """TTFT, ITL, TPOT and E2E; then all other measures."""
+    latency = summary.get("latency") or {}
+    columns, others = ("", *STATISTICS), [name for name in _in_order(latency) if name not in LATENCIES]
+    rows = _latency_rows(latency, tuple(LATENCIES))
+    note = "In milliseconds; turns of the measure phase that ended well." + _marks_note(rows)
+    more = _latency_rows(latency, others)
+    return [
+        Table("latency", "Latency", columns, rows, note),
+        Table(
+            "other-latency",
+            "Other latency measures",
+            columns,
+            more,
+            "In milliseconds." + _marks_note(more),
+            folded=True,
+        ),
+    ]
+
+
+def _marks_note(rows: Iterable[tuple[str, ...]]) -> str:
+    """Explain `~` if a cell has it."""
+    marked = any("~" in cell for row in rows for cell in row)
+    text = " ~: fewer than 10 samples beyond the percentile; in brackets its 95 % interval for independent samples."
+    return text if marked else ""
+
+
+def _in_order(names: Iterable[str]) -> list[str]:
+    """Sort names in the order of `MEASURES`, unknown ones last."""
     order = {measure.name: place for place, measure in enumerate(MEASURES)}
-    rows = []
-    for name in sorted(latency, key=lambda name: (order.get(name, len(order)), name)):
-        block = latency[name]
-        if block and block.get("count"):
-            rows.append((name, *(statistic(block, one) for one in STATISTICS)))
-    note = (
-        "In milliseconds, of turns of the measure phase that ended well. ~: fewer than 10 samples lie beyond this percentile; "
-        "in brackets its 95 % interval, if the samples are independent."
+    return sorted(names, key=lambda name: (order.get(name, len(order)), name))
+
+
+def _latency_rows(latency: Mapping[str, Any], names: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+    """A row per measure that has samples."""
+    return tuple(
+        (LATENCIES.get(name, name), *_cells(latency[name])) for name in names if _has_samples(latency.get(name))
     )
-    return Table(key, title, ("measure", *STATISTICS), tuple(rows), note)
+
+
+def _cells(block: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(statistic(block, name) for name in STATISTICS)
+
+
+def _has_samples(block: Mapping[str, Any] | None) -> TypeGuard[Mapping[str, Any]]:
+    return bool(block and block.get("count"))
 
 
 def _rates(summary: Mapping[str, Any]) -> Table:
@@ -156,18 +193,23 @@ def _rates(summary: Mapping[str, Any]) -> Table:
     return Table("rates", "Rates", ("", "measure phase"), tuple(rows))
 
 
-def _books(summary: Mapping[str, Any]) -> Table:
+def _counts(summary: Mapping[str, Any]) -> Table:
+    """Turns by phase, and sessions. The result is a column of its own unless it equals the measure phase."""
     turns, sessions = summary.get("turns") or {}, summary.get("sessions") or {}
-    phases = list((turns.get("by_phase") or {}).items())
+    phases = dict(turns.get("by_phase") or {})
     counted = ("sent", "ok", "failed", "unfinished")
-    rows = [
-        (f"turns {name}", number(turns.get(name)), *(number(book.get(name)) for _, book in phases)) for name in counted
+    blocks = {"result": turns, **phases}
+    measured = phases.get("measure") or {}
+    if measured and all(measured.get(name) == turns.get(name) for name in counted):
+        blocks = {"measure": measured, **phases}
+    rows = [(f"turns {name}", *(number(block.get(name)) for block in blocks.values())) for name in counted]
+    blank = ("",) * (len(blocks) - 1)
+    rows += [
+        (f"sessions {name}", number(sessions.get(name)), *blank)
+        for name in ("planned", "dropped", "started", "completed")
     ]
-    blank = ("",) * len(phases)
-    kept = ("planned", "dropped", "started", "completed")
-    rows += [(f"sessions {name}", number(sessions.get(name)), *blank) for name in kept]
     note = "Turns: sent = ok + failed + unfinished. Sessions: planned = dropped + started."
-    return Table("books", "Books", ("", "result", *(name for name, _ in phases)), tuple(rows), note)
+    return Table("counts", "Turns and sessions", ("", *blocks), tuple(rows), note)
 
 
 def _failures(summary: Mapping[str, Any]) -> Table:
@@ -186,42 +228,42 @@ def _failures(summary: Mapping[str, Any]) -> Table:
         if count
     )
     columns = ("class", "turns", "in the measure phase", "first at, s", "first message")
-    return Table("failures", "Failed turns by class", columns, rows, "Of the whole run; times since it began.")
+    return Table("failures", "Failed turns by class", columns, rows, "All phases; times since the start of the run.")
 
 
 def _others(summary: Mapping[str, Any]) -> Table:
-    """Requests that are no turns."""
-    found = (summary.get("other_requests") or {}).get("by_name") or []
+    """Requests other than turns."""
+    requests = (summary.get("other_requests") or {}).get("by_name") or []
     rows = tuple(
         (
-            escaped(f"{one.get('type') or ''} {one['name']}".strip()),
-            *(number(one.get(key)) for key in ("sent", "failed", "p50_ms", "p95_ms", "p99_ms")),
+            escaped(f"{request.get('type') or ''} {request['name']}".strip()),
+            *(number(request.get(key)) for key in ("sent", "failed", "p50_ms", "p95_ms", "p99_ms")),
         )
-        for one in found
+        for request in requests
     )
     columns = ("request", "sent", "failed", "p50, ms", "p95, ms", "p99, ms")
-    note = "Of users other than ours, over the whole run, as Locust counted them; in no figure of the turns."
+    note = "Requests of other Locust users over the whole run, as counted by Locust; not included in the turns."
     return Table("others", "Other requests", columns, rows, note)
 
 
 def _users(summary: Mapping[str, Any]) -> Table | None:
-    """Locust's users by class, where there were several."""
-    found = (summary.get("users") or {}).get("by_class") or {}
-    if len(found) < 2:
+    """Locust's users by class, if there are several classes."""
+    by_class = (summary.get("users") or {}).get("by_class") or {}
+    if len(by_class) < 2:
         return None
-    rows = tuple((escaped(str(name)), number(count)) for name, count in found.items())
-    return Table("users", "Users by class", ("class", "users"), rows, "As Locust divided them, at the end of the load.")
+    rows = tuple((escaped(str(name)), number(count)) for name, count in by_class.items())
+    return Table("users", "Users by class", ("class", "users"), rows, "At the end of the load.")
 
 
 def _exceptions(summary: Mapping[str, Any]) -> Table:
-    """Exceptions of tasks by their text."""
-    found = (summary.get("exceptions") or {}).get("by_message") or []
-    rows = tuple((escaped(str(one["message"])), number(one["count"])) for one in found)
-    return Table("exceptions", "Exceptions of tasks", ("exception", "count"), rows, "Of the whole run.")
+    """Exceptions of tasks by message."""
+    exceptions = (summary.get("exceptions") or {}).get("by_message") or []
+    rows = tuple((escaped(str(entry["message"])), number(entry["count"])) for entry in exceptions)
+    return Table("exceptions", "Exceptions of tasks", ("exception", "count"), rows, "All phases.")
 
 
 def _notes(summary: Mapping[str, Any]) -> Table:
-    """The summary's notes on its own counts."""
+    """Notes of the summary on its counts."""
     return Table("notes", "Notes", ("note",), tuple((escaped(str(note)),) for note in summary.get("notes") or ()))
 
 
@@ -231,13 +273,13 @@ def _servers(summary: Mapping[str, Any]) -> Table | None:
         return None
     rows = [(label, *(say(server) for server in servers)) for label, say in _SERVER_ROWS]
     known = tuple(row for row in rows if any(cell != NOT_KNOWN for cell in row[1:]))
-    note = "What each server said of itself. Quantiles of its histograms are the bucket in which they lie."
+    note = "From each server's /metrics. Percentiles of histograms are given as the bounds of their bucket."
     if len(known) < len(rows):
-        left = "; ".join(row[0] for row in rows if row not in known and not row[0].startswith("GPU"))
-        note += f" Not known of any server: {left}."
+        missing = "; ".join(row[0] for row in rows if row not in known and not row[0].startswith("GPU"))
+        note += f" Not published: {missing}."
     unusable = sum(server.get("samples_unusable") or 0 for server in servers)
     if unusable:
-        note += f" {unusable} samples were no usable numbers and are unknown."
+        note += f" {unusable} samples were not numbers and are left out."
     return Table("servers", "Servers", ("", *(str(server.get("target")) for server in servers)), known, note)
 
 
@@ -275,61 +317,67 @@ _SERVER_ROWS: tuple[tuple[str, Any], ...] = (
     ("ITL p50, ms", lambda server: bracket((server.get("itl_ms") or {}).get("p50"))),
     ("ITL p99, ms", lambda server: bracket((server.get("itl_ms") or {}).get("p99"))),
     ("queue mean, ms", _of("queue_ms", "mean")),
-    ("CPU of its front end, cores", lambda server: number(server.get("process_cpu_share"))),
+    ("front end CPU, cores", lambda server: number(server.get("process_cpu_share"))),
     ("GPU use", lambda server: mean_max((server.get("gpu") or {}).get("use"), as_percent=True)),
     ("GPU memory, GiB", lambda server: _gib((server.get("gpu") or {}).get("memory_mib"))),
     ("GPU power, W", lambda server: mean_max((server.get("gpu") or {}).get("power_w"))),
     ("GPU clock, MHz", lambda server: mean_max((server.get("gpu") or {}).get("sm_clock_mhz"))),
     ("restarts", lambda server: number(server.get("restarts"))),
-    ("seen over, s", lambda server: number(server.get("window_s"))),
+    ("observed, s", lambda server: number(server.get("window_s"))),
 )
 
 
 _CACHE_ROWS = (
-    ("expected of an endless cache", "expected", "input_tokens", "cached_tokens", "hit_rate"),
-    ("the same, upper bound", "expected", "input_tokens", "cached_tokens_at_most", "hit_rate_at_most"),
+    ("expected, unlimited cache", "expected", "input_tokens", "cached_tokens", "hit_rate"),
+    ("expected, upper bound", "expected", "input_tokens", "cached_tokens_at_most", "hit_rate_at_most"),
     ("counted by the server", "counted", "queries", "hits", "hit_rate"),
-    ("told with the answers", "per_turn", "input_tokens", "cached_tokens", "hit_rate"),
+    ("reported per turn (usage)", "per_turn", "input_tokens", "cached_tokens", "hit_rate"),
 )
 
 
 def _cache(summary: Mapping[str, Any]) -> Table | None:
-    """Hits that were to be expected, beside those that the server counted; None where nothing is known."""
+    """Expected and counted prefix-cache hits; None if neither is known."""
     cache = summary.get("cache") or {}
     rows = []
-    for label, part, asked, cached, rate in _CACHE_ROWS:
-        found = cache.get(part)
-        if found:
-            rows.append((label, number(found[asked]), number(found[cached]), percent(found[rate])))
+    for label, part, tokens, cached, rate in _CACHE_ROWS:
+        block = cache.get(part)
+        if block:
+            rows.append((label, number(block[tokens]), number(block[cached]), percent(block[rate])))
     if not rows:
         return None
     expected = cache.get("expected") or {}
-    note = f"Tokens over the whole run, all phases; blocks of {cache.get('block_size')} tokens."
+    note = f"Tokens of all phases; blocks of {cache.get('block_size')} tokens."
     if expected:
         most = percent(expected.get("cacheable_share"))
-        note += f" At most {most} of the input could be cached. Expected hits are {expected.get('exactness')}."
-    said = [text for part in (expected, cache.get("counted") or {}) for text in part.get("notes") or ()]
-    note += "".join(f" {text[:1].upper()}{text[1:]}." for text in said)
+        note += f" At most {most} of the input is cacheable. Expected hits are {expected.get('exactness')}."
+    remarks = [text for part in (expected, cache.get("counted") or {}) for text in part.get("notes") or ()]
+    note += "".join(f" {text[:1].upper()}{text[1:]}." for text in remarks)
     return Table("cache", "Prefix cache", ("", "input tokens", "cached", "hit rate"), tuple(rows), note)
+
+
+_CLIENT_ROWS = (
+    ("delay_ms", "client delay, ms"),
+    ("loop_lag_ms", "event loop lag, ms"),
+    ("gc_pause_ms", "garbage collection, ms"),
+)
 
 
 def _client(summary: Mapping[str, Any]) -> Table:
     client = summary.get("client") or {}
     rows = []
-    for name, label in (("delay_ms", "time a chunk waited in the client, ms"), ("loop_lag_ms", "event loop late by, ms"),
-                        ("gc_pause_ms", "garbage collection, ms")):  # fmt: skip
+    for name, label in _CLIENT_ROWS:
         block = client.get(name)
         if block:
             rows.append((label, *(number(block.get(part)) for part in ("p50", "p99", "max"))))
     if client.get("cpu_share") is not None:
-        rows.append(("CPU share of the busiest worker", percent(client["cpu_share"]), "", ""))
+        rows.append(("CPU, busiest worker", percent(client["cpu_share"]), "", ""))
     if client.get("steal_share") is not None:
-        rows.append(("processor time that the hypervisor took", percent(client["steal_share"]), "", ""))
+        rows.append(("CPU steal", percent(client["steal_share"]), "", ""))
     if client.get("longest_pause_ms") is not None:
-        rows.append(("longest time for which nobody read, ms", "", "", number(client["longest_pause_ms"])))
+        rows.append(("longest pause between reads, ms", "", "", number(client["longest_pause_ms"])))
     if client.get("stamps"):
-        rows.append(("instants read from", f"{client['stamps']} stamps", "", ""))
-    return Table("client", "The client itself", ("", "p50", "p99", "max"), tuple(rows))
+        rows.append(("timestamps", f"{client['stamps']}", "", ""))
+    return Table("client", "Load generator", ("", "p50", "p99", "max"), tuple(rows))
 
 
 def _steps(summary: Mapping[str, Any]) -> Table:
@@ -354,25 +402,55 @@ def _steps(summary: Mapping[str, Any]) -> Table:
     return Table("steps", "Steps", columns, tuple(rows))
 
 
-def class_tables(summary: Mapping[str, Any] | None) -> tuple[Table, ...]:
-    """A latency table per class, where there is more than one class."""
-    by_class = (summary or {}).get("by_class") or {}
+def _classes(summary: Mapping[str, Any]) -> list[Table]:
+    """Latency by class, if there are several classes; a measure that is equal in all classes is named in the note only."""
+    by_class = dict(sorted((summary.get("by_class") or {}).items()))
     if len(by_class) < 2:
-        return ()
-    tables = []
-    for name, block in sorted(by_class.items()):
-        turns = block.get("turns") or {}
-        table = latency_table(f"class-{name}", name, block.get("latency") or {})
-        note = f"{number(turns.get('sent'))} turns sent, {number(turns.get('failed'))} failed. In milliseconds."
-        tables.append(Table(table.key, table.title, table.columns, table.rows, note))
-    return tuple(tables)
+        return []
+    measures = _in_order({name for block in by_class.values() for name in block.get("latency") or {}})
+    rows = {name: _class_rows(by_class, name) for name in measures}
+    equal = [LATENCIES.get(name, name) for name in measures if _all_equal(rows[name], len(by_class))]
+    turns = {name: block.get("turns") or {} for name, block in by_class.items()}
+    counts = (
+        f"{name} {number(block.get('sent'))} sent, {number(block.get('failed'))} failed"
+        for name, block in turns.items()
+    )
+    note = f"In milliseconds. Turns: {'; '.join(counts)}."
+    if equal:
+        note += f" Equal in all classes: {', '.join(equal)}."
+    first, others = (
+        tuple(
+            row
+            for name in measures
+            if (name in LATENCIES) == leading and LATENCIES.get(name, name) not in equal
+            for row in rows[name]
+        )
+        for leading in (True, False)
+    )
+    columns = ("", "class", *STATISTICS)
+    return [
+        Table("classes", "Latency by class", columns, first, note),
+        Table("other-classes", "Other latency measures by class", columns, others, "In milliseconds.", folded=True),
+    ]
+
+
+def _class_rows(by_class: Mapping[str, Any], measure: str) -> list[tuple[str, ...]]:
+    blocks = {name: (block.get("latency") or {}).get(measure) for name, block in by_class.items()}
+    return [
+        (LATENCIES.get(measure, measure), name, *_cells(block)) for name, block in blocks.items() if _has_samples(block)
+    ]
+
+
+def _all_equal(rows: Sequence[tuple[str, ...]], classes: int) -> bool:
+    """Return True if all classes have a row and the rows differ in class and count at most."""
+    return len(rows) == classes and len({row[2:-1] for row in rows}) == 1
 
 
 _TABLES: tuple[tuple[str, Callable[[Mapping[str, Any]], Sequence[Table | None]]], ...] = (
     ("gates", lambda summary: [_gates(summary)]),
-    ("latency", lambda summary: [latency_table("latency", "Latency", summary.get("latency") or {})]),
+    ("latency", _latency),
     ("rates", lambda summary: [_rates(summary)]),
-    ("books", lambda summary: [_books(summary)]),
+    ("turns and sessions", lambda summary: [_counts(summary)]),
     ("targets", lambda summary: [_split(summary, "target")]),
     ("models", lambda summary: [_split(summary, "model")]),
     ("tasks", _tasks),
@@ -383,4 +461,5 @@ _TABLES: tuple[tuple[str, Callable[[Mapping[str, Any]], Sequence[Table | None]]]
     ("the prefix cache", lambda summary: [_cache(summary)]),
     ("the client", lambda summary: [_client(summary)]),
     ("steps", lambda summary: [_steps(summary)]),
+    ("latency by class", _classes),
 )

@@ -1,7 +1,7 @@
-"""What a report says, before it is a page: texts and tables, made from a run's documents alone.
+"""Model of a report: texts and tables from run.json and summary.json, without layout.
 
-Every number of the run is taken from summary.json; nothing is computed a second time. A run without one has a report too,
-which says so in its first line and has no numbers but the timeline's.
+All numbers of the run come from summary.json; none is computed twice. The report of a run without a summary is marked as
+incomplete and has the numbers of the timeline only.
 """
 
 import json
@@ -16,19 +16,19 @@ from inferload.verdict.outcome import of_summary
 
 from ..data.partial_run import Notes
 from ..diagnosis.advice import Cause
-from ..pages.tables import Table, class_tables, run_tables
+from ..pages.tables import Table, run_tables
 
 _LEVELS = {
     "valid": "The measurement is valid",
-    "suspect": "The measurement is suspect: read the reasons before you use a number",
-    "invalid": "THE MEASUREMENT IS NOT VALID: the numbers on this page are not the server's",
+    "suspect": "The measurement is suspect: read the reasons before you use the numbers",
+    "invalid": "THE MEASUREMENT IS NOT VALID: these numbers do not describe the server",
 }
-INCOMPLETE = "The run is incomplete: it ended before its summary was written, so there is no verdict and no result"
+INCOMPLETE = "The run is incomplete: it ended before its summary was written, so it has neither verdict nor result"
 
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why a measurement is not simply valid."""
+    """A reason for which a measurement is suspect or invalid."""
 
     code: str
     phase: str
@@ -37,7 +37,7 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """One figure that is looked at first."""
+    """A headline figure."""
 
     label: str
     value: str
@@ -46,27 +46,26 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class ReportModel:
-    """The whole page. `level`: valid, suspect, invalid, incomplete or foreign; `state`: of the outcome, or as `level`."""
+    """Contents of a report. `level`: valid, suspect, invalid, incomplete or foreign; `state`: of the outcome, else the level."""
 
     title: str
     level: str
     state: str
     headline: str  # of the outcome
     verdict: str
-    caution: str  # what stands beside every number; empty where the measurement is valid
+    caution: str  # mark beside all numbers; empty for a valid measurement
     banners: tuple[str, ...]
     reasons: tuple[Reason, ...]
     notes: tuple[str, ...]
     causes: tuple[Cause, ...]
-    load: tuple[tuple[str, tuple[str, ...]], ...]  # titles with their lines, as `inferload plan` words them
+    load: LoadText | None  # as `inferload plan` words it
     facts: tuple[tuple[str, str], ...]
     tiles: tuple[Tile, ...]
     tables: tuple[Table, ...]
-    classes: tuple[Table, ...]
     manifest: str
 
     def table(self, key: str) -> Table | None:
-        """The table of that key."""
+        """Return the table of a key."""
         return next((table for table in self.tables if table.key == key), None)
 
 
@@ -79,9 +78,9 @@ def build(
     *,
     marks: Sequence[Mapping[str, Any]] = (),
 ) -> ReportModel:
-    """The model of one run directory."""
+    """Build the model of one run directory."""
     run = dict(_run(manifest)) | dict((summary or {}).get("run") or {})
-    only = manifest.get("only")  # what others left, which has no summary and never had one
+    only = manifest.get("only")  # statement on imported results, which have no summary
     level = "foreign" if only else _level(summary)
     name = run.get("scenario") or path.name
     engine = run.get("engine")
@@ -89,19 +88,18 @@ def build(
     title = f"{name} on {'the simulator' if simulated else engine or 'an unknown engine'}"
     if only:
         title = f"{name}, by Locust"
-    found = Notes(tuple(notes))
+    unreadable = Notes(tuple(notes))
 
-    whole = found.unless_damaged
+    whole = unreadable.unless_damaged
     judged = whole("the outcome", lambda: None if level == "incomplete" else of_summary(summary or {}))
     headline = str(only) if only else INCOMPLETE if judged is None else judged.headline
     load = whole("the load", lambda: recorded_load(manifest, marks))
     parts: dict[str, Any] = {
         "reasons": whole("the reasons of the verdict", lambda: _reasons(summary)) or (),
-        "facts": whole("what was run", lambda: _facts(run, manifest, summary)) or (),
-        "load": () if load is None else load.rows,
-        "tiles": whole("the first figures", lambda: _tiles(summary, load)) or (),
-        "tables": run_tables(summary, found),
-        "classes": whole("latency by class", lambda: class_tables(summary)) or (),
+        "facts": whole("the configuration", lambda: _facts(run, manifest, summary)) or (),
+        "load": load,
+        "tiles": whole("the headline figures", lambda: _tiles(summary)) or (),
+        "tables": run_tables(summary, unreadable),
     }
     state = level if only or judged is None else judged.state
     sentences = ["Simulator, not a real server."] if simulated and not only else []
@@ -117,15 +115,15 @@ def build(
         banners=_banners(simulated, manifest),
         causes=tuple(causes),
         manifest=json.dumps(manifest, indent=1, ensure_ascii=False) if manifest and not only else "",
-        notes=found.all(),
+        notes=unreadable.all(),
         **parts,
     )
 
 
 def _run(manifest: Mapping[str, Any]) -> dict[str, Any]:
     scenario = manifest.get("scenario") or {}
-    kept = ("id", "seed", "target", "model", "engine", "started_at", "versions")
-    return {key: manifest.get(key) for key in kept} | {
+    keys = ("id", "seed", "target", "model", "engine", "started_at", "versions")
+    return {key: manifest.get(key) for key in keys} | {
         "scenario": scenario.get("name"),
         "digest": scenario.get("digest"),
     }
@@ -153,9 +151,8 @@ def _banners(simulated: bool, manifest: Mapping[str, Any]) -> tuple[str, ...]:
         variant = manifest.get("variant")
         preset = variant.get("simulated_as") if isinstance(variant, Mapping) else None
         banners.append(
-            "The server was the embedded simulator. Its latencies are what it was told to show: "
-            "they say nothing of a model or of hardware."
-            + (f" For variant {_name(variant)} it took the step times of its preset {preset}." if preset else "")
+            "The server was the embedded simulator. Its latencies are configured; they say nothing about a model or hardware."
+            + (f" Variant {_name(variant)} used the step times of preset {preset}." if preset else "")
         )
     if manifest.get("insecure"):
         banners.append("The server's certificate was not checked (--insecure).")
@@ -220,47 +217,25 @@ def _name(variant: object) -> str:
 
 
 def _hosts(hosts: object) -> str:
-    """Host names; a manifest may hold them as words or as records with a name."""
+    """Host names, from strings or from records with a name."""
     entries = list(hosts.values()) if isinstance(hosts, Mapping) else list(hosts) if isinstance(hosts, Sequence) else []
-    found = [str(host.get("name") or host.get("host")) if isinstance(host, Mapping) else str(host) for host in entries]
-    return f"on {', '.join(dict.fromkeys(found))}" if found else ""
+    names = [str(host.get("name") or host.get("host")) if isinstance(host, Mapping) else str(host) for host in entries]
+    return f"on {', '.join(dict.fromkeys(names))}" if names else ""
 
 
-_LEADING = (("TTFT, median", "ttft_ms"), ("ITL, median", "itl_ms"), ("E2E, median", "e2e_ms"))
-
-
-def _tiles(summary: Mapping[str, Any] | None, load: LoadText | None) -> tuple[Tile, ...]:
+def _tiles(summary: Mapping[str, Any] | None) -> tuple[Tile, ...]:
     if summary is None:
         return ()
-    latency, rates, turns = (summary.get(key) or {} for key in ("latency", "rates", "turns"))
-    tiles = [] if load is None else [Tile("Load", load.users_or_rate, load.detail)]
-    tiles += [
+    rates, turns = (summary.get(key) or {} for key in ("rates", "turns"))
+    tiles = [
+        Tile("Output, tok/s", number(rates.get("output_tok_per_s")), f"{number(rates.get('turns_per_s'))} turns/s"),
         Tile(
-            label,
-            f"{number((latency.get(name) or {}).get('p50'))} ms",
-            f"p95 {number((latency.get(name) or {}).get('p95'))} ms",
-        )
-        for label, name in _LEADING
-    ]
-    tiles.append(
-        Tile(
-            "Output",
-            f"{number(rates.get('output_tok_per_s'))} tok/s",
-            f"{number(rates.get('turns_per_s'))} turns/s",
-        )
-    )
-    tiles.append(
-        Tile(
-            "Turns that met the SLO",
+            "SLO attainment",
             percent(rates.get("slo_attainment")),
-            f"{number(rates.get('goodput_turns_per_s'))} per s",
-        )
-    )
-    tiles.append(Tile("Failed turns", number(turns.get("failed")), f"of {number(turns.get('sent'))} sent"))
-    return tuple(_plain(tile) for tile in tiles)
-
-
-def _plain(tile: Tile) -> Tile:
-    """`not known` without a unit behind it."""
-    value = NOT_KNOWN if tile.value.startswith(NOT_KNOWN) else tile.value
-    return Tile(tile.label, value, "" if NOT_KNOWN in tile.detail else tile.detail)
+            f"goodput {number(rates.get('goodput_turns_per_s'))} turns/s",
+        ),
+        Tile("Failed turns", number(turns.get("failed")), f"of {number(turns.get('sent'))} sent"),
+    ]
+    if rates.get("slo_attainment") is None:  # the scenario has no SLO
+        del tiles[1]
+    return tuple(Tile(tile.label, tile.value, "" if NOT_KNOWN in tile.detail else tile.detail) for tile in tiles)

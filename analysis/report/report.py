@@ -101,7 +101,7 @@ def write(run: RunFrames, folder: Path, wish: Wish, tables: tuple[Table, ...] = 
 def markdown(model: ReportModel, marks: list[dict[str, Any]]) -> str:
     """The report as Markdown, tables only."""
     terms = Terms()
-    for table in (*model.tables, *model.classes):
+    for table in model.tables:
         for word in (*table.columns, *(row[0] for row in table.rows)):
             terms.link(word, table.key)
     return shell.markdown("report.md.j2", model=model, marks=marks, definitions=terms.defined())

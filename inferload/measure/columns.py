@@ -1,7 +1,7 @@
 """Values of each measure from a table of turns: vectorized functions of the table of measures.
 
-tests/test_turnfile.py compares them with the table of measures, value by value. The client delay is left out, because the
-file has only its maximum per turn.
+tests/unit/measure/test_turnfile.py compares them with the table of measures, value by value. Without the client delay:
+the file has only its maximum per turn.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -64,10 +64,10 @@ class CacheFigures:
 
         None without reports per turn. With approximate bounds, only tokens beyond their error count.
         """
-        if self.sums is None or not self.sums.told.input:
+        if self.sums is None or not self.sums.reported.input:
             return None
         approximate = self.block["expected"]["exactness"] == "approximate"
-        return (self.sums.excess.far if approximate else self.sums.excess.tokens) / self.sums.told.input
+        return (self.sums.excess.far if approximate else self.sums.excess.tokens) / self.sums.reported.input
 
 
 def figures(run_dir: Path, run: Counts, turns: pa.Table | None) -> CacheFigures:
@@ -283,7 +283,7 @@ def _notes(run: Counts, sums: SentSums, source: str) -> list[str]:
 
 def _per_turn_block(sums: SentSums) -> dict[str, Any] | None:
     """Sums of the hits reported with each answer; None without a report."""
-    reported = sums.told
+    reported = sums.reported
     if not reported.turns:
         return None
     return {

@@ -15,7 +15,7 @@ from inferload.measure.record import PHASES, Failure, Phase
 from inferload.results import phase_evidence, summary
 from inferload.results.agent_tasks import tasks_by_class
 from inferload.scenario.schema.arrivals import OpenArrivals, Rated, TraceTimes
-from inferload.scenario.schema.rate_profiles import Steps
+from inferload.scenario.schema.rate_profiles import RateSteps
 from inferload.server_metrics import window_figures
 from inferload.statistics.intervals import SLICES
 from inferload.statistics.overload import Growth, growth_of_turns, worst
@@ -203,7 +203,7 @@ def _not_judged(run: Counts, turns: pa.Table | None) -> str | None:
         return None
     if isinstance(arrivals, TraceTimes):
         return "sessions begin at recorded times"
-    if arrivals.profile is not None and not isinstance(arrivals.profile, Steps):
+    if arrivals.profile is not None and not isinstance(arrivals.profile, RateSteps):
         return f"the rate changes without steps (arrivals.profile.kind {arrivals.profile.kind})"
     if run.rate_changed:
         return "the rate was changed during the run"

@@ -1,0 +1,148 @@
+"""Runs whose turns fail: a server that dies, one that refuses every turn, and a run that stops itself because of it."""
+
+import json
+import os
+import signal
+from typing import Any
+from xml.etree import ElementTree
+
+from e2e_runs import Ended, Place, Scene, Stage, begun, check_books, mark, scenario, scenes, until
+from locust_process import csv_rows
+
+from inferload import cli
+from inferload.verdict import failures
+
+MEASURED = {"warmup_s": 0, "measure_s": 5, "drain_s": 20}
+# A server that refuses or has died answers at once: a closed loop without pauses would send thousands of turns.
+PACED = {"kind": "constant", "sessions_per_s": 8}
+
+
+def dying(place: Place, mode: str) -> Ended:
+    """The server is killed while turns stream."""
+    simulator = place.simulator()
+    # On a busy machine it is killed later: turns are planned long after that all the same.
+    phases = MEASURED | {"measure_s": 8}
+    file = scenario(place.folder, arrivals=PACED, phases=phases, workload__output_tokens=40)
+    words = ["--host", simulator.url, "--scenario", str(file), "--on-invalid", "warn", "--details"]
+    fleet = place.fleet(mode, *words, report=True)
+    begun(place.run_dir)
+    until(lambda: simulator.stats()["requests"]["finished"] > 2, "turns that end well")
+    os.kill(simulator.process.pid, signal.SIGKILL)
+    return Ended(place.run_dir, fleet.ended(), fleet.text)
+
+
+def refusing(place: Place, *arguments: str) -> Ended:
+    """Every turn is answered with HTTP 400."""
+    simulator = place.simulator()
+    arrivals = {"kind": "poisson", "sessions_per_s": 8}
+    file = scenario(place.folder, arrivals=arrivals, phases=MEASURED | {"warmup_s": 1})
+    words = ["--host", simulator.url, "--scenario", str(file), "--on-invalid", "warn", "--details", *arguments]
+    fleet = place.fleet("local", *words, report=True)
+    until(lambda: mark(place.run_dir, "phase"), "the preflight to be over")
+    simulator.chaos(kind="status", status=400, count=100_000)
+    return Ended(place.run_dir, fleet.ended(), fleet.text)
+
+
+def diagnosis_of(ended: Ended) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads((ended.run_dir / "diagnosis.json").read_text())
+    return document
+
+
+def check_failures_first(ended: Ended) -> str:
+    """Check that report and diagnosis.json begin with the failures; return the first sentence of the diagnosis."""
+    document = diagnosis_of(ended)
+    found = document["run"]["findings"][0]
+    assert found["code"] == "failures"
+    page = (ended.run_dir / "report.md").read_text()
+    section = page.partition("\n## Diagnosis")[2].partition("\n## ")[0]
+    assert "not-loaded" not in page
+    assert "kept up" not in section
+    assert "more load" not in section
+    assert "turns failed" in section
+    assert found["sentences"][0] in document["lines"][2]
+    assert "more load" not in "\n".join(document["lines"])
+    return str(found["sentences"][0])
+
+
+@scenes(dying, ("local",), ("processes",))
+def test_a_server_that_dies_is_the_first_finding(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    turns = ended.summary["turns"]
+    (stopped,) = ended.summary["stopped_answering"]
+    after = [row for row in ended.turns if row["failure"] in ("connect", "cut")]
+    assert sum(stopped["by_failure"].values()) == len(after) > 2
+    assert set(turns["first_errors"]) == set(stopped["by_failure"])
+    first = turns["first_errors"]["connect"]
+    assert "refused" in first["text"].lower()
+    assert first["at_s"] >= stopped["at_s"]
+    assert first["worker"] in {row["worker"] for row in ended.turns}
+    # The terminal, at the end of the run.
+    tables = ended.text[ended.text.rindex("failed turns") :]
+    assert first["text"] in tables
+    assert f"stopped answering at {stopped['at_s']:.1f} s" in tables
+    check_failures_first(ended)
+    page = (ended.run_dir / "report.md").read_text()
+    said = f"stopped answering at {stopped['at_s']:.1f} s: {failures.failed_text(stopped['by_failure'])}"
+    assert said in page.replace("\\", "")
+    assert "metrics page" in page.partition("\n## Diagnosis")[2].partition("\n## ")[0]
+    assert ended.code == 1, ended.text
+    check_books(ended)
+
+
+@scenes(refusing, ())
+def test_turns_that_are_all_refused_are_the_first_finding(stage: Stage, scene: Scene, tmp_path: Any) -> None:
+    ended: Ended = stage.result(scene)
+    turns = ended.summary["turns"]
+    assert turns["failed"] > 10
+    assert ended.summary["stopped_answering"] == []
+    first = turns["first_errors"]["http_4xx"]
+    assert first["text"].startswith("HTTP 400: {")
+    assert len(first["text"]) <= 300
+    assert first["text"] in ended.text[ended.text.rindex("failed turns") :]
+    assert first["text"] in "\n".join(ended.text.rstrip().splitlines()[-5:])
+    check_failures_first(ended)
+    assert "HTTP 400" in (ended.run_dir / "report.md").read_text()
+    assert "HTTP 400" in (ended.run_dir / "report.html").read_text()
+    (row,) = csv_rows(ended.run_dir / "locust_failures.csv")
+    assert row["First Message"] == first["text"]
+    assert cli.main(["report", str(ended.run_dir), "--junit", str(tmp_path / "junit.xml")]) == 0
+    for junit in (tmp_path / "junit.xml", ended.run_dir.with_name("junit.xml")):
+        (case,) = ElementTree.parse(junit).findall(".//failure")
+        assert first["text"] in str(case.text)
+    assert ended.code == 1, ended.text
+
+
+@scenes(refusing, ("--abort-on", "failed_ratio > 0.5 for 2s"))
+def test_a_run_stops_itself_once_its_condition_holds(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    stop = mark(ended.run_dir, "abort_on")
+    assert stop is not None
+    assert stop["condition"] == "failed_ratio > 0.5 for 2s"
+    assert stop["value"] > 0.5
+    manifest = json.loads((ended.run_dir / "run.json").read_text())
+    assert manifest["stop_reason"].startswith("abort_on: failed_ratio > 0.5 for 2s")
+    assert ended.summary["window_s"] < MEASURED["measure_s"]
+    assert manifest["scenario"]["overrides"] == {"abort_on": ["failed_ratio > 0.5 for 2s"]}
+    (gate,) = ended.summary["verdict"]["gates"]
+    assert (gate["gate"], gate["passed"]) == ("abort_on: failed_ratio > 0.5 for 2s", False)
+    assert "abort_on: failed_ratio > 0.5 for 2s" in ended.text
+    assert ended.code == 1, ended.text
+    check_books(ended)
+
+
+def patient(place: Place) -> Ended:
+    """A run whose condition never holds."""
+    simulator = place.simulator()
+    file = scenario(
+        place.folder, arrivals=PACED, phases=MEASURED | {"measure_s": 3}, abort_on=["failed_ratio > 0.5 for 1s"]
+    )
+    fleet = place.fleet("local", "--host", simulator.url, "--scenario", str(file), "--on-invalid", "warn")
+    return Ended(place.run_dir, fleet.ended(), fleet.text)
+
+
+@scenes(patient, ())
+def test_a_condition_that_never_holds_changes_nothing(stage: Stage, scene: Scene) -> None:
+    ended: Ended = stage.result(scene)
+    assert mark(ended.run_dir, "abort_on") is None
+    assert ended.summary["verdict"]["gates"] == []
+    assert ended.code == 0, ended.text

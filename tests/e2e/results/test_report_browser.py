@@ -1,0 +1,104 @@
+"""The report's page in a real browser: its script draws and saves charts, and its own policy permits what it needs."""
+
+import re
+import struct
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import chromium
+import pytest
+import synthetic_run as synthetic
+from chromium import Browser
+from inferload.analysis.report import report
+
+pytestmark = pytest.mark.browser
+
+CHARTS = ["over-time", "spectrum", "where-from", "prompts", "itl-heat", "lanes"]
+BOTTOM = "return document.querySelector(arguments[0]).getBoundingClientRect().bottom"
+FOLLOWING = "return document.querySelector('.tiles').nextElementSibling.id"
+SIZES = "return [...document.querySelectorAll('.plot')].map(plot => [plot.clientWidth, plot.clientHeight])"
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """A browser with the report of a synthetic run, all charts drawn."""
+    made = report.make(synthetic.write(tmp_path_factory.mktemp("runs") / "run"))
+    with chromium.running(tmp_path_factory.mktemp("profile")) as started:
+        started.get(made.html.as_uri())
+        until(lambda: started.execute_script("return document.documentElement.dataset.drawn === 'all'"))
+        yield started
+
+
+def until(condition: Callable[[], object], timeout_s: float = 30.0) -> None:
+    end_s = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < end_s
+        time.sleep(0.05)
+
+
+def test_the_page_draws_its_charts(browser: Browser) -> None:
+    plots = browser.find_elements("css selector", ".plot")
+    assert [plot.get_attribute("data-picture") for plot in plots] == CHARTS
+    drawn = plots[0].get_attribute("innerHTML")
+    # 2 + 2 + 2 + 1 + 4 + 2 + 1 lines, in seven panels; the gap in the scrapes splits a line, it adds none.
+    assert len(re.findall(r'class="trace scatter ', drawn)) == 14
+    assert len(set(re.findall(r'class="subplot (xy\d*)"', drawn))) == 7
+    assert chromium.complaints(browser) == []
+
+
+def test_every_chart_saves_itself_as_png(browser: Browser, tmp_path: Path) -> None:
+    browser.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(tmp_path)})
+    chromium.requests(browser)
+    buttons = browser.find_elements("css selector", "button.png")
+    assert len(buttons) == len(CHARTS)
+    for chart, button, (width, height) in zip(CHARTS, buttons, browser.execute_script(SIZES), strict=True):
+        browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", button)
+        button.click()
+        until(lambda: list(tmp_path.glob("*.png")))
+        (file,) = tmp_path.glob("*.png")
+        assert file.stem.endswith(f"-{chart}")
+        saved_width, saved_height, lines = png(file.read_bytes())
+        assert (saved_width, saved_height) == (2 * width, 2 * (height + 26))  # twice the pixels, and the title
+        assert len(lines) > 40  # different lines: a chart, no empty canvas
+        file.unlink()
+    assert chromium.complaints(browser) == []
+    assert [url for url in chromium.requests(browser) if not url.startswith(("data:", "blob:"))] == []
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_outcome_and_load_are_above_the_fold(browser: Browser, width: int) -> None:
+    metrics = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 640}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    try:
+        browser.execute_script("window.scrollTo(0, 0)")
+        for selector in (".verdict", "#planned-load"):
+            assert browser.execute_script(BOTTOM, selector) <= 800
+        assert browser.execute_script(FOLLOWING) == "latency"
+        until(lambda: browser.execute_script("return document.documentElement.scrollWidth") <= width)
+    finally:
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_a_linked_definition_unfolds(browser: Browser) -> None:
+    (definition,) = browser.find_elements("css selector", "#def-ttft_ms")
+    assert not definition.is_displayed()
+    browser.find_elements("css selector", "#latency a.term[href='#def-ttft_ms']")[0].click()
+    until(definition.is_displayed)
+
+
+def png(data: bytes) -> tuple[int, int, set[bytes]]:
+    """Return width, height and the distinct filtered lines of an RGB or RGBA image."""
+    assert data.startswith(b"\x89PNG\r\n\x1a\n")
+    width, height, depth, colour = struct.unpack(">IIBB", data[16:26])
+    assert depth == 8
+    at, packed = 8, b""
+    while at < len(data):
+        length, kind = struct.unpack(">I4s", data[at : at + 8])
+        packed += data[at + 8 : at + 8 + length] if kind == b"IDAT" else b""
+        at += length + 12
+    pixels = zlib.decompress(packed)
+    stride = width * {2: 3, 6: 4}[colour] + 1
+    assert len(pixels) == stride * height
+    return width, height, {pixels[row * stride : (row + 1) * stride] for row in range(height)}

@@ -1,0 +1,329 @@
+"""From a run directory to frames, the timeline and the report, on a run whose every number is known."""
+
+import copy
+import csv
+import json
+import re
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+import synthetic_run as synthetic
+from hypothesis import given
+from hypothesis import strategies as st
+from inferload.analysis.charts.charts import pictures
+from inferload.analysis.data import breakdown, frames, timeline
+from inferload.analysis.data.partial_run import Notes
+from inferload.analysis.pages.tables import run_tables
+from inferload.analysis.pages.wording import bracket, mean_max
+from inferload.analysis.report import model as reportmodel
+from inferload.analysis.report import report
+from inferload.analysis.report.model import build
+from msgspec.structs import replace
+from records import S, turns
+
+from inferload import rundir
+from inferload.cli import main
+from inferload.errors import UsageError
+from inferload.measure.clock import Anchor
+from inferload.measure.record import PhaseWindow, TurnRecord
+from inferload.measure.window_counts import within
+from inferload.numbers import NOT_KNOWN
+from inferload.scrapes_file import write_part
+from inferload.turns_file import TurnColumns, to_table
+
+Golden = Callable[[str, str], None]
+
+
+@pytest.fixture(scope="module")
+def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return synthetic.write(tmp_path_factory.mktemp("runs") / "20261118T103640Z-chat")
+
+
+@pytest.fixture(scope="module")
+def table(run_dir: Path) -> pd.DataFrame:
+    return timeline.build(frames.load(run_dir))
+
+
+def test_workers_with_clocks_of_their_own_are_on_the_masters(run_dir: Path) -> None:
+    turns = frames.load(run_dir).turns.sort_values("planned_s")
+    assert len(turns) == synthetic.TURNS
+    expected = [synthetic.planned_ms(number) / 1e3 for number in range(synthetic.TURNS)]
+    assert turns["planned_s"].to_numpy() == pytest.approx(expected, abs=1e-6)
+    assert set(turns["worker"]) == {"w0", "w1"}
+
+
+def test_a_worker_whose_offset_is_not_known_is_said(tmp_path: Path) -> None:
+    run = frames.load(synthetic.write(tmp_path, workers=[{"name": "w0", "clock_offset_ns": 0}]))
+    assert [note for note in run.notes if "clock offset of worker w1" in note]
+    late = run.turns[run.turns["worker"] == "w1"]["planned_s"].min()
+    assert late == pytest.approx(synthetic.planned_ms(1) / 1e3 + 0.040)  # its wall clock was 40 ms ahead
+
+
+def test_a_turn_that_stands_in_two_files_counts_once(tmp_path: Path) -> None:
+    path = synthetic.write(tmp_path)
+    shutil.copy(path / rundir.TURNS / "w0-0000.parquet", path / rundir.TURNS / "w0-0007.parquet")
+    run = frames.load(path)
+    assert len(run.turns) == synthetic.TURNS
+    assert len(run.events.at_s) == synthetic.TURNS * synthetic.EVENTS
+
+
+def test_the_timeline_counts_every_turn_and_token_once(table: pd.DataFrame) -> None:
+    assert table["t_s"].tolist() == list(range(12))
+    assert table["turns_started"].sum() == synthetic.TURNS
+    assert table["turns_ended"].sum() == synthetic.TURNS
+    assert table["turns_failed"].tolist() == [0] * 8 + [1] + [0] * 3
+    assert table["output_tok"].sum() == pytest.approx((synthetic.TURNS - 1) * synthetic.EVENTS)
+    assert table["in_flight"].iloc[-1] == 0
+    assert table["in_flight"].iloc[3] == 2  # at 4 s: those sent at 3.502 and 3.752
+
+
+SENT = turns().filter(lambda record: (record.sent_ns is not None or not record.ok) and record.closed_ns % S > 0)
+
+
+@given(st.lists(SENT, min_size=1, max_size=12))
+def test_a_second_of_the_timeline_counts_as_a_window_of_the_summary(records: list[TurnRecord]) -> None:
+    columns, anchor = TurnColumns(), Anchor(synthetic.START_WALL_NS, 0)
+    columns.extend([replace(record, turn_id=f"t{number}") for number, record in enumerate(records)])
+    with tempfile.TemporaryDirectory() as folder:
+        path = synthetic.write(Path(folder), anchor={"mono_ns": 0, "wall_ns": anchor.wall_ns})
+        for part in (path / rundir.TURNS).iterdir():
+            part.unlink()
+        pq.write_table(to_table(columns, anchor, "w0"), path / rundir.TURNS / "w0-0000.parquet")
+        table = timeline.build(frames.load(path))
+    for second, row in enumerate(table.to_dict("records")):
+        window = PhaseWindow("measure", second * S, (second + 1) * S)
+        counts = [found for record in records if (found := within(record, window)) is not None]
+        assert row["turns_ended"] - row["turns_failed"] == sum(one.ended_ok for one in counts)
+        if not np.isnan(row["output_tok"]):
+            assert row["output_tok"] == sum(one.output_tokens or 0 for one in counts)
+
+
+def test_the_timeline_has_latencies_in_the_second_in_which_they_showed(table: pd.DataFrame) -> None:
+    assert np.isnan(table["e2e_ms_p50"].iloc[0])  # the first turn ends at 1.002 s
+    assert table["ttft_ms_p50"].iloc[5] == pytest.approx(100)
+    assert table["itl_ms_p95"].iloc[5] == pytest.approx(20)
+    assert table["e2e_ms_p95"].iloc[5] == pytest.approx(500)
+
+
+def test_the_timeline_has_phases_and_users(table: pd.DataFrame) -> None:
+    assert table["phase"].tolist() == ["warmup"] * 2 + ["measure"] * 9 + ["drain"]
+    users = table["users"].tolist()
+    assert users[:11] == [4] * 3 + [8] * 8
+    assert np.isnan(users[11])
+
+
+def test_the_timeline_has_the_servers_figures_and_leaves_gaps_open(table: pd.DataFrame) -> None:
+    unseen = table["kv_cache_usage"].isna().tolist()
+    assert unseen == [False] * 5 + [False, True] + [False] * 5  # 5.0 s was seen, 7.5 s again
+    rate = table["generation_tok_per_s"]
+    assert rate[[0, 1, 2, 3, 4, 8, 9, 10, 11]].tolist() == pytest.approx([84] * 9)
+    assert rate[[5, 6, 7]].isna().all()
+    assert table["preemptions"].tolist()[8] == 1
+    assert table["prefix_cache_hit_rate"].dropna().tolist() == pytest.approx([0.25] * 9)
+    assert table["waiting_capacity"].isna().all()
+    last_seen = table["generation_tokens_total"].iloc[4]
+    assert last_seen == 1_000_000 + 84 * 4.75
+
+
+def test_several_servers_have_columns_of_their_own(tmp_path: Path) -> None:
+    path = synthetic.write(tmp_path)
+    other = synthetic.scrapes().set_column(1, "target", [["http://127.0.0.1:9000"] * len(synthetic.scrapes())])
+    write_part(path / rundir.SERVER_METRICS, 1, other)
+    columns = timeline.build(frames.load(path)).columns
+    assert {"kv_cache_usage@127.0.0.1:8000", "kv_cache_usage@127.0.0.1:9000"} <= set(columns)
+    assert "kv_cache_usage" not in columns
+
+
+@given(st.lists(st.tuples(st.floats(0, 4.99), st.floats(0, 1e4)), max_size=40), st.sampled_from([0.5, 0.95]))
+def test_quantiles_by_second_are_of_nearest_rank(samples: list[tuple[float, float]], q: float) -> None:
+    at_s = np.array([at for at, _ in samples])
+    values = np.array([value for _, value in samples])
+    (found,) = timeline.quantiles_by_second(at_s, values, (q,), 5)
+    for second in range(5):
+        inside = sorted(value for at, value in samples if int(at) == second)
+        if inside:
+            assert found[second] == inside[max(0, int(np.ceil(q * len(inside))) - 1)]
+        else:
+            assert np.isnan(found[second])
+
+
+def test_the_report_reads_as_it_should(run_dir: Path, golden: Golden) -> None:
+    run = frames.load(run_dir)
+    model = build(run_dir, run.manifest, run.summary, run.notes)
+    model_without_manifest = type(model)(**{name: getattr(model, name) for name in model.__slots__} | {"manifest": ""})
+    drawn = pictures(run, timeline.build(run), breakdown.parts(run), Notes())
+    golden("report.md", report.markdown(model, run.marks))
+    page = report.html(model_without_manifest, run.marks, drawn, "plotly.js")
+    golden("report.html", re.sub(r"(<(style|script)\b[^>]*>).*?(</\2>)", r"\1\3", page, flags=re.DOTALL))
+
+
+def test_the_timeline_file_reads_as_it_should(run_dir: Path, golden: Golden, tmp_path: Path) -> None:
+    timeline.write(timeline.build(frames.load(run_dir)), tmp_path / "timeline.csv")
+    golden("timeline.csv", (tmp_path / "timeline.csv").read_text())
+
+
+def summary_with(**verdict: Any) -> dict[str, Any]:
+    summary = copy.deepcopy(synthetic.SUMMARY)
+    summary["verdict"] |= verdict
+    return summary
+
+
+def pages(path: Path) -> tuple[str, str]:
+    made = report.make(path)
+    page = made.html.read_text()
+    return made.markdown.read_text(), re.sub(r'(id="plotly">)[^<]*', r"\1", page)
+
+
+def test_an_invalid_run_shows_no_number_without_saying_so(tmp_path: Path) -> None:
+    reason = {"code": "client_delay", "phase": "measure", "value": 14.0, "limit": 10.0, "text": "the client was late"}
+    summary = summary_with(measurement="invalid", reasons=[reason])
+    markdown, page = pages(synthetic.write(tmp_path / "run", summary))
+    outcome = "failed: 2 of 3 gates failed; 1 of 44 turns failed; measurement invalid (client_delay)"
+    assert markdown.splitlines()[2].startswith(f"**{outcome}. ")
+    assert "NOT VALID" in markdown.splitlines()[2]
+    assert "the client was late (`client_delay`, measure)" in markdown
+    numbers = re.split(r"^## ", markdown, flags=re.MULTILINE)[1:]
+    silent = [text.splitlines()[0] for text in numbers if "measurement not valid" not in text.splitlines()[0]]
+    assert silent == ["Load", "Events", "Configuration"]
+    assert f"<title>{outcome} ·" in page
+    assert page.count('<div class="tile">') == page.count('<div class="doubt">measurement not valid</div>') == 2
+    titles = re.findall(r"<(?:h2|summary)>(.*?)</(?:h2|summary)>", page)
+    silent = [title for title in titles if "badge" not in title]
+    assert silent == ["Load", "Schedule", "Configuration", "Definitions", "Manifest (run.json)"]
+
+
+def test_a_run_on_the_simulator_says_so_first(tmp_path: Path) -> None:
+    summary = summary_with()
+    summary["run"]["engine"] = "simulator"
+    markdown, page = pages(synthetic.write(tmp_path / "run", summary, engine="simulator", insecure=True))
+    assert markdown.startswith("# chat on the simulator\n")
+    assert markdown.splitlines()[2].startswith("**Simulator, not a real server. failed: 2 of 3 gates failed; ")
+    assert "--insecure" in markdown
+    assert " · chat on the simulator</title>" in page
+    assert '<div class="verdict"><span>Simulator, not a real server. ' in page
+    assert "--insecure" in page
+
+
+def test_a_killed_run_has_a_report_that_says_so(tmp_path: Path) -> None:
+    path = synthetic.write(tmp_path / "run", killed=True)
+    (path / rundir.TURNS / "w1-0002.parquet").write_bytes(b"PAR1 cut short")
+    markdown, page = pages(path)
+    assert "The run is incomplete" in markdown.splitlines()[2]
+    assert "summary.json is missing" in markdown
+    assert "w1-0002.parquet cannot be read" in markdown
+    assert "## Latency" not in markdown
+    assert 'data-picture="over-time"' in page
+    rows = list(csv.DictReader((path / rundir.TIMELINE).open()))
+    assert len(rows) == 12
+    # One worker's last turn closes at 11.503 s, the other's at 11.753, and a turn takes 0.501 s: the last second is not known.
+    assert [bool(row["turns_ended"]) for row in rows] == [True] * 11 + [False]
+    assert [bool(row["in_flight"]) for row in rows] == [True] * 11 + [False]
+    assert "turns that were in flight when the run was cut off were not written" in markdown
+
+
+def test_a_directory_with_next_to_nothing_has_a_report(tmp_path: Path) -> None:
+    path = synthetic.write(tmp_path / "run", killed=True)
+    for name in (rundir.TURNS, rundir.SERVER_METRICS):
+        shutil.rmtree(path / name)
+    for name in (rundir.MANIFEST, rundir.LOCUST_HISTORY):
+        (path / name).unlink()
+    markdown, page = pages(path)
+    assert "run.json is missing" in markdown
+    assert "no turn records are in the run directory" in markdown
+    assert 'class="plot"' not in page
+
+
+def test_text_from_outside_cannot_break_the_page(tmp_path: Path) -> None:
+    evil = "</script><script>alert(1)</script>|x"
+    _, page = pages(synthetic.write(tmp_path / "run", scenario={"name": evil, "text": evil}, stop_reason=evil))
+    markdown = (tmp_path / "run" / rundir.REPORT_MD).read_text()
+    assert "<script>alert" not in page
+    assert "\\</script>\\<script>alert(1)\\</script>\\|x" in markdown
+    assert not re.search(r"(?<!\\)<script", markdown)
+
+
+def test_the_page_needs_no_network(run_dir: Path, tmp_path: Path) -> None:
+    shutil.copytree(run_dir, tmp_path / "run")
+    made = report.make(tmp_path / "run")
+    page = made.html.read_text()
+    assert re.findall(r"<(?:script|link|img|iframe)[^>]+(?:src|href)=", page.split("<script>")[0]) == []
+    assert "default-src 'none'" in page
+    assert page.count("<script") == 3
+    figures = json.loads(re.search(r'id="figures">(.*?)</script>', page, re.DOTALL)[1])["figures"]  # type: ignore[index]
+    assert list(figures) == ["over-time", "spectrum", "where-from", "prompts", "itl-heat", "lanes"]
+    assert len(page) > 1_000_000
+
+
+@pytest.mark.parametrize("path", ["nowhere", "empty"])
+def test_what_is_no_run_directory_is_a_usage_error(
+    tmp_path: Path, path: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UsageError, match="name one that a run wrote"):
+        frames.load(tmp_path / path)
+    assert main(["report", str(tmp_path / path)]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_the_command_names_what_it_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = synthetic.write(tmp_path / "run")
+    assert main(["report", str(path)]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == "failed: 2 of 3 gates failed; 1 of 44 turns failed. The measurement is valid."
+    assert [Path(line.strip()).is_file() for line in said[1:]] == [True] * 3
+
+
+def test_what_is_not_known_is_said_so() -> None:
+    assert {bracket(None), mean_max(None), mean_max({"mean": None})} == {NOT_KNOWN}
+    assert (bracket([80.0, 100.0]), bracket([250.0, None])) == ("80 to 100", "over 250")
+
+
+def test_each_step_has_a_row_and_a_window_of_its_own() -> None:
+    part = {name: synthetic.SUMMARY[name] for name in ("rates", "latency", "turns")}
+    steps = [
+        {"step": 0, "sessions_per_s": 1.0, "window_s": 4.0, **part},
+        {"step": 1, "sessions_per_s": 2.5, "window_s": 5.0, **part},
+    ]
+    tables = {table.title: table for table in run_tables(synthetic.SUMMARY | {"steps": steps}, Notes())}
+    found = tables["Steps"]
+    assert found.columns[:2] == ("step", "window, s")
+    assert [row[:2] for row in found.rows] == [("0: 1 sessions/s", "4"), ("1: 2.5 sessions/s", "5")]
+    assert "Steps" not in {table.title for table in run_tables(synthetic.SUMMARY, Notes())}
+
+
+def titled_tables(**summary: Any) -> dict[str, Any]:
+    return {table.title: table for table in run_tables(synthetic.SUMMARY | summary, Notes())}
+
+
+def test_a_measure_that_is_equal_in_all_classes_has_no_rows() -> None:
+    ttft_ms, itl_ms = (synthetic.SUMMARY["latency"][name] for name in ("ttft_ms", "itl_ms"))
+    slower = ttft_ms | {"p95": 900.0}
+    classes = {
+        "agent": {"turns": {"sent": 4, "failed": 0}, "latency": {"ttft_ms": slower, "itl_ms": itl_ms}},
+        "chat": {"turns": {"sent": 32, "failed": 1}, "latency": {"ttft_ms": ttft_ms, "itl_ms": itl_ms | {"count": 9}}},
+    }
+    table = titled_tables(by_class=classes)["Latency by class"]
+    assert [row[:2] for row in table.rows] == [("TTFT", "agent"), ("TTFT", "chat")]
+    assert table.note.endswith("Turns: agent 4 sent, 0 failed; chat 32 sent, 1 failed. Equal in all classes: ITL.")
+    assert "Latency by class" not in titled_tables(by_class={"chat": classes["chat"]})  # equal to the total
+
+
+def test_a_result_that_equals_the_measure_phase_has_no_column() -> None:
+    turns = synthetic.SUMMARY["turns"]
+    assert titled_tables()["Turns and sessions"].columns == ("", "measure", "warmup", "drain", "all")
+    other = titled_tables(turns=turns | {"sent": turns["sent"] + 1})["Turns and sessions"]
+    assert other.columns[:2] == ("", "result")
+
+
+@pytest.mark.parametrize("preset", ["h200-qwen3-32b", None])
+def test_a_report_names_the_stand_in_of_a_simulated_variant(preset: str | None) -> None:
+    (banner,) = reportmodel._banners(True, {"variant": {"name": "qwen36-mtp", "simulated_as": preset}})
+    named = " Variant qwen36-mtp used the step times of preset h200-qwen3-32b."
+    assert banner.endswith(named) == (preset is not None)

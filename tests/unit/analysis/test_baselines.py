@@ -1,0 +1,256 @@
+"""Baselines of earlier occasions: what is kept, what is refused, and what a candidate is told."""
+
+import json
+import random
+import shutil
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from inferload.analysis.comparison import baselines
+from inferload.analysis.comparison.sides import Side
+from test_compare import write_run
+
+from inferload import cli
+from inferload.errors import UsageError
+from inferload.results import ci
+from inferload.scrapes_file import ScrapeColumns, write_part
+from inferload.server_metrics.metric_names import PROCESS_START
+from inferload.statistics.baseline_stats import effect
+
+
+def history(tmp_path: Path, count: int, ttft_ms: float = 100.0, starts: bool = True) -> Path:
+    """A baseline file of so many occasions, about 3 % apart, of a server start each or of starts that nobody knows."""
+    dice = random.Random(4)
+    for day in range(1, count + 1):
+        folder = write_run(tmp_path / "runs" / str(day), 1, ttft_ms * (1 + dice.gauss(0, 0.03)))
+        manifest = json.loads((folder / "run.json").read_text())
+        (folder / "run.json").write_text(json.dumps(manifest | {"started_at": f"2026-02-{day:02d}T08:00:00"}))
+    file = tmp_path / "b.json"
+    baselines.add(file, [tmp_path / "runs" / str(day) for day in range(1, count + 1)])
+    document = json.loads(file.read_text())
+    for occasion in document["occasions"]:
+        occasion["start"] = f"engine at {occasion['label']}" if starts else None
+    file.write_text(json.dumps(document))
+    return file
+
+
+def test_what_is_added_is_read_back(tmp_path: Path) -> None:
+    file = history(tmp_path, 3)
+    side = baselines.read(file)
+    assert [run.label for run in side.runs] == ["1", "2", "3"]
+    assert side.runs[0].asks["workload.kind"] == "chat"
+    assert side.runs[0].asks["seed"] == "1"
+    assert side.mean("mean(ttft_ms)") == pytest.approx(100, rel=0.05)
+    assert baselines.is_baseline(file)
+    assert not baselines.is_baseline(tmp_path)
+
+
+def test_occasions_of_starts_that_nobody_knows_carry_no_verdict(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = history(tmp_path, 8, starts=False)
+    slow = write_run(tmp_path / "slow", 1, 200)
+    argv = ["compare", "--baseline", str(file), str(slow), "--fail-on-regression"]
+    assert cli.main(argv) == 0
+    assert "no verdict: b.json: the server start is not known of 1, 2, 3, 4, 5, 6, 7, 8" in capsys.readouterr().out
+    assert cli.main([*argv, "--strict"]) == 4
+    assert "no verdict: the server start is not known of 8 occasions" in "; ".join(
+        baselines.summary_lines(baselines.read(file))
+    )
+
+
+def test_an_occasion_of_the_file_is_no_candidate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = history(tmp_path, 8)
+    argv = ["compare", "--baseline", str(file)]
+    assert cli.main([*argv, str(tmp_path / "runs" / "3")]) == 2
+    assert "already in the file, as 3; name another run" in capsys.readouterr().err
+    shutil.copytree(tmp_path / "runs" / "5", tmp_path / "several" / "old")
+    write_run(tmp_path / "several" / "earlier", 1, 100)
+    assert cli.main([*argv, str(tmp_path / "several")]) == 2
+    assert "old: already in the file, as 5" in capsys.readouterr().err
+
+
+def test_a_candidate_on_the_start_of_an_occasion_is_refused(tmp_path: Path) -> None:
+    side = baselines.read(history(tmp_path, 8))
+    same = replace(side.runs[4], started_at="2026-03-01T08:00:00")
+    fresh = replace(same, start="engine at 9999")
+    with pytest.raises(UsageError, match="same server start as occasion 5"):
+        baselines.candidate(Side("new", (fresh, same)), side)
+    assert len(baselines.candidate(Side("new", (fresh, fresh)), side).runs) == 1
+
+
+def long_running(tmp_path: Path, gap_s: float = 3600.0, count: int = 8, cache: str = "") -> list[Path]:
+    """Runs of 90 s each on one server, so long apart."""
+    dice, folders = random.Random(4), []
+    for place in range(count):
+        folder = write_run(tmp_path / "one-server" / str(place), 1, 100 * (1 + dice.gauss(0, 0.03)))
+        manifest = json.loads((folder / "run.json").read_text())
+        began_s = 1_770_000_000 + place * (gap_s + 90)
+        manifest["scenario"]["text"] += cache
+        manifest["started_at"] = datetime.fromtimestamp(began_s, UTC).isoformat(timespec="milliseconds")
+        manifest["anchor"] = {"wall_ns": int(began_s * 1e9)}
+        manifest["phases"] = [{"phase": "drain", "end_wall_ns": int((began_s + 90) * 1e9)}]
+        (folder / "run.json").write_text(json.dumps(manifest))
+        scrapes = ScrapeColumns()
+        scrapes.append(int(began_s * 1e9), "s:1", PROCESS_START, (), 1_760_000_000.0)
+        (folder / "server_metrics").mkdir()
+        write_part(folder / "server_metrics", 0, scrapes.to_table())
+        folders.append(folder)
+    return folders
+
+
+def test_occasions_on_one_server_make_a_weaker_baseline(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    *earlier, same = long_running(tmp_path, count=9)
+    file = tmp_path / "b.json"
+    assert cli.main(["baseline", "add", str(file), *map(str, earlier)]) == 0
+    weaker = "weaker baseline: 8 occasions on 1 server start: the variation between starts is underestimated"
+    assert f"  {weaker}, so a restart alone may be reported as a change" in capsys.readouterr().out.splitlines()
+    argv = ["compare", "--baseline", str(file), "--fail-on-regression"]
+    assert cli.main([*argv, str(same)]) == 0
+    assert weaker in capsys.readouterr().out
+    slow = write_run(tmp_path / "slow", 1, 150)
+    assert cli.main([*argv, str(slow), "--write", str(tmp_path / "out")]) == 4
+    shown = capsys.readouterr().out
+    assert "slow against b.json: WORSE, Mean TTFT is" in shown
+    assert "against 8 occasions of a weaker baseline (shared server starts)" in shown
+    document = json.loads((tmp_path / "out" / "comparison.json").read_text())
+    assert document["candidates"][0]["weaker"].startswith(weaker)
+
+
+@pytest.mark.parametrize(
+    ("gap_s", "cache", "why"),
+    [
+        (3500.0, "", "only 58 min are between them; restart the server between occasions, or leave 60 min"),
+        (3600.0, "cache: {isolate: none}\n", "1 may have prefix-cache hits on prompts of earlier runs"),
+        (3600.0, "cache: {salt: x}\n", "1 may have prefix-cache hits on prompts of earlier runs"),
+    ],
+)
+def test_occasions_on_one_server_lie_apart_and_share_no_cache(
+    tmp_path: Path, gap_s: float, cache: str, why: str
+) -> None:
+    first, second = long_running(tmp_path, gap_s, 2, cache)
+    file = tmp_path / "b.json"
+    baselines.add(file, [first])
+    with pytest.raises(UsageError, match=f"same server start as occasion 0, and .*{why}"):
+        baselines.add(file, [second])
+    if not cache:
+        document = json.loads(file.read_text())
+        del document["occasions"][0]["lasted_s"]  # of an earlier version
+        file.write_text(json.dumps(document))
+        with pytest.raises(UsageError, match="the time between them is unknown"):
+            baselines.add(file, [second])
+
+
+def test_a_regression_is_worse_than_the_days_differ(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = history(tmp_path, 8)
+    slow, same = write_run(tmp_path / "slow", 1, 125), write_run(tmp_path / "same", 1, 101)
+    argv = ["compare", "--baseline", str(file), "--fail-on-regression"]
+    assert cli.main([*argv, str(same)]) == 0
+    assert "no difference found in Mean TTFT" in capsys.readouterr().out
+    wanted = ["--junit", str(tmp_path / "out" / "j.xml"), "--markdown", str(tmp_path / "out" / "c.md")]
+    assert cli.main([*argv, str(slow), *wanted]) == 4
+    shown = capsys.readouterr().out
+    assert "slow against b.json: WORSE, Mean TTFT is 2" in shown
+    assert "against 8 occasions" in shown
+    assert "t-test of the candidate against the spread of the occasions of the baseline" in shown
+    failed = ElementTree.parse(tmp_path / "out" / "j.xml").findall(".//failure")
+    assert str(failed[0].get("message")).startswith("Mean TTFT is 2")
+    assert "**slow against b.json: WORSE" in (tmp_path / "out" / "c.md").read_text()
+
+
+def test_too_few_occasions_are_refused_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = history(tmp_path, 7)
+    slow = write_run(tmp_path / "slow", 1, 200)
+    argv = ["compare", "--baseline", str(file), str(slow), "--fail-on-regression"]
+    assert cli.main(argv) == 0
+    assert "no verdict: 7 occasions in b.json, 8 are required for the variation between days and restarts" in (
+        capsys.readouterr().out
+    )
+    assert cli.main([*argv, "--strict"]) == 4
+    assert cli.main([*argv, "--github"]) == 0
+    assert "::warning title=inferload compare::slow against b.json: Mean TTFT is" in capsys.readouterr().err
+
+
+def test_another_schedule_is_no_occasion_and_no_candidate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = history(tmp_path, 8)
+    other = write_run(tmp_path / "other", 2, 100)
+    with pytest.raises(UsageError, match="seed is 2, but 1 in occasion 1; a baseline has one scenario and one seed"):
+        baselines.add(file, [other])
+    assert cli.main(["compare", "--baseline", str(file), str(other)]) == 0
+    assert "not comparable because of seed: 1 against 2" in capsys.readouterr().out
+    longer = write_run(tmp_path / "longer", 1, 100, prompt=30)
+    with pytest.raises(UsageError, match="prompt_tokens is 30, but 20"):
+        baselines.add(file, [longer])
+
+
+def test_one_run_is_one_occasion(tmp_path: Path) -> None:
+    file = history(tmp_path, 2)
+    kept = file.read_text()
+    with pytest.raises(UsageError, match="already in the file, as 2"):
+        baselines.add(file, [tmp_path / "runs" / "2"])
+    assert file.read_text() == kept
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{}", "no baseline file; create it with: inferload baseline add"),
+        ('{"kind": "inferload baseline", "format": 9}', "format 9 is not supported"),
+        ('{"kind": "inferload baseline", "format": 1, "occasions": [{}]}', "an occasion is incomplete"),
+        ("[", "not JSON"),
+    ],
+)
+def test_what_is_no_baseline(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "b.json").write_text(text)
+    with pytest.raises(UsageError, match=said):
+        baselines.read(tmp_path / "b.json")
+
+
+def test_the_command_shows_what_is_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = history(tmp_path, 2)
+    assert cli.main(["baseline", "show", str(file)]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[:2] == [
+        "b.json: 2 occasions on 2 days",
+        "  no verdict yet: 8 occasions are required, 6 more",
+    ]
+    assert any(line.startswith("  mean(ttft_ms): ") for line in shown)
+
+
+def test_a_candidate_without_a_baseline_is_nothing_to_compare(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["compare", "x"]) == 2
+    assert "compare: x: no candidate" in capsys.readouterr().err
+
+
+@settings(max_examples=25)
+@given(st.lists(st.floats(1, 1000), min_size=2, max_size=12), st.floats(1, 1000), st.floats(0.5, 20))
+def test_an_effect_of_occasions_has_no_unit(earlier: list[float], candidate: float, factor: float) -> None:
+    found, scaled = effect(earlier, candidate), effect([factor * one for one in earlier], factor * candidate)
+    assert scaled.ratio == pytest.approx(found.ratio, rel=1e-9)
+    assert found.low is not None
+    assert found.high is not None
+    assert found.low <= found.ratio <= found.high
+
+
+@pytest.mark.parametrize("command", ["compare", "baseline", "report", "recommend"])
+def test_the_help_of_each_command_can_be_read(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main([command, "--help"])
+    assert ended.value.code == 0
+    assert f"usage: inferload {command}" in capsys.readouterr().out
+
+
+def test_what_a_workflow_reads_is_one_line() -> None:
+    assert ci.workflow_command("error", "100 %\nworse") == "::error title=inferload::100 %25%0Aworse"
+
+
+def test_the_step_summary_gets_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "page.md"))
+    ci.annotate([("notice", "x")], "# A\n")
+    ci.annotate([], "# B\n")
+    assert (tmp_path / "page.md").read_text() == "# A\n# B\n"

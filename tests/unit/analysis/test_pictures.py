@@ -1,0 +1,205 @@
+"""The charts of a report, on turns with known figures."""
+
+import copy
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import synthetic_run as synthetic
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from inferload.analysis.charts import cache_hits, heat, lanes, load, spectrum
+from inferload.analysis.charts.charts import Pictures, pictures
+from inferload.analysis.data import breakdown, frames, timeline
+from inferload.analysis.data.partial_run import Notes
+from inferload.analysis.pages.glossary import DEFINITIONS, IN_TABLE, SAME, anchor
+from inferload.analysis.pages.terms import meant
+from inferload.analysis.report import report
+
+from inferload.results.terminal_tables import TASK_ROWS
+from inferload.verdict import gates
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> frames.RunFrames:
+    summary = copy.deepcopy(synthetic.SUMMARY)
+    summary["steps"] = [step(users, 100.0 * users / (1 + users / 8)) for users in (1, 4, 8, 16)]
+    rates = {"expected": {"hit_rate": 0.5, "cached_tokens": 500, "hit_rate_at_most": 0.6, "cached_tokens_at_most": 600}}
+    summary["cache"] = rates | {"counted": {"hit_rate": 0.4, "hits": 400}, "per_turn": None}
+    text = "schema: 1\nname: chat\nslo: {ttft_ms: 150, tpot_ms: 30}\n"
+    scenario = synthetic.MANIFEST["scenario"] | {"text": text}
+    return frames.load(synthetic.write(tmp_path_factory.mktemp("runs") / "run", summary, scenario=scenario))
+
+
+def step(users: int, tok_per_s: float) -> dict[str, Any]:
+    latency = {"ttft_ms": {"p50": 90.0, "p95": 135.0}}
+    return {"step": 0, "users": users, "rates": {"output_tok_per_s": tok_per_s}, "latency": latency}
+
+
+@pytest.fixture(scope="module")
+def drawn(run: frames.RunFrames) -> Pictures:
+    return pictures(run, timeline.build(run), breakdown.parts(run), Notes())
+
+
+def test_a_whole_run_has_every_chart(drawn: Pictures) -> None:
+    assert [picture.key for picture in drawn.drawn] == [
+        "over-time", "spectrum", "where-from", "prompts", "itl-heat", "load", "cache-hits", "lanes"]  # fmt: skip
+
+
+def test_the_spectrum_is_of_nearest_rank_and_has_both_starts(drawn: Pictures) -> None:
+    picture = drawn.of("spectrum")
+    assert picture is not None
+    names = {trace["name"]: trace for trace in picture.figure["data"] if "customdata" in trace}
+    assert list(names) == ["TTFT from send", "TTFT from plan", "E2E from send", "E2E from plan"]
+    assert set(names["TTFT from send"]["y"]) == {100.0}
+    assert set(names["TTFT from plan"]["y"]) == {102.0}
+    assert "SLO 150 ms" in [words["text"] for words in picture.figure["layout"]["annotations"]]
+
+
+def test_intervals_of_turns_that_are_alike_are_wider() -> None:
+    rng = np.random.default_rng(3)
+    alike = np.repeat(rng.lognormal(size=100), 40)
+    alone = rng.permutation(alike)
+    one, other = spectrum.spectrum(alike), spectrum.spectrum(alone)
+    assert one.values == pytest.approx(other.values)
+    middle = int(np.searchsorted(one.q, 0.5))
+    width = [found.high[middle] - found.low[middle] for found in (one, other)]
+    assert width[0] > 2 * width[1]
+    assert np.isnan(other.low[-1])  # one turn lies above: nothing to tell
+
+
+def coverage(draws: int) -> float:
+    """How often the interval of the median holds the true one, of turns in runs of ten that are alike."""
+    rng, held = np.random.default_rng(5), 0
+    for _ in range(draws):
+        values = np.exp(np.repeat(rng.normal(size=200), 10) + 0.3 * rng.normal(size=2000))
+        found = spectrum.spectrum(values)
+        middle = int(np.argmin(np.abs(found.q - 0.5)))
+        held += found.low[middle] <= 1.0 <= found.high[middle]
+    return held / draws
+
+
+def test_an_interval_of_a_median_holds_it_as_often_as_it_says() -> None:
+    assert 0.85 <= coverage(60) <= 1.0
+
+
+@pytest.mark.soak
+def test_an_interval_of_a_median_holds_it_in_95_of_100() -> None:
+    assert 0.925 <= coverage(1000) <= 0.975
+
+
+def test_throughput_against_latency_has_the_limits_of_the_slo(drawn: Pictures) -> None:
+    picture = drawn.of("load")
+    assert picture is not None
+    assert [words["text"] for words in picture.figure["layout"]["annotations"]] == ["SLO ttft_ms 150", "SLO tpot_ms 30"]
+    assert picture.note == "One point per step."
+    assert load.picture([load.of_steps([step(1, 100.0), step(2, 150.0)])], {}) is not None
+    assert load.picture([load.of_steps([step(1, 100.0)])], {}) is None
+
+
+def test_several_configurations_are_a_curve_each() -> None:
+    curves = [
+        load.Curve(name, "users", load.of_steps([step(n, 90.0 * n * faster) for n in (1, 2, 4)]).points)
+        for name, faster in (("base", 1.0), ("fast", 1.5))
+    ]
+    picture = load.picture(curves, {"ttft_ms": 150}, "load")
+    assert picture is not None
+    assert [trace["name"] for trace in picture.figure["data"]] == ["base", "base", "fast", "fast"]
+    assert len({trace["line"]["color"] for trace in picture.figure["data"]}) == 4
+
+
+def test_cache_hits_stand_beside_what_was_expected(drawn: Pictures) -> None:
+    picture = drawn.of("cache-hits")
+    assert picture is not None
+    assert picture.figure["data"][0]["x"] == [40.0, 60.0, 50.0]
+    assert cache_hits.picture({"cache": {"counted": {"hit_rate": 0.4, "hits": 4}}}) is None
+
+
+@settings(max_examples=40)
+@given(st.lists(st.tuples(st.floats(0, 500), st.floats(1e-3, 1e5)), min_size=1, max_size=50))
+def test_every_gap_is_in_the_heat_map(gaps: list[tuple[float, float]]) -> None:
+    at_s, gap_ms = np.array(gaps).T
+    columns, bounds, cells = heat.counts(at_s, gap_ms, 500.0)
+    assert cells.sum() == len(gaps)
+    assert cells.shape == (len(bounds) - 1, len(columns))
+    assert len(columns) <= heat.COLUMNS
+    assert bounds[0] <= gap_ms.min() * 1.000001
+    assert bounds[-1] >= gap_ms.max() * 0.999999
+
+
+@settings(max_examples=40)
+@given(st.lists(st.tuples(st.floats(0, 50), st.floats(0.01, 10)), max_size=40))
+def test_turns_in_one_lane_do_not_overlap(spans: list[tuple[float, float]]) -> None:
+    spans.sort()
+    start = np.array([at for at, _ in spans])
+    end = np.array([at + took for at, took in spans])
+    lane = lanes.packed(start, end)
+    for one in range(len(spans)):
+        for other in range(one):
+            assert lane[one] != lane[other] or end[other] <= start[one]
+    most = max((int(((start <= at) & (end > at)).sum()) for at in start), default=0)
+    assert lane.max(initial=-1) == most - 1  # no more lanes than turns at once
+
+
+def test_lanes_keep_to_what_a_page_can_hold(run: frames.RunFrames, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = lanes.lanes(run, minute=0)
+    assert whole is not None
+    assert (whole.minutes, whole.left_out, len(whole.columns["name"])) == ((0,), 0, synthetic.TURNS)
+    assert whole.columns["failure"].count("cut") == 1
+    monkeypatch.setattr(lanes, "MINUTE_S", 2)
+    monkeypatch.setattr(lanes, "MOST_TURNS", 20)
+    part = lanes.lanes(run, minute=3)
+    assert part is not None
+    assert part.chosen == 3
+    assert 3 in part.minutes
+    assert len(part.columns["name"]) <= 24
+    assert part.left_out == 6 - len(part.minutes)
+    assert "--minute" in lanes.picture(part).note
+
+
+def page_with_everything(folder: Path) -> str:
+    """A report whose tables have every row that there is."""
+    summary = copy.deepcopy(synthetic.SUMMARY)
+    summary["steps"] = [step(users, 100.0 * users) for users in (1, 4, 8)]
+    counted = {"hit_rate": 0.4, "hits": 400, "queries": 1000}
+    told = {"hit_rate": 0.4, "cached_tokens": 400, "input_tokens": 1000}
+    expected = told | {"hit_rate_at_most": 0.6, "cached_tokens_at_most": 600, "exactness": "exact"}
+    summary["cache"] = {"block_size": 16, "counted": counted, "per_turn": told, "expected": expected}
+    block = {"turns": {"ok": 3, "failed": 1, "unfinished": 0, "output_tokens": 90}, "latency": summary["latency"]}
+    summary["by_target"] = summary["by_model"] = {"one": block, "other": block}
+    times = dict.fromkeys(TASK_ROWS, summary["latency"]["ttft_ms"])
+    counts = {"begun": 4, "done": 3, "stalled": 1, "input_per_output": 90.5, "cached_share": 0.9}
+    shares = [{"from": 0, "to": 3, "turns": 9, "share": 0.7}]
+    summary["tasks"] = {"agent": times | counts | {"cached_share_by_step": shares}}
+    reason = {"code": "loop_lag", "phase": "measure", "value": 9.0, "limit": 5.0, "text": "9 ms late"}
+    summary["verdict"] |= {"measurement": "suspect", "reasons": [reason]}
+    return report.make(synthetic.write(folder / "run", summary)).html.read_text()
+
+
+def test_every_number_of_a_table_leads_to_its_definition(tmp_path: Path) -> None:
+    page = page_with_everything(tmp_path)
+    body, _, definitions = page.partition('<section id="definitions">')
+    body = re.sub(r'<table class="definitions">.*?</table>', "", body, flags=re.DOTALL)  # what to try: no figures
+    cells = re.findall(r"<td(?: class=\"[a-z ]+\")?>(.*?)</td>", body)
+    numbers = [cell for cell in cells if re.search(r"\d", cell)]
+    assert len(numbers) > 250
+    assert [cell for cell in numbers if not re.match(r'<a class="n" tabindex="-1" href="#def-[^"]+">', cell)] == []
+    links = set(re.findall(r'href="#(def-[^"]+)"', body))
+    assert links == set(re.findall(r'<tr id="([^"]+)"', definitions))
+    assert {"def-loop_lag", "def-p50", "def-first-call", "def-server-TTFT-ms", "def-failed_ratio"} <= links
+
+
+def test_words_have_one_definition_each() -> None:
+    assert len({anchor(term) for term, _, _ in DEFINITIONS}) == len(DEFINITIONS)
+    assert all(meant(term) for term in SAME.values())
+    assert all(meant(word, table) for table, words in IN_TABLE.items() for word in words)
+    assert meant("chat") is None
+    assert meant("p99(ttft_ms) < 2000") == meant("p99(ttft_ms){agent} < 2000") == "ttft_ms"
+    assert meant("failed_ratio{chat} < 0.01") == "failed_ratio"
+    assert meant("max(requests_waiting) < 5") == "requests waiting"
+    assert all(meant(name) for name in (*gates.NAMES_WITH_STATISTIC, *gates.PLAIN_NAMES))
+    assert meant("TTFT p50, ms") == "ttft_ms"
+    assert meant("TTFT p50, ms", "servers") == "server TTFT, ms"
+    assert meant("requests at http://b:8000", "agreement") == "requests"

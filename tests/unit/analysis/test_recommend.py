@@ -1,0 +1,387 @@
+"""A decision matrix from measured sides: who is named for which aim, how sure, at what price, and what nobody measured."""
+
+import json
+import random
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from inferload.analysis.comparison.recommend import (
+    SLOS,
+    Advice,
+    Recommendation,
+    held,
+    read_search,
+    recommend,
+    with_searches,
+)
+from inferload.analysis.comparison.recommend_text import json_text, markdown, page, text
+from inferload.analysis.comparison.sides import NAMES, Level, Run, Served, Side, served
+from inferload.analysis.comparison.tables import ab_block, matrix
+from test_compare import write_run
+
+from inferload import cli, rundir
+from inferload.results.cost import Prices
+
+CHAT = SLOS[0]
+
+
+def level(load: float, ttft_ms: float | None, tpot_ms: float | None = 30.0, **more: float | None) -> Level:
+    return Level(load, "users", {"p95(ttft_ms)": ttft_ms, "p95(tpot_ms)": tpot_ms, "failed_ratio": 0.0} | more)
+
+
+def side(label: str, ttft_ms: float, tpot_ms: float, output: float, jitter: float = 0.01, **more: Any) -> Side:
+    """Eight runs, each of a schedule of its own; `more`: of each run."""
+    dice = random.Random(label)
+    runs = []
+    for seed in range(8):
+        luck = random.Random(seed).gauss(0, 0.1)
+        factor = 2.718 ** (luck + dice.gauss(0, jitter))
+        figures: dict[str, float | None] = dict.fromkeys(NAMES)
+        figures |= {
+            "p50(ttft_ms)": ttft_ms * factor,
+            "mean(tpot_ms)": tpot_ms * factor,
+            "output_tok_per_s": output / factor,
+        }
+        figures |= {
+            "p99(ttft_ms)": 3 * ttft_ms * factor,
+            "p50(e2e_ms)": 40 * tpot_ms * factor,
+            "turns_per_s": output / factor / 100,
+        }
+        run = Run(
+            path=Path(label),
+            label=f"{seed:03d}",
+            figures=figures,
+            seed=seed,
+            start=f"{label}-{seed}",
+            level="valid",
+            server={"engine": "vllm 0.32.0"},
+            output_tokens=100.0,
+            input_tokens=100.0,
+            counted=(100, 100),
+        )
+        runs.append(replace(run, **more))
+    return Side(label, tuple(runs))
+
+
+def hardware(gpus: int, gb: float, price: float | None = 2.0, quantization: str = "none") -> dict[str, Any]:
+    """Of a run: cards, their memory together, the price of an hour of one."""
+    return {
+        "served": Served(gpus, gb * 1000, 900.0, gpus, quantization),
+        "prices": Prices(gpu_hour=price, gpus=gpus),
+    }
+
+
+def three(**more: Any) -> list[Side]:
+    return [
+        side("full", 450, 42, 1200, levels=(level(40, 300), level(80, 700)), **hardware(1, 16)),
+        side("awq", 280, 28, 1800, levels=(level(40, 200), level(80, 400)), **hardware(1, 5, quantization="awq")),
+        side("tp2", 380, 48, 2100, levels=(level(40, 250), level(80, 600)), **hardware(2, 16)),
+    ]
+
+
+def advice(found: Recommendation) -> dict[str, Advice]:
+    return {one.aim: one for one in found.advice}
+
+
+def of_section(page: str) -> str:
+    """The page's section of recommendations."""
+    return page[page.index('<section id="recommendation-0">') :].partition("</section>")[0] + "</section>\n"
+
+
+def test_each_aim_has_its_variant_its_gain_and_its_price() -> None:
+    found = recommend("chat", three())
+    said = advice(found)
+    assert {aim: one.variant for aim, one in said.items()} == {
+        "lowest TTFT": "awq",
+        "highest throughput": "tp2",
+        "most users, chat": "awq",
+        "most users, batch": None,
+        "least memory": "awq",
+        "lowest cost": "awq",
+        "balanced": "awq",
+    }
+    fast, many = said["lowest TTFT"], said["highest throughput"]
+    assert (fast.certainty, many.certainty) == ("certain", "certain")
+    assert fast.change == pytest.approx(280 / 450 - 1, abs=0.03)
+    assert fast.low is not None
+    assert fast.high is not None
+    assert fast.low < fast.change < fast.high < 0
+    assert fast.prices == ()
+    assert [name for name, _ in many.prices] == ["TPOT, mean", "cost", "GPUs"]
+    assert said["most users, chat"].value == 80
+    assert "all met the SLO at the highest tested load (80 users)" in said["most users, batch"].why
+    assert said["least memory"].change == pytest.approx(5 / 16 - 1)
+    assert said["lowest cost"].change == pytest.approx(1200 / 1800 - 1, abs=0.03)
+    assert said["lowest cost"].certainty == "certain"
+    assert found.front == ("awq", "tp2")
+
+
+def test_what_nobody_measured_is_not_filled() -> None:
+    found = recommend("chat", [side("a", 100, 10, 500), side("b", 90, 9, 550, served=Served(memory_mb=100.0))])
+    said = advice(found)
+    assert (said["least memory"].variant, said["least memory"].why) == (None, "not measured on a")
+    assert said["lowest cost"].variant is None
+    assert said["most users, chat"].why.startswith("not measured: too few turns")
+    assert json.loads(json_text([found]))["scenarios"][0]["decisions"][4]["variant"] is None
+
+
+def test_the_best_of_equals_is_not_certain() -> None:
+    sides = [side(name, 100, 10, 500, jitter=0.05) for name in "abcdef"]
+    assert advice(recommend("chat", sides))["lowest TTFT"].certainty in ("not certain", "counted")
+    few = [replace(one, runs=one.runs[:2]) for one in three()]
+    assert advice(recommend("chat", few))["lowest TTFT"].certainty == "not tested"
+
+
+def test_between_single_runs_of_the_same_server_nobody_wins(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sides = [write_run(tmp_path / name, 1, ttft_ms) for name, ttft_ms in (("base", 100.0), ("again", 99.5))]
+    for folder, ttft_ms in zip(sides, (100.0, 99.5), strict=True):
+        found = json.loads((folder / "summary.json").read_text())
+        found["latency"]["ttft_ms"]["p50"] = ttft_ms
+        (folder / "summary.json").write_text(json.dumps(found))
+    assert cli.main(["recommend", *map(str, sides), "--write", str(tmp_path / "out")]) == 0
+    said = capsys.readouterr().out.splitlines()
+    at = said.index("  lowest TTFT: no significant difference")
+    assert said[at + 1 : at + 4] == [
+        "      best value: again, TTFT, median: 99.5 ms",
+        "      -0.5%",
+        "      not tested; 1 pair of runs: a test needs 6 or more, each run on its own server start",
+    ]
+    assert "  highest throughput: no significant difference" in said
+    assert "  balanced: no significant difference" in said
+    assert "<b>" not in of_section((tmp_path / "out" / "recommendation.html").read_text())
+    decisions = json.loads((tmp_path / "out" / "recommendation.json").read_text())["scenarios"][0]["decisions"]
+    assert (decisions[0]["variant"], decisions[0]["best_value"]) == (None, "again")
+
+
+def test_a_winner_is_bold_only_by_its_test() -> None:
+    shown = of_section(page([recommend("chat", three())]))
+    # TTFT, throughput, cost: memory and loads are counted.
+    assert re.findall("<b>(.+?)</b>", shown) == ["awq", "tp2", "awq"]
+    same = [side(name, 100, 10, 500, jitter=0.05) for name in ("base", "again")]
+    found = recommend("chat", same)
+    assert "<b>" not in of_section(page([found]))
+    assert "no significant difference" in text(found)
+    assert "a difference of this size needs about" in text(found)
+
+
+def test_a_baseline_that_is_best_wins_only_if_every_other_is_shown_to_be_worse() -> None:
+    sides = three()
+    found = advice(recommend("chat", [sides[1], sides[0], sides[2]]))["lowest TTFT"]
+    assert (found.variant, found.certainty) == ("awq", "certain")
+    close = [sides[1], replace(sides[1], label="twin", runs=sides[0].runs[:2])]
+    undecided = advice(recommend("chat", close))["lowest TTFT"]
+    assert (undecided.variant, undecided.certainty) == ("awq", "not tested")
+    assert (
+        undecided.why == "it is the baseline; 2 pairs of runs: a test needs 6 or more, each run on its own server start"
+    )
+
+
+def test_memory_of_gpus_is_not_held_against_memory_of_processes() -> None:
+    base = side("base", 100, 10, 500, served=Served(memory_mb=100.0))
+    new = side("new", 80, 8, 600, served=Served(gpu_memory_mb=9000.0))
+    said = advice(recommend("chat", [base, new]))
+    assert said["balanced"].variant == "new"
+    assert "memory" not in said["balanced"].why
+    assert said["lowest TTFT"].prices == ()
+    assert said["least memory"].why.startswith("not comparable: memory of GPUs on some")
+
+
+def test_a_cost_that_prices_make_lower_is_tested_over_all_variants() -> None:
+    def priced(label: str, output: float, price: float) -> Side:
+        return side(label, 100, 10, output, jitter=0.05, prices=Prices(gpu_hour=price, gpus=1))
+
+    base = priced("base", 500, 2.0)
+    cheap = advice(recommend("chat", [base, priced("new", 500, 1.0)]))["lowest cost"]
+    assert (cheap.variant, cheap.certainty) == ("new", "certain")
+    # A gain that passes by itself does not once it is the luckiest of ten.
+    lucky = priced("lucky", 500, 1.89)
+    alone = advice(recommend("chat", [base, lucky]))["lowest cost"]
+    many = [priced(f"v{at}", 500, 1.99) for at in range(9)]
+    several = advice(recommend("chat", [base, lucky, *many]))["lowest cost"]
+    assert (alone.variant, alone.certainty) == ("lucky", "certain")
+    assert (several.variant, several.certainty) == ("lucky", "not certain")
+
+
+def test_what_does_not_compare_is_left_out_and_what_is_not_valid_is_said() -> None:
+    other = side("other", 10, 1, 9000, asks={"workload.kind": "agent"})
+    bad = side("bad", 10, 1, 9000, level="invalid")
+    found = recommend("chat", [*three(), other, bad])
+    assert {one.side.label for one in found.standings} == {"full", "awq", "tp2"}
+    assert "other: workload.kind: not set against agent" in found.refusals
+    assert "Left out, not comparable with full: bad: bad: run 000 is not a valid measurement" in text(found)
+    alone = recommend("chat", [bad])
+    assert "NO VALID MEASUREMENT" in text(alone)
+    assert text(alone).count("\n  bad (not valid) ") == 2  # the rows of both tables
+
+
+@pytest.mark.parametrize(
+    ("levels", "load", "broken"),
+    [
+        ([level(10, 300), level(20, 400), level(40, 900)], 20, True),
+        ([level(10, 300), level(20, 400)], 20, False),
+        ([level(10, 300), level(20, 900), level(40, 400)], 10, True),  # luck above a load that broke it does not count
+        ([level(10, 300), level(10, 900)], None, True),
+        ([level(10, None)], None, False),
+        ([level(10, 300, 60.0)], None, True),
+        ([level(10, 300, failed_ratio=0.05)], None, True),
+        ([level(10, 300), level(20, 400, None), level(40, None)], 10, False),
+    ],
+)
+def test_the_highest_load_within_an_slo(levels: list[Level], load: float | None, broken: bool) -> None:
+    found = held(CHAT, levels)
+    assert (found.load, found.broken_above) == (load, broken)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.tuples(st.floats(10, 1000), st.floats(1, 100), st.floats(10, 5000)), min_size=2, max_size=5))
+def test_nobody_on_the_front_is_beaten(points: list[tuple[float, float, float]]) -> None:
+    sides = [replace(one, runs=one.runs[:1]) for one in (side(f"v{at}", *point) for at, point in enumerate(points))]
+    found = recommend("chat", sides)
+    values = {one.side.label: one.values for one in found.standings}
+    assert found.front
+    for label in found.front:
+        mine = values[label]
+        assert not any(
+            other["p50(ttft_ms)"] < mine["p50(ttft_ms)"]  # type: ignore[operator]
+            and other["mean(tpot_ms)"] < mine["mean(tpot_ms)"]  # type: ignore[operator]
+            and other["output_tok_per_s"] > mine["output_tok_per_s"]  # type: ignore[operator]
+            for other in values.values()
+        )
+
+
+@pytest.mark.parametrize("name", ["txt", "md", "json", "html"])
+def test_how_a_recommendation_reads(name: str, golden: Callable[[str, str], None]) -> None:
+    found = recommend("chat", three())
+    forms = {
+        "txt": lambda: text(found),
+        "md": lambda: markdown(found),
+        "json": lambda: json_text([found]),
+        "html": lambda: page([found]),
+    }
+    shown = forms[name]()
+    if name == "html":  # the rest of the page is that of comparisons
+        shown = of_section(shown)
+    golden(f"recommendation.{name}", shown)
+
+
+def test_tables_in_the_shape_of_articles(golden: Callable[[str, str], None]) -> None:
+    sides = three()
+    shown = "\n".join("  ".join(cell.ljust(14) for cell in row).rstrip() for row in matrix(sides))
+    golden("tables-ab-matrix.txt", f"{ab_block(sides[:2])}\n{shown}\n")
+
+
+# An article's own numbers (Qwen2.5-7B, without and with AWQ): TTFT P50, P99, TPOT, E2E P50, QPS, tok/s.
+PRINTED = {"A": (423.5, 892.1, 38.9, 1654.2, 12.3, 1892), "B": (287.2, 567.3, 26.4, 1123.8, 18.7, 2756)}
+
+
+def test_an_articles_block_has_its_gains_where_they_are_right() -> None:
+    names = ("p50(ttft_ms)", "p99(ttft_ms)", "mean(tpot_ms)", "p50(e2e_ms)", "turns_per_s", "output_tok_per_s")
+    sides = [
+        Side(label, (Run(Path(), label, dict(zip(names, values, strict=True)), counted=(100, 100)),))
+        for label, values in PRINTED.items()
+    ]
+    shown = ab_block(sides)
+    assert "TTFT: ↓ 32.2%" in shown
+    assert "QPS: ↑ 52.0%" in shown
+    assert "throughput: 1.46x" in shown
+    assert shown.count("100/100 (100%)") == 2
+
+
+def test_what_a_server_was_comes_from_its_manifest() -> None:
+    variant = {
+        "engine": "vllm",
+        "hardware": {"gpus": 2},
+        "argv": ["vllm", "serve", "--tensor-parallel-size", "2", "--quantization=awq"],
+        "gpu_memory_mb": {"GPU-a": 9000.0, "GPU-b": 9000.0},
+        "memory_mb": 700.0,
+    }
+    assert served(variant) == Served(2, 18000.0, 700.0, 2, "awq")
+    assert served({}) == Served()
+    assert served(variant | {"engine": "simulator"}).memory_mb is None
+
+
+def test_the_command_reads_folders_and_sweeps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, ttft_ms in (("base", 100.0), ("tuned", 80.0)):
+        for seed in (1, 2):
+            write_run(tmp_path / "sw" / "s" / name / f"00{seed}", seed, ttft_ms + seed)
+    (tmp_path / "sw" / "sweep.yaml").write_text("baseline: file.yaml:tuned\n")
+    assert cli.main(["recommend", str(tmp_path / "sw"), "--write", str(tmp_path / "out")]) == 0
+    assert capsys.readouterr().out.startswith("s: best variant for each aim, against tuned")
+    assert sorted(path.suffix for path in (tmp_path / "out").iterdir()) == [".html", ".json", ".md"]
+    sides = [f"b={tmp_path / 'sw' / 's' / 'base'}", str(tmp_path / "sw" / "s" / "tuned")]
+    assert cli.main(["recommend", *sides, "--format", "markdown"]) == 0
+    assert "| lowest TTFT | not measured |" in capsys.readouterr().out
+    twins = [write_run(tmp_path / name / "twin", 1, 100.0) for name in ("old", "new")]
+    assert cli.main(["recommend", *map(str, twins)]) == 2
+    assert f"{twins[0]}: several variants are named twin; name each one: NAME={twins[0]}" in capsys.readouterr().err
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "sweep.yaml").write_text("baseline: x\n")
+    assert cli.main(["recommend", str(tmp_path / "empty")]) == 2
+    assert "holds no finished runs" in capsys.readouterr().err
+
+
+def searched(folder: Path, holds: float | None, breaks: float | None, **more: Any) -> Path:
+    """A search.json with an answer; the estimate lies between the two."""
+    folder.mkdir(parents=True)
+    estimate = None if holds is None or breaks is None else (holds + breaks) / 2
+    answer = {"holds": holds, "breaks": breaks, "estimate": estimate, "text": "as found"}
+    asked = {"slo": "p95(ttft_ms) < 800", "unit": "sessions/s", "scenario": {"name": "chat-open", "digest": "d"}}
+    rundir.write_json(folder / rundir.SEARCH, asked | {"answer": answer} | more)
+    return folder
+
+
+def two() -> Recommendation:
+    return recommend("chat", [side("base", 100, 10, 500), side("new", 90, 9, 550)])
+
+
+@pytest.mark.parametrize(
+    ("base", "new", "variant", "said"),
+    [
+        ((10.0, 12.0), (12.0, 15.0), "new", "all other variants miss it at this load"),
+        ((10.0, 13.0), (12.0, 15.0), "new", "not certain: the bounds of the searches overlap"),
+        ((10.0, None), (12.0, 15.0), "new", "not certain: the bounds of the searches overlap"),
+        ((None, 4.0), (None, 5.0), None, "no load met it with certainty"),
+    ],
+)
+def test_searches_say_who_serves_most(
+    tmp_path: Path, base: tuple[float, float], new: tuple[float, float], variant: str | None, said: str
+) -> None:
+    given = [f"{name}={searched(tmp_path / name, *at)}" for name, at in (("base", base), ("new", new))]
+    row = with_searches(two(), [read_search(text) for text in given]).advice[-1]
+    assert row.variant == variant
+    assert said in row.why
+    assert row.value == (None if variant is None else 12.0)
+    if base == (10.0, 12.0):
+        assert row.change == pytest.approx(13.5 / 11 - 1)
+        assert "bounds of the gain: +0.0% to +50.0%" in row.why
+
+
+def test_searches_of_other_questions_are_rows_of_their_own(tmp_path: Path) -> None:
+    one = searched(tmp_path / "base", 10.0, 12.0)
+    other = searched(tmp_path / "new", 99.0, 120.0, slo="p95(ttft_ms) < 9000")
+    rows = with_searches(two(), [read_search(str(path)) for path in (one, other)]).advice[-2:]
+    assert [(row.variant, row.change) for row in rows] == [("base", None), ("new", None)]
+    assert all("the only searched variant" in row.why for row in rows)
+
+
+def test_the_command_takes_searches_beside_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sides = [f"{name}={write_run(tmp_path / name, 1, 100.0)}" for name in ("base", "tuned")]
+    found = searched(tmp_path / "s", 10.0, 12.0)
+    assert cli.main(["recommend", *sides, "--search", f"base={found}"]) == 0
+    assert "most users, searched with chat-open: base" in capsys.readouterr().out
+    for options, why in (
+        (["--search", f"x={found}"], "no such variant; name one of base, tuned"),
+        (["--search", f"base={tmp_path}"], "contains no search.json"),
+        ([str(found)], "folder of a search; use --search NAME=DIR"),
+    ):
+        assert cli.main(["recommend", *sides, *options]) == 2
+        assert why in capsys.readouterr().err
+    rundir.write_json(found / rundir.SEARCH, {"answer": None, "slo": "x", "unit": "users", "scenario": {"name": "s"}})
+    assert cli.main(["recommend", *sides, "--search", f"base={found}"]) == 2
+    assert "not a sweep of --rates" in capsys.readouterr().err

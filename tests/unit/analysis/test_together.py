@@ -1,0 +1,78 @@
+"""Several runs on one page: a sweep's folder, a folder of runs, runs that are named; and the page of a comparison."""
+
+import copy
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import synthetic_run as synthetic
+
+from inferload import cli
+
+
+def run_at(path: Path, users: int, faster: float = 1.0, seed: int = 0, variant: str | None = None) -> Path:
+    """A run whose load and figures are told."""
+    summary = copy.deepcopy(synthetic.SUMMARY)
+    per_s = faster * users / (1 + users / 8)
+    summary["rates"] |= {"turns_per_s": per_s, "output_tok_per_s": 50 * per_s}
+    for measure in ("ttft_ms", "itl_ms", "e2e_ms"):
+        block = summary["latency"][measure]
+        summary["latency"][measure] = {key: value and value * (1 + users / 8) for key, value in block.items()}
+    text = f"schema: 1\nname: chat\narrivals: {{kind: closed, users: {users}}}\nslo: {{ttft_ms: 300}}\n"
+    scenario = synthetic.MANIFEST["scenario"] | {"text": text}
+    return synthetic.write(path, summary, scenario=scenario, seed=seed, variant=variant and {"name": variant})
+
+
+def figures(page: str) -> dict[str, Any]:
+    """What the page draws."""
+    text = re.search(r'<script type="application/json" id="figures">(.*?)</script>', page, re.DOTALL)
+    assert text is not None
+    found: dict[str, Any] = json.loads(text[1])["figures"]
+    return found
+
+
+def test_runs_at_several_loads_are_a_curve(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for users in (2, 8, 32):
+        run_at(tmp_path / "runs" / f"at-{users}", users)
+    assert cli.main(["report", str(tmp_path / "runs")]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("3 runs of chat\n")
+    page = (tmp_path / "runs" / "index.html").read_text()
+    (figure,) = figures(page).values()
+    assert figure["data"][0]["text"] == ["2 users", "8 users", "32 users"]
+    assert [words["text"] for words in figure["layout"]["annotations"]] == ["SLO ttft_ms 300"]
+
+
+def test_runs_that_are_named_have_their_own_pages_and_one_together(tmp_path: Path) -> None:
+    runs = [
+        str(run_at(tmp_path / f"{variant}-{users}", users, faster, variant=variant))
+        for variant, faster in (("plain", 1.0), ("tuned", 1.5))
+        for users in (2, 8)
+    ]
+    assert cli.main(["report", *runs, "--together", str(tmp_path / "all")]) == 0
+    page = (tmp_path / "all" / "index.html").read_text()
+    (figure,) = figures(page).values()
+    assert {trace["name"] for trace in figure["data"]} == {"plain", "tuned"}
+    assert 'href="../plain-2/report.html"' in page
+    assert cli.main(["report", runs[0], "--together", str(tmp_path / "one")]) == 2
+
+
+def test_a_sweep_has_a_page_with_its_comparisons(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for seed in range(3):
+        for variant, faster in (("base", 1.0), ("new", 1.3)):
+            run_at(tmp_path / "sw" / "chat" / variant / f"{seed:03}", 8, faster, seed, variant)
+    (tmp_path / "sw" / "sweep.yaml").write_text("baseline: file.yaml:base\nprimary: turns_per_s\n")
+    assert cli.main(["report", str(tmp_path / "sw")]) == 0
+    assert "chat: new against base: Requests is 30.0% higher" in capsys.readouterr().out
+    page = (tmp_path / "sw" / "index.html").read_text()
+    assert "Requests, req/s (primary)" in page
+    assert "Best variant for each aim: chat" in page
+    assert "<li>highest throughput: no significant difference; best value: new, Output: 260 tok/s; +30.0%" in page
+    body, _, definitions = page.partition('<section id="definitions">')
+    links = set(re.findall(r'href="#(def-[^"]+)"', body))
+    assert links == set(re.findall(r'<tr id="([^"]+)"', definitions))
+    cells = [cell for cell in re.findall(r"<td(?: class=\"[a-z ]+\")?>(.*?)</td>", body) if re.search(r"\d", cell)]
+    assert cells
+    assert [cell for cell in cells if not cell.startswith('<a class="n"')] == []
