@@ -1,4 +1,4 @@
-"""Runs of a calibration: a paced server as a process of its own, and a headless run against it."""
+"""Runs of a calibration: a paced server in a separate process, and a headless run against it."""
 
 import contextlib
 import http.client
@@ -28,7 +28,7 @@ _PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 
 
 class Bench:
-    """Makes runs of rising size in a folder, each against a server of its own."""
+    """Runs of increasing size in a folder, each against a new server."""
 
     def __init__(self, work: Path, pace: ReferencePace, seconds: float) -> None:
         self._work = work
@@ -38,7 +38,7 @@ class Bench:
         self._client_cores, self._server_cores = split(_cores())
 
     def measure(self, streams: int) -> RunFigures:
-        """Make one run; its cause is the only reason if it failed."""
+        """Make one run. If it failed, its cause is the only reason."""
         scenario = self._work / f"{streams}.yaml"
         scenario.write_text(scenario_text(streams, self._pace, self._seconds), encoding="utf-8")
         with serving(streams, self._pace, self._seconds + _PATIENCE_S + 60, self._server_cores) as port:
@@ -47,7 +47,7 @@ class Bench:
             late = call(port, "GET", "/simulator/stats").get("lateness_ms", {})
         if "cause" in entry:
             return RunFigures(reasons=(entry["cause"],))
-        return seen(rundir.read_json(self._work / str(streams) / rundir.SUMMARY), late)
+        return result_of(rundir.read_json(self._work / str(streams) / rundir.SUMMARY), late)
 
     def _run(self, name: str, scenario: Path, port: int) -> dict[str, Any]:
         options = {"on_invalid": "warn", "metrics_url": ["none"], "no_report": True}
@@ -58,7 +58,7 @@ class Bench:
 
 
 def scenario_text(streams: int, pace: ReferencePace, seconds: float) -> str:
-    """Streams that never pause, their starts spread evenly over one turn so that no two sizes burst differently."""
+    """Return a scenario of streams without pauses, with starts spread evenly over one turn, so that bursts are equal."""
     warmup_s = round(1.25 * pace.turn_s, 3)
     return f"""schema: 1
 name: calibrate
@@ -73,14 +73,14 @@ phases: {{warmup_s: {warmup_s}, measure_s: {max(1.0, seconds - warmup_s):.3f}, d
 """
 
 
-def environment(given: Mapping[str, str], folder: Path) -> dict[str, str]:
-    """A run's environment: no key, no proxy, and no calibration of old to warn by."""
-    kept = {name: value for name, value in given.items() if name.lower() not in _PROXIES and name != API_KEY_VARIABLE}
-    return {**kept, "XDG_CACHE_HOME": str(folder / "cache"), "PYTHONUNBUFFERED": "1"}
+def environment(variables: Mapping[str, str], folder: Path) -> dict[str, str]:
+    """Return a run's environment without key, proxies and earlier calibrations."""
+    plain = {key: value for key, value in variables.items() if key.lower() not in _PROXIES and key != API_KEY_VARIABLE}
+    return {**plain, "XDG_CACHE_HOME": str(folder / "cache"), "PYTHONUNBUFFERED": "1"}
 
 
-def seen(summary: Mapping[str, Any], late_ms: Mapping[str, Any]) -> RunFigures:
-    """What a summary and the server's page come to."""
+def result_of(summary: Mapping[str, Any], late_ms: Mapping[str, Any]) -> RunFigures:
+    """Return the result of a run. `late_ms`: lateness by the server's statistics."""
     latency, client, verdict = summary["latency"], summary["client"], summary["verdict"]
     lag = client["loop_lag_ms"]
     tail = next((name for name in _TAILS if lag[name] is not None and not is_marked(lag, name)), None)
@@ -101,19 +101,19 @@ def seen(summary: Mapping[str, Any], late_ms: Mapping[str, Any]) -> RunFigures:
 
 
 def _steady_p99(block: Mapping[str, Any]) -> float | None:
-    """The p99 of a block; None if fewer than 10 samples lie beyond it."""
+    """Return the p99 of a block; None if fewer than 10 samples are beyond it."""
     value: float | None = None if is_marked(block, "p99") else block["p99"]
     return value
 
 
 def _finding(text: str) -> str:
-    """A reason without its remedy, which for a calibration is to run fewer streams."""
+    """Return a reason without its remedy, which for a calibration is to run fewer streams."""
     return text.partition("; ")[0]
 
 
 @contextlib.contextmanager
 def serving(streams: int, pace: ReferencePace, limit_s: float, cores: tuple[int, ...] | None) -> Iterator[int]:
-    """The simulator on a free port of loopback; it ends with the block, and by itself if that never comes."""
+    """Run the simulator on a free loopback port. It ends with the block, or after `limit_s`."""
     command = [sys.executable, "-m", "inferload", "simulator", "--port", "0", "--exit-after-s", f"{limit_s:.0f}"]
     command.append("--disable-log-stats")
     command += ["--ttft-ms", str(pace.ttft_ms), "--itl-ms", str(pace.gap_ms), "--max-num-seqs", str(streams + 16)]
@@ -122,9 +122,9 @@ def serving(streams: int, pace: ReferencePace, limit_s: float, cores: tuple[int,
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     if cores is not None:
-        _ask_for_real_time(process.pid)
+        _request_real_time(process.pid)
     try:
-        line = process.stdout.readline()  # printed when the port is open; empty where the process has ended
+        line = process.stdout.readline()  # printed when the port is open; empty if the process has ended
         if not line:
             raise UsageError(
                 f"the simulator did not start (exit code {process.wait()}); try: inferload simulator --port 0"
@@ -140,15 +140,15 @@ def serving(streams: int, pace: ReferencePace, limit_s: float, cores: tuple[int,
         process.stdout.close()
 
 
-def _ask_for_real_time(pid: int) -> None:
-    """Have the server run before everything else on its core, where that is allowed: its lateness is reported either way."""
+def _request_real_time(pid: int) -> None:
+    """Set real-time scheduling for the server if permitted. Its lateness is reported in any case."""
     if sys.platform == "linux":
         with contextlib.suppress(PermissionError):
             os.sched_setscheduler(pid, os.SCHED_FIFO, os.sched_param(1))
 
 
 def call(port: int, method: str, path: str) -> dict[str, Any]:
-    """The JSON of one of the simulator's pages; empty where it gave none."""
+    """Return the JSON of a page of the simulator; empty on an error."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
     try:
         connection.request(method, path, headers={"Content-Length": "0"} if method == "POST" else {})
@@ -161,13 +161,13 @@ def call(port: int, method: str, path: str) -> dict[str, Any]:
 
 
 def split(cores: tuple[int, ...]) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None]:
-    """(the client's cores, the server's): the last one is the server's alone; (None, None) where there are not two."""
+    """Return (client cores, server cores): the server has the last core; (None, None) with fewer than two."""
     return (cores[:-1], cores[-1:]) if len(cores) > 1 else (None, None)
 
 
 @contextlib.contextmanager
 def on_cores(cores: tuple[int, ...] | None) -> Iterator[None]:
-    """What is started inside runs on these cores only; None changes nothing."""
+    """Run processes that are started in the block on these cores only. None: no change."""
     if cores is None or sys.platform != "linux":
         yield
         return

@@ -1,4 +1,4 @@
-"""Processes of runs: each in a session of its own, so that only the campaign ends it, and identified again after a kill."""
+"""Processes of runs: each in its own session, so that only the campaign ends it, and identifiable after a restart."""
 
 import contextlib
 import os
@@ -24,7 +24,7 @@ class RunProcess:
     started_s: float
 
     def alive(self) -> bool:
-        """Whether this very process still exists and leads its group."""
+        """Return True if the process exists, is not another one with the same id, and leads its group."""
         try:
             process = psutil.Process(self.pid)
             same = abs(process.create_time() - self.started_s) < _SAME_START_S

@@ -12,7 +12,7 @@ from inferload import rundir, turns_file
 from inferload.campaign import runner
 from inferload.campaign.journal import Journal
 from inferload.campaign.runner import Limits, Runner
-from inferload.campaign.search_plan import Asked, at, unit
+from inferload.campaign.search_plan import SearchPlan, at, unit
 from inferload.errors import UsageError
 from inferload.measure import clock
 from inferload.measure.columns import COLUMNS
@@ -29,18 +29,18 @@ from inferload.scenario.scenario import Scenario
 
 POINTS = "points"
 _END_S = 20.0  # for a run that is stopped
-# Reasons for an invalid measurement that are the server's: the turns concerned count as failed.
+# Reasons for an invalid measurement that the server causes: these turns count as failed.
 _SERVERS = ("unfinished_drain", "no_turns")
 _PATIENCE_S = 180.0  # for a run beside its phases
 _TAIL_BYTES = 1024  # of a progress file, with its last line
 
 
 @dataclass(frozen=True, slots=True)
-class Performer:
-    """Makes the runs of a search, one after the other. `show`: displays the progress of a run, None without a terminal."""
+class PointRunner:
+    """Runs of a search. `show`: displays the progress of a run; None without a terminal."""
 
     folder: Path
-    said: Asked
+    plan: SearchPlan
     scenario: Scenario
     settings: Settings
     journal: Journal
@@ -56,8 +56,8 @@ class Performer:
         run_dir = self.folder / name
         run_dir.parent.mkdir(parents=True, exist_ok=True)
         file = run_dir.with_suffix(".yaml")
-        origin = str(catalog.resolve(self.said.scenario))
-        file.write_text(at(self.scenario, origin, self.said, load, self.said.seed + number), encoding="utf-8")
+        origin = str(catalog.resolve(self.plan.scenario))
+        file.write_text(at(self.scenario, origin, self.plan, load, self.plan.seed + number), encoding="utf-8")
         progress = run_dir.with_suffix(".progress")
         progress.unlink(missing_ok=True)
         options = {
@@ -66,7 +66,7 @@ class Performer:
             "no_report": True,
             "progress_file": str(progress.absolute()),
         }
-        argv = runner.command(str(file), self.said.host, run_dir, self.said.options | options, self.said.extra)
+        argv = runner.command(str(file), self.plan.host, run_dir, self.plan.options | options, self.plan.extra)
         poll = None if self.show is None else self._poll(load, number, progress)
         entry = Runner(self.folder, self.journal).run(
             name, argv, Limits(self._limit_s(), _END_S), poll=poll, level=load
@@ -77,7 +77,7 @@ class Performer:
         return self._look(entry)
 
     def _limit_s(self) -> float:
-        limit_s = self.said.warmup_s + self.said.window_s + self.scenario.phases.drain_s + _PATIENCE_S
+        limit_s = self.plan.warmup_s + self.plan.window_s + self.scenario.phases.drain_s + _PATIENCE_S
         return limit_s if self.scenario.cache.arm == "cold" else 2 * limit_s  # one more pass warms the cache
 
     def _look(self, entry: Mapping[str, Any]) -> Look:
@@ -113,7 +113,7 @@ class Performer:
 
         def poll() -> None:
             used_s = spent_s + (clock.now_ns() - began_ns) / clock.NS_PER_S
-            state = going(latest(progress), self.said.warmup_s, self.said.window_s)
+            state = going(latest(progress), self.plan.warmup_s, self.plan.window_s)
             show(f"{number + 1:3}  {elapsed(used_s)}  {short(load)} {unit(self.scenario)}: {state}")
 
         return poll
@@ -122,7 +122,7 @@ class Performer:
 def window(run_dir: Path, conditions: tuple[Condition, ...], dropped: int = 0) -> Window:
     """Measure phase of a run with `dropped` sessions; UsageError if it is missing or not complete."""
     manifest = rundir.read_json(run_dir / rundir.MANIFEST)
-    measure = next((one for one in manifest["phases"] if one["phase"] == "measure"), None)
+    measure = next((phase for phase in manifest["phases"] if phase["phase"] == "measure"), None)
     if measure is None or measure["end_wall_ns"] is None:
         raise UsageError(f"{run_dir}: ended before its measure phase")
     turns = turns_file.read_turns(run_dir, list({*COLUMNS, "worker", "closed_ns"}))
@@ -134,22 +134,22 @@ def window(run_dir: Path, conditions: tuple[Condition, ...], dropped: int = 0) -
     start_ns, anchor = measure["start_wall_ns"], manifest["anchor"]
     offsets = {worker["name"]: worker["clock_offset_ns"] for worker in manifest["workers"]}
     shifts = {
-        name: one.mono_ns - offsets.get(name, 0) - anchor["mono_ns"] + anchor["wall_ns"] - start_ns
-        for name, one in turns_file.anchors(run_dir).items()
+        name: start.mono_ns - offsets.get(name, 0) - anchor["mono_ns"] + anchor["wall_ns"] - start_ns
+        for name, start in turns_file.anchors(run_dir).items()
     }
     return windows_of.of_turns(turns, shifts, (measure["end_wall_ns"] - start_ns) / clock.NS_PER_S, conditions, dropped)
 
 
 def _client_fault(summary: Mapping[str, Any]) -> str | None:
-    """Reason of an invalid measurement, unless it is the server's; None if the measurement may be used."""
+    """Reason of an invalid measurement, unless the server caused it; None if the measurement is usable."""
     reasons = summary["verdict"]["reasons"]
-    worst = [one for one in reasons if one["phase"] == "measure" and one["level"] == "invalid"]
-    return next((str(one["text"]) for one in worst if one["code"] not in _SERVERS), None)
+    worst = [reason for reason in reasons if reason["phase"] == "measure" and reason["level"] == "invalid"]
+    return next((str(reason["text"]) for reason in worst if reason["code"] not in _SERVERS), None)
 
 
 def remarks_of(summary: Mapping[str, Any]) -> tuple[str, ...]:
-    """Doubts about a measurement that may be used, each with its remedy."""
-    return tuple(str(one["text"]) for one in summary["verdict"]["reasons"] if one["phase"] == "measure")
+    """Reasons of a suspect measurement, with their remedies."""
+    return tuple(str(reason["text"]) for reason in summary["verdict"]["reasons"] if reason["phase"] == "measure")
 
 
 def latest(progress: Path) -> dict[str, Any] | None:
@@ -158,6 +158,6 @@ def latest(progress: Path) -> dict[str, Any] | None:
         file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
         for line in reversed(file.read().splitlines()):
             with contextlib.suppress(ValueError):
-                found: dict[str, Any] = json.loads(line)
-                return found
+                entry: dict[str, Any] = json.loads(line)
+                return entry
     return None

@@ -46,8 +46,8 @@ _LOOKS = 10  # by default a point takes at most such a part of the budget
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A search, or a plain sweep if `rates` are given. `options`: options of a run for every point."""
+class SearchPlan:
+    """Arguments of a search, or of a plain sweep if it has `rates`. `options`: options of a run for every point."""
 
     scenario: str
     host: str
@@ -94,21 +94,21 @@ class Asked:
         rundir.write_json(folder / PLAN, {**asdict(self), "options": options, "headers_again": again})
 
 
-def read(folder: Path, headers: Sequence[str] = ()) -> Asked:
+def read(folder: Path, headers: Sequence[str] = ()) -> SearchPlan:
     """Read the stored arguments. `headers`: given with --resume, for headers whose values are not stored."""
     if not (folder / PLAN).is_file():
         raise UsageError(f"--resume {folder}: no search was started there")
-    kept = rundir.read_json(folder / PLAN)
-    again = kept.pop("headers_again", [])
-    given = {_name(header).lower() for header in headers}
-    missing = " ".join(f"--header '{name}: ...'" for name in again if name.lower() not in given)
+    stored = rundir.read_json(folder / PLAN)
+    again = stored.pop("headers_again", [])
+    given_names = {_name(header).lower() for header in headers}
+    missing = " ".join(f"--header '{name}: ...'" for name in again if name.lower() not in given_names)
     if missing:
         raise UsageError(f"--resume {folder}: keys are not stored; give again {missing}")
-    wanted_again = {name.lower() for name in again}
-    values = [header for header in headers if _name(header).lower() in wanted_again]
+    again_names = {name.lower() for name in again}
+    values = [header for header in headers if _name(header).lower() in again_names]
     if values:
-        kept["options"]["header"] = [*kept["options"].get("header", ()), *values]
-    return Asked(**{**kept, "rates": tuple(kept["rates"]), "extra": tuple(kept["extra"])})
+        stored["options"]["header"] = [*stored["options"].get("header", ()), *values]
+    return SearchPlan(**{**stored, "rates": tuple(stored["rates"]), "extra": tuple(stored["extra"])})
 
 
 def _name(header: str) -> str:
@@ -119,45 +119,45 @@ def _secret(header: str) -> bool:
     return secret_header(_name(header))
 
 
-def gone_on(arguments: argparse.Namespace) -> tuple[Asked, Scenario]:
+def resumed(arguments: argparse.Namespace) -> tuple[SearchPlan, Scenario]:
     """Stored arguments with the budget of this command line. UsageError if any other argument differs."""
-    folder, kept = arguments.resume, read(arguments.resume, arguments.header)
-    scenario = scenarios.load(kept.scenario)
-    if kept.scenario_digest not in ("", scenario.digest):
-        raise UsageError(f"--resume {folder}: scenario {kept.scenario} has changed; start a new search")
+    folder, stored = arguments.resume, read(arguments.resume, arguments.header)
+    scenario = scenarios.load(stored.scenario)
+    if stored.scenario_digest not in ("", scenario.digest):
+        raise UsageError(f"--resume {folder}: scenario {stored.scenario} has changed; start a new search")
     if arguments.into not in (None, folder):
         raise UsageError(f"--resume {folder}: --into {arguments.into} is another folder; leave it out")
-    given = _given(arguments, kept, scenario)
-    changed = [name for name, value in given.items() if value != getattr(kept, name)]
+    options = _options(arguments, scenario)
+    changed = [name for name, value in options.items() if value != getattr(stored, name)]
     names = [_CALLED.get(name, f"--{name}") for name in changed]
-    names += [option.flag for option in PASSED_ON if not _as_kept(option, getattr(arguments, option.name), kept)]
+    names += [option.flag for option in PASSED_ON if not _as_stored(option, getattr(arguments, option.name), stored)]
     if names:
         raise UsageError(
             f"--resume {folder}: {', '.join(names)} differs from that of the search; "
             "leave it out, or start a new search"
         )
-    budget_s = kept.budget_s if arguments.budget is None else seconds_of("--budget", arguments.budget)
-    return replace(kept, budget_s=budget_s), scenario
+    budget_s = stored.budget_s if arguments.budget is None else seconds_of("--budget", arguments.budget)
+    return replace(stored, budget_s=budget_s), scenario
 
 
-def _as_kept(option: RunOption, value: Any, kept: Asked) -> bool:
-    """Whether an option of a run equals the stored one or was not given. Headers may be a part of the stored ones."""
-    before = kept.options.get(option.name, option.default)
+def _as_stored(option: RunOption, value: Any, stored: SearchPlan) -> bool:
+    """Return True if an option of a run is absent or equals the stored one. Headers may be a part of the stored ones."""
+    before = stored.options.get(option.name, option.default)
     return value in (option.default, before) or (option.name == "header" and set(value) <= set(before))
 
 
-def _given(arguments: argparse.Namespace, kept: Asked, scenario: Scenario) -> dict[str, Any]:
-    """Arguments that were given with --resume, by field name."""
-    found = {name: getattr(arguments, name) for name in ("scenario", "host", "slo", "precision", "seed")}
-    found["extra"] = tuple(arguments.extra) or None
-    found["window_s"] = None if arguments.point is None else seconds_of("--point", arguments.point)
-    found["warmup_s"] = None if arguments.warmup is None else seconds_of("--warmup", arguments.warmup, 0.0)
-    found["guess"] = _load("--start", arguments.start, scenario) if arguments.start else None
-    found["rates"] = _rates(arguments.rates, scenario) or None
-    return {name: value for name, value in found.items() if value is not None}
+def _options(arguments: argparse.Namespace, scenario: Scenario) -> dict[str, Any]:
+    """Arguments besides --resume on this command line, by field name."""
+    options = {name: getattr(arguments, name) for name in ("scenario", "host", "slo", "precision", "seed")}
+    options["extra"] = tuple(arguments.extra) or None
+    options["window_s"] = None if arguments.point is None else seconds_of("--point", arguments.point)
+    options["warmup_s"] = None if arguments.warmup is None else seconds_of("--warmup", arguments.warmup, 0.0)
+    options["guess"] = _load("--start", arguments.start, scenario) if arguments.start else None
+    options["rates"] = _rates(arguments.rates, scenario) or None
+    return {name: value for name, value in options.items() if value is not None}
 
 
-def asked(arguments: argparse.Namespace) -> tuple[Asked, Scenario]:
+def from_arguments(arguments: argparse.Namespace) -> tuple[SearchPlan, Scenario]:
     """Check the arguments. UsageError names the wrong argument and a valid value."""
     for name in ("scenario", "host", "slo"):
         if not getattr(arguments, name):
@@ -189,17 +189,17 @@ def asked(arguments: argparse.Namespace) -> tuple[Asked, Scenario]:
     seed = scenario.seed if arguments.seed is None else arguments.seed
     if seed < 0:
         raise UsageError(f"--seed {seed}: not a whole number from 0 on")
-    said = Asked(
+    plan = SearchPlan(
         *(arguments.scenario, arguments.host, arguments.slo, budget_s, window_s, warmup_s),
         *(guess, precision, seed, rates, options, tuple(arguments.extra)),
         scenario_digest=scenario.digest,
     )
-    if not rates and said.settings(scenario).look_s > budget_s:
-        needed_s = said.settings(scenario).look_s
+    if not rates and plan.settings(scenario).look_s > budget_s:
+        needed_s = plan.settings(scenario).look_s
         raise UsageError(
             f"--budget {arguments.budget or BUDGET}: one point takes about {needed_s:.0f} s; allow more, or shorten --point"
         )
-    return said, scenario
+    return plan, scenario
 
 
 def conditions_of(text: str) -> tuple[Condition, ...]:
@@ -225,7 +225,7 @@ def unit(scenario: Scenario) -> str:
     return "times the trace's speed" if isinstance(scenario.arrivals, TraceTimes) else "sessions/s"
 
 
-def at(scenario: Scenario, origin: str, said: Asked, load: float, seed: int) -> str:
+def at(scenario: Scenario, origin: str, plan: SearchPlan, load: float, seed: int) -> str:
     """Text of the scenario at one load: without gates, without a profile, ended by time alone."""
     data = scenario.as_data()
     arrivals = data["arrivals"]
@@ -236,7 +236,7 @@ def at(scenario: Scenario, origin: str, said: Asked, load: float, seed: int) -> 
         arrivals |= {"sessions_per_s": load, "profile": None}
     else:
         arrivals["speed"] = load
-    data["phases"] |= {"warmup_s": said.warmup_s, "measure_s": said.window_s, "sessions": None, "turns": None}
+    data["phases"] |= {"warmup_s": plan.warmup_s, "measure_s": plan.window_s, "sessions": None, "turns": None}
     data |= {"gates": [], "seed": seed}
     _absolute(data, origin)
     text = as_yaml(data)
@@ -261,7 +261,7 @@ def _window_s(text: str | None, scenario: Scenario, budget_s: float) -> float:
 
 
 def _rates(text: str | None, scenario: Scenario) -> tuple[float, ...]:
-    return tuple(_load("--rates", one, scenario) for one in text.split(",")) if text else ()
+    return tuple(_load("--rates", load, scenario) for load in text.split(",")) if text else ()
 
 
 def _load(option: str, text: str, scenario: Scenario) -> float:
@@ -276,7 +276,7 @@ def _load(option: str, text: str, scenario: Scenario) -> float:
     return value
 
 
-def said_cache(scenario: Scenario) -> str:
+def cache_text(scenario: Scenario) -> str:
     """Isolation of the prefix cache between points."""
     cache = scenario.cache
     if cache.isolate == "none":

@@ -10,8 +10,8 @@ from typing import Any
 
 from inferload import rundir
 from inferload.campaign.journal import JOURNAL, Journal, alone
-from inferload.campaign.search import Performer
-from inferload.campaign.search_plan import PASSED_ON, Asked, asked, gone_on, said_cache, unit
+from inferload.campaign.search import PointRunner
+from inferload.campaign.search_plan import PASSED_ON, SearchPlan, cache_text, from_arguments, resumed, unit
 from inferload.errors import UsageError
 from inferload.measure.search import bracket
 from inferload.measure.search.answer import document
@@ -103,12 +103,14 @@ def run(arguments: argparse.Namespace) -> int:
 class _Campaign:
     """Runs of the search, each with a line on the terminal."""
 
-    def __init__(self, folder: Path, said: Asked, scenario: Scenario, settings: Settings, journal: Journal) -> None:
+    def __init__(
+        self, folder: Path, said: SearchPlan, scenario: Scenario, settings: Settings, journal: Journal
+    ) -> None:
         self._settings = settings
         self._unit = unit(scenario)
         self._status = StatusLines(sys.stderr)
         show = self._show if self._status.enabled else None
-        self._performer = Performer(folder, said, scenario, settings, journal, show)
+        self._performer = PointRunner(folder, said, scenario, settings, journal, show)
         self.looks: list[Look] = []
         for look in self._performer.earlier():
             self._add(look)
@@ -133,7 +135,7 @@ class _Campaign:
         print(line(point, len(self.looks), sum(look.spent_s for look in self.looks), self._unit), flush=True)
 
 
-def _looks(said: Asked, settings: Settings, campaign: _Campaign) -> tuple[list[Look], Why | None]:
+def _looks(said: SearchPlan, settings: Settings, campaign: _Campaign) -> tuple[list[Look], Why | None]:
     """Make the runs that are left; return all looks, and why a search ended."""
     if not said.rates:
         looks, ended = bracket.search(settings, campaign.look, campaign.looks)
@@ -143,10 +145,10 @@ def _looks(said: Asked, settings: Settings, campaign: _Campaign) -> tuple[list[L
     return campaign.looks, None
 
 
-def _wanted(arguments: argparse.Namespace) -> tuple[Asked, Scenario, Path]:
+def _wanted(arguments: argparse.Namespace) -> tuple[SearchPlan, Scenario, Path]:
     if arguments.resume is not None:
-        return *gone_on(arguments), arguments.resume
-    said, scenario = asked(arguments)
+        return *resumed(arguments), arguments.resume
+    said, scenario = from_arguments(arguments)
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     folder = arguments.into or Path("runs") / f"{stamp}-search-{scenario.name}"
     if (folder / JOURNAL).exists():
@@ -154,7 +156,7 @@ def _wanted(arguments: argparse.Namespace) -> tuple[Asked, Scenario, Path]:
     return said, scenario, folder
 
 
-def _plan(said: Asked, scenario: Scenario, settings: Settings) -> list[str]:
+def _plan(said: SearchPlan, scenario: Scenario, settings: Settings) -> list[str]:
     at_once = f"{duration(said.warmup_s)} of warm-up and {duration(said.window_s)} measured"
     if said.rates:
         loads = ", ".join(f"{rate:g}" for rate in said.rates)
@@ -165,11 +167,11 @@ def _plan(said: Asked, scenario: Scenario, settings: Settings) -> list[str]:
             f"  from {said.guess:g} {unit(scenario)}, at most {duration(said.budget_s)}: about "
             f"{int(said.budget_s / settings.look_s)} points",
         ]
-    return [*lines, f"  each point: {at_once}", f"  cache: {said_cache(scenario)}"]
+    return [*lines, f"  each point: {at_once}", f"  cache: {cache_text(scenario)}"]
 
 
 def _document(
-    said: Asked, scenario: Scenario, settings: Settings, points: Sequence[Point], why: Why | None
+    said: SearchPlan, scenario: Scenario, settings: Settings, points: Sequence[Point], why: Why | None
 ) -> dict[str, Any]:
     return {
         **document(settings, points, why, unit(scenario)),
@@ -178,7 +180,7 @@ def _document(
         "seed": said.seed,
         "window_s": said.window_s,
         "warmup_s": said.warmup_s,
-        "cache": said_cache(scenario),
+        "cache": cache_text(scenario),
         "made_at": datetime.now(UTC).isoformat(timespec="seconds"),
     }
 

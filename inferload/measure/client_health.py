@@ -49,21 +49,6 @@ class ClientHealth:
     read_pause_ms: Sketch = field(default_factory=Sketch)  # pauses of that thread
 
     @property
-    def cpu_s(self) -> float:
-        """Processor time."""
-        return self.cpu_ns / NS_PER_S
-
-    @property
-    def wall_s(self) -> float:
-        """Time covered by the beats."""
-        return self.wall_ns / NS_PER_S
-
-    @property
-    def steal_s(self) -> float | None:
-        """Stolen time per processor; None: not reported."""
-        return self.steal_ns / NS_PER_S if self.steal_wall_ns else None
-
-    @property
     def cpu_share(self) -> float | None:
         """CPU time of one core; None before the first beat."""
         return self.cpu_ns / self.wall_ns if self.wall_ns else None
@@ -111,13 +96,6 @@ class ClientHealth:
         for name in _SKETCHES:
             getattr(self, name).absorb(getattr(other, name))
 
-    def merge(self, other: ClientHealth) -> ClientHealth:
-        """Return the sum as a new record."""
-        merged = ClientHealth()
-        merged.absorb(self)
-        merged.absorb(other)
-        return merged
-
     def to_wire(self) -> dict[str, Any]:
         """Return plain values, for a message or a file."""
         counts = {name: getattr(self, name) for name in _COUNTS}
@@ -163,10 +141,6 @@ class HealthSet:
         keys = sorted(self._healths, key=lambda key: (key[0], PHASES.index(key[1])))
         return [(key, self._healths[key]) for key in keys]
 
-    def workers(self) -> list[str]:
-        """Return the names of all workers."""
-        return sorted({worker for worker, _ in self._healths})
-
     def by_worker(self, phase: Phase | None = None) -> dict[str, ClientHealth]:
         """Return a new record for each worker, of one phase or of all."""
         merged: dict[str, ClientHealth] = {}
@@ -186,13 +160,6 @@ class HealthSet:
         """Add another set, which stays unchanged."""
         for (worker, phase), health in other._healths.items():
             self.at(worker, phase).absorb(health)
-
-    def merge(self, other: HealthSet) -> HealthSet:
-        """Return the sum as a new set."""
-        merged = HealthSet()
-        merged.absorb(self)
-        merged.absorb(other)
-        return merged
 
     def take(self) -> HealthSet:
         """Return the records since the last call, and empty this set."""

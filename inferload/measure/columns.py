@@ -139,7 +139,7 @@ class _Batch:
 
     @property
     def row(self) -> Ints:
-        """The turn of each event."""
+        """Row of the turn of each event."""
         return np.repeat(np.arange(len(self.events)), self.events)
 
     def whole(self, name: str) -> tuple[Ints, Bools]:

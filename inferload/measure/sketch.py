@@ -141,13 +141,6 @@ class Sketch:
         if len(self._singles) > _MOST_WAITING:
             self._settle()
 
-    def merge(self, other: Sketch) -> Sketch:
-        """Return the sum as a new sketch."""
-        merged = Sketch(self.relative_error)
-        merged.absorb(self)
-        merged.absorb(other)
-        return merged
-
     def absorb(self, other: Sketch) -> None:
         """Add another sketch, which stays unchanged."""
         if other.relative_error != self.relative_error:
@@ -166,7 +159,7 @@ class Sketch:
         self._span(other.count, other.min, other.max)
 
     def quantile(self, q: float) -> float | None:
-        """The value at the nearest rank, within the relative error; None when empty."""
+        """Return the value at the nearest rank, within the relative error; None if empty."""
         if not 0 <= q <= 1:
             raise ValueError(f"quantile {q}: must lie between 0 and 1")
         if self.min is None or self.max is None:

@@ -105,13 +105,6 @@ class Tally:
         for name in _COUNTS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
-    def merge(self, other: Tally) -> Tally:
-        """Return the sum as a new tally."""
-        merged = Tally()
-        merged.absorb(self)
-        merged.absorb(other)
-        return merged
-
     def to_wire(self) -> dict[str, Any]:
         """Return plain values, without counters at 0."""
         return {
@@ -329,13 +322,6 @@ class TallySet:
         for (phase, class_name, step), tally in self._tallies.items():
             renamed.at(phase, name_of(class_name), step).absorb(tally)
         return renamed
-
-    def merge(self, other: TallySet) -> TallySet:
-        """Return the sum as a new set."""
-        merged = TallySet()
-        merged.absorb(self)
-        merged.absorb(other)
-        return merged
 
     def take(self) -> TallySet:
         """Return the counts since the last call, and empty this set."""

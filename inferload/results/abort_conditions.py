@@ -1,4 +1,4 @@
-"""Conditions that stop a run early, as `failed_ratio > 0.5 for 5s`: a gate over the reports of the last seconds. No I/O."""
+"""Conditions that stop a run, as `failed_ratio > 0.5 for 5s`: a gate over the reports of the last seconds. No I/O."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SECONDS = {"s": 1, "m": 60}
 
 @dataclass(frozen=True, slots=True)
 class AbortCondition:
-    """Stops the run once the gate's comparison is true over the last `span_s` seconds."""
+    """Condition that stops the run once the gate's comparison is true over the last `span_s` seconds."""
 
     text: str
     gate: Gate
@@ -34,45 +34,45 @@ class AbortCondition:
 
 @dataclass(frozen=True, slots=True)
 class AbortReached:
-    """A condition that became true. `at_s`: seconds since the load began."""
+    """Condition that became true. `at_s`: seconds since the load began."""
 
     condition: str
     value: float
     at_s: float
 
     def result(self) -> GateResult:
-        """As a gate that failed, for the verdict."""
+        """Return a failed gate for the verdict."""
         note = f"the run was stopped {self.at_s:.1f} s after the load began"
         return GateResult(f"{ABORTED}{self.condition}", self.value, False, note)
 
 
 def parse(text: str) -> AbortCondition:
-    """Read a condition; GateError says what is wrong with it."""
-    found = _FORM.fullmatch(text)
-    if found is None:
+    """Parse a condition; GateError names the position of the error."""
+    match = _FORM.fullmatch(text)
+    if match is None:
         raise GateError(text, len(text.rstrip()), f"a time such as `for 5s` is missing at the end; {_EXAMPLE}")
-    span_s = int(found["count"]) * _SECONDS[found["unit"]]
+    span_s = int(match["count"]) * _SECONDS[match["unit"]]
     if not 1 <= span_s <= LONGEST_S:
-        raise GateError(text, found.start("count"), f"{span_s} s is out of range; use 1s to {LONGEST_S}s")
-    gate = gates.parse(found["gate"])
+        raise GateError(text, match.start("count"), f"{span_s} s is out of range; use 1s to {LONGEST_S}s")
+    gate = gates.parse(match["gate"])
     if gate.name == "client_delay_ms" or gate.name in gate_metrics.BY_NAME:
-        raise GateError(text, 0, f"{gate.name} is not known while a run lasts; use a gate instead")
+        raise GateError(text, 0, f"{gate.name} is not known during a run; use a gate instead")
     if gate.selector is not None:
-        raise GateError(text, text.index("{"), f"a condition is of all turns; remove {{{gate.selector}}}")
+        raise GateError(text, text.index("{"), f"a condition applies to all turns; remove {{{gate.selector}}}")
     return AbortCondition(text.strip(), gate, span_s)
 
 
 class AbortWatch:
-    """Holds the conditions against the workers' reports, second by second."""
+    """Evaluation of the conditions on the workers' reports, once per second."""
 
     def __init__(self, conditions: Sequence[str]) -> None:
         self._conditions = [parse(text) for text in conditions]
-        self._longest_s = max((one.span_s for one in self._conditions), default=0)
-        self._sketches = any(one.gate.statistic is not None for one in self._conditions)
+        self._longest_s = max((condition.span_s for condition in self._conditions), default=0)
+        self._sketches = any(condition.gate.statistic is not None for condition in self._conditions)
         self._seconds: deque[tuple[int, Tally]] = deque()
 
     def add(self, at_s: float, delta: TallySet) -> AbortReached | None:
-        """Add a report that came `at_s` seconds after the load began; the first condition that is true, if there is one."""
+        """Add a report `at_s` seconds after the load began. Return the first condition that is true, else None."""
         if not self._conditions:
             return None
         number, reached = int(at_s), None
@@ -88,22 +88,22 @@ class AbortWatch:
         return reached
 
     def _reached(self, now_s: int) -> AbortReached | None:
-        """The first condition that is true over the whole seconds before `now_s`."""
-        for one in self._conditions:
-            if now_s < one.span_s:
-                continue  # the load has not lasted as long as that
+        """Return the first condition that is true over the complete seconds before `now_s`."""
+        for condition in self._conditions:
+            if now_s < condition.span_s:
+                continue
             total = Tally()
             for number, tally in self._seconds:
-                if now_s - one.span_s <= number < now_s:
+                if now_s - condition.span_s <= number < now_s:
                     total.absorb(tally)
-            if one.gate.name in _SHARES and total.ended < LEAST_ENDED:
+            if condition.gate.name in _SHARES and total.ended < LEAST_ENDED:
                 continue
-            result = gates.evaluate(one.gate, _summary(total, one.span_s))
+            result = gates.evaluate(condition.gate, _summary(total, condition.span_s))
             if result.passed and result.value is not None:
-                return AbortReached(one.text, result.value, float(now_s))
+                return AbortReached(condition.text, result.value, float(now_s))
         return None
 
 
 def _summary(total: Tally, span_s: int) -> dict[str, Any]:
-    """What a gate looks at, of the last seconds."""
+    """Summary of the last seconds for a gate."""
     return {"client": {}, **figures_of(total, float(span_s))}

@@ -1,9 +1,9 @@
-"""Whole tasks of agents from a table of turns: how long each took, and where the time went.
+"""Tasks of agents from a table of turns: duration of each, and its parts.
 
-A task is a session, the turns of its sub-agents included; it belongs to the phase of its first turn. Its time falls into
-model time (at least one of its turns was waited for), tool time and think time (none was: what the turn that ends the
-pause says it was), and lag (a turn was due and not sent yet: connecting, a limit on turns in flight, a thread for a live
-agent's step, this client), so that the four add up. Pure: no I/O.
+A task is a session with the turns of its sub-agents; it belongs to the phase of its first turn. Its duration is the sum of
+model time (at least one turn in flight), tool time and think time (no turn in flight; the kind is that of the turn that ends
+the pause), and lag (a turn was due and not sent: connecting, a limit on turns in flight, a thread for a live agent's step,
+this client). No I/O.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -35,15 +35,15 @@ COLUMNS = (
     ),
     *("finish_reason", "input_tokens", "output_tokens", "cached_tokens"),
 )
-# Steps whose cached share is told together, by the first of each.
+# First step of each group with a common cached share.
 STEPS = (0, 1, 2, 3, 5, 10, 20, 50, 100)
 
-_AT_ONCE = 4096  # turns whose gaps are looked at together
+_AT_ONCE = 4096  # turns per batch of gaps
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One task that was done. `first_call_s`: until the answer that first called a tool or a sub-agent; None: none did."""
+    """One completed task. `first_call_s`: time to the first answer with a call of a tool or sub-agent; None: no call."""
 
     completion_s: float
     steps: int
@@ -52,7 +52,7 @@ class Task:
     tool_s: float
     think_s: float
     lag_s: float
-    stalled: bool  # in one of its answers at least
+    stalled: bool  # in at least one of its answers
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +75,14 @@ class _Turn:
 
 
 def tasks_by_class(table: pa.Table, phase: str = "measure") -> dict[str, Any]:
-    """A block for each class whose sessions are tasks: that call tools, or say which answer is their last. Needs COLUMNS."""
+    """Return a block for each class whose sessions call tools, or mark their final answer. Needs COLUMNS."""
     tells = pc.or_kleene(pc.equal(table["pause"], "tool"), table["final"])
     names = pc.unique(table["class"].filter(tells)).to_pylist()
     return {name: _block(_turns(table.filter(pc.equal(table["class"], name))), phase) for name in sorted(names)}
 
 
 def tasks_of(turns: Sequence["_Turn"], phase: str) -> tuple[int, list[Task]]:
-    """How many tasks were begun in the phase, and those of them that were done."""
+    """Return the number of tasks that began in the phase, and the completed tasks."""
     begun, done = 0, []
     for _root, group in groupby(
         sorted(turns, key=lambda turn: (turn.root, turn.planned_ns, turn.sent_ns or turn.planned_ns)),
@@ -101,7 +101,7 @@ def tasks_of(turns: Sequence["_Turn"], phase: str) -> tuple[int, list[Task]]:
 
 
 def _task(turns: Sequence["_Turn"]) -> Task:
-    """`turns` in the order of their plans."""
+    """Return the task of turns in the order of their plans."""
     start_ns = busy_until_ns = turns[0].planned_ns
     pauses_ns = {"tool": 0, "think": 0, "lag": 0}
     first_call_ns: int | None = None
@@ -131,7 +131,7 @@ def _block(turns: Sequence["_Turn"], phase: str) -> dict[str, Any]:
     begun, done = tasks_of(turns, phase)
     ended_well = [turn for turn in turns if turn.ok and turn.phase == phase]
     counted = [(t.input_tokens, t.output_tokens) for t in ended_well if None not in (t.input_tokens, t.output_tokens)]
-    asked, said = (
+    prompt_tokens, output_tokens = (
         (sum(tokens or 0 for tokens in each) for each in zip(*counted, strict=True)) if counted else (None, None)
     )
     return {
@@ -147,16 +147,16 @@ def _block(turns: Sequence["_Turn"], phase: str) -> dict[str, Any]:
         "stalled": sum(task.stalled for task in done),
         "cancelled_turns": sum(turn.cancelled for turn in ended_well),
         "uncounted_turns": len(ended_well) - len(counted),
-        "input_tokens": asked,
-        "output_tokens": said,
-        "input_per_output": asked / said if asked is not None and said else None,
+        "input_tokens": prompt_tokens,
+        "output_tokens": output_tokens,
+        "input_per_output": prompt_tokens / output_tokens if prompt_tokens is not None and output_tokens else None,
         "cached_share": _cached_share(ended_well),
         "cached_share_by_step": _by_step(ended_well),
     }
 
 
 def _by_step(turns: Sequence["_Turn"]) -> list[dict[str, Any]]:
-    """Cached share of the agents' own steps; sub-agents have steps of their own, and are left out."""
+    """Cached share by step of the agents, without sub-agents, which count their own steps."""
     rows = []
     for first, behind in zip(STEPS, (*STEPS[1:], None), strict=True):
         mine = [t for t in turns if t.at_top and t.index >= first and (behind is None or t.index < behind)]
@@ -167,12 +167,12 @@ def _by_step(turns: Sequence["_Turn"]) -> list[dict[str, Any]]:
 
 
 def _cached_share(turns: Iterable["_Turn"]) -> float | None:
-    """Cached over input tokens of the turns that reported both; None where none did."""
+    """Cached over input tokens of the turns that reported both; None without such a turn."""
     known = [
         (t.cached_tokens, t.input_tokens) for t in turns if t.cached_tokens is not None and t.input_tokens is not None
     ]
-    asked = sum(tokens for _cached, tokens in known)
-    return sum(cached for cached, _tokens in known) / asked if asked else None
+    prompt_tokens = sum(tokens for _cached, tokens in known)
+    return sum(cached for cached, _tokens in known) / prompt_tokens if prompt_tokens else None
 
 
 def _spread(values: Iterable[float | None]) -> Mapping[str, Any]:
@@ -180,9 +180,9 @@ def _spread(values: Iterable[float | None]) -> Mapping[str, Any]:
 
 
 def _turns(table: pa.Table) -> list[_Turn]:
-    found = table.select(COLUMNS)
-    stalled = [longest > STALL_MS for longest in _longest_gaps_ms(found)]
-    rows = found.drop_columns(["event_ns"]).to_pylist()
+    columns = table.select(COLUMNS)
+    stalled = [longest > STALL_MS for longest in _longest_gaps_ms(columns)]
+    rows = columns.drop_columns(["event_ns"]).to_pylist()
     return [
         _Turn(
             root=row["session_id"].partition("/")[0],
@@ -206,7 +206,7 @@ def _turns(table: pa.Table) -> list[_Turn]:
 
 
 def _longest_gaps_ms(table: pa.Table) -> list[float]:
-    """The longest gap between two output events of each turn; 0 where there is none."""
+    """Longest gap between two output events of each turn; 0 without a gap."""
     return [gap for batch in table.to_batches(max_chunksize=_AT_ONCE) for gap in _longest_in(batch["event_ns"])]
 
 

@@ -1,4 +1,4 @@
-"""The prefix cache's part of the tables that a run ends with: hits that were to be expected, counted and told."""
+"""Table of prefix cache hits for the terminal: expected, counted by the server, and reported with the answers."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from inferload.text_table import align
 
 
 def cache_table(summary: Mapping[str, Any]) -> str:
-    """Expected, counted and told hits beside each other; empty where none of them is known."""
+    """Return the table; empty if no hits are known."""
     cache = summary.get("cache") or {}
-    expected, counted, told = (cache.get(name) for name in ("expected", "counted", "per_turn"))
+    expected, counted, reported = (cache.get(name) for name in ("expected", "counted", "per_turn"))
     rows = []
     if expected:
         rows.append(["expected", expected["input_tokens"], expected["cached_tokens"], expected["hit_rate"]])
@@ -22,8 +22,10 @@ def cache_table(summary: Mapping[str, Any]) -> str:
             )
     if counted:
         rows.append(["counted by the server", counted["queries"], counted["hits"], counted["hit_rate"]])
-    if told:
-        rows.append(["told with the answers", told["input_tokens"], told["cached_tokens"], told["hit_rate"]])
+    if reported:
+        rows.append(
+            ["reported with answers", reported["input_tokens"], reported["cached_tokens"], reported["hit_rate"]]
+        )
     if not rows:
         return ""
     shown = [[row[0], short(row[1]), short(row[2]), short(None if row[3] is None else row[3] * 100)] for row in rows]
@@ -36,13 +38,13 @@ def cache_table(summary: Mapping[str, Any]) -> str:
 
 
 def _against(cache: Mapping[str, Any]) -> list[str]:
-    """The same turns in the run before and in this one."""
+    """Return the comparison of the same turns in the run before and in this run."""
     earlier = cache.get("earlier") or {}
     measures = earlier.get("measures") or {}
     rows = [
-        [name, *(short(one[key]) for key in ("pairs", "before_mean", "after_mean", "difference_mean", "ratio_p50"))]
-        for name, one in measures.items()
-        if one["pairs"]
+        [name, *(short(measure[key]) for key in ("pairs", "before_mean", "after_mean", "difference_mean", "ratio_p50"))]
+        for name, measure in measures.items()
+        if measure["pairs"]
     ]
     if not rows:
         return []

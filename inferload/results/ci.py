@@ -1,6 +1,6 @@
 """Outcomes of runs for pipelines: JUnit XML, Markdown for a pull request, and annotations for GitHub.
 
-Everything is made from the documents of summary.json, so that a run and a later `inferload report` write the same.
+All texts come from summary.json, so that a run and a later `inferload report` write the same files.
 """
 
 import argparse
@@ -37,24 +37,24 @@ class Outputs:
 
     @classmethod
     def of(cls, options: Any) -> "Outputs":
-        """Return those of parsed options; paths are made absolute."""
+        """Return the outputs of parsed options, with absolute paths."""
         junit, markdown = (Path(path).absolute() if path else None for path in (options.junit, options.markdown))
         return cls(junit, markdown, bool(options.github))
 
     @property
     def wanted(self) -> bool:
-        """Whether there is anything to write."""
+        """True if there is an output."""
         return bool(self.junit or self.markdown or self.github)
 
     def prepare(self) -> None:
-        """Remove files of earlier runs, so that a run that is killed leaves none; UsageError if one cannot be written."""
+        """Remove files of earlier runs, so that a killed run leaves none; UsageError if a file cannot be written."""
         for option, path in (("--junit", self.junit), ("--markdown", self.markdown)):
             if path is not None:
                 write_file(option, path, "")
                 path.unlink()
 
     def write(self, summaries: Summaries) -> None:
-        """Write all of them; UsageError if a file cannot be written."""
+        """Write all outputs; UsageError if a file cannot be written."""
         if self.github:
             annotate(annotations(summaries), markdown(summaries))
         if self.junit is not None:
@@ -64,23 +64,23 @@ class Outputs:
 
 
 def explanation(summary: Mapping[str, Any], most: int) -> list[str]:
-    """Return what explains an outcome, at most so many lines: failures, gates that failed, reasons."""
+    """Return the explanation of an outcome in at most `most` lines: failures, gates that failed, reasons."""
     broken = [_gate_text(gate) for gate in _gates(summary) if not gate["passed"]]
     gates = [f"gates that failed: {', '.join(broken)}"] if broken else []
     failed = failures.lines(summary)
     lines = [escaped(line) for line in (*failed, *gates, *_reasons(summary))]
     if failed and len(lines) > most:
-        lines = lines[1:]  # the headline has the number of failed turns too
+        lines = lines[1:]  # the headline also has the number of failed turns
     return lines if len(lines) <= most else [*lines[: most - 1], f"and {len(lines) - most + 1} more in the report"]
 
 
-def without_load(state: State, why: str, exit_code: int) -> dict[str, Any]:
-    """Return what stands for the summary of a run that wrote none: an outcome and nothing else."""
-    return {"outcome": Outcome(state, why, exit_code).to_dict()}
+def without_load(state: State, cause: str, exit_code: int) -> dict[str, Any]:
+    """Return a summary for a run that wrote none: only its outcome."""
+    return {"outcome": Outcome(state, cause, exit_code).to_dict()}
 
 
 def write_file(option: str, path: Path, text: str) -> None:
-    """Write a text and make its folder; UsageError names the option."""
+    """Write a text and create its folder; UsageError names the option."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
@@ -90,31 +90,31 @@ def write_file(option: str, path: Path, text: str) -> None:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add --junit, --markdown and --github to the parser of a command that reads finished runs."""
-    parser.add_argument("--junit", metavar="FILE", help="also write the outcomes and gates there, as JUnit XML")
-    parser.add_argument("--markdown", metavar="FILE", help="also write them there, as Markdown for a pull request")
-    parser.add_argument("--github", action="store_true", help="annotations for GitHub, and its step summary")
+    parser.add_argument("--junit", metavar="FILE", help="write outcomes and gates to a file as JUnit XML")
+    parser.add_argument("--markdown", metavar="FILE", help="write outcomes and gates to a file as Markdown")
+    parser.add_argument("--github", action="store_true", help="print GitHub annotations and write its step summary")
 
 
 # -- texts
 
 
 def annotations(summaries: Summaries) -> list[tuple[str, str]]:
-    """Return (level, text): an error for a run and a gate that failed, a warning for results that are uncertain."""
-    found = []
+    """Return (level, text): errors for failed runs and gates, warnings for uncertain results."""
+    notes = []
     for name, summary in summaries.items():
         judged = of_summary(summary)
         if judged.state != "passed":
             text = "; ".join([f"{name}: {judged.headline}", *_details(summary)])
-            found.append(("error" if judged.exit_code else "warning", text))
+            notes.append(("error" if judged.exit_code else "warning", text))
         for gate in _gates(summary):
             if not gate["passed"] or gate.get("answer") == "inconclusive":
                 level = "warning" if gate["passed"] else "error"
-                found.append((level, f"{name}: {_gate_outcome(gate)}: {_gate_text(gate)}"))
-    return found
+                notes.append((level, f"{name}: {_gate_outcome(gate)}: {_gate_text(gate)}"))
+    return notes
 
 
 def markdown(summaries: Summaries) -> str:
-    """Return the outcome of each run with its failures, and a table of all gates."""
+    """Return the outcome of each run with its failures, and a table of the gates."""
     parts = []
     rows: list[Sequence[str]] = [("run", "gate", "value", "95 %", "")]
     for name, summary in summaries.items():
@@ -128,7 +128,7 @@ def markdown(summaries: Summaries) -> str:
 
 
 def junit(summaries: Summaries) -> str:
-    """Return a suite for each run: a case for the run itself, which fails with the exit code, and one for each gate."""
+    """Return a suite for each run: a case for the run, which fails with a nonzero exit code, and one for each gate."""
     root = ElementTree.Element("testsuites", name="inferload")
     for name, summary in summaries.items():
         _add_suite(root, name, summary)
@@ -138,7 +138,7 @@ def junit(summaries: Summaries) -> str:
 
 def _add_suite(root: ElementTree.Element, name: str, summary: Mapping[str, Any]) -> None:
     judged, gates, details = of_summary(summary), _gates(summary), _details(summary)
-    of = str((summary.get("run") or {}).get("scenario") or name)  # the same in each run, for the history of a case
+    of = str((summary.get("run") or {}).get("scenario") or name)  # constant over runs, for the history of a case
     failed = bool(judged.exit_code)
     counts = {"tests": len(gates) + 1, "failures": failed + sum(not gate["passed"] for gate in gates), "skipped": 0}
     suite = ElementTree.SubElement(
@@ -163,10 +163,13 @@ def _add_suite(root: ElementTree.Element, name: str, summary: Mapping[str, Any])
 
 def _properties(summary: Mapping[str, Any]) -> dict[str, str]:
     judged, run = of_summary(summary), summary.get("run") or {}
-    found = {"outcome": judged.headline, "state": judged.state, "exit_code": judged.exit_code}
-    found |= {"measurement": (summary.get("verdict") or {}).get("measurement"), "window_s": summary.get("window_s")}
-    found |= {key: run.get(key) for key in _PROPERTIES}
-    return {key: str(value) for key, value in found.items() if value is not None}
+    properties = {"outcome": judged.headline, "state": judged.state, "exit_code": judged.exit_code}
+    properties |= {
+        "measurement": (summary.get("verdict") or {}).get("measurement"),
+        "window_s": summary.get("window_s"),
+    }
+    properties |= {key: run.get(key) for key in _PROPERTIES}
+    return {key: str(value) for key, value in properties.items() if value is not None}
 
 
 def _gates(summary: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
@@ -174,7 +177,7 @@ def _gates(summary: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
 
 
 def _details(summary: Mapping[str, Any]) -> list[str]:
-    """Return the failures with the first message of each class, and the reasons against the measurement."""
+    """Return the failures with the first message of each class, and the reasons of the verdict."""
     return [*failures.lines(summary), *_reasons(summary)]
 
 
@@ -199,16 +202,16 @@ def _gate_outcome(gate: Mapping[str, Any]) -> str:
 
 
 def workflow_command(level: str, text: str, title: str = "inferload") -> str:
-    """Return a workflow command; `level`: notice, warning or error. A line break would end it, so it is escaped."""
+    """Return a workflow command; `level`: notice, warning or error. Line breaks are escaped, because they would end it."""
     text = escaped_lines(text.replace("\r", ""))
     for sign, code in _GITHUB_ESCAPES.items():
         text = text.replace(sign, code)
     return f"::{level} title={title}::{text}"
 
 
-def annotate(found: Sequence[tuple[str, str]], summary: str, title: str = "inferload") -> None:
-    """Print annotations on stderr, which the workflow reads too, so that stdout stays whole; append to the step summary."""
-    for level, text in found:
+def annotate(notes: Sequence[tuple[str, str]], summary: str, title: str = "inferload") -> None:
+    """Print annotations on stderr, which workflows read as well as stdout, and append to the step summary."""
+    for level, text in notes:
         print(workflow_command(level, text, title), file=sys.stderr)
     page = os.environ.get("GITHUB_STEP_SUMMARY")
     if page:

@@ -1,7 +1,7 @@
-"""What served tokens and good turns cost, from prices that somebody names. Pure; a price that is not named is no cost of 0.
+"""Cost of output tokens and good turns, from given prices. Pure maths; an unknown price gives an unknown cost.
 
-Money has the unit of the price that was named. All that the GPUs cost is put on the output tokens, or on the good turns:
-one of the two is to be looked at, never their sum.
+Costs have the currency of the price. The whole cost of the GPUs is assigned to the output tokens, or to the good turns: use
+one of the two, never their sum.
 """
 
 import math
@@ -13,7 +13,7 @@ _SECONDS_PER_HOUR = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """What somebody pays. `gpu_hour`: for one GPU and hour; `cached_ratio`: a cached prompt token's price over an uncached one's.
+    """Prices. `gpu_hour`: of one GPU for one hour. `cached_ratio`: price of a cached over an uncached prompt token.
 
     ValueError for a price below 0, fewer GPUs than 1, a ratio outside 0 to 1.
     """
@@ -31,7 +31,7 @@ class Prices:
             raise ValueError(f"is {self.cached_ratio:g}, must be 0 to 1")
 
     def over(self, other: "Prices") -> "Prices":
-        """These, and what they leave open from `other`."""
+        """Return these prices, with `other` for unknown ones."""
         return Prices(
             other.gpu_hour if self.gpu_hour is None else self.gpu_hour,
             other.gpus if self.gpus is None else self.gpus,
@@ -40,7 +40,7 @@ class Prices:
 
     @property
     def per_s(self) -> float | None:
-        """What the server costs a second; None where price or number of GPUs is not named."""
+        """Cost of the server per second; None if price or number of GPUs is unknown."""
         if self.gpu_hour is None or self.gpus is None:
             return None
         return self.gpu_hour * self.gpus / _SECONDS_PER_HOUR
@@ -50,15 +50,15 @@ UNPRICED = Prices()
 
 
 def per_million(prices: Prices, rate_per_s: float | None) -> float | None:
-    """Cost of a million of what is made at a rate; None where price or rate is not known, or nothing was made."""
+    """Cost of a million units at a rate; None if price or rate is unknown, or the rate is 0."""
     per_s = prices.per_s
     return None if per_s is None or not rate_per_s else per_s / rate_per_s * _PER
 
 
 def prompt_price_share(prices: Prices, input_tokens: float | None, cached_tokens: float | None) -> float | None:
-    """What prompts cost at the ratio of prices, as a share of the same prompts without a cache: (uncached + r cached) / all.
+    """Cost of prompts as a share of their cost without a cache: (uncached + r cached) / all.
 
-    1: nothing was cached; r: everything was. None where ratio or counts are not known.
+    1: nothing was cached; r: everything was cached. None if ratio or counts are unknown.
     """
     ratio = prices.cached_ratio
     if ratio is None or not input_tokens or cached_tokens is None:

@@ -1,4 +1,4 @@
-"""From books and health to the evidence that `validity` judges."""
+"""Evidence of each phase for the verdict, from tallies and health."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from inferload.results import summary
 from inferload.statistics.overload import Growth
 from inferload.verdict.evidence import Evidence, Stamps
 
-_CONNECT_TURNS = 2  # of the event loop: until a connection is begun on, and until its greenlet hears that it is there
-_UPLOAD_MS = 5.0  # a request that takes longer has waited for the socket, and so for the event loop
+_CONNECT_TURNS = 2  # iterations of the event loop per connection: start of connecting, and notification of its greenlet
+_UPLOAD_MS = 5.0  # a longer upload waited for the socket, and so for the event loop
 
 
 @dataclass(frozen=True, slots=True)
 class RunFacts:
-    """What tallies cannot know. All of it counts for the measure phase, whenever it happened. None: not known."""
+    """Facts besides tallies and health. All count for the measure phase, whenever they happened. None: not known."""
 
     stamps: Stamps | None
     workers: int = 1
     lost_workers: int = 0
-    report_gaps: int = 0  # reports of workers that never came
+    report_gaps: int = 0  # missing reports of workers
     clock_uncertainty_ms: float | None = None  # of the worst worker
     server_restarts: int | None = None
     warm_cache_share: float | None = None
@@ -38,19 +38,19 @@ class RunFacts:
 
 
 def gather(tallies: TallySet, health: HealthSet, windows: Mapping[Phase, float], facts: RunFacts) -> list[Evidence]:
-    """Evidence of each phase that has a window. `windows`: seconds that each lasted."""
-    found = []
+    """Return the evidence of each phase with a window. `windows`: durations in seconds."""
+    phases = []
     for phase in PHASES:
         window_s = windows.get(phase)
         if window_s is not None:
             evidence = _of_phase(phase, tallies.total(phase), health, window_s)
-            found.append(_with_facts(evidence, tuple(books(tallies)), facts) if phase == "measure" else evidence)
-    return found
+            phases.append(_with_facts(evidence, tuple(books(tallies)), facts) if phase == "measure" else evidence)
+    return phases
 
 
 def _of_phase(phase: Phase, tally: Tally, health: HealthSet, window_s: float) -> Evidence:
     all_workers, each = health.total(phase), list(health.by_worker(phase).values())
-    # Where a thread reads, the event loop delays nothing but requests that do not leave in one piece, and its lag is counted.
+    # If a thread reads, event loop lag delays only requests that are not sent in one piece.
     upload = tally.sketches.get("upload_ms")
     parted = upload is not None and (upload.quantile(0.99) or 0.0) > _UPLOAD_MS
     return Evidence(
@@ -64,16 +64,18 @@ def _of_phase(phase: Phase, tally: Tally, health: HealthSet, window_s: float) ->
         sessions_at_limit=tally.sessions_at_limit,
         turns_held=tally.turns_held,
         held_mean_ms=tally.held_ns / 1e6 / tally.turns_begun if tally.turns_begun else 0.0,
-        connect_mean_ms=_connect_mean_ms(tally, _worst([one.loop_lag_ms.quantile(0.99) for one in each])),
+        connect_mean_ms=_connect_mean_ms(tally, _worst([worker.loop_lag_ms.quantile(0.99) for worker in each])),
         sessions_begun=tally.window_sessions,
         delay_p99_ms=all_workers.delay_ms.quantile(0.99),
         itl_ms=_typical(tally.sketches.get("itl_ms")),
         ttft_ms=_typical(tally.sketches.get("ttft_ms")),
-        loop_lag_p99_ms=_worst([one.loop_lag_ms.quantile(0.99) for one in each if not one.reads_apart or parted]),
-        pause_max_ms=_worst([one.longest_pause_ms for one in each]),
-        cpu_share=_worst([one.cpu_share for one in each]),
-        steal_share=_worst([one.steal_share for one in each]),
-        gc_pause_max_ms=_worst([one.gc_pause_ms.max for one in each]),
+        loop_lag_p99_ms=_worst(
+            [worker.loop_lag_ms.quantile(0.99) for worker in each if not worker.reads_apart or parted]
+        ),
+        pause_max_ms=_worst([worker.longest_pause_ms for worker in each]),
+        cpu_share=_worst([worker.cpu_share for worker in each]),
+        steal_share=_worst([worker.steal_share for worker in each]),
+        gc_pause_max_ms=_worst([worker.gc_pause_ms.max for worker in each]),
         stamped_share=all_workers.stamped_share,
         clock_steps=all_workers.clock_steps,
         clock_stepped_s=all_workers.clock_stepped_ns / NS_PER_S,
@@ -110,7 +112,7 @@ def _with_facts(evidence: Evidence, faults: tuple[str, ...], facts: RunFacts) ->
 
 
 def _connect_mean_ms(tally: Tally, loop_lag_ms: float | None) -> float:
-    """Mean over all turns of what connecting took the server and the network: without what a late event loop may have added."""
+    """Mean connect time over all turns, without the lag of the event loop."""
     connect, lag = tally.sketches.get("connect_ms"), tally.sketches.get("lag_ms")
     if connect is None or lag is None or connect.mean is None:
         return 0.0
@@ -119,7 +121,7 @@ def _connect_mean_ms(tally: Tally, loop_lag_ms: float | None) -> float:
 
 
 def _typical(sketch: Sketch | None) -> float | None:
-    """The median; the mean where more than half of the values are 0."""
+    """Return the median; the mean if more than half of the values are 0."""
     return None if sketch is None else sketch.quantile(0.5) or sketch.mean
 
 

@@ -1,4 +1,4 @@
-"""The lines on a terminal while a run is under way: from a snapshot to text."""
+"""Progress lines of a run for the terminal."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ _NAMED = 3  # workers
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A run at one moment; None where something is not known, or there is none."""
+    """State of a run at one instant; None: unknown, or not applicable."""
 
     phase: str | None  # None: the load has not begun
     elapsed_s: float
     left_s: float | None
-    goal: str | None  # what ends the run by count, as "12 of 40 sessions"
+    goal: str | None  # count that ends the run, as "12 of 40 sessions"
     in_flight: int
     failed: int
     recent: RecentFigures
-    at_most: bool = False  # it may be over sooner than `left_s` says
+    at_most: bool = False  # the run may end before `left_s`
     steady: str | None = None
     kv_cache_usage: float | None = None  # 0..1, of the fullest target
     waiting: float | None = None  # of all targets
@@ -31,7 +31,7 @@ class Snapshot:
 
 
 def lines(now: Snapshot, width: int) -> list[str]:
-    """Three lines, none of them longer than `width`: what does not fit as a whole is left out."""
+    """Return three lines of at most `width` columns; parts that do not fit are left out."""
     return [_fitted(words, width) for words in (_state(now), _load(now), _latency(now))]
 
 
@@ -43,7 +43,7 @@ def _fitted(words: list[str], width: int) -> str:
 
 def _state(now: Snapshot) -> list[str]:
     words = [f"{now.phase or 'about to begin'} {clock(now.elapsed_s)}"]
-    if now.lost:  # so far in front that it is left out last
+    if now.lost:  # early, because the last parts are left out first
         words.append(_lost(now.lost))
     if now.left_s is not None:
         words.append(f"{'at most ' if now.at_most else ''}{clock(now.left_s)} left")

@@ -1,4 +1,4 @@
-"""What the last seconds of a run were like, for who watches it: a few counters and two sketches for each second."""
+"""Rolling statistics over the last 10 s for the live display: counters and two sketches per second."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _SHOWN = ("ttft_ms", "itl_ms")
 
 @dataclass(frozen=True, slots=True)
 class RecentFigures:
-    """Rates a second and percentiles of what was reported in the last `span_s`; None where nothing was.
+    """Rates per second and percentiles of the reports of the last `span_s`; None without reports.
 
-    The counters and formulas are those of the summary's rates, over the seconds of the reports: a turn is reported once it
-    has ended, with all its tokens, so while long answers stream, turns and tokens lag behind. Achieved are sessions started.
+    Counters and formulas are those of the summary's rates. A turn is reported when it has ended, with all its tokens, so turns
+    and tokens lag behind while long answers stream. Achieved sessions are started sessions.
     """
 
     span_s: float
@@ -32,18 +32,18 @@ class RecentFigures:
 @dataclass(slots=True)
 class _Second:
     number: int
-    tally: Tally = field(default_factory=Tally)  # all counters, and the sketches that are shown
+    tally: Tally = field(default_factory=Tally)  # all counters, and the displayed sketches
 
 
 class Recent:
-    """Fed with the deltas of reports as they come in. `failed`: turns that failed since the run began."""
+    """Rolling window over the deltas of reports. `failed`: failed turns since the run began."""
 
     def __init__(self) -> None:
         self.failed = 0
         self._seconds: deque[_Second] = deque(maxlen=SPAN_S)
 
     def add(self, at_s: float, delta: TallySet) -> None:
-        """A report that came `at_s` seconds after the load began; before it counts as its first second."""
+        """Add a report `at_s` seconds after the load began; earlier ones count for the first second."""
         number = max(0, int(at_s))
         if not self._seconds or self._seconds[-1].number != number:
             self._seconds.append(_Second(number))
@@ -56,12 +56,12 @@ class Recent:
                     second.tally.sketch(name).absorb(tally.sketches[name])
 
     def figures(self, at_s: float) -> RecentFigures:
-        """Of the whole seconds that lie behind `at_s`, ten at most."""
-        behind = [one for one in self._seconds if at_s - SPAN_S - 1 <= one.number < int(at_s)][-SPAN_S:]
+        """Return the figures of at most ten complete seconds before `at_s`."""
+        behind = [second for second in self._seconds if at_s - SPAN_S - 1 <= second.number < int(at_s)][-SPAN_S:]
         span_s = min(SPAN_S, int(at_s))
         total = Tally()
-        for one in behind:
-            total.absorb(one.tally)
+        for second in behind:
+            total.absorb(second.tally)
         rates = summary.rates(total, span_s if behind else None)
         ttft_ms, itl_ms = (total.sketch(name) for name in _SHOWN)
         return RecentFigures(

@@ -1,4 +1,4 @@
-"""summary.json: from books, health and verdict to the one document that says what a run came to."""
+"""summary.json: document of a run's results, from tallies, health and verdict."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from inferload.verdict.validity import Stamps, Verdict
 
 FORMAT = 1
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
-BEYOND = 10  # samples beyond a percentile, below which it is marked and has its interval beside it
-_UNCOUNTED = 0.01  # a token rate is not known when more than this part of what it counts was never counted
+BEYOND = 10  # samples beyond a percentile; with fewer, it is marked and has an interval
+_UNCOUNTED = 0.01  # a token rate is unknown if more than this part of its events or turns has no token count
 
 Values = Mapping[str, npt.NDArray[np.float64]]
-# (measure, class, None for all) -> the values in batches by time, so that a gate knows how sure its value is.
+# (measure, class, None for all) -> values in batches by time, for the intervals of gates.
 Batches = Callable[[str, str | None], Sequence[npt.NDArray[np.float64]]]
 
 
 @dataclass(frozen=True, slots=True)
 class SummaryInput:
-    """All that goes into a summary. `windows`: seconds that each phase lasted. `exact`: every value of the measure phase.
+    """Input of a summary. `windows`: duration of each phase in seconds. `exact`: all values of the measure phase.
 
-    `exact` is used only where it holds as many values of every measure as the tallies counted: else turns are not all at
-    hand, and percentiles come from the sketches.
+    `exact` is used only if it has as many values of each measure as the tallies; otherwise turn records are missing, and
+    percentiles come from the sketches.
     """
 
     run: dict[str, Any]
@@ -44,60 +44,60 @@ class SummaryInput:
     windows: Mapping[Phase, float]
     verdict: Verdict
     stamps: Stamps | None
-    reader: str | None = None  # what took the tokens off the sockets: native, python, or mixed
+    reader: str | None = None  # native, python or mixed
     servers: Sequence[dict[str, Any]] = ()
     gates: Sequence[str] = ()
     inconclusive: gating.Policy = "warn"
-    other_requests: Mapping[str, Any] = field(default_factory=lambda: {"sent": 0, "failed": 0})  # that are no turns
+    other_requests: Mapping[str, Any] = field(default_factory=lambda: {"sent": 0, "failed": 0})  # other than turns
     exceptions: Mapping[str, Any] = field(default_factory=lambda: {"count": 0, "first": None})  # of tasks
     users: Mapping[str, int] = field(default_factory=dict)  # of Locust, by class
-    batches: Batches | None = None  # of the measure phase, where turns are all at hand
+    batches: Batches | None = None  # of the measure phase; None: turn records are missing
     exact: Values | None = None
     exact_by_class: Mapping[str, Values] | None = None
     step_windows: Mapping[int, float] = field(default_factory=dict)
-    step_levels: Sequence[Mapping[str, Any]] = ()  # what each step asked for
+    step_levels: Sequence[Mapping[str, Any]] = ()  # planned load of each step
     first_errors: Mapping[str, Any] = field(default_factory=dict)  # of each class of failure, in any phase
-    stopped_answering: Sequence[Mapping[str, Any]] | None = None  # None: turns are not all at hand
+    stopped_answering: Sequence[Mapping[str, Any]] | None = None  # None: turn records are missing
     growth: Growth | None = None  # of the turns in flight in an open loop
     step_growth: Mapping[int, Growth] = field(default_factory=dict)
-    overload_not_judged: str | None = None  # the cause, where an open loop has no growth
+    overload_not_judged: str | None = None  # reason why an open loop has no growth
     aborted: gating.GateResult | None = None  # the condition of `abort_on` that stopped the run
 
 
-def build(given: SummaryInput) -> dict[str, Any]:
-    """The document, numbers of the measure phase unless it says otherwise; None where not known."""
-    measured = given.tallies.total("measure")
-    window_s = given.windows.get("measure")
-    exact = given.exact if given.exact is not None and _complete(given.exact, measured) else None
+def build(data: SummaryInput) -> dict[str, Any]:
+    """Return the document. Figures are of the measure phase unless named otherwise; None: unknown."""
+    measured = data.tallies.total("measure")
+    window_s = data.windows.get("measure")
+    exact = data.exact if data.exact is not None and _complete(data.exact, measured) else None
     summary: dict[str, Any] = {
         "format": FORMAT,
-        "run": given.run,
+        "run": data.run,
         "verdict": {},
         "window_s": window_s,
         "percentiles_from": "sketches" if exact is None else "records",
         **_part(measured, window_s, exact),
-        "other_requests": dict(given.other_requests),
-        "exceptions": dict(given.exceptions),
-        "users": {"by_class": dict(given.users)},
-        "client": _client(given.health, given.stamps, given.reader),
-        "servers": list(given.servers),
-        "by_class": _by_class(given),
-        "steps": _steps(given),
+        "other_requests": dict(data.other_requests),
+        "exceptions": dict(data.exceptions),
+        "users": {"by_class": dict(data.users)},
+        "client": _client(data.health, data.stamps, data.reader),
+        "servers": list(data.servers),
+        "by_class": _by_class(data),
+        "steps": _steps(data),
     }
-    phases = {phase: _turns(given.tallies.total(phase)) for phase in PHASES}
-    summary["turns"]["by_phase"] = phases | {"all": _turns(given.tallies.total())}
-    stopped = given.stopped_answering
-    summary["turns"]["first_errors"] = dict(given.first_errors)
+    phases = {phase: _turns(data.tallies.total(phase)) for phase in PHASES}
+    summary["turns"]["by_phase"] = phases | {"all": _turns(data.tallies.total())}
+    stopped = data.stopped_answering
+    summary["turns"]["first_errors"] = dict(data.first_errors)
     summary["stopped_answering"] = None if stopped is None else list(stopped)
-    summary["growth"] = None if given.growth is None else asdict(given.growth)
-    summary["overload_not_judged"] = given.overload_not_judged
-    summary["notes"] = names_notes(summary["by_class"], given.other_requests.get("by_name", ()))
-    summary["verdict"] = _verdict(given, summary, exact)
+    summary["growth"] = None if data.growth is None else asdict(data.growth)
+    summary["overload_not_judged"] = data.overload_not_judged
+    summary["notes"] = names_notes(summary["by_class"], data.other_requests.get("by_name", ()))
+    summary["verdict"] = _verdict(data, summary, exact)
     return summary
 
 
 def names_notes(by_class: Mapping[str, Any], by_name: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return a sentence for each table whose names beyond the bound are counted together."""
+    """Return a note for each table in which names beyond the bound are counted together."""
     turns = by_class.get(OTHER_NAMES, {}).get("turns", {}).get("sent")
     requests = sum(row["sent"] for row in by_name if row["name"] == OTHER_NAMES)
     notes = []
@@ -109,28 +109,30 @@ def names_notes(by_class: Mapping[str, Any], by_name: Sequence[Mapping[str, Any]
 
 
 def block_of(sketch: Sketch | None) -> dict[str, Any]:
-    """Count, mean, nearest-rank percentiles, extremes; for percentiles with fewer than 10 samples beyond them, `intervals`."""
+    """Count, mean, nearest-rank percentiles and extremes; `intervals` of percentiles with fewer than 10 samples beyond."""
     if sketch is None or sketch.count == 0:
         return _block(0, None, lambda q: None, None, None)
     return _block(sketch.count, sketch.mean, sketch.quantile, sketch.min, sketch.max)
 
 
 def exact_block(values: npt.NDArray[np.float64]) -> dict[str, Any]:
-    """The same from all values, without a sketch's error."""
+    """Return `block_of` from all values, without the error of a sketch."""
     n = len(values)
     if n == 0:
         return block_of(None)
-    placed = np.sort(values)
-    return _block(n, float(values.mean()), lambda q: float(placed[rank(q, n) - 1]), float(placed[0]), float(placed[-1]))
+    ordered = np.sort(values)
+    return _block(
+        n, float(values.mean()), lambda q: float(ordered[rank(q, n) - 1]), float(ordered[0]), float(ordered[-1])
+    )
 
 
 def steady(count: int, q: float) -> bool:
-    """Whether at least BEYOND samples lie beyond a percentile: n (1 - q) >= 10."""
+    """Return True if at least BEYOND samples are beyond a percentile: n (1 - q) >= 10."""
     return round(count * (1 - q), 6) >= BEYOND
 
 
 def is_marked(block: Mapping[str, Any], name: str) -> bool:
-    """Whether a percentile of a block is printed with a mark, since fewer than BEYOND samples lie beyond it."""
+    """Return True if a block's percentile has fewer than BEYOND samples beyond it, and is printed with a mark."""
     q = QUANTILES.get(name)
     return q is not None and block.get(name) is not None and not steady(block["count"], q)
 
@@ -146,17 +148,17 @@ def _block(
 
 
 def _interval_of(quantile: Callable[[float], float | None], count: int, q: float) -> list[float | None]:
-    """Distribution-free 95 % interval of a percentile, [low, high]; None at an end that lies beyond all samples."""
+    """Distribution-free 95 % interval of a percentile, [low, high]; None for an end beyond all samples."""
     return [None if at is None else _tidy(quantile(at / count)) for at in order_interval(count, q)]
 
 
 def _tidy(value: float | None) -> float | None:
-    """To the nanosecond; what lies beyond is noise of arithmetic."""
+    """Round to 1e-6, a nanosecond of a millisecond: further digits are rounding errors."""
     return None if value is None else round(value, 6)
 
 
 def _complete(exact: Values, tally: Tally) -> bool:
-    """Whether the values are those of all turns that were counted."""
+    """Return True if there are as many values as the tally counted."""
     return all(
         len(exact.get(measure.name, ()))
         == (tally.sketches[measure.name].count if measure.name in tally.sketches else 0)
@@ -165,12 +167,12 @@ def _complete(exact: Values, tally: Tally) -> bool:
 
 
 def figures_of(tally: Tally, window_s: float) -> dict[str, Any]:
-    """Turns, rates and latencies of a tally, from its counts and sketches."""
+    """Return turns, rates and latencies of a tally, from its counts and sketches."""
     return _part(tally, window_s, None)
 
 
 def _part(tally: Tally, window_s: float | None, exact: Values | None) -> dict[str, Any]:
-    """What the whole measure phase, or one step of it, has."""
+    """Figures of the measure phase, or of one step or class of it."""
     counted = tally.window_events - tally.window_events_uncounted
     return {
         "sessions": sessions(tally),
@@ -189,7 +191,7 @@ def _part(tally: Tally, window_s: float | None, exact: Values | None) -> dict[st
 
 
 def sessions(tally: Tally) -> dict[str, int]:
-    """The books of sessions."""
+    """Counts of sessions."""
     return {
         "planned": tally.sessions_planned,
         "dropped": tally.sessions_dropped,
@@ -222,9 +224,9 @@ def _latency(tally: Tally, exact: Values | None) -> dict[str, Any]:
 
 
 def rates(tally: Tally, window_s: float | None) -> dict[str, float | None]:
-    """Counts of a window over its length: sessions planned and begun in it, turns that ended in it, tokens that streamed in it.
+    """Rates over a window: sessions planned and started in it, turns that ended in it, tokens that streamed in it.
 
-    `slo_attainment` is no rate: it is the share of the turns planned in the window that met the SLO.
+    `slo_attainment` is the share of the turns planned in the window that met the SLO.
     """
 
     def per_s(count: int | None) -> float | None:
@@ -244,13 +246,13 @@ def rates(tally: Tally, window_s: float | None) -> dict[str, float | None]:
 
 
 def streamed_tokens(tally: Tally) -> int | None:
-    """Tokens that came in the window; None where too many of its events were never counted."""
+    """Tokens that streamed in the window; None if too many of its events have no token count."""
     known = tally.window_events_uncounted <= _UNCOUNTED * tally.window_events
     return tally.window_output_tokens if known else None
 
 
 def _input_tokens(tally: Tally) -> int | None:
-    """Tokens of the prompts that were answered from the window on; None where too many turns did not report theirs."""
+    """Prompt tokens of turns with their first output in the window; None if too many turns have no count."""
     known = tally.input_tokens_from >= (1 - _UNCOUNTED) * tally.ok
     return tally.window_input_tokens if known else None
 
@@ -274,33 +276,33 @@ def _client(health: HealthSet, stamps: Stamps | None, reader: str | None) -> dic
     }
 
 
-def _by_class(given: SummaryInput) -> dict[str, Any]:
-    found = {}
-    for name, tally in given.tallies.by_class("measure").items():
-        found[name] = _part(tally, given.windows.get("measure"), _exact_of_class(given, name, tally))
-    return found
+def _by_class(data: SummaryInput) -> dict[str, Any]:
+    parts = {}
+    for name, tally in data.tallies.by_class("measure").items():
+        parts[name] = _part(tally, data.windows.get("measure"), _exact_of_class(data, name, tally))
+    return parts
 
 
-def _exact_of_class(given: SummaryInput, name: str, tally: Tally) -> Values | None:
-    exact = (given.exact_by_class or {}).get(name)
+def _exact_of_class(data: SummaryInput, name: str, tally: Tally) -> Values | None:
+    exact = (data.exact_by_class or {}).get(name)
     return exact if exact is not None and _complete(exact, tally) else None
 
 
-def _steps(given: SummaryInput) -> list[dict[str, Any]]:
+def _steps(data: SummaryInput) -> list[dict[str, Any]]:
     return [
         {
             "step": step,
-            **(given.step_levels[step] if step < len(given.step_levels) else {}),
-            "window_s": given.step_windows.get(step),
-            "growth": asdict(given.step_growth[step]) if step in given.step_growth else None,
-            **_part(tally, given.step_windows.get(step), None),
+            **(data.step_levels[step] if step < len(data.step_levels) else {}),
+            "window_s": data.step_windows.get(step),
+            "growth": asdict(data.step_growth[step]) if step in data.step_growth else None,
+            **_part(tally, data.step_windows.get(step), None),
         }
-        for step, tally in given.tallies.by_step("measure").items()
+        for step, tally in data.tallies.by_step("measure").items()
     ]
 
 
 def _quantile(measured: Tally, delay_ms: Sketch, exact: Values | None) -> gating.Quantile:
-    """The sample's own quantile, however few its samples are; None where there is none."""
+    """Quantile of the sample, exact if possible; None without a sample."""
 
     def quantile(name: str, q: float) -> float | None:
         if exact is not None and name in exact and len(exact[name]):
@@ -320,28 +322,28 @@ def _intervals(batches: Batches, class_name: str | None) -> gating.Intervals:
     return interval
 
 
-def _evaluated(text: str, given: SummaryInput, summary: dict[str, Any], exact: Values | None) -> gating.GateResult:
-    """A gate's result, from the turns of its class. `exact`: values of all classes."""
+def _evaluated(text: str, data: SummaryInput, summary: dict[str, Any], exact: Values | None) -> gating.GateResult:
+    """Result of a gate, from the turns of its class. `exact`: values of all classes."""
     gate = gating.parse(text)
-    name, measured = gate.class_name, given.tallies.total("measure")
+    name, measured = gate.class_name, data.tallies.total("measure")
     if name is not None:
-        measured = given.tallies.by_class("measure").get(name, Tally())
-        exact = _exact_of_class(given, name, measured)
-    quantile = _quantile(measured, given.health.total("measure").delay_ms, exact)
-    intervals = None if given.batches is None else _intervals(given.batches, name)
-    return gating.evaluate(gate, summary, quantile, intervals, given.inconclusive)
+        measured = data.tallies.by_class("measure").get(name, Tally())
+        exact = _exact_of_class(data, name, measured)
+    quantile = _quantile(measured, data.health.total("measure").delay_ms, exact)
+    intervals = None if data.batches is None else _intervals(data.batches, name)
+    return gating.evaluate(gate, summary, quantile, intervals, data.inconclusive)
 
 
-def _verdict(given: SummaryInput, summary: dict[str, Any], exact: Values | None) -> dict[str, Any]:
-    """With gates the run passes when all hold; without, when no turn of any phase, no other request and no task failed."""
-    results = [_evaluated(text, given, summary, exact) for text in given.gates]
-    results += [] if given.aborted is None else [given.aborted]
-    failures = given.tallies.total().failed + given.other_requests["failed"] + given.exceptions["count"]
+def _verdict(data: SummaryInput, summary: dict[str, Any], exact: Values | None) -> dict[str, Any]:
+    """`verdict` block. Gates decide if the run passes; without gates, failed turns, other requests and tasks do."""
+    results = [_evaluated(text, data, summary, exact) for text in data.gates]
+    results += [] if data.aborted is None else [data.aborted]
+    failures = data.tallies.total().failed + data.other_requests["failed"] + data.exceptions["count"]
     passed = all(result.passed for result in results) if results else failures == 0
     return {
-        "measurement": given.verdict.measurement,
-        "by_phase": dict(given.verdict.by_phase),
-        "reasons": [reason.to_dict() for reason in given.verdict.reasons],
+        "measurement": data.verdict.measurement,
+        "by_phase": dict(data.verdict.by_phase),
+        "reasons": [reason.to_dict() for reason in data.verdict.reasons],
         "gates": [result.to_dict() for result in results],
         "passed": passed,
     }

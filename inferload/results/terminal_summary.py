@@ -1,4 +1,4 @@
-"""The short summary that a headless run prints at its end; `console` has the full tables."""
+"""Short summary that a headless run prints at its end; `terminal_tables` has the full tables."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def brief(summary: Mapping[str, Any], load: str = "") -> str:
 
 
 def clipped(text: str, columns: int = _COLUMNS) -> str:
-    """Return a text of at most so many columns; an ellipsis marks a cut."""
+    """Return a text of at most `columns` columns; an ellipsis marks a cut."""
     return text if len(text) <= columns else text[: columns - 1].rstrip() + "…"
 
 
@@ -81,7 +81,7 @@ def _latency(summary: Mapping[str, Any]) -> list[str]:
     heads = ["INVALID" if summary["verdict"]["measurement"] == "invalid" else "", *_STATISTICS]
     lines = [line[2:] for line in align([heads, *rows], "l" + "r" * len(_STATISTICS)).splitlines()]
     if any("~" in line for line in lines):
-        lines[0] += "   (~ fewer than 10 samples lie beyond it)"
+        lines[0] += "   (~ fewer than 10 samples beyond)"
     return lines
 
 

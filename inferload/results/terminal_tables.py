@@ -1,4 +1,4 @@
-"""The full tables of a run for a terminal: from summary.json's document to text. `brief` has the short summary."""
+"""Full tables of a run for the terminal, from summary.json's document; `terminal_summary` has the short summary."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _VERDICTS = {
 
 
 def tables(summary: Mapping[str, Any], planned: str = "") -> str:
-    """The whole text, outcome first. A figure that is not known is a dash. `planned`: the load as the plan words it."""
+    """Return the tables, outcome first. An unknown figure is a dash. `planned`: text of the planned load."""
     summary = mapped(summary, escaped)
     parts = [_head(summary), escaped_lines(planned), gates_text(summary), _latency(summary), _load(summary)]
     parts += [
@@ -43,7 +43,7 @@ def tables(summary: Mapping[str, Any], planned: str = "") -> str:
 
 
 def figure(block: Mapping[str, Any], name: str) -> str:
-    """One statistic of a block as text; a percentile with fewer than 10 samples beyond it carries a mark."""
+    """Return one statistic of a block as text; a percentile with fewer than 10 samples beyond it has a mark."""
     return short(block[name]) + (" ~" if is_marked(block, name) else "")
 
 
@@ -64,42 +64,42 @@ def _head(summary: Mapping[str, Any]) -> str:
 
 
 def _reason(reason: Mapping[str, Any]) -> str:
-    where = "" if reason["phase"] == "measure" else f" (in the {reason['phase']} phase, which decides nothing)"
+    where = "" if reason["phase"] == "measure" else f" (in the {reason['phase']} phase; does not affect the verdict)"
     return f"  {reason['code']}: {reason['text']}{where}"
 
 
 def gates_text(summary: Mapping[str, Any]) -> str:
-    """What each gate came to, and how sure that is; empty where there were none and no turn failed."""
+    """Return the result of each gate with its interval; empty without gates and failures."""
     verdict = mapped(summary["verdict"], escaped)
     if not verdict["gates"]:
         if verdict["passed"]:
             return ""
         return (
-            "FAILED: the scenario has no gates, so a failed turn, another failed request or an exception fails the run"
+            "FAILED: the scenario has no gates, so that a failed turn, other failed request or exception fails the run"
         )
     rows = [
         [
             "passed" if gate["passed"] else "FAILED",
             gate["gate"],
             f"is {short(gate['value'])}" if gate["value"] is not None else "",
-            "; ".join(part for part in (_sure(gate), gate.get("note")) if part),
+            "; ".join(part for part in (_interval(gate), gate.get("note")) if part),
         ]
         for gate in verdict["gates"]
     ]
     return "gates\n" + align(rows, "llll") + _gates_error(verdict["gates"])
 
 
-def _sure(gate: Mapping[str, Any]) -> str:
-    """The interval of a gate's value, and whether the limit lies in it."""
+def _interval(gate: Mapping[str, Any]) -> str:
+    """Interval of a gate's value, marked if it contains the limit."""
     if "low" not in gate:
         return ""
     if gate["low"] is None and gate["high"] is None:
-        return "INCONCLUSIVE, too short to tell: turns are too few, or hang together too long"
+        return "INCONCLUSIVE, too short to tell: too few turns, or their correlation time is too long"
     return ("INCONCLUSIVE, " if gate["answer"] == "inconclusive" else "") + f"95 %: {interval_text(gate)}"
 
 
 def interval_text(gate: Mapping[str, Any]) -> str:
-    """The 95 % interval of a gate's value; empty if such a value has none."""
+    """Return the 95 % interval of a gate's value; empty without one."""
     if "low" not in gate:
         return ""
     low, high = gate["low"], gate.get("high")
@@ -110,12 +110,12 @@ def interval_text(gate: Mapping[str, Any]) -> str:
 
 
 def _gates_error(gates: Sequence[Mapping[str, Any]]) -> str:
-    """What several intervals together may err."""
+    """Error probability of the gates with an interval."""
     count = sum(gate.get("low") is not None or gate.get("high") is not None for gate in gates)
     if not count:
         return ""
     family = f", one of these {count} in at most {percent(min(1, count * ONE_SIDED))}" if count > 1 else ""
-    return f"\n  a gate that its interval decides is wrong in at most {percent(ONE_SIDED)} of such runs{family}"
+    return f"\n  a gate decided by its interval is wrong in at most {percent(ONE_SIDED)} of such runs{family}"
 
 
 def _latency(summary: Mapping[str, Any]) -> str:
@@ -126,9 +126,9 @@ def _latency(summary: Mapping[str, Any]) -> str:
         if latency.get(measure.name, {}).get("count")
     ]
     if not rows:
-        return "latency: not one turn ended well"
+        return "latency: no turn ended well"
     origin = "exact" if summary["percentiles_from"] == "records" else "percentiles within 0.25 %"
-    title = f"latency{_warning(summary)} ({origin}; ~ fewer than 10 samples lie beyond it)"
+    title = f"latency{_warning(summary)} ({origin}; ~ fewer than 10 samples beyond)"
     heads = ["", *(_HEADS.get(column, column) for column in _COLUMNS)]
     return f"{title}\n" + align([heads, *rows], "l" + "r" * len(_COLUMNS))
 
@@ -160,21 +160,21 @@ def _load(summary: Mapping[str, Any]) -> str:
 
 
 def _failures(summary: Mapping[str, Any]) -> str:
-    """The failures of the whole run with the first message of each class; empty if no turn failed."""
-    said = failures.lines(summary)
-    return "\n  ".join(["failed turns (times since the run began)", *said]) if said else ""
+    """Failures of the whole run with the first message of each class; empty if no turn failed."""
+    lines = failures.lines(summary)
+    return "\n  ".join(["failed turns (times since the run began)", *lines]) if lines else ""
 
 
 def _stalls(stalls: Mapping[str, Any]) -> str:
     own = stalls.get("turns_with_client_stall")
-    client = f"; {own} more turns stood still with this client, which is not the server's doing" if own else ""
+    client = f"; {own} more turns stalled because this client was blocked" if own else ""
     if not stalls["turns_with_stall"]:
         return "none" + client
     return f"in {stalls['turns_with_stall']} turns, longest {short(stalls['longest_ms'])} ms" + client
 
 
 def _steps(summary: Mapping[str, Any]) -> str:
-    """A line for each step of the load; nothing where it had none."""
+    """A line for each step of the load; empty without steps."""
     rows = [
         [
             f"{step['step']}: {step_level(step)}",
@@ -202,7 +202,7 @@ def _steps(summary: Mapping[str, Any]) -> str:
 
 
 def step_level(step: Mapping[str, Any]) -> str:
-    """What a step asked for: so many users, or sessions a second."""
+    """Return the planned load of a step: users, or sessions per second."""
     if step.get("users") is not None:
         return "1 user" if step["users"] == 1 else f"{step['users']} users"
     return f"{short(step.get('sessions_per_s'))} sessions/s"
@@ -264,7 +264,7 @@ _TASK_COLUMNS = ("mean", "p50", "p90", "min", "max")
 
 
 def _tasks(summary: Mapping[str, Any]) -> str:
-    """A table for each class of agents: the tasks that were done, and what their answers cost."""
+    """Table for each class of agents: completed tasks and their tokens."""
     return "\n\n".join(_tasks_of(summary, name, block) for name, block in (summary.get("tasks") or {}).items())
 
 
@@ -287,7 +287,7 @@ def _tasks_of(summary: Mapping[str, Any], name: str, block: Mapping[str, Any]) -
 
 
 def step_range(row: Mapping[str, Any]) -> str:
-    """The steps that a row of shares is of, counted from 1 as people do."""
+    """Return the range of steps of a row of shares, counted from 1."""
     first, last = row["from"] + 1, row["to"]
     return f"{first}+" if last is None else str(first) if last + 1 == first else f"{first}-{last + 1}"
 
@@ -324,12 +324,12 @@ def _servers(summary: Mapping[str, Any]) -> str:
         return "server: nothing was scraped"
     heads = ["", "KV % mean/max", "running", "waiting", "hit %", "preempt", "prompt tok/s", "gen tok/s"]
     unusable = sum(server.get("samples_unusable") or 0 for server in summary["servers"])
-    note = f"\n{unusable} samples were no usable numbers and are unknown" if unusable else ""
+    note = f"\n{unusable} samples were not usable numbers and are unknown" if unusable else ""
     return "server\n" + align([heads, *rows], "lrrrrrrr") + note
 
 
 def _warning(summary: Mapping[str, Any]) -> str:
-    """What a table of figures that cannot be believed has in its title."""
+    """Mark in the titles of an invalid measurement."""
     return " [INVALID]" if summary["verdict"]["measurement"] == "invalid" else ""
 
 

@@ -61,7 +61,7 @@ class EndedWorker:
 
     @property
     def why_lost(self) -> str:
-        """The reason for lost records."""
+        """Reason for lost records."""
         if self.write_error is not None:
             return self.write_error
         if self.lost:
@@ -87,12 +87,12 @@ class Others:
 
     @property
     def requests(self) -> dict[str, Any]:
-        """The summary's `other_requests`."""
+        """`other_requests` block of the summary."""
         return {"sent": self.sent, "failed": self.failed, "by_name": [dict(row) for row in self.by_name]}
 
     @property
     def exceptions(self) -> dict[str, Any]:
-        """The summary's `exceptions`."""
+        """`exceptions` block of the summary."""
         by_message = [{"message": text, "count": count} for text, count in self.messages.items()]
         return {"count": self.raised, "first": self.first, "by_message": by_message}
 
@@ -141,7 +141,7 @@ class Counts:
 
     @cached_property
     def scenario(self) -> scenarios.Scenario:
-        """The scenario as it was run."""
+        """Scenario of the run."""
         return scenarios.from_text(self.scenario_text, self.origin)
 
     @cached_property
@@ -161,14 +161,14 @@ class Counts:
 
     @cached_property
     def errors(self) -> FirstErrors:
-        """The first error of each class."""
+        """First error of each class."""
         errors = FirstErrors()
         errors.absorb(self.errors_wire)
         return errors
 
     @property
     def stepped(self) -> tuple[PhaseWindow, ...]:
-        """The phases, the measure phase by the steps of the load."""
+        """Phases, with the measure phase split into the steps of the load."""
         return stepped(self.windows, step_bounds_s(self.scenario))
 
     def window_s(self, phase: Phase) -> float:

@@ -11,10 +11,9 @@ from inferload.errors import UsageError
 from inferload.measure.arrow import pa, pc
 from inferload.measure.clock import NS_PER_S
 from inferload.measure.columns import batched_values, exact_values
-from inferload.measure.record import PHASES, Phase
+from inferload.measure.record import PHASES, Failure, Phase
 from inferload.results import phase_evidence, summary
 from inferload.results.agent_tasks import tasks_by_class
-from inferload.results.breakdowns import split
 from inferload.scenario.schema.arrivals import OpenArrivals, Rated, TraceTimes
 from inferload.scenario.schema.rate_profiles import RateSteps
 from inferload.server_metrics import window_figures
@@ -27,6 +26,8 @@ from inferload.verdict import outcome, validity
 from inferload.verdict.failures import stopped_by_target
 from inferload.workload.schedules import step_levels
 from inferload.workload.sessions import Sessions
+
+_BREAKDOWN_MEASURES = ("ttft_ms", "ttft_planned_ms", "itl_ms", "tpot_ms", "e2e_ms")
 
 
 def summarise(run_dir: Path, counts: Counts | None = None) -> dict[str, Any]:
@@ -72,7 +73,31 @@ def _splits(run: Counts, turns: pa.Table | None) -> dict[str, Any]:
     columns = {"target": list(run.targets), "model": list(run.models)}
     several = {column: values for column, values in columns.items() if len(values) > 1}
     return {
-        f"by_{column}": None if turns is None else split(turns, column, values) for column, values in several.items()
+        f"by_{column}": None if turns is None else _split(turns, column, values) for column, values in several.items()
+    }
+
+
+def _split(turns: pa.Table, column: str, values: list[str]) -> dict[str, dict[str, Any]]:
+    """Return counts and latencies of the turns planned in the measure phase, for each value of a column."""
+    measured = turns.filter(pc.equal(turns["phase"], "measure"))
+    return {value: _block(measured.filter(pc.equal(measured[column].cast(pa.string()), value))) for value in values}
+
+
+def _block(turns: pa.Table) -> dict[str, Any]:
+    failures: list[str | None] = turns["failure"].to_pylist()
+    unfinished, ok = failures.count(Failure.UNFINISHED), failures.count(None)
+    exact = exact_values(turns)
+    return {
+        "turns": {
+            "sent": len(failures),
+            "ok": ok,
+            "failed": len(failures) - ok - unfinished,
+            "unfinished": unfinished,
+            "input_tokens": pc.sum(turns["input_tokens"]).as_py(),
+            "cached_tokens": pc.sum(turns["cached_tokens"]).as_py(),
+            "output_tokens": pc.sum(turns["output_tokens"]).as_py(),
+        },
+        "latency": {name: summary.exact_block(exact[name]) for name in _BREAKDOWN_MEASURES},
     }
 
 

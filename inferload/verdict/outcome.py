@@ -1,4 +1,4 @@
-"""The outcome of a run: its state, its headline and its exit code. Pure: computed from a summary."""
+"""Outcome of a run: state, headline and exit code, computed from a summary. No I/O."""
 
 from __future__ import annotations
 

@@ -13,6 +13,14 @@ MS = 1_000_000
 S = 1_000_000_000
 
 
+def merged(left: Any, right: Any) -> Any:
+    """The sum of two sketches, tallies, or healths, as a new one."""
+    total = type(left)()
+    total.absorb(left)
+    total.absorb(right)
+    return total
+
+
 def turn(**changes: Any) -> TurnRecord:
     """An answered turn: planned at 1 s, sent 2 ms later, first token after 50 ms, then four gaps of 10 ms; 5 tokens."""
     plain = TurnRecord(

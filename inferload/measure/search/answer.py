@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from math import isfinite
 from typing import Any
 
-from inferload.measure.search.attainment import Held
+from inferload.measure.search.attainment import ConditionResult
 from inferload.measure.search.bracket import Settings, Why, crossing
 from inferload.measure.search.point import Point, bounds
 from inferload.measure.search.slo import text_of
@@ -26,7 +26,7 @@ _ENDS: dict[Why, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class SearchResult:
     """Highest load that holds the SLO. `estimate`: by interpolation; `low`, `high`: the decided loads. None: not known."""
 
     why: Why
@@ -36,7 +36,7 @@ class Answer:
 
     @property
     def resolved(self) -> bool:
-        """Whether the decided loads are within the precision."""
+        """True if the decided loads are within the precision."""
         return self.why == "resolved"
 
     def text(self, unit: str, whole: bool = False) -> str:
@@ -59,31 +59,31 @@ class Answer:
         return f"not resolved: no load is decided{likely}"
 
 
-def answer(settings: Settings, points: Sequence[Point], why: Why) -> Answer:
+def answer(settings: Settings, points: Sequence[Point], why: Why) -> SearchResult:
     """Result from all points."""
     sure, estimate = bounds(points), crossing(points)
     if settings.whole and estimate is not None:
         estimate = float(int(estimate))
-    return Answer(why, estimate, sure.low, sure.high)
+    return SearchResult(why, estimate, sure.low, sure.high)
 
 
 def document(settings: Settings, points: Sequence[Point], why: Why | None, unit: str) -> dict[str, Any]:
     """Content of search.json, without the facts of how it was run. `why` is None for a plain sweep."""
-    found = None if why is None else answer(settings, points, why)
+    result = None if why is None else answer(settings, points, why)
     return {
         "format": FORMAT,
         "slo": text_of(settings.conditions),
         "unit": unit,
-        "answer": found
+        "answer": result
         and {
-            "text": found.text(unit, settings.whole),
-            "resolved": found.resolved,
-            "estimate": found.estimate,
-            "holds": found.low,
-            "breaks": found.high,
+            "text": result.text(unit, settings.whole),
+            "resolved": result.resolved,
+            "estimate": result.estimate,
+            "holds": result.low,
+            "breaks": result.high,
             "level": 1 - settings.alpha,
             "ended": why,
-            "ended_text": _ENDS[found.why],
+            "ended_text": _ENDS[result.why],
         },
         "spent": {
             "budget_s": settings.budget_s if why is not None else None,
@@ -107,29 +107,29 @@ def _point(point: Point) -> dict[str, Any]:
         "goodput_turns_per_s": point.goodput_turns_per_s,
         "growth": point.growth and asdict(point.growth),
         # Above its capacity a server has no attainment, only a duration.
-        "conditions": [] if point.state == "overloaded" else [_held(condition) for condition in point.held],
+        "conditions": [] if point.state == "overloaded" else [_condition(condition) for condition in point.held],
         "causes": list(point.causes),
         "remarks": list(point.remarks),
         "runs": list(point.runs),
     }
 
 
-def _held(held: Held) -> dict[str, Any]:
+def _condition(result: ConditionResult) -> dict[str, Any]:
     return {
-        "condition": held.condition.text,
-        "label": held.condition.label,
-        "limit": held.condition.limit,
-        "share": held.condition.share,
-        "value": _finite(held.value),
-        "low": _finite(held.low),
-        "high": _finite(held.high),
-        "figure": _finite(held.figure),
-        "figure_low": _finite(held.figure_low),
-        "figure_high": _finite(held.figure_high),
-        "verdict": held.verdict,
-        "failed": held.failed,
-        "values": held.count,
-        "effective": _finite(held.effective),
+        "condition": result.condition.text,
+        "label": result.condition.label,
+        "limit": result.condition.limit,
+        "share": result.condition.share,
+        "value": _finite(result.value),
+        "low": _finite(result.low),
+        "high": _finite(result.high),
+        "figure": _finite(result.figure),
+        "figure_low": _finite(result.figure_low),
+        "figure_high": _finite(result.figure_high),
+        "verdict": result.verdict,
+        "failed": result.failed,
+        "values": result.count,
+        "effective": _finite(result.effective),
     }
 
 

@@ -20,7 +20,7 @@ FEW_FAILED = Condition(f"{FAILED} < 0.01", FAILED, 0.01, 0.99)
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class ConditionResult:
     """One condition at one load.
 
     `value`: share within the limit, or the mean; `low`, `high`: its interval. `figure`: the named statistic (percentile,
@@ -51,11 +51,11 @@ class _Ratio:
     freedom: int
 
 
-def held(condition: Condition, number: int, windows: Sequence[Window], tail: float) -> Held:
+def judge(condition: Condition, number: int, windows: Sequence[Window], tail: float) -> ConditionResult:
     """Judge the `number`-th condition over all windows of one load. `tail`: error at each end of the interval."""
     samples = [window.samples[number] for window in windows]
     if not any(len(sample.value) for sample in samples):
-        return Held(condition, nan, nan, nan, None, None, None, nan, "undecided", 0, 0.0)
+        return ConditionResult(condition, nan, nan, nan, None, None, None, nan, "undecided", 0, 0.0)
     load = _Load(windows, samples, fitting_batches([window.in_flight(SLICES) for window in windows]))
     if condition.share is not None:
         return _share(condition, condition.share, load, tail)
@@ -82,17 +82,17 @@ class _Load:
             counts.append(np.bincount(slices, minlength=SLICES).astype(np.float64))
             sums.append(np.bincount(slices, of(sample.value), minlength=SLICES).astype(np.float64))
         summed, counted = np.concatenate(sums), np.concatenate(counts)
-        found = spread(summed, counted)
-        fitting = min(found.fitting, self.fitting)
-        freedom = found.freedom if fitting >= BATCHES else min(found.freedom, int(fitting) - 1)
-        return _Ratio(float(summed.sum() / counted.sum()), found.error, max(0, freedom))
+        spread_of_slices = spread(summed, counted)
+        fitting = min(spread_of_slices.fitting, self.fitting)
+        freedom = spread_of_slices.freedom if fitting >= BATCHES else min(spread_of_slices.freedom, int(fitting) - 1)
+        return _Ratio(float(summed.sum() / counted.sum()), spread_of_slices.error, max(0, freedom))
 
     def within(self, limit: float) -> _Ratio:
         """Share of the values within a limit."""
         return self.ratio(lambda values: (values <= limit).astype(np.float64))
 
 
-def _mean_and_failures(condition: Condition, load: _Load, tail: float) -> Held:
+def _mean_and_failures(condition: Condition, load: _Load, tail: float) -> ConditionResult:
     """Judge a mean of the turns that ended well; if turns failed, it holds only if few did."""
     count, ended = len(load.values), replace(load, samples=[_finite(sample) for sample in load.samples])
     if len(ended.values) == count:
@@ -121,32 +121,32 @@ def _failures(window: Window, sample: Samples) -> Samples:
     return Samples(np.concatenate([lost_s, well_s]), values)
 
 
-def _mean(condition: Condition, load: _Load, tail: float) -> Held:
+def _mean(condition: Condition, load: _Load, tail: float) -> ConditionResult:
     """Judge a mean. Its error is at least that of independent values: slices that balance each other prove nothing."""
     from scipy.special import stdtrit
 
     values = load.values
-    found = load.ratio(lambda values: values)
+    ratio = load.ratio(lambda values: values)
     alone = float(np.std(values)) / sqrt(len(values))
-    error = max(found.error, alone)
-    half = float(stdtrit(found.freedom, 1 - tail)) * error if found.freedom else np.inf
-    low, high = max(0.0, found.mean - half), found.mean + half
-    return Held(
+    error = max(ratio.error, alone)
+    half = float(stdtrit(ratio.freedom, 1 - tail)) * error if ratio.freedom else np.inf
+    low, high = max(0.0, ratio.mean - half), ratio.mean + half
+    return ConditionResult(
         condition=condition,
-        value=found.mean,
+        value=ratio.mean,
         low=low,
         high=high,
-        figure=found.mean,
+        figure=ratio.mean,
         figure_low=low,
         figure_high=high if isfinite(high) else None,
-        margin=log(condition.limit / max(found.mean, 1e-9 * condition.limit)),
+        margin=log(condition.limit / max(ratio.mean, 1e-9 * condition.limit)),
         verdict="holds" if high < condition.limit else "breaks" if low >= condition.limit else "undecided",
         count=len(values),
         effective=len(values) if error == 0 else len(values) * (alone / error) ** 2,
     )
 
 
-def _share(condition: Condition, share: float, load: _Load, tail: float) -> Held:
+def _share(condition: Condition, share: float, load: _Load, tail: float) -> ConditionResult:
     """Judge a share with the exact interval at the effective number of values.
 
     The design effect is that of meeting the limit. If at least the required share meets it, the effect is also taken at the
@@ -154,23 +154,23 @@ def _share(condition: Condition, share: float, load: _Load, tail: float) -> Held
     """
     values = np.sort(load.values)
     count = len(values)
-    found = load.within(condition.limit)
-    effect, freedom = _design_effect(found, count), found.freedom
+    within = load.within(condition.limit)
+    effect, freedom = _design_effect(within, count), within.freedom
     quantile = float(values[rank(share, count) - 1])
-    if (found.mean >= share or found.mean == 0) and condition.measure != FAILED:
+    if (within.mean >= share or within.mean == 0) and condition.measure != FAILED:
         near = load.within(quantile)
         effect, freedom = max(effect, _design_effect(near, count)), min(freedom, near.freedom)
     effective = count / effect
-    low, high = share_interval(found.mean, effective, freedom, (tail, tail), exact=True)
+    low, high = share_interval(within.mean, effective, freedom, (tail, tail), exact=True)
     around = share_interval(share, effective, freedom, (tail, tail))
     failed = condition.measure == FAILED
-    smooth = (found.mean * effective + 0.5) / (effective + 1)  # its logit is finite
-    return Held(
+    smooth = (within.mean * effective + 0.5) / (effective + 1)  # its logit is finite
+    return ConditionResult(
         condition=condition,
-        value=found.mean,
+        value=within.mean,
         low=low,
         high=high,
-        figure=1 - found.mean if failed else quantile if isfinite(quantile) else None,
+        figure=1 - within.mean if failed else quantile if isfinite(quantile) else None,
         figure_low=1 - high if failed else _ordered(values, around[0]),
         figure_high=1 - low if failed else _ordered(values, around[1]),
         margin=_logit(smooth) - _logit(share),
@@ -180,10 +180,10 @@ def _share(condition: Condition, share: float, load: _Load, tail: float) -> Held
     )
 
 
-def _design_effect(found: _Ratio, count: int) -> float:
+def _design_effect(ratio: _Ratio, count: int) -> float:
     """Variance of a share over that of independent values; at least 1."""
-    alone = found.mean * (1 - found.mean) / count
-    return max(1.0, found.error**2 / alone) if alone > 0 else 1.0
+    alone = ratio.mean * (1 - ratio.mean) / count
+    return max(1.0, ratio.error**2 / alone) if alone > 0 else 1.0
 
 
 def _ordered(values: Floats, share: float) -> float | None:

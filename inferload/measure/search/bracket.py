@@ -30,7 +30,7 @@ _TRIES = 2  # runs of a load whose run failed or was not valid
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What is searched for and what may be spent. `window_s`: measured in one run; `lead_s`: time of a run beside it."""
+    """Conditions and limits of a search. `window_s`: measure phase of a run. `lead_s`: other time of a run."""
 
     conditions: tuple[Condition, ...]
     guess: float
@@ -119,18 +119,18 @@ def next_load(settings: Settings, looks: Sequence[Look], points: Sequence[Point]
 
 
 def pinned(settings: Settings, sure: Bounds) -> bool:
-    """Whether the two decided loads are as near to each other as `precision`."""
+    """Return True if the two decided loads are within `precision` of each other."""
     if sure.low is None or sure.high is None:
         return settings.whole and sure.high is not None and sure.high <= 1
     return not _wide(settings, sure)
 
 
-def _wide(settings: Settings, given: Bounds) -> bool:
-    assert given.low is not None
-    assert given.high is not None
-    if settings.whole and given.high - given.low <= 1:
+def _wide(settings: Settings, between: Bounds) -> bool:
+    assert between.low is not None
+    assert between.high is not None
+    if settings.whole and between.high - between.low <= 1:
         return False
-    return given.width > log(1 + settings.precision) + 1e-3  # levels are rounded to four digits
+    return between.width > log(1 + settings.precision) + 1e-3  # levels are rounded to four digits
 
 
 def _outward(settings: Settings, points: Sequence[Point], likely: Bounds) -> float | Ended:

@@ -8,7 +8,7 @@ from math import isfinite, log
 from typing import Literal
 
 from inferload.measure.search import attainment
-from inferload.measure.search.attainment import Held
+from inferload.measure.search.attainment import ConditionResult
 from inferload.measure.search.slo import Condition
 from inferload.measure.search.window import Window
 from inferload.statistics.overload import Growth
@@ -39,7 +39,7 @@ class Point:
 
     level: float
     state: State
-    held: tuple[Held, ...]
+    held: tuple[ConditionResult, ...]
     growth: Growth | None
     measured_s: float
     spent_s: float
@@ -65,7 +65,7 @@ def judge(conditions: Sequence[Condition], looks: Sequence[Look], alpha: float, 
     growths = [] if closed_loop else [window.growth for window in windows]
     overloaded = [growth for growth in growths if growth is not None and growth.state == "overloaded"]
     tail = alpha / len(conditions)
-    held = tuple(attainment.held(condition, number, windows, tail) for number, condition in enumerate(conditions))
+    held = tuple(attainment.judge(condition, number, windows, tail) for number, condition in enumerate(conditions))
     state: State = "overloaded" if overloaded else _state(held)
     if not windows:
         held, state = (), "invalid" if any(look.invalid for look in looks) else "failed"
@@ -88,7 +88,7 @@ def judge(conditions: Sequence[Condition], looks: Sequence[Look], alpha: float, 
     )
 
 
-def _state(held: Sequence[Held]) -> State:
+def _state(held: Sequence[ConditionResult]) -> State:
     verdicts = {condition.verdict for condition in held}
     if "breaks" in verdicts:
         return "breaks"
@@ -109,7 +109,7 @@ class Bounds:
 
     @property
     def contradict(self) -> bool:
-        """Whether a load holds above one that does not: attainment does not simply fall with load."""
+        """True if a load that holds is above one that does not: attainment does not decrease with load."""
         return self.low is not None and self.high is not None and self.low >= self.high
 
     @property

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from math import isfinite
 from typing import Any
 
-from inferload.measure.search.attainment import Held
+from inferload.measure.search.attainment import ConditionResult
 from inferload.measure.search.point import Point
 from inferload.numbers import clock, short
 
@@ -25,7 +25,7 @@ def line(point: Point, number: int, used_s: float, unit: str) -> str:
 
 
 def _cause(point: Point) -> str:
-    """The whole cause of a failure; of an invalid run without the remedy, which is in search.md."""
+    """Cause of a failed run, or of an invalid run without the remedy, which is in search.md."""
     if not point.causes:
         return "no reason given"
     text = " ".join(point.causes[-1].split())
@@ -33,7 +33,7 @@ def _cause(point: Point) -> str:
 
 
 def _remarks(point: Point) -> list[str]:
-    """The first remark and the number of the others; all of them, with remedies, are in search.md."""
+    """First remark and the number of the others; search.md has all, with remedies."""
     more = len(point.remarks) - 1
     return [f"but {_without_remedy(text)}" + (f" (and {more} more)" if more > 0 else "") for text in point.remarks[:1]]
 
@@ -54,18 +54,18 @@ def going(latest: Mapping[str, Any] | None, warmup_s: float, window_s: float) ->
     return f"{phase or 'about to begin'} · {in_flight} in flight"
 
 
-def _condition(held: Held) -> str:
-    label = held.condition.label
-    if not held.count:
+def _condition(result: ConditionResult) -> str:
+    label = result.condition.label
+    if not result.count:
         return f"{label}: not measured"
-    if held.condition.share is None:
-        interval = f"{short(held.low)} to {short(held.high)}" if isfinite(held.high) else "no interval yet"
-        figure = short(held.figure) if held.figure is not None else "without end, as turns failed"
-        failed = f", {percent(held.failed)} of the turns failed and are not in it" if held.failed else ""
-        return f"{label} {figure} ({interval}), limit {held.condition.limit:g}{failed}"
-    figure = "beyond all that ended" if held.figure is None else short(held.figure)
-    interval = f"{percent(held.low)} to {percent(held.high)}"
-    return f"{label} {figure}: {percent(held.value)} within ({interval}), {percent(held.condition.share)} required"
+    if result.condition.share is None:
+        interval = f"{short(result.low)} to {short(result.high)}" if isfinite(result.high) else "no interval yet"
+        figure = short(result.figure) if result.figure is not None else "without end, as turns failed"
+        failed = f", {percent(result.failed)} of the turns failed and are not in it" if result.failed else ""
+        return f"{label} {figure} ({interval}), limit {result.condition.limit:g}{failed}"
+    figure = "beyond all that ended" if result.figure is None else short(result.figure)
+    interval = f"{percent(result.low)} to {percent(result.high)}"
+    return f"{label} {figure}: {percent(result.value)} within ({interval}), {percent(result.condition.share)} required"
 
 
 def percent(share: float) -> str:
@@ -76,7 +76,7 @@ def percent(share: float) -> str:
 
 
 def summed_up(document: Mapping[str, Any]) -> list[str]:
-    """The result and the time spent, from search.json."""
+    """Return the result and the time spent, from search.json."""
     spent, answer = document["spent"], document["answer"]
     lines = []
     if answer is not None:

@@ -56,7 +56,7 @@ class Window:
         return float(np.sum(well & (self.ended_s >= 0) & (self.ended_s < self.lasts_s))) / self.lasts_s
 
     def in_flight(self, slices: int) -> Floats:
-        """Mean number of turns in flight in each of so many slices of equal time."""
+        """Mean number of turns in flight in each of `slices` slices of equal time."""
         edges_s = np.linspace(0, self.lasts_s, slices + 1)
         turn_seconds = np.diff(_elapsed_s(self.begun_s, edges_s) - _elapsed_s(self.ended_s, edges_s))
         means: Floats = np.round(turn_seconds / (self.lasts_s / slices), 6)  # a constant number has no rounding noise

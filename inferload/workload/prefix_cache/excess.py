@@ -1,9 +1,9 @@
 """Cached tokens beyond the expected upper bound, with one common bound for turns that were in flight at the same time.
 
-Expectations are computed in one order of the turns; a server can compute prompts that overlap in time in another order.
-The turn that came first by expectation then has an excess, and the turn that the server computed first has a deficit of the
-same tokens: positions of a prefix that both have. Such a deficit explains the excess if its turn was sent before the other
-turn's first token. A deficit of a turn that was sent later, as after an eviction, explains nothing.
+Expected hits are computed in one order of the turns; a server can compute prompts that overlap in time in another order.
+The first turn by expectation then has an excess, and the turn that the server computed first has a deficit of the same
+tokens: positions of their common prefix. A deficit explains an excess if its turn was sent before the first token of the turn
+with the excess. The deficit of a turn that was sent later, for example after an eviction, explains nothing.
 """
 
 from collections.abc import Sequence

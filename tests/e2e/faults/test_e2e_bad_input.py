@@ -400,7 +400,7 @@ def test_numbers_out_of_range_fail_their_turns_and_nothing_else(stage: Stage, sc
     assert server["requests_running"] == server["requests_waiting"] == {"mean": None, "max": None}
     assert (server["generation_tokens"], server["prompt_tokens"], server["preemptions"]) == (None, None, 0)
     assert server["samples_unusable"] > 0
-    assert f"{server['samples_unusable']} samples were no usable numbers" in ended.text
+    assert f"{server['samples_unusable']} samples were not usable numbers" in ended.text
     check_books(ended)
 
 

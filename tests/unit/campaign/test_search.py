@@ -14,7 +14,7 @@ from scipy import signal, stats
 
 from inferload.measure.search import attainment, bracket, slo
 from inferload.measure.search.answer import answer, document
-from inferload.measure.search.attainment import Held
+from inferload.measure.search.attainment import ConditionResult
 from inferload.measure.search.bracket import Ended, Settings
 from inferload.measure.search.point import Look, Point
 from inferload.measure.search.slo import SloError
@@ -55,7 +55,7 @@ def test_an_slo_that_cannot_be_searched_for_says_why(text: str, said: str) -> No
 
 
 def at_margin(level: float, margin: float, state: str = "undecided") -> Point:
-    held = Held(P95[0], 0.9, 0.0, 1.0, None, None, None, margin, "undecided", 100, 100.0)
+    held = ConditionResult(P95[0], 0.9, 0.0, 1.0, None, None, None, margin, "undecided", 100, 100.0)
     return Point(level, state, (held,), None, 60.0, 65.0, 1, 100, 0.01)  # type: ignore[arg-type]
 
 
@@ -97,7 +97,7 @@ def test_the_interval_of_an_attainment_covers_it_though_turns_come_in_clumps() -
     covered = naive = 0
     for seed in range(60):
         window = correlated(seed, 200.0)
-        held = attainment.held(P95[0], 0, [window], 0.05)
+        held = attainment.judge(P95[0], 0, [window], 0.05)
         covered += held.low <= 0.95 <= held.high
         low, high = share_interval(held.value, held.count, 10**6, (0.05, 0.05), exact=True)
         naive += low <= 0.95 <= high
@@ -106,13 +106,13 @@ def test_the_interval_of_an_attainment_covers_it_though_turns_come_in_clumps() -
 
 
 def test_several_windows_say_more_than_one() -> None:
-    one = attainment.held(P95[0], 0, [correlated(1, 200.0)], 0.01)
-    four = attainment.held(P95[0], 0, [correlated(seed, 200.0) for seed in range(4)], 0.01)
+    one = attainment.judge(P95[0], 0, [correlated(1, 200.0)], 0.01)
+    four = attainment.judge(P95[0], 0, [correlated(seed, 200.0) for seed in range(4)], 0.01)
     assert four.high - four.low < 0.75 * (one.high - one.low)
 
 
 def test_a_window_too_short_for_its_relaxation_time_decides_nothing() -> None:
-    held = attainment.held(P95[0], 0, [correlated(3, 8.0, tau_s=20.0, breached=0.5)], 0.01)
+    held = attainment.judge(P95[0], 0, [correlated(3, 8.0, tau_s=20.0, breached=0.5)], 0.01)
     assert held.verdict == "undecided"
 
 
@@ -120,9 +120,9 @@ def test_failed_turns_break_every_condition() -> None:
     at_s = np.arange(0, 100, 0.05)
     value = np.where(np.arange(len(at_s)) % 4 == 0, np.inf, 10.0)
     window = Window(100.0, (Samples(at_s, value),), at_s, at_s + 0.1)
-    assert attainment.held(P95[0], 0, [window], 0.01).verdict == "breaks"
+    assert attainment.judge(P95[0], 0, [window], 0.01).verdict == "breaks"
     mean = slo.parse("mean(ttft_ms) < 100")
-    assert attainment.held(mean[0], 0, [window], 0.01).verdict == "breaks"
+    assert attainment.judge(mean[0], 0, [window], 0.01).verdict == "breaks"
 
 
 @pytest.mark.parametrize(("every", "verdict"), [(10, "breaks"), (0, "holds"), (2000, "holds"), (100, "undecided")])
@@ -132,7 +132,7 @@ def test_a_mean_is_of_the_turns_that_ended_well_and_needs_few_that_did_not(every
     failed = place % every == 0 if every else place < 0
     value = np.where(failed, np.inf, 50.0 + place % 7)
     window = Window(400.0, (Samples(at_s, value),), at_s, at_s + 0.1)
-    held = attainment.held(slo.parse("mean(ttft_ms) < 100")[0], 0, [window], 0.01)
+    held = attainment.judge(slo.parse("mean(ttft_ms) < 100")[0], 0, [window], 0.01)
     assert held.verdict == verdict
     assert held.figure == pytest.approx(53, abs=0.1)
     assert held.failed == pytest.approx(failed.mean())
@@ -144,7 +144,7 @@ def test_a_mean_of_gaps_counts_each_failed_turn_once() -> None:
     gaps_s, lost_s = np.repeat(at_s[~failed], 20), at_s[failed]
     values = np.concatenate([np.full(len(gaps_s), 10.0), np.full(len(lost_s), np.inf)])
     window = Window(100.0, (Samples(np.concatenate([gaps_s, lost_s]), values),), at_s, at_s + 0.1)
-    held = attainment.held(slo.parse("mean(itl_ms) < 100")[0], 0, [window], 0.01)
+    held = attainment.judge(slo.parse("mean(itl_ms) < 100")[0], 0, [window], 0.01)
     assert (held.failed, held.verdict) == (pytest.approx(0.25), "breaks")
 
 
@@ -160,7 +160,7 @@ def test_no_window_says_more_than_its_values_would_independently(values: list[fl
     value = np.array(values * again)
     at_s = np.linspace(0, 60, len(value), endpoint=False)
     window = Window(60.0, (Samples(at_s, value),), at_s, at_s + 1.0)
-    held = attainment.held(slo.parse(text)[0], 0, [window], 0.01)
+    held = attainment.judge(slo.parse(text)[0], 0, [window], 0.01)
     assert 0 <= held.effective <= held.count * (1 + 1e-9)
     if "mean" in text and held.figure_high is not None and np.isfinite(held.figure_high):
         alone = float(np.std(value)) / len(value) ** 0.5
@@ -172,7 +172,7 @@ def test_values_that_make_up_for_each_other_count_as_many_as_they_are() -> None:
     at_s = np.arange(0, 400, 0.5)
     value = np.where(np.arange(len(at_s)) % 2, 90.0, 110.0)
     window = Window(400.0, (Samples(at_s, value),), at_s, at_s + 0.1)
-    held = attainment.held(slo.parse("mean(ttft_ms) < 100.5")[0], 0, [window], 0.01)
+    held = attainment.judge(slo.parse("mean(ttft_ms) < 100.5")[0], 0, [window], 0.01)
     assert held.effective == pytest.approx(len(value))
     assert held.verdict == "undecided"  # 100 with an error of 0.35
 

@@ -79,12 +79,12 @@ def test_a_bound_on_the_turns_in_flight_is_refused(
     assert "arrivals.max_in_flight" in capsys.readouterr().err
 
 
-def said_of(folder: Path, **changes: Any) -> asked.Asked:
+def said_of(folder: Path, **changes: Any) -> asked.SearchPlan:
     given = {
         "scenario": "chat-open", "host": "http://127.0.0.1:9", "slo": SLO, "budget_s": 600.0, "window_s": 40.0,
         "warmup_s": 5.0, "guess": 2.0, "precision": 0.15, "seed": 3, "rates": (), "options": {}, "extra": (),
     }  # fmt: skip
-    return asked.Asked(**{**given, **changes})
+    return asked.SearchPlan(**{**given, **changes})
 
 
 def test_a_point_is_the_scenario_at_its_load_without_gates_and_profile(tmp_path: Path) -> None:

@@ -111,7 +111,7 @@ def test_counts_of_a_whole_run_say_what_they_lack() -> None:
     assert (counted.queries, counted.hits, counted.between_wall_ns) == (3000, 750, (2 * S, 5 * S))
     assert counted.missed(2 * S, 5 * S) == []
     assert counted.missed(S, 5 * S) == ["begins 1.0 s after the first turn was sent, with the first successful scrape"]
-    assert counted.missed(3 * S, 6 * S) == ["ends 1.0 s before the last turn was over, when its page last answered"]
+    assert counted.missed(3 * S, 6 * S) == ["ends 1.0 s before the last turn ended, with the last successful scrape"]
     assert prefix_cache(table(page(running=1))).missed(0, S) == []
 
 

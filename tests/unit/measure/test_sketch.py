@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from records import merged
 
 from inferload.measure.sketch import SMALLEST, Sketch, rank
 
@@ -44,7 +45,7 @@ def test_gathered_values_count_like_any_other(arrays: list[list[float]], singles
         added.max,
         added.mean,
     )
-    assert added.merge(gathered) == gathered.merge(added)
+    assert merged(added, gathered) == merged(gathered, added)
 
 
 @given(VALUES.filter(bool), QUANTILES, st.sampled_from([0.0025, 0.01, 0.2]))
@@ -75,18 +76,18 @@ def test_many_at_once_are_the_same_as_one_by_one(values: list[float]) -> None:
 @given(VALUES, VALUES)
 def test_merging_is_commutative_and_leaves_both_alone(a: list[float], b: list[float]) -> None:
     left, right = sketch_of(a), sketch_of(b)
-    merged = left.merge(right)
-    assert merged == right.merge(left) == sketch_of(a + b)
+    both = merged(left, right)
+    assert both == merged(right, left) == sketch_of(a + b)
     assert left == sketch_of(a)
     assert right == sketch_of(b)
-    merged.add(3.0)
+    both.add(3.0)
     assert left == sketch_of(a)
 
 
 @given(VALUES, VALUES, VALUES)
 def test_merging_is_associative(a: list[float], b: list[float], c: list[float]) -> None:
     x, y, z = sketch_of(a), sketch_of(b), sketch_of(c)
-    assert x.merge(y).merge(z) == x.merge(y.merge(z))
+    assert merged(merged(x, y), z) == merged(x, merged(y, z))
 
 
 @given(VALUES, VALUES)
@@ -114,12 +115,12 @@ def test_a_count_is_that_many_values(values: list[float], count: int) -> None:
 def test_an_empty_sketch_knows_nothing() -> None:
     sketch = Sketch()
     assert (sketch.count, sketch.min, sketch.max, sketch.mean, sketch.quantile(0.5)) == (0, None, None, None, None)
-    assert sketch.merge(Sketch()) == sketch
+    assert merged(sketch, Sketch()) == sketch
 
 
 def test_different_errors_do_not_merge() -> None:
     with pytest.raises(ValueError, match=r"0\.01 and 0\.02"):
-        Sketch(0.01).merge(Sketch(0.02))
+        Sketch(0.01).absorb(Sketch(0.02))
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1e301])

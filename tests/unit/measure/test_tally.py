@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from records import MS, S, turn, turns
+from records import MS, S, merged, turn, turns
 
 from inferload.measure.measures import MEASURES
 from inferload.measure.record import PHASES, Failure, PhaseWindow, TurnRecord
@@ -35,7 +35,7 @@ def folded(records: Sequence[TurnRecord], slo: Slo | None = SLO) -> TallySet:
 @given(many_turns, many_turns)
 def test_merging_is_the_same_as_counting_all_at_one_place(a: list[TurnRecord], b: list[TurnRecord]) -> None:
     left, right = folded(a), folded(b)
-    assert left.merge(right) == right.merge(left) == folded(a + b)
+    assert merged(left, right) == merged(right, left) == folded(a + b)
     assert left == folded(a)
     assert right == folded(b)
 
@@ -44,7 +44,7 @@ def test_merging_is_the_same_as_counting_all_at_one_place(a: list[TurnRecord], b
 @given(many_turns, many_turns, many_turns)
 def test_merging_is_associative(a: list[TurnRecord], b: list[TurnRecord], c: list[TurnRecord]) -> None:
     x, y, z = folded(a), folded(b), folded(c)
-    assert x.merge(y).merge(z) == x.merge(y.merge(z))
+    assert merged(merged(x, y), z) == merged(x, merged(y, z))
 
 
 @FEW

@@ -45,9 +45,9 @@ def test_what_is_written_is_read(name: str, sign: str, span_s: int) -> None:
         ("failed_ratio > 0.5 for 11m", "660 s is out of range"),
         ("failed_rate > 0.5 for 5s", "did you mean failed_ratio?"),
         ("failed_ratio 0.5 for 5s", "one of < <= > >= == is missing"),
-        ("max(requests_waiting) > 5 for 5s", "requests_waiting is not known while a run lasts; use a gate"),
-        ("failed_ratio{chat} > 0.5 for 5s", "a condition is of all turns; remove {chat}"),
-        ("p99(client_delay_ms) > 5 for 5s", "client_delay_ms is not known while a run lasts"),
+        ("max(requests_waiting) > 5 for 5s", "requests_waiting is not known during a run; use a gate"),
+        ("failed_ratio{chat} > 0.5 for 5s", "a condition applies to all turns; remove {chat}"),
+        ("p99(client_delay_ms) > 5 for 5s", "client_delay_ms is not known during a run"),
     ],
 )
 def test_a_condition_that_cannot_be_read_is_named(text: str, problem: str) -> None:
